@@ -1,4 +1,7 @@
-"""The Python front door: `tune` runs a whole study; `Tuner` embeds the search in a training loop of your own."""
+"""The Python front door: `tune` and `Tuner`.
+
+`tune` runs a whole study. `Tuner` embeds the search in a training loop of your own.
+"""
 
 from __future__ import annotations
 
@@ -42,23 +45,29 @@ def tune(
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Result:
-    """Run a study to its result: search on tuning seeds, then test the incumbent on held-out seeds.
+    """Run a study to its result.
+
+    The search is on tuning seeds, then the incumbent is tested on held-out seeds.
 
     Args:
-        what: a study file; the name of a search space (`population/ppo`; the trainer has the same name); a study as a
-            mapping; or a function `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`, which runs
-            in this process, one segment at a time. For several at once, name it in a study: as a mapping
-            `{"trainer": "python:module:function", "executor": {"workers": 4}, ...}` it runs in worker processes.
+        what: a study file; the name of a search space (`population/ppo`; the trainer has the same
+            name); a study as a mapping; or a function
+            `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`, which runs in
+            this process, one segment at a time. For several at once, name it in a study: as a
+            mapping `{"trainer": "python:module:function", "executor": {"workers": 4}, ...}` it runs
+            in worker processes.
         space: for a function: its search space.
-        out: folder that keeps the study; it is taken up again if it holds this study already. None = in memory.
+        out: folder that keeps the study; it is taken up again if it holds this study already.
+            None = in memory.
         progress: called after every step with where the study stands.
-        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers` (not with a
-            function), `seed`; any other is a key of the study file, dots written as double underscores
-            (`fidelity__episodes=8`).
+        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers`
+            (not with a function), `seed`; any other is a key of the study file, dots written as
+            double underscores (`fidelity__episodes=8`).
 
     Raises:
-        InputError: something in the study is wrong; StudyError: nothing was scored. Where all test runs failed,
-            `Result.test` is None and `Result.problem` says so.
+        InputError: something in the study is wrong.
+        StudyError: nothing was scored. Where all test runs failed, `Result.test` is None and
+            `Result.problem` says so.
     """
     overrides = study_overrides(options)
     load: Callable[[TrainerSpec], Trainer] | None = None
@@ -70,19 +79,21 @@ def tune(
         spec = load_spec(space_study(str(what), overrides.pop("environment", None)), overrides)
     else:
         spec = load_spec(what, overrides)
-    study = _study(spec, Path(out) if out is not None else None, load)
+    folder = None if out is None else Path(out)
+    study = _study(spec, folder, load)
     try:
-        executor = InProcess(load) if load is not None else None
+        executor = None if load is None else InProcess(load)
         return study.run(progress, executor)
     finally:
         study.close()
 
 
 def space_study(name: str, environment: Any = None) -> dict[str, Any]:
-    """The study a search space's name stands for: its trainer, and a usual budget.
+    """Make the study that a search space's name stands for.
 
-    The trainer is the name without a `-suffix` of its last part: `sb3/ppo-small` is a space of
-    `sb3/ppo`. What it is trained for is said by `TrainerInfo.study_of_space`.
+    It has a usual budget. The trainer is the name without a `-suffix` of its last part:
+    `sb3/ppo-small` is a space of `sb3/ppo`. What it is trained for is said by
+    `TrainerInfo.study_of_space`.
     """
     folder, _, last = name.rpartition("/")
     short = last.split("-")[0]
@@ -94,7 +105,7 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
 def read_study(
     source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
 ) -> Spec:
-    """Read the study that a file, a mapping or the name of a search space stands for.
+    """Read the study of a file, a mapping or a space's name.
 
     `overrides`: values by dotted key, as given to `--set`.
 
@@ -120,11 +131,13 @@ class Trial:
     """One (configuration, seed) to be trained by the caller of `Tuner`.
 
     Attributes:
-        start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step `until`.
-        checkpoint: what was told as the checkpoint of the trial this one continues; None = from scratch.
+        start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step
+            `until`.
+        checkpoint: what was told as the checkpoint of the trial this one continues; None = from
+            scratch.
 
-    A trial cannot be pruned from inside. With `fidelity` and an optimizer with `stop: median` and `rungs`, a trial is a
-    part of a run, and a run that is below the median is not continued.
+    A trial cannot be pruned from inside. With `fidelity` and an optimizer with `stop: median` and
+    `rungs`, a trial is a part of a run, and a run that is below the median is not continued.
     """
 
     id: str
@@ -144,13 +157,18 @@ class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
 
 
 class Finished(AutorlError):  # noqa: N818 - a state of the search, not a mistake
-    """`Tuner.ask` has nothing any more: the budget is used up or the optimizer is done."""
+    """`Tuner.ask` has nothing any more.
+
+    The budget is used up, or the optimizer is done.
+    """
 
 
 class Tuner:
-    """Ask for trials, tell their values; a trial per (proposal, tuning seed). Deterministic in the order of the calls.
+    """Ask for trials, tell their values.
 
-    Trials may be trained in other threads or processes, but every method is called from the thread that made the tuner.
+    There is a trial for each proposal and tuning seed. What is asked is a function of the order of
+    the calls. Trials may be trained in other threads or processes, but every method is called from
+    the thread that made the tuner.
 
     Args:
         space: a `Space`, an inline definition or the name of a search space.
@@ -159,8 +177,8 @@ class Tuner:
         seeds: tuning seeds for `ask`, test seeds for `test_trials`.
         path: folder that keeps the study; taken up again if it holds this study. None = in memory.
         fidelity: steps of a full trial; None = trials have no length.
-        options: further keys of the study file, e.g. `parallelism=4` to have four proposals open at once,
-            `budget={"runs": 60}`, `seed=1`, `evaluation={"aggregate": "iqm"}`.
+        options: further keys of the study file, e.g. `parallelism=4` to have four proposals open at
+            once, `budget={"runs": 60}`, `seed=1`, `evaluation={"aggregate": "iqm"}`.
 
     Raises:
         InputError: something is wrong with these, or `path` holds another study.
@@ -193,13 +211,14 @@ class Tuner:
             "test": {"top": 0},
         }
         spec = load_spec(study | options)
-        self._study = _study(spec, Path(path) if path is not None else None, lambda _: _Caller())
+        folder = None if path is None else Path(path)
+        self._study = _study(spec, folder, lambda _: _Caller())
         self._metrics = [objective.metric for objective in spec.objectives()]
         self._ready: deque[Segment] = deque()
         self._open: dict[str, Segment] = {}
 
     def ask(self) -> Trial:
-        """The next trial of the search.
+        """Return the next trial of the search.
 
         Raises:
             Waiting: an open trial has to be told first.
@@ -212,11 +231,9 @@ class Tuner:
             return self._hand_out(self._ready.popleft())
         if self._open:
             raise Waiting(f"tell one of the {len(self._open)} open trials first")
-        raise Finished(
-            "the budget is used up"
-            if self._study.driver.budget_used >= 1
-            else "the optimizer is done"
-        )
+        if self._study.driver.budget_used >= 1:
+            raise Finished("the budget is used up")
+        raise Finished("the optimizer is done")
 
     def tell(
         self,
@@ -225,26 +242,30 @@ class Tuner:
         *,
         checkpoint: str | Path | None = None,
     ) -> None:
-        """What a trial brought: its value, or metrics by name. `checkpoint` is given back to a trial that continues it.
+        """Tell what a trial brought: its value, or metrics by name.
+
+        `checkpoint` is given back to a trial that continues it.
 
         Raises:
-            InputError: the trial is not open (never asked for, or told already), or a metric is missing.
+            InputError: the trial is not open (never asked for, or told already), or a metric is
+                missing.
         """
-        segment = self._take(
-            trial
-        )  # the first thing: nothing has changed where another thread is refused
-        told = dict(value) if isinstance(value, Mapping) else {"value": value}
+        # The first thing: nothing has changed where another thread is refused.
+        segment = self._take(trial)
+        values = dict(value) if isinstance(value, Mapping) else {"value": value}
         try:
-            metrics = {str(name): metric_value(name, item) for name, item in told.items()}
+            metrics = {str(name): metric_value(name, item) for name, item in values.items()}
         except TypeError as error:
             self._open[trial.id] = segment
             raise InputError(str(error)) from None
         missing = [name for name in self._metrics if name not in metrics]
         if missing:
             self._open[trial.id] = segment
-            raise InputError(
-                f"the objective needs metric {missing[0]!r}; told: {', '.join(sorted(metrics)) or 'none'}"
-            )
+            names = ", ".join(sorted(metrics)) or "none"
+            raise InputError(f"the objective needs metric {missing[0]!r}; told: {names}")
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(segment.id, str(checkpoint))
         self._study.record(
             Outcome(
                 segment.id,
@@ -252,14 +273,14 @@ class Tuner:
                 reached=segment.until,
                 reports=(Report(segment.id, segment.until, metrics),),
                 cost={"environment_steps": float(segment.until - segment.start)},
-                checkpoint=Checkpoint(segment.id, str(checkpoint))
-                if checkpoint is not None
-                else None,
+                checkpoint=saved,
             )
         )
 
     def fail(self, trial: Trial, kind: str = "crash", message: str = "") -> None:
-        """A trial ended without a value: crash, timeout, out_of_memory, diverged (lost is handed out again).
+        """Tell that a trial ended without a value.
+
+        `kind` is crash, timeout, out_of_memory, diverged or lost, which is handed out again.
 
         Raises:
             InputError: the trial is not open, or there is no such kind of failure.
@@ -275,7 +296,9 @@ class Tuner:
         )
 
     def test_trials(self) -> Iterator[Trial]:
-        """End the search, freeze the incumbent, and hand out its trials on the test seeds; tell each before the next.
+        """End the search, and hand out trials on the test seeds.
+
+        They are of the incumbent. Tell each before the next.
 
         Raises:
             StudyError: nothing was scored.
@@ -290,7 +313,9 @@ class Tuner:
         self._study.tests.advance()
 
     def result(self) -> Result:
-        """The result as it stands; with a test score once `test_trials` were told.
+        """Return the result as it stands.
+
+        It has a test score once `test_trials` were told.
 
         Raises:
             StudyError: nothing was scored.
@@ -302,15 +327,23 @@ class Tuner:
         return self._study.result()
 
     def close(self) -> None:
-        """Release the folder. Nothing is lost: a `Tuner` on the same `path` goes on."""
+        """Release the folder.
+
+        Nothing is lost: a `Tuner` on the same `path` goes on.
+        """
         self._study.close()
 
     def _hand_out(self, segment: Segment) -> Trial:
         self._open[segment.id] = segment
         checkpoint = segment.parent.path if segment.parent else None
-        role, config = segment.role, segment.config
         return Trial(
-            segment.id, config, segment.seed, role, segment.start, segment.until, checkpoint
+            segment.id,
+            segment.config,
+            segment.seed,
+            segment.role,
+            segment.start,
+            segment.until,
+            checkpoint,
         )
 
     def _take(self, trial: Trial) -> Segment:
@@ -334,15 +367,17 @@ class _Caller(Trainer):
 
 
 def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Trainer] | None) -> Study:
-    """A study in memory, a new one in `folder`, or the one `folder` holds if it is the same."""
+    """Open the study in `folder`, or begin it there.
+
+    Without a folder it is in memory.
+    """
     if folder is None:
         return Study.in_memory(spec, load)
     if not holds_study(folder):
         return Study.create(spec, folder, load)
     study = Study.open(folder, load)
-    if not spec.same_study(
-        thaw((folder / "study.yaml").read_text(encoding="utf-8"), str(folder / "study.yaml"))
-    ):
+    file = folder / "study.yaml"
+    if not spec.same_study(thaw(file.read_text(encoding="utf-8"), str(file))):
         study.close()
         raise InputError(
             "holds a study of another file: choose another folder, or `resume` it", file=str(folder)
@@ -357,9 +392,9 @@ def _function_study(
 ) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
-    name = f"{FUNCTION_PREFIX}{function.__module__}:{getattr(function, '__qualname__', type(function).__name__)}"
+    function_name = getattr(function, "__qualname__", type(function).__name__)
     study = {
-        "trainer": name,
+        "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",
         "space": _definition(space),
         "budget": {"runs": 96},
         "executor": {"name": "in_process"},
@@ -369,7 +404,8 @@ def _function_study(
     executor = spec.executor
     if executor.name not in (None, "in_process") or (executor.workers or 1) > 1:
         raise InputError(
-            "a function given to `tune` runs in this process, one segment at a time: leave this out, or give a study "
+            "a function given to `tune` runs in this process, one segment at a time: "
+            "leave this out, or give a study "
             "with `trainer: python:module:function`, which runs in worker processes",
             key="executor.workers",
         )
@@ -385,32 +421,35 @@ _SHORT = {
 }
 
 
-def study_overrides(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Read keyword arguments of `tune` as values of the study file by dotted key.
+def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
+    """Read arguments of `tune` as values by dotted key.
 
     Raises:
         InputError: one is neither an option of `tune` nor a key of the study file.
     """
     _check_options(options, {*Spec.model_fields, *_SHORT})
     _check_direction(options.get("direction"))
-    found: dict[str, Any] = {}
+    overrides: dict[str, Any] = {}
     for name, value in options.items():
         if isinstance(value, SeedPlan):
             value = {"tuning": list(value.tuning), "test": list(value.test)}
-        found[_SHORT.get(name, name.replace("__", "."))] = value
-    return found
+        overrides[_SHORT.get(name, name.replace("__", "."))] = value
+    return overrides
 
 
-def _check_options(options: Mapping[str, Any], known: Collection[str]) -> None:
-    """Raise `InputError` for a keyword argument whose first part is no option and no key of the study file."""
+def _check_options(options: Mapping[str, object], allowed: Collection[str]) -> None:
+    """Raise `InputError` for an argument whose first part is not allowed."""
     for name in options:
-        if name.replace("__", ".").partition(".")[0] not in known:
-            raise InputError(unknown_key(name, known), key=name)
+        if name.replace("__", ".").partition(".")[0] not in allowed:
+            raise InputError(unknown_key(name, allowed), key=name)
 
 
-def _check_direction(direction: Any) -> None:
+def _check_direction(direction: object) -> None:
     if isinstance(direction, list | tuple):
-        example = 'objective=[{"metric": "a", "direction": "maximize"}, {"metric": "b", "direction": "minimize"}]'
+        example = (
+            'objective=[{"metric": "a", "direction": "maximize"}, '
+            '{"metric": "b", "direction": "minimize"}]'
+        )
         raise InputError(
             f"one direction is expected; several objectives are {example}", key="direction"
         )

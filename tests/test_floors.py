@@ -392,6 +392,7 @@ def test_the_check_sees_names_of_optimizers():
 
 # Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
 FINISHED = [
+    "building/",
     "evaluation.py",
     "executors/",
     "forks.py",
@@ -427,6 +428,7 @@ FINISHED = [
     "store/signing.py",
     "store/snapshot.py",
     "trainers/sb3/",
+    "tuner.py",
     "types.py",
 ]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")

@@ -1,4 +1,6 @@
-"""Landscapes built from a study file: every configuration trained on all its seeds, then written.
+"""Landscapes built from a study file.
+
+Every configuration is trained on all its seeds, then the landscape is written.
 
 The study that trains is an ordinary one and is kept in its folder; a build that was interrupted
 goes on there.

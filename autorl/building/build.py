@@ -1,4 +1,4 @@
-"""Building a landscape: train its study to the end, then write what it recorded."""
+"""Building a landscape: train its study, then write what it recorded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def build_landscape(
     progress: Callable[[Progress], None] | None = None,
     **options: Any,
 ) -> Landscape:
-    """Train every configuration of a study file on all its seeds, and write the landscape.
+    """Train every configuration of a study file, and write the landscape.
 
     The same call goes on where an earlier one was interrupted.
 
@@ -72,7 +72,9 @@ def build_landscape(
 def train_and_write(
     plan: BuildPlan, out: Path, train: Callable[[Study], object], *, replace: bool = False
 ) -> Landscape:
-    """Carry a build out: `train` runs its study to the end, then the landscape is written.
+    """Carry a build out.
+
+    `train` runs its study to the end, then the landscape is written.
 
     Raises:
         InputError: the landscape exists and may not be replaced, the folder of the study holds
@@ -97,7 +99,10 @@ def train_and_write(
 
 
 def _check_bounds(plan: BuildPlan) -> None:
-    """Raise `InputError` if scores lie outside the bounds: such a landscape is not valid."""
+    """Raise `InputError` if scores lie outside the bounds.
+
+    Such a landscape is not valid.
+    """
     for problem in outside_bounds(Landscape(plan.folder), plan.bounds):
         message = (
             f"{problem}; nothing was written, and all that was trained is kept in {plan.folder}: "

@@ -1,4 +1,4 @@
-"""The cost of a build before any of it is trained: runs, steps, time and disk."""
+"""The cost of a build: runs, steps, time and disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ class BuildCost:
 
 
 def build_cost(plan: BuildPlan, workers: int | None = None) -> BuildCost:
-    """Count the work of a build that is no population, and estimate its time.
+    """Count the work of a build, and estimate its time.
+
+    Not of a population, whose work depends on scores.
 
     The population engine trains a few configurations for some seconds to measure its speed; of
     other trainers, studies beside `plan.folder` are looked at.
@@ -62,7 +64,8 @@ def build_cost(plan: BuildPlan, workers: int | None = None) -> BuildCost:
         raise InputError("the counts of a population depend on scores", key="optimizer")
     check(spec, trainer_loader(spec))
     sizes = sizes_of(spec)
-    tuning, test = len(spec.plan.tuning), len(spec.plan.test)
+    tuning = len(spec.plan.tuning)
+    test = len(spec.plan.test)
     chains = sizes.configurations * (tuning + test)
     runs = chains * len(sizes.ends)
     evaluations = chains * len(set(spec.evaluation_steps) | set(sizes.ends))
@@ -98,7 +101,9 @@ def _estimate(plan: BuildPlan, workers: int, chains: int) -> Estimate | None:
 
 
 def _seconds_per_run(spec: Spec) -> tuple[float, int]:
-    """Train a few evaluation intervals of some configurations; scale their time up to a run.
+    """Train a little of some configurations, and scale their time up.
+
+    It is a few evaluation intervals of each, scaled to a run.
 
     Returns:
         Mean seconds of a run of full length, and of how many configurations.

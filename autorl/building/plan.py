@@ -1,4 +1,4 @@
-"""The plan of a build: a study that does not search, and the landscape of it."""
+"""The plan of a build: a study without a search."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class BuildPlan:
 
     @property
     def is_lineage(self) -> bool:
-        """Whether the landscape is who copied whom: the counts of such a build depend on scores."""
+        """Whether the landscape says who copied whom.
+
+        The counts of such a build depend on scores.
+        """
         return search_kind(self.spec.optimizer.name, self.spec.path) == "population"
 
 
@@ -72,7 +75,7 @@ def plan_build(
     about: Mapping[str, str] | None = None,
     overrides: Mapping[str, Any] | None = None,
 ) -> BuildPlan:
-    """Check a build file and what is given beside it, before anything is trained.
+    """Check a build file and its options, before anything is trained.
 
     Args:
         source: a study file, or a study as a mapping, with `optimizer: sobol`, another one that
@@ -101,12 +104,20 @@ def plan_build(
     _check_environment(name, spec, file)
     stated = {field: getattr(section, field, "") for field in ABOUT}
     texts = {field: text for field, text in stated.items() if text} | dict(about or {})
+    folder = STUDIES / spec.name
+    if study is not None:
+        folder = Path(study)
+    limits: tuple[float | None, float | None] = section.bounds
+    bounds_from = "landscape.bounds"
+    if bounds is not None:
+        limits = bounds
+        bounds_from = "bounds"
     return BuildPlan(
         spec=spec,
         id=name,
-        folder=STUDIES / spec.name if study is None else Path(study),
-        bounds=section.bounds if bounds is None else bounds,
-        bounds_from="landscape.bounds" if bounds is None else "bounds",
+        folder=folder,
+        bounds=limits,
+        bounds_from=bounds_from,
         about=FrozenMap(texts),
         source=file,
     )
@@ -117,17 +128,18 @@ def build_spec(
     overrides: Mapping[str, Any] | None = None,
     id: str | None = None,
 ) -> Spec:
-    """Read the study of a build, with every configuration among those trained on test seeds.
+    """Read the study of a build.
 
-    It has a `landscape` section, which keeps test runs whole where the objective is
-    `reduce: best`. Of a population only the best schedules are tested.
+    Every configuration is among those trained on test seeds. It has a `landscape` section, which
+    keeps test runs whole where the objective is `reduce: best`. Of a population only the best
+    schedules are tested.
 
     Raises:
         InputError: the study is wrong, or would leave configurations out.
     """
+    values = dict(overrides or {})
     named = {} if id is None else {"landscape.id": id}
-    own = dict(overrides or {})
-    spec = read_study(source, named | own)
+    spec = read_study(source, named | values)
     kind = search_kind(spec.optimizer.name, spec.path)
     if kind == "population":
         return spec
@@ -146,11 +158,14 @@ def build_spec(
         raise InputError("expected a number of configurations or runs", file=file, key="budget")
     sizes = sizes_of(spec)
     tested = {"test.top": sizes.configurations * len(sizes.ends)}
-    return read_study(source, named | tested | own)
+    return read_study(source, named | tested | values)
 
 
 def sizes_of(spec: Spec) -> Sizes:
-    """Count the configurations of a build that is no population, and where its phases end."""
+    """Count the configurations of a build, and say where its phases end.
+
+    Not of a population.
+    """
     if search_kind(spec.optimizer.name, spec.path) != "phased_design":
         return Sizes(math.ceil(spec.full_runs), (spec.fidelity.steps,))
     optimizer = make_optimizer(spec, trainer_loader(spec))
@@ -160,7 +175,10 @@ def sizes_of(spec: Spec) -> Sizes:
 
 
 def _check_environment(id: str, spec: Spec, file: str | None) -> None:
-    """Raise `InputError` before hours of training if the id could not name this landscape."""
+    """Raise `InputError` if the id could not name this landscape.
+
+    So it is said before hours of training.
+    """
     check_id(id)
     environment = spec.environment.id
     if environment is not None and id.split("/", 2)[2] != environment:
