@@ -14,7 +14,6 @@ from typing import Any, Literal
 import autorl
 from autorl.masking import masked
 from autorl.source_code import code_hash
-from autorl.space import find_space
 from autorl.trainers.info import Arguments, TrainerInfo
 from autorl.types import Config, InputError, StepUnit, TrainerSpec
 
@@ -119,6 +118,7 @@ class RLHFInfo(TrainerInfo):
         taken where there is one.
         """
         from autorl.rlhf.tasks import tasks
+        from autorl.space import find_space
 
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
         study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
