@@ -32,24 +32,33 @@ Trust = Annotated[
 
 
 def say(text: object = "", *, err: bool = False) -> None:
-    """Print text on standard output or standard error; a terminal obeys no control character of others in it."""
+    """Print text on standard output or standard error.
+
+    A terminal obeys no control character of others in it.
+    """
     typer.echo(printable(str(text)), err=err)
 
 
 def say_line(text: object, *, err: bool = False) -> None:
-    """Print one line: a line feed in text of others is escaped too, so that it cannot pass for a line of ours."""
+    """Print one line.
+
+    A line feed in text of others is escaped too, so that it cannot pass for a line of ours.
+    """
     typer.echo(printable(str(text), keep_lines=False), err=err)
 
 
 def print_json(document: object) -> None:
-    """One JSON document on standard output; numbers JSON does not have are an error, not `NaN`."""
+    """Print one JSON document on standard output.
+
+    Numbers JSON does not have are an error, not `NaN`.
+    """
     import json
 
     typer.echo(json.dumps(document, indent=2, allow_nan=False))
 
 
 def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """A JSON list of objects, as `print_json` prints it, row by row."""
+    """Print a JSON list of objects as `print_json` does, row by row."""
     import json
 
     separator = "["
@@ -61,7 +70,7 @@ def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> 
 
 
 def key_texts(entries: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:
-    """What was given as `--about KEY=TEXT`, with keys of `allowed`.
+    """Read what was given as `--about KEY=TEXT`, with keys of `allowed`.
 
     Raises:
         InputError: an entry without `=`, or another key.

@@ -1,4 +1,7 @@
-"""Where a running study stands: a bar on a terminal, a line now and then elsewhere."""
+"""Shows where a running study stands.
+
+It is a bar on a terminal, a line now and then elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ LINE_SECONDS = 5.0
 
 
 class Reporter(AbstractContextManager["Reporter"]):
-    """Shows `Progress` while it is entered; call it with each.
+    """Shows `Progress` while it is entered.
+
+    Call it with each.
 
     Args:
         study: asked for the work under way and the size of the test phase.
@@ -87,7 +92,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._line = line
 
     def _share(self, progress: Progress) -> tuple[float, str]:
-        """How much of the phase is done, and of what."""
+        """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
             return self._trained(
                 progress
@@ -96,7 +101,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
     def _trained(self, progress: Progress) -> float:
-        """Share of the budget whose outcomes are in: it is charged when proposed, before anything is trained."""
+        """Return the share of the budget whose outcomes are in.
+
+        The budget is charged when proposed, before anything is trained.
+        """
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
             return progress.budget_used
@@ -106,7 +114,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 
     def _time_left(self, progress: Progress) -> str:
-        """At the pace of this session; nothing before a twentieth of it was seen."""
+        """Estimate the time left at the pace of this session.
+
+        Nothing before a twentieth of it was seen.
+        """
         if progress.phase != "search":
             return ""
         share = self._trained(progress)
@@ -120,7 +131,9 @@ class Reporter(AbstractContextManager["Reporter"]):
 
 
 class RuleProgress:
-    """Shows which rule of which landscape is looked at: over itself on a terminal, a line now and then elsewhere.
+    """Shows which rule of which landscape is looked at.
+
+    It is written over itself on a terminal, a line now and then elsewhere.
 
     Args:
         count: landscapes that are checked.
@@ -161,14 +174,17 @@ class RuleProgress:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.5 h`."""
+    """Word a duration: `45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
-    """Standard output, or standard error when that is kept for JSON; None when nothing is to be shown."""
+    """Return standard output, or standard error when that is for JSON.
+
+    None when nothing is to be shown.
+    """
     if quiet:
         return None
     return sys.stderr if as_json else sys.stdout
