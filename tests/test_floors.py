@@ -392,6 +392,7 @@ def test_the_check_sees_names_of_optimizers():
 
 # Files and rooms written as CONTRIBUTING.md asks; the list grows until it holds all.
 FINISHED = [
+    "__main__.py",
     "building/",
     "evaluation.py",
     "executors/",
@@ -424,10 +425,25 @@ FINISHED = [
     "store/chain.py",
     "store/lock.py",
     "store/log_files.py",
+    "store/query.py",
     "store/rebuild.py",
     "store/signing.py",
     "store/snapshot.py",
+    "study/budget.py",
+    "trainers/_process.py",
+    "trainers/_shared.py",
+    "trainers/_streams.py",
+    "trainers/_variables.py",
+    "trainers/agents.py",
+    "trainers/command.py",
+    "trainers/contract.py",
+    "trainers/function.py",
+    "trainers/info.py",
+    "trainers/metric_lines.py",
+    "trainers/metrics.py",
+    "trainers/options.py",
     "trainers/sb3/",
+    "trainers/user_code.py",
     "tuner.py",
     "types.py",
 ]

@@ -1,4 +1,7 @@
-"""Progress of a study: a bar on a terminal, elsewhere a line now and then."""
+"""Shows where a running study stands.
+
+It is a bar on a terminal, a line now and then elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,9 @@ LINE_SECONDS = 5.0
 
 
 class Reporter(AbstractContextManager["Reporter"]):
-    """Display of `Progress` while it is entered, called with each.
+    """Shows `Progress` while it is entered.
+
+    Call it with each.
 
     Args:
         study: asked for the work under way and the size of the test phase.
@@ -87,7 +92,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._line = line
 
     def _share(self, progress: Progress) -> tuple[float, str]:
-        """Measure how much of the phase is done, and of what."""
+        """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
             return self._trained(
                 progress
@@ -96,9 +101,9 @@ class Reporter(AbstractContextManager["Reporter"]):
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
     def _trained(self, progress: Progress) -> float:
-        """Measure the share of the budget whose outcomes are in.
+        """Return the share of the budget whose outcomes are in.
 
-        It is charged when proposed, before anything is trained.
+        The budget is charged when proposed, before anything is trained.
         """
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
@@ -111,7 +116,7 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _time_left(self, progress: Progress) -> str:
         """Estimate the time left at the pace of this session.
 
-        Empty before a twentieth of it was seen.
+        Nothing before a twentieth of it was seen.
         """
         if progress.phase != "search":
             return ""
@@ -126,9 +131,9 @@ class Reporter(AbstractContextManager["Reporter"]):
 
 
 class RuleProgress:
-    """Display of the rule and the landscape that are looked at.
+    """Shows which rule of which landscape is looked at.
 
-    On a terminal a line over itself, elsewhere a line now and then.
+    It is written over itself on a terminal, a line now and then elsewhere.
 
     Args:
         count: landscapes that are checked.
@@ -169,16 +174,16 @@ class RuleProgress:
 
 
 def duration(seconds: float) -> str:
-    """Print a duration as in `45 s`, `12 min`, `3.5 h`."""
+    """Word a duration: `45 s`, `12 min`, `3.5 h`."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
-    """Choose the stream of progress, None when it is not shown.
+    """Return standard output, or standard error when that is for JSON.
 
-    Standard error where standard output is kept for JSON.
+    None when nothing is to be shown.
     """
     if quiet:
         return None

@@ -1,7 +1,9 @@
-"""The types of the keys of `manifest.json`, checked once when it is read: a manifest is a stranger's file.
+"""Types of the keys of `manifest.json`, checked when it is read.
 
-They follow from the annotations of `Manifest` and `Objective`, so a key that is added there is typed here. What a
-mapping holds is not in its annotation; `_HELD` says it.
+A manifest is a stranger's file.
+
+They follow from the annotations of `Manifest` and `Objective`, so a key that is added there is
+typed here. What a mapping holds is not in its annotation; `_HELD` says it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,10 @@ FileName = Annotated[
 
 
 class _Evaluation(BaseModel):
-    """The keys of `evaluation` that are used in queries; others are kept as they are."""
+    """The keys of `evaluation` that are used in queries.
+
+    Others are kept as they are.
+    """
 
     model_config = ConfigDict(extra="allow")
     at: Text | None = None
@@ -65,7 +70,10 @@ _SCALARS: Mapping[Any, Any] = {
 
 
 def check_types(kind: type[Any], values: Mapping[str, Any]) -> None:
-    """Raise `InputError` with the key of the first value that has another type than the dataclass `kind` says.
+    """Check values against the annotations of the dataclass `kind`.
+
+    Raises:
+        InputError: with the key of the first value that has another type.
 
     Keys that are unknown or missing are not looked at.
     """
@@ -86,7 +94,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 @cache
 def _model(kind: type[Any]) -> type[BaseModel]:
-    """A pydantic model of a dataclass, all of its fields optional."""
+    """Make a pydantic model of a dataclass, all of its fields optional."""
     hints = get_type_hints(kind)
     fields: dict[str, Any] = {
         field.name: (_checked(hints[field.name], field.name), None)
@@ -96,23 +104,24 @@ def _model(kind: type[Any]) -> type[BaseModel]:
 
 
 def _checked(annotation: Any, name: str) -> Any:
-    """The annotation with strict, bounded types in the place of plain ones."""
+    """Put strict, bounded types in the place of plain ones."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]
     if dataclasses.is_dataclass(annotation):
         return _model(annotation)  # type: ignore[arg-type]
     if annotation is FrozenMap:
         return _HELD.get(name, dict[Text, Any])
-    origin, parts = get_origin(annotation), get_args(annotation)
+    origin = get_origin(annotation)
+    parts = get_args(annotation)
     if origin is Literal:
         return annotation
     if origin in (Union, UnionType):
         return Union[tuple(_checked(part, name) for part in parts)]  # noqa: UP007
     if origin is tuple:
-        return tuple[tuple(part if part is ... else _checked(part, name) for part in parts)]  # type: ignore[misc]
-    raise TypeError(
-        f"no type for {name}: {annotation}"
-    )  # a key of ours without one is a defect of ours
+        checked = tuple(part if part is ... else _checked(part, name) for part in parts)
+        return tuple[checked]  # type: ignore[valid-type]
+    # A key of ours without one is a defect of ours.
+    raise TypeError(f"no type for {name}: {annotation}")
 
 
 def _first_problem(error: ValidationError) -> InputError:

@@ -1,7 +1,10 @@
-"""The DuckDB tables of a landscape: views of Parquet files, or frames held in memory.
+"""The DuckDB tables of a landscape.
 
-Two kinds of connection see them. Queries of this package run in a DuckDB that the process shares (starting one takes
-15 ms). A query of anyone else runs in one of the landscape's own that can reach nothing but the landscape's tables.
+They are views of Parquet files, or frames held in memory.
+
+Two kinds of connection see them. Queries of this package run in a DuckDB that the process shares
+(starting one takes 15 ms). A query of anyone else runs in one of the landscape's own that can reach
+nothing but the landscape's tables.
 """
 
 from __future__ import annotations
@@ -49,18 +52,22 @@ _starting = threading.Lock()
 def connect(
     folder: Path, manifest: Manifest, *, guarded: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """An in-memory connection with the files of a landscape as views, and three that give them meaning.
+    """Connect to the files of a landscape as views, in memory.
 
-    `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed. `penalty` (value):
-    what a failed run scores. `scores`: both together, by run.
+    Three more views give them meaning.
+
+    `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed.
+    `penalty` (value): what a failed run scores. `scores`: both together, by run.
 
     Args:
         folder: of the landscape.
         manifest: of the landscape.
-        guarded: whether queries of anyone may run in it: no other file, network, extension or setting is in reach.
+        guarded: whether queries of anyone may run in it: no other file, network, extension or
+            setting is in reach.
 
     Raises:
-        InputError: a file is missing, unreadable, outside the folder, or has other columns than the schema needs.
+        InputError: a file is missing, unreadable, outside the folder, or has other columns than the
+            schema needs.
     """
     import duckdb
 
@@ -78,7 +85,9 @@ def connect(
 
 
 def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, str]]:
-    """DuckDB type of each column of each table, whether or not they are those of the schema.
+    """Return the DuckDB type of each column of each table.
+
+    They need not be those of the schema.
 
     Raises:
         InputError: a file is missing, unreadable or outside the folder.
@@ -97,7 +106,9 @@ def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, 
 def connect_frames(
     tables: Tables, space: Space, manifest: Manifest, folder: Path, *, guarded: bool = False
 ) -> duckdb.DuckDBPyConnection:
-    """The same tables and views over frames: each is copied into memory once, with its declared types.
+    """Make the same tables and views over frames.
+
+    Each is copied into memory once, with its declared types.
 
     Args:
         tables: the frames.
@@ -124,10 +135,12 @@ def connect_frames(
 
 
 def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
-    """Whether a query is exactly one SELECT, or EXPLAIN (ANALYZE) of exactly one.
+    """Tell whether a query is exactly one SELECT.
 
-    DuckDB names the kind of a statement, but not of what EXPLAIN explains, nor of a statement with a PIVOT in it:
-    `COPY (PIVOT ...) TO ...` is of the same kind as `PIVOT ...`.
+    EXPLAIN (ANALYZE) of exactly one is as good.
+
+    DuckDB names the kind of a statement, but not of what EXPLAIN explains, nor of a statement with
+    a PIVOT in it: `COPY (PIVOT ...) TO ...` is of the same kind as `PIVOT ...`.
 
     Raises:
         duckdb.Error: the query cannot be parsed.
@@ -146,13 +159,14 @@ def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
         return explained is not None and _kinds(connection, text[explained.end() :]) == [
             _kind("SELECT")
         ]
-    # A statement with a PIVOT is MULTI; in DuckDB 1 it is two. Only a query can stand in FROM (...).
+    # A statement with a PIVOT is MULTI; in DuckDB 1 it is two. Only a query can stand in FROM
+    # (...).
     pivots = ([_kind("MULTI")], [_kind("CREATE"), _kind("SELECT")])
     return kinds in pivots and _kinds(connection, f"SELECT * FROM ({text})") == kinds
 
 
 def first_line(error: Exception) -> str:
-    """The message of an error without the drawing that DuckDB puts under it, cut."""
+    """Cut the message of an error, without DuckDB's drawing under it."""
     return shortened(next(iter(str(error).splitlines()), type(error).__name__), _MESSAGE)
 
 
@@ -163,7 +177,10 @@ def _kind(name: str) -> str:
 
 
 def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
-    """The kinds of the statements in a text; none if it cannot be parsed."""
+    """Return the kinds of the statements in a text.
+
+    None if it cannot be parsed.
+    """
     import duckdb
 
     try:
@@ -173,7 +190,7 @@ def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 
 
 def _without_comments(query: str) -> str:
-    """A query without comments and blanks before it and a semicolon after it."""
+    """Strip comments and blanks before a query, and a semicolon after it."""
     text = query
     while (match := _COMMENT.match(text)) is not None:
         text = text[match.end() :]
@@ -181,27 +198,31 @@ def _without_comments(query: str) -> str:
 
 
 def _connection() -> duckdb.DuckDBPyConnection:
-    """A connection of its own to the process's DuckDB: what is temporary in it, nobody else sees."""
+    """Open a connection of its own to the process's DuckDB.
+
+    What is temporary in it, nobody else sees.
+    """
     import duckdb
 
     global _engine
     with _starting:
-        if (
-            _engine is None or _engine[0] != os.getpid()
-        ):  # a forked child must not use its parent's threads
+        # A forked child must not use its parent's threads.
+        if _engine is None or _engine[0] != os.getpid():
             _engine = (os.getpid(), duckdb.connect(config=dict(CONFIGURATION)))
         return _engine[1].cursor()
 
 
 def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
-    """A DuckDB of its own that can read these files, and reach and change nothing else."""
+    """Open a DuckDB that can read these files and nothing else.
+
+    It changes nothing.
+    """
     import duckdb
 
     connection = duckdb.connect(config=dict(CONFIGURATION))
     listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
-    connection.execute(
-        "SET temp_directory = ''"
-    )  # what does not fit into memory is not written to a file
+    # What does not fit into memory is not written to a file.
+    connection.execute("SET temp_directory = ''")
     connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -209,7 +230,7 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
 
 def _files(folder: Path, manifest: Manifest) -> dict[TableName, list[str]]:
-    """The files of each table.
+    """Return the files of each table.
 
     Raises:
         InputError: one is missing, or a link leads out of the folder.
@@ -233,9 +254,8 @@ def _add_views(
     connection: duckdb.DuckDBPyConnection, files: Mapping[TableName, Sequence[str]]
 ) -> None:
     for name, paths in files.items():
-        listed = ", ".join(
-            "'" + path.replace("'", "''") + "'" for path in paths
-        )  # a view takes no parameters
+        # A view takes no parameters.
+        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
         union = ", union_by_name = true" if len(paths) > 1 else ""
         connection.execute(
             f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})"
@@ -243,12 +263,12 @@ def _add_views(
 
 
 def stored_types(connection: duckdb.DuckDBPyConnection, table: TableName) -> dict[str, str]:
-    """DuckDB type of each column of a table."""
+    """Return the DuckDB type of each column of a table."""
     return {row[0]: row[1] for row in connection.execute(f"DESCRIBE {table}").fetchall()}
 
 
 def inside(folder: Path, file: str) -> Path:
-    """The path of a file of a landscape.
+    """Return the path of a file of a landscape.
 
     Raises:
         InputError: it is not in the folder, because a link leads out of it.
@@ -262,7 +282,7 @@ def inside(folder: Path, file: str) -> Path:
 
 
 def read_own_space(folder: Path) -> Space:
-    """The search space in the folder of a landscape.
+    """Read the search space in the folder of a landscape.
 
     Raises:
         InputError: it is not there, not a space, or it names another file.
@@ -298,7 +318,8 @@ def _meaning(
     )
     connection.execute(
         f"CREATE TEMP VIEW measured AS SELECT run_id, step, "
-        f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) AS value FROM evals"
+        f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) "
+        "AS value FROM evals"
     )
     worst = "min" if objective.direction == "maximize" else "max"
     constant = "SELECT CAST(getvariable('objective_penalty') AS FLOAT) AS value"

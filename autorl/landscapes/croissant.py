@@ -1,7 +1,10 @@
-"""`croissant.json`: the description of a landscape in the Croissant 1.1 vocabulary, made from its files.
+"""Describes a landscape in the Croissant 1.1 vocabulary.
+
+The description, `croissant.json`, is made from the landscape's files.
 
 References:
-    [Croissant] MLCommons, "Croissant format specification", version 1.1, http://mlcommons.org/croissant/1.1.
+    [Croissant] MLCommons, "Croissant format specification", version 1.1,
+        http://mlcommons.org/croissant/1.1.
 """
 
 from __future__ import annotations
@@ -19,7 +22,8 @@ from autorl.plain_text import shortened, shown
 from autorl.types import InputError
 
 CROISSANT = "croissant.json"
-PARQUET = "application/x-parquet"  # the spelling readers accept; application/vnd.apache.parquet is not read by them
+# The spelling readers accept; application/vnd.apache.parquet is not read by them.
+PARQUET = "application/x-parquet"
 _DATA_TYPES = {
     "INTEGER": "sc:Integer",
     "BIGINT": "sc:Integer",
@@ -77,22 +81,28 @@ _CONTEXT: Mapping[str, Any] = {
 
 
 def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[str, str]]]:
-    """(column, DuckDB type) of each Parquet file, in file order, by its path in the folder."""
+    """Return (column, DuckDB type) of each Parquet file, in file order.
+
+    They go by the file's path in the folder.
+    """
     import duckdb
 
     connection = duckdb.connect(config=dict(CONFIGURATION))
-    found = {}
+    columns_of = {}
     for name in files:
         if name.endswith(".parquet"):
             rows = connection.execute(
                 "DESCRIBE SELECT * FROM read_parquet(?)", [[str(folder / name)]]
             ).fetchall()
-            found[name] = [(str(row[0]), str(row[1])) for row in rows]
-    return found
+            columns_of[name] = [(str(row[0]), str(row[1])) for row in rows]
+    return columns_of
 
 
 def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
-    """The Croissant description of the files named in a manifest. Columns and types are read from the files."""
+    """Make the Croissant description of the files named in a manifest.
+
+    Columns and types are read from the files.
+    """
     meanings = {column.name: column.meaning for columns in TABLES.values() for column in columns}
     names = record_set_names(manifest.files)
     distribution, sets = [], []
@@ -135,27 +145,32 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
 
 
 def record_set_names(files: Iterable[str]) -> dict[str, str]:
-    """Record set of each file: the table's name; parts of `evals` after the first are `evals-1`, `evals-2` ..."""
+    """Name the record set of each file: the table's name.
+
+    Parts of `evals` after the first are `evals-1`, `evals-2` ...
+    """
     parts = sorted(name for name in files if name.startswith("evals/"))
     numbered = {name: f"evals-{number}" if number else "evals" for number, name in enumerate(parts)}
     return {name: numbered.get(name, name.removesuffix(".parquet")) for name in files}
 
 
 def structure(description: Mapping[str, Any]) -> dict[str, Any]:
-    """What a description claims about the files, without its prose: hash and (column, type) of each file.
+    """Return what a description claims about the files, without its prose.
+
+    It is the hash and (column, type) of each file.
 
     Raises:
         InputError: it is not a Croissant description of Parquet files.
     """
     try:
         files: dict[str, Any] = {
-            each["contentUrl"]: [each["sha256"], []] for each in description["distribution"]
+            file["contentUrl"]: [file["sha256"], []] for file in description["distribution"]
         }
         for record_set in description["recordSet"]:
-            for each in record_set["field"]:
-                source = each["source"]
+            for column in record_set["field"]:
+                source = column["source"]
                 files[source["fileObject"]["@id"]][1].append(
-                    (source["extract"]["column"], each["dataType"])
+                    (source["extract"]["column"], column["dataType"])
                 )
     except (KeyError, TypeError) as error:
         raise InputError(
@@ -165,7 +180,11 @@ def structure(description: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_croissant(folder: Path) -> Any:
-    """The JSON of `croissant.json`. Raises InputError if it is not JSON."""
+    """Read the JSON of `croissant.json`.
+
+    Raises:
+        InputError: it is not JSON.
+    """
     try:
         return json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -1,4 +1,7 @@
-"""A landscape's objective as a dense array, for look-ups: [configuration, seed, step]."""
+"""A landscape's objective as a dense array: [configuration, seed, step].
+
+It is for look-ups.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +26,14 @@ class Grid:
     """Scores of runs trained from the start, one axis per factor.
 
     Attributes:
-        values: float32, of a study float64, (configurations, seeds, steps), in the metric's own direction, floor and
-            penalty applied. NaN: this configuration was not trained with this seed, or not evaluated at this step.
+        values: float32, of a study float64, (configurations, seeds, steps), in the metric's own
+            direction, floor and penalty applied. NaN: this configuration was not trained with this
+            seed, or not evaluated at this step.
         config_ids, seeds, steps: the axes, ascending.
         roles: seed role of each seed.
-        filled: (configurations, seeds, steps): 0 where a value was recorded, `PENALTY` where a run had failed,
-            `CARRIED` where it had stopped itself and keeps its last value. None where all values were recorded.
+        filled: (configurations, seeds, steps): 0 where a value was recorded, `PENALTY` where a run
+            had failed, `CARRIED` where it had stopped itself and keeps its last value. None where
+            all values were recorded.
     """
 
     values: Scores
@@ -41,9 +46,12 @@ class Grid:
     def reduced(
         self, reduction: Reduction, at: int, steps: Collection[int] = (), sign: float = 1.0
     ) -> npt.NDArray[np.float64]:
-        """Each run's curve up to position `at` as one number: (configurations, seeds), NaN where it lacks a value.
+        """Reduce each run's curve up to position `at` to one number.
 
-        A run that had failed by then has the penalty, one that had stopped itself the reduction of what it recorded.
+        Shape (configurations, seeds), NaN where a curve lacks a value.
+
+        A run that had failed by then has the penalty, one that had stopped itself the reduction of
+        what it recorded.
 
         Args:
             reduction: of larger-is-better values.
@@ -66,7 +74,10 @@ class Grid:
         return np.where(origin[:, :, -1] == PENALTY, last, result)
 
     def columns(self, at: int, steps: Collection[int] = ()) -> list[int]:
-        """Positions of the steps up to `at` that count: those among `steps` (none given = all), and `at`."""
+        """Return positions of the steps up to `at` that count.
+
+        They are those among `steps` (none given = all), and `at`.
+        """
         return [
             place
             for place in range(at + 1)
@@ -76,20 +87,24 @@ class Grid:
     def lookup(
         self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike
     ) -> Scores:
-        """Values at triples of equal (or broadcastable) shape; NaN where nothing was recorded.
+        """Look values up at triples of equal (or broadcastable) shape.
+
+        NaN where nothing was recorded.
 
         Raises:
             InputError: an id, seed or step is not in the data set.
         """
-        found = (
+        places = (
             _positions(self.config_ids, config_ids, "config_id"),
             _positions(self.seeds, seeds, "seed"),
             _positions(self.steps, steps, "step"),
         )
-        return np.asarray(self.values[found])
+        return np.asarray(self.values[places])
 
     def value(self, config_id: int, seed: int, step: int) -> float:
-        """One value, as `lookup` but without arrays: for callers that need a single run at a time.
+        """Look one value up, as `lookup` but without arrays.
+
+        It is for callers that need a single run at a time.
 
         Raises:
             InputError: an id, seed or step is not in the data set.
@@ -98,9 +113,8 @@ class Grid:
         try:
             return float(self.values[configs[config_id], seeds[seed], steps[step]])
         except KeyError:
-            return float(
-                self.lookup(config_id, seed, step)
-            )  # raises the error that names what is wrong
+            # Raises the error that names what is wrong.
+            return float(self.lookup(config_id, seed, step))
 
     @cached_property
     def _places(self) -> tuple[dict[int, int], ...]:
@@ -108,8 +122,8 @@ class Grid:
         return tuple({int(item): place for place, item in enumerate(axis)} for axis in axes)
 
     def seed_positions(self, role: str) -> Integers:
-        """Positions of the seeds of a role: `tuning`, `test` or `all`."""
-        chosen = [index for index, each in enumerate(self.roles) if role in ("all", each)]
+        """Return positions of the seeds of a role: `tuning`, `test` or `all`."""
+        chosen = [index for index, own_role in enumerate(self.roles) if role in ("all", own_role)]
         if not chosen:
             raise InputError(
                 f"no seeds of role {role!r}; this data set has {sorted(set(self.roles))}",
@@ -118,7 +132,7 @@ class Grid:
         return np.array(chosen, dtype=np.int64)
 
     def step_position(self, step: int | None) -> int:
-        """Position of a step; None = the last one."""
+        """Return the position of a step, None = the last one."""
         return len(self.steps) - 1 if step is None else int(_positions(self.steps, step, "step"))
 
 
@@ -136,7 +150,10 @@ def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
 
 
 def _find(axis: Integers, wanted: npt.NDArray[np.int64]) -> tuple[Integers, npt.NDArray[np.bool_]]:
-    """Places of values on an ascending axis, and which of them are there."""
+    """Find places of values on an ascending axis.
+
+    Also returns which of them are there.
+    """
     if not len(axis):
         return np.zeros(wanted.shape, dtype=np.int64), np.zeros(wanted.shape, dtype=bool)
     places = np.minimum(np.searchsorted(axis, wanted), len(axis) - 1)
@@ -150,20 +167,23 @@ def assemble(
     steps: Sequence[int],
     config_ids: Sequence[int],
 ) -> Grid:
-    """The grid of runs (run_id, config_id, seed, seed_role, status) and evaluations (run_ids, steps, values).
+    """Make the grid of runs and evaluations.
 
-    A failed run scores `penalty` wherever it has no value. A stopped run keeps its last value. A run that is done and
-    lacks a value has NaN there.
+    Runs are (run_id, config_id, seed, seed_role, status), evaluations (run_ids, steps, values).
+
+    A failed run scores `penalty` wherever it has no value. A stopped run keeps its last value. A
+    run that is done and lacks a value has NaN there.
 
     Raises:
-        InputError: two runs of one configuration and seed with different values at one step, or a seed with two roles.
+        InputError: two runs of one configuration and seed with different values at one step, or a
+            seed with two roles.
     """
     roles: dict[int, str] = {}
     for _, _, seed, role, _ in runs:
         if roles.setdefault(seed, role) != role:
             raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
     seeds, ids, axis = (
-        np.array(sorted(set(each)), dtype=np.int64) for each in (roles, config_ids, steps)
+        np.array(sorted(set(numbers)), dtype=np.int64) for numbers in (roles, config_ids, steps)
     )
     values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=evals[2].dtype)
     flat = values.reshape(-1, len(axis))
@@ -187,7 +207,8 @@ def assemble(
         row, place = divmod(int(targets[unlike[0]]), len(axis))
         config_id, seed = ids[row // len(seeds)], seeds[row % len(seeds)]
         raise InputError(
-            f"configuration {config_id} was trained twice from the start with seed {seed}, with two results at step "
+            f"configuration {config_id} was trained twice from the start with seed {seed}, with "
+            "two results at step "
             f"{axis[place]}"
         )
     filled = None if {run[4] for run in runs} <= {"done"} else np.zeros(values.shape, dtype=np.int8)
@@ -206,7 +227,10 @@ def assemble(
 
 
 def carry_forward(curves: Scores) -> Scores:
-    """Along the last axis each gap (NaN) takes the value before it; gaps at the beginning stay."""
+    """Give each gap (NaN) along the last axis the value before it.
+
+    Gaps at the beginning stay.
+    """
     places = np.where(np.isnan(curves), -1, np.arange(curves.shape[-1]))
     last = np.maximum.accumulate(places, axis=-1)
     filled = np.take_along_axis(curves, np.maximum(last, 0), axis=-1)

@@ -1,4 +1,7 @@
-"""The manifest: what a landscape is, how it was made, and the hash of every file of it."""
+"""The manifest of a landscape.
+
+It says what the landscape is, how it was made, and the hash of every file of it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,8 @@ class Objective:
     Attributes:
         metric: a column of `evals`.
         floor: values below count as this one, before any aggregate (some simulators return -1e22).
-        penalty: what a failed run scores; None = the worst recorded value of the data set, after the floor.
+        penalty: what a failed run scores; None = the worst recorded value of the data set, after
+            the floor.
     """
 
     metric: str = "eval_return"
@@ -41,25 +45,30 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """`manifest.json`. The folder of a landscape is its id: `<namespace>/<algorithm>/<environment id verbatim>`.
+    """The content of `manifest.json`.
+
+    The folder of a landscape is its id: `<namespace>/<algorithm>/<environment id verbatim>`.
 
     Attributes:
         version: of the data; raised by every change of a published set.
         steps: nominal steps of the evaluations, ascending; counted in `step_unit`.
-        return_bounds: smallest and largest value the objective's metric can take (after the floor); None = unbounded.
+        return_bounds: smallest and largest value the objective's metric can take (after the floor);
+            None = unbounded.
         seeds: seed lists by role, disjoint.
         sampler: how the configurations were chosen, e.g. {"name": "sobol", "seed": 0}.
-        evaluation: the protocol, e.g. {"episodes": 128}; "reduce", "aggregate": how the study that made the landscape
-            reduced a curve to a number and seeds to one, as rankings do unless told; "at": "end" if a run is evaluated
-            at its end only; "steps": those every run is evaluated at, if some are evaluated at more (rungs);
-            "overshoot": how many steps a run may be trained past the nominal step of its last evaluation, and
-            "undershoot": how many fewer (it ends with
-            a whole rollout).
-        packages: {name: {"version": ..., "sha256" or "commit": ...}}: a version alone does not identify code.
+        evaluation: the protocol, e.g. {"episodes": 128}; "reduce", "aggregate": how the study that
+            made the landscape reduced a curve to a number and seeds to one, as rankings do unless
+            told; "at": "end" if a run is evaluated at its end only; "steps": those every run is
+            evaluated at, if some are evaluated at more (rungs); "overshoot": how many steps a run
+            may be trained past the nominal step of its last evaluation, and "undershoot": how many
+            fewer (it ends with a whole rollout).
+        packages: {name: {"version": ..., "sha256" or "commit": ...}}: a version alone does not
+            identify code.
         sources: files the data came from: {"path": ..., "sha256": ...}.
         notes: what a user must know: repairs made on import, known faults.
         parents: ids of landscapes this one was derived from.
-        rows: row count by table. files: SHA-256 by path in the folder. Both are filled in by the writer.
+        rows: row count by table. files: SHA-256 by path in the folder. Both are filled in by the
+            writer.
     """
 
     id: str
@@ -112,26 +121,30 @@ class Manifest:
             raise InputError(f"seeds {shared[:5]} are in both tuning and test", key="seeds")
 
     def to_dict(self) -> dict[str, Any]:
-        """The manifest in JSON types."""
+        """Return the manifest in JSON types."""
         fields = vars(self) | {"objective": dataclasses.asdict(self.objective)}
         return {name: plain(value) for name, value in fields.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
-        """The inverse of `to_dict`; fields with a default may be absent, as in files of older versions.
+        """Make a manifest of what `to_dict` returned.
+
+        Fields with a default may be absent, as in files of older versions.
 
         Raises:
-            InputError: unknown or missing keys, a value of a wrong type, or a schema version newer than this package
-                reads.
+            InputError: unknown or missing keys, a value of a wrong type, or a schema version newer
+                than this package reads.
         """
+        # Pydantic, only where a manifest is read.
         from autorl.landscapes._manifest_types import (
             check_types,
-        )  # pydantic, only where a manifest is read
+        )
 
         version = values.get("schema_version", SCHEMA_VERSION)
         if not isinstance(version, int) or version > SCHEMA_VERSION:
             raise InputError(
-                f"schema version {shown(version)} is not one this package reads (up to {SCHEMA_VERSION}): "
+                f"schema version {shown(version)} is not one this package reads (up to "
+                f"{SCHEMA_VERSION}): "
                 "upgrade autorl",
                 key="schema_version",
             )
@@ -196,21 +209,21 @@ def check_id(id: str) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> None:
-    known = {each.name: each for each in dataclasses.fields(kind)}
+    fields = {entry.name: entry for entry in dataclasses.fields(kind)}
     for name in values:
-        if name not in known:
+        if name not in fields:
             raise InputError(
-                f"unknown key{did_you_mean(name, known)}", key=prefix + shortened(str(name))
+                f"unknown key{did_you_mean(name, fields)}", key=prefix + shortened(str(name))
             )
-    for name, each in known.items():
+    for name, entry in fields.items():
         required = (
-            each.default is dataclasses.MISSING and each.default_factory is dataclasses.MISSING
+            entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
         )
         if required and name not in values:
             raise InputError("missing", key=prefix + name)

@@ -1,8 +1,11 @@
-"""The tables of a landscape data set, as column lists, and how configurations become rows.
+"""The tables of a landscape data set, as column lists.
 
-A landscape is one folder: `manifest.json`, `croissant.json`, `space.yaml`, `configs.parquet`, `runs.parquet`,
-`segments.parquet` and `evals/*.parquet`, all Parquet with zstd. `segments` says `from_step` and `to_step`, as the study
-store does, because `from` cannot be written in SQL without quotes.
+And how configurations become rows.
+
+A landscape is one folder: `manifest.json`, `croissant.json`, `space.yaml`, `configs.parquet`,
+`runs.parquet`, `segments.parquet` and `evals/*.parquet`, all Parquet with zstd. `segments` says
+`from_step` and `to_step`, as the study store does, because `from` cannot be written in SQL without
+quotes.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ SEED_ROLES = ("tuning", "test")
 
 @dataclass(frozen=True)
 class Column:
-    """One column: its name, DuckDB type, meaning, and whether it may be null."""
+    """A column of a table.
+
+    It has a name, a DuckDB type, a meaning, and may be null or not.
+    """
 
     name: str
     type: str
@@ -82,7 +88,10 @@ STATUSES = tuple(str(status) for status in Status)
 
 @dataclass(frozen=True)
 class Tables:
-    """The rows of a landscape as pandas frames, one per table; `evals` has one more column per metric."""
+    """Rows of a landscape as pandas frames, one per table.
+
+    `evals` has one more column per metric.
+    """
 
     configs: pd.DataFrame
     runs: pd.DataFrame
@@ -94,27 +103,29 @@ class Tables:
         return frame
 
     def columns(self, name: TableName) -> list[str]:
-        """Column names of a table."""
+        """Return the column names of a table."""
         return [str(column) for column in self[name]]
 
 
 def table_columns(
     name: TableName, frame_columns: Sequence[str], space: Space | None
 ) -> tuple[Column, ...]:
-    """Columns of a table: the fixed ones, then hyperparameters (`configs`) or metrics (`evals`).
+    """Return the columns of a table.
+
+    The fixed ones come first, then hyperparameters (`configs`) or metrics (`evals`).
 
     Raises:
         InputError: a fixed column is missing, or a column is neither fixed nor allowed.
     """
     fixed = TABLES[name]
     names = [column.name for column in fixed]
-    missing = [each for each in names if each not in frame_columns]
+    missing = [column for column in names if column not in frame_columns]
     if missing:
         raise InputError(f"table '{name}' lacks columns {missing}; it needs {names}")
-    more = [each for each in frame_columns if each not in names]
+    more = [column for column in frame_columns if column not in names]
     if name == "evals":
         return fixed + tuple(
-            Column(each, METRIC_TYPE, f"Metric {each}.", nullable=True) for each in more
+            Column(metric, METRIC_TYPE, f"Metric {metric}.", nullable=True) for metric in more
         )
     if name == "configs" and space is not None:
         clash = sorted(set(space.names) & set(names))
@@ -123,7 +134,7 @@ def table_columns(
                 f"hyperparameters {clash} have the name of a column of 'configs'; rename them"
             )
         return fixed + tuple(
-            hyperparameter_column(space.hyperparameters[each]) for each in space.names
+            hyperparameter_column(space.hyperparameters[key]) for key in space.names
         )
     if more:
         raise InputError(f"table '{name}' has unknown columns {more}; allowed: {names}")
@@ -147,7 +158,10 @@ _READABLE: Mapping[str, frozenset[str]] = {
 def check_columns(
     name: TableName, types: Mapping[str, str], file: str, columns: Sequence[Column] | None = None
 ) -> None:
-    """Raise `InputError` if a table lacks a column that is used, or has one that cannot be read as its type.
+    """Check that a table has every column used, with its type.
+
+    Raises:
+        InputError: it lacks one, or has one that cannot be read as its type.
 
     Args:
         name: of the table.
@@ -167,28 +181,32 @@ def check_columns(
         stored = types.get(column.name)
         if stored is None:
             raise InputError(f"table '{name}' has no column {shown(column.name)}", file=file)
+        # The types of a column without a value.
         all_null = column.nullable and stored in (
             "INTEGER",
             '"NULL"',
-        )  # the types of a column without a value
+        )
         if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
             message = f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, expected {column.type}"
             raise InputError(message, file=file)
 
 
 def identifier(name: str) -> str:
-    """A name as SQL takes it, whatever characters it has."""
+    """Write a name as SQL takes it, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def cast_list(columns: Sequence[Column]) -> str:
-    """The columns as a SQL select list that gives each its declared type."""
+    """Write the columns as a SQL select list that casts each.
+
+    Each gets its declared type.
+    """
     cells = ((identifier(column.name), column.type) for column in columns)
     return ", ".join(f"CAST({name} AS {type}) AS {name}" for name, type in cells)
 
 
 def hyperparameter_column(item: Hyperparameter) -> Column:
-    """The column of a hyperparameter; null where it is inactive."""
+    """Make the column of a hyperparameter, null where it is inactive."""
     return Column(
         item.name, _column_type(item), f"Hyperparameter {item.name} ({item.type}).", nullable=True
     )
@@ -208,17 +226,23 @@ def _column_type(item: Hyperparameter) -> str:
 
 
 def encode(item: Hyperparameter, value: Any) -> Any:
-    """A hyperparameter's value as a cell. Choices of several types, or not scalars, are written as JSON text."""
+    """Write a hyperparameter's value as a cell.
+
+    Choices of several types, or not scalars, are written as JSON text.
+    """
     return canonical_json(value) if as_json(item) else value
 
 
 def decode(item: Hyperparameter, cell: Any) -> Any:
-    """The value in a cell; the inverse of `encode`."""
+    """Return the value in a cell, the inverse of `encode`."""
     return item.canonical(json.loads(cell) if as_json(item) else cell)
 
 
 def as_json(item: Hyperparameter) -> bool:
-    """Whether the values are written as JSON text: choices of several types, or not scalars."""
+    """Tell whether values are written as JSON text.
+
+    Choices of several types, or not scalars, are.
+    """
     return _column_type(item) == "VARCHAR" and any(
         not isinstance(choice, str) for choice in item.choices
     )
@@ -227,7 +251,7 @@ def as_json(item: Hyperparameter) -> bool:
 def config_rows(
     space: Space, configs: Mapping[int, Mapping[str, Any]], origin: str
 ) -> pd.DataFrame:
-    """The `configs` table of configurations by id.
+    """Make the `configs` table of configurations by id.
 
     Raises:
         InputError: a configuration is not valid in `space`.
@@ -253,7 +277,10 @@ def config_rows(
 
 
 def config_of_row(space: Space, row: Mapping[Any, Any]) -> Config:
-    """The configuration in a row of `configs`; null cells (None, NaN, NA) are inactive hyperparameters."""
+    """Return the configuration in a row of `configs`.
+
+    Null cells (None, NaN, NA) are inactive hyperparameters.
+    """
     import pandas as pd
 
     return Config(

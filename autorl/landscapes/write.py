@@ -1,8 +1,8 @@
-"""Writing landscapes: a new folder, more rows, and merging the parts of `evals`.
+"""Writes landscapes: a new folder, more rows, merged parts of `evals`.
 
-Parts of `evals` count only once the manifest names them; the manifest is replaced last and atomically. Small tables are
-written aside and renamed together just before it. A write that was cut off in between leaves files whose hashes are not
-the manifest's, which `validate` reports.
+Parts of `evals` count only once the manifest names them; the manifest is replaced last and
+atomically. Small tables are written aside and renamed together just before it. A write that was cut
+off in between leaves files whose hashes are not the manifest's, which `validate` reports.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ if TYPE_CHECKING:
     import duckdb
     import pandas as pd
 
+# table: its key.
 _SMALL: dict[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
     "segments": "segment",
-}  # table: its key
+}
 _SORTED_BY: dict[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
@@ -53,12 +54,12 @@ def write_landscape(
         The manifest as written.
 
     Raises:
-        InputError: `folder` exists or is a link, or a table has wrong columns or numbers too large for them.
+        InputError: `folder` exists or is a link, or a table has wrong columns or numbers too large
+            for them.
     """
     target = Path(folder)
-    if (
-        target.is_symlink()
-    ):  # replacing it would put the folder in the place of the link, and leave what it names
+    # Replacing it would put the folder in the place of the link, and leave what it names.
+    if target.is_symlink():
         raise InputError(
             f"is a link to {target.readlink()}: remove it, or choose another id", file=str(target)
         )
@@ -89,7 +90,9 @@ def write_landscape(
 
 
 def append(folder: str | Path, tables: Tables) -> Manifest:
-    """Add rows to a landscape: evaluations as a new part, the small tables rewritten.
+    """Add rows to a landscape.
+
+    Evaluations are a new part, the small tables are rewritten.
 
     Raises:
         InputError: a config_id, run_id or segment exists already, or a table has wrong columns.
@@ -119,7 +122,10 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
 
 
 def compact(folder: str | Path) -> Manifest:
-    """Merge the parts of `evals` into one, sorted by run and step. The rows stay the same."""
+    """Merge the parts of `evals` into one, sorted by run and step.
+
+    The rows stay the same.
+    """
     path = Path(folder)
     manifest = Manifest.read(path)
     old = _parts(manifest)
@@ -149,13 +155,15 @@ def _next_number(parts: list[str]) -> int:
 def _connect() -> duckdb.DuckDBPyConnection:
     import duckdb
 
-    return duckdb.connect(
-        config={**CONFIGURATION, "threads": "1"}
-    )  # one thread: the bytes written depend on nothing but the rows
+    # One thread: the bytes written depend on nothing but the rows.
+    return duckdb.connect(config={**CONFIGURATION, "threads": "1"})
 
 
 def _write_part(evals: pd.DataFrame, folder: Path, number: int) -> str:
-    """Write a part of `evals`; returns its path in the folder."""
+    """Write a part of `evals`.
+
+    Returns its path in the folder.
+    """
     name = f"evals/part-{number:05d}.parquet"
     _write_frame(
         evals, table_columns("evals", [str(name) for name in evals], None), "evals", folder / name
@@ -170,7 +178,10 @@ def _write_frame(
     target: Path,
     and_rows_of: Path | None = None,
 ) -> None:
-    """Write the columns of a frame (and the rows of an older file) with their declared types, sorted."""
+    """Write the columns of a frame with their declared types, sorted.
+
+    The rows of an older file are added.
+    """
     import duckdb
 
     connection = _connect()
@@ -194,7 +205,11 @@ def _quoted(path: Path) -> str:
 
 
 def _finish(folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
-    """Count rows, hash files, write `croissant.json` and, last, the manifest naming these parts of `evals`."""
+    """Finish a landscape that is written.
+
+    Count rows, hash files, write `croissant.json` and, last, the manifest naming these parts of
+    `evals`.
+    """
     data = ["configs.parquet", "runs.parquet", "segments.parquet", *evals]
     connection = _connect()
 

@@ -1,4 +1,7 @@
-"""A line chart as inline SVG: no script, no network, readable in print."""
+"""Draws a line chart as inline SVG.
+
+No script, no network, readable in print.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,9 @@ class Band:
 def step_chart(
     points: Sequence[tuple[float, float]], bands: Sequence[Band], x_label: str, y_label: str
 ) -> str:
-    """A staircase through points (x ascending, y holds until the next x), and horizontal bands.
+    """Draw a staircase through points, and horizontal bands.
+
+    x ascends, y holds until the next x.
 
     Raises:
         ValueError: there are no points.
@@ -50,7 +55,7 @@ def step_chart(
 
 @dataclass(frozen=True)
 class _Frame:
-    """From data to pixels."""
+    """Turns data into pixels."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
@@ -65,7 +70,10 @@ class _Frame:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers within [low, high]: steps of 1, 2 or 5 times a power of ten."""
+    """Round numbers within [low, high].
+
+    They are steps of 1, 2 or 5 times a power of ten.
+    """
     if high <= low:
         return [low]
     rough = (high - low) / about

@@ -1,4 +1,7 @@
-"""What a study may spend and has spent, from counts: for the driver, and for whoever reads its tables."""
+"""Counts what a study may spend and has spent.
+
+It is for the driver, and for whoever reads its tables.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from autorl.spec import MOST_RUNS, Spec
 
 @dataclass(frozen=True)
 class Spent:
-    """What a study has used so far.
+    """Amounts a study has used so far.
 
     Attributes:
         charged_steps: nominal tuning steps.
@@ -24,18 +27,20 @@ class Spent:
     hours: float
 
     def budget_steps(self, spec: Spec) -> float:
-        """The budget in nominal tuning steps; infinite when it is not counted in steps."""
+        """The budget in nominal tuning steps, infinite if not counted in them."""
         budget = spec.budget
         if budget.environment_steps is not None:
             return float(budget.environment_steps)
         if budget.runs is not None:
-            return round(
-                (budget.runs + self.extra_runs) * spec.fidelity.steps, 6
-            )  # 2.3 runs of 100 are 230
+            # 2.3 runs of 100 are 230.
+            return round((budget.runs + self.extra_runs) * spec.fidelity.steps, 6)
         return float("inf")
 
     def budget_used(self, spec: Spec) -> float:
-        """Share of the budget used, in [0, 1] (racing may end a little above)."""
+        """Share of the budget used, in [0, 1].
+
+        Racing may end a little above.
+        """
         budget = spec.budget
         if budget.hours is not None:
             return self.hours / budget.hours
@@ -45,5 +50,8 @@ class Spent:
 
 
 def is_extension(runs: float) -> bool:
-    """Whether a budget can be larger by so many runs: a positive number that a study can hold."""
+    """Tell whether a budget can be larger by so many runs.
+
+    It must be a positive number that a study can hold.
+    """
     return not isinstance(runs, bool) and 0 < runs <= MOST_RUNS  # False for NaN

@@ -1,7 +1,10 @@
-"""The rule for a hyperparameter that is named in two places: an error that names both, never a silent winner.
+"""The rule for a hyperparameter that is named in two places.
 
-A default (the library's, the trainer's, the task's) gives way to whatever the study file says. What the options of a
-trainer fix and the space searches, or fixes to something else, is refused. So are two options that disagree.
+It is an error that names both, never a silent winner.
+
+A default (the library's, the trainer's, the task's) gives way to whatever the study file says. What
+the options of a trainer fix and the space searches, or fixes to something else, is refused. So are
+two options that disagree.
 """
 
 from __future__ import annotations
@@ -14,7 +17,10 @@ from autorl.types import FrozenMap, InputError
 
 
 def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str) -> None:
-    """Raise `InputError` for a hyperparameter that is fixed and searched, or fixed twice to different values.
+    """Check that no hyperparameter is fixed twice, or fixed and searched.
+
+    Raises:
+        InputError: one is fixed and searched, or fixed twice to different values.
 
     Args:
         fixed: what the trainer's options fix.
@@ -57,5 +63,5 @@ def _check_among_themselves(fixed: Sequence[FixedValue], section: str) -> None:
 
 
 def _same(one: object, other: object) -> bool:
-    """Whether two values are equal, lists and tuples alike."""
+    """Tell whether two values are equal, lists and tuples alike."""
     return FrozenMap(x=one) == FrozenMap(x=other)

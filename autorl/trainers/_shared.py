@@ -76,7 +76,8 @@ def check_continuation(
         ) == (name in config)
         if not unchanged and base_name(name) not in changes:
             raise InputError(
-                f"cannot change during training (from {parent.get(name)!r} to {config.get(name)!r}); it is fixed "
+                f"cannot change during training (from {parent.get(name)!r} to "
+                f"{config.get(name)!r}); it is fixed "
                 "when the run starts",
                 key=name,
             )
@@ -90,7 +91,8 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
     """
     if segment.parent is not None and not resumable:
         raise InputError(
-            f"trainer {segment.trainer.name!r} cannot continue from a checkpoint as configured; train from step 0"
+            f"trainer {segment.trainer.name!r} cannot continue from a checkpoint as configured; "
+            "train from step 0"
         )
     if segment.parent is None and segment.start:
         raise InputError(
@@ -112,7 +114,8 @@ def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
     if length > segment.horizon:
         product = " x ".join(f"{name} {value:,}" for name, value in factors.items())
         raise InputError(
-            f"a rollout, {product} = {length:,} steps, is longer than a run, {segment.horizon:,} steps: it would never "
+            f"a rollout, {product} = {length:,} steps, is longer than a run, {segment.horizon:,} "
+            "steps: it would never "
             "train; give a run more steps (fidelity.steps) or a rollout fewer"
         )
 

@@ -406,9 +406,9 @@ def _check_reach(trainer: CommandTrainer) -> None:
     used = trainer._placeholders()
     for name, flag in (("seed", "seed_flag"), ("until", "steps_flag")):
         if name not in used and getattr(trainer, flag) is None:
+            what = "seed" if name == "seed" else "number of steps"
             raise InputError(
-                f"nothing tells the command its {'seed' if name == 'seed' else 'number of steps'}: name {{{name}}} or "
-                f"set {flag}",
+                f"nothing tells the command its {what}: name {{{name}}} or set {flag}",
                 key="trainer.kwargs",
             )
     if (trainer.config_file is None) != ("config_file" not in used):
@@ -428,7 +428,8 @@ def _filled(token: str, values: Mapping[str, Any]) -> str:
         name = match.group(1)
         if name not in values:
             raise InputError(
-                f"the command names {{{name}}}, which this configuration does not have (inactive?); pass it as a flag",
+                f"the command names {{{name}}}, which this configuration does not have "
+                f"(inactive?); pass it as a flag",
                 key="trainer.kwargs.command",
             )
         return _text(values[name])

@@ -234,7 +234,8 @@ def _import_module(name: str) -> Any:
         if error.name is not None and not (name == error.name or name.startswith(error.name + ".")):
             raise  # a library the module itself needs
         raise InputError(
-            f"no module {name!r} in the working folder or the option `path` (a file: python:file.py:f)",
+            f"no module {name!r} in the working folder or the option `path` (a file: "
+            "python:file.py:f)",
             key="trainer",
         ) from error
 

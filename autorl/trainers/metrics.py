@@ -215,8 +215,10 @@ class Collector:
         if self.until / 2 <= last <= _FAR * self.until:
             return
         raise RuntimeError(
-            f"the last record is of step {last:.12g} of {self.until}, so the curve would not be by the study's steps: "
-            "in `metrics` name another `step` key, or say by `step_scale` how many of the study's one of a record is"
+            f"the last record is of step {last:.12g} of {self.until}, so the curve would not be by "
+            "the study's steps: "
+            "in `metrics` name another `step` key, or say by `step_scale` how many of the study's "
+            "one of a record is"
         )
 
     def _close(self, step: int) -> list[tuple[int, dict[str, float]]]:

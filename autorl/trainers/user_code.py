@@ -15,8 +15,10 @@ from autorl.trainers._shared import Clock, Diverged, not_finite
 from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
 
 NO_PRUNING = (
-    "a run cannot be pruned from inside its training: let the study cut it with the optimizer's options "
-    "`stop: median` and `rungs`; a function that takes `checkpoint` and `folder` (a Tuner: `tell(..., checkpoint=)`) "
+    "a run cannot be pruned from inside its training: let the study cut it with the optimizer's "
+    "options "
+    "`stop: median` and `rungs`; a function that takes `checkpoint` and `folder` (a Tuner: "
+    "`tell(..., checkpoint=)`) "
     "then goes on from the last rung"
 )
 
