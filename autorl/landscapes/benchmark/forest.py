@@ -103,15 +103,16 @@ class Noise:
         curves = np.stack([values[rows] for values in table.curves.values()]).astype(np.float64)
         failed = np.isin(table.status[rows], [status.value for status in Status if status.failed])
         whole = table.trained[rows] & ~failed
-        kept = np.where(whole[None, :, :, None], curves, np.nan)
+        succeeded = np.where(whole[None, :, :, None], curves, np.nan)
         count = np.maximum(whole.sum(axis=1), 1)[None, :, None, None]
-        means = nanmean(kept, axis=2)
+        means = nanmean(succeeded, axis=2)
         stretch = np.sqrt(count / np.maximum(count - 1, 1))
         deviations = np.nan_to_num(
             np.where(table.trained[rows][None, :, :, None], curves, np.nan) - means[:, :, None]
         )
         lowest, highest = (
-            f(kept, axis=(1, 2, 3), initial=bound, where=~np.isnan(kept)) for f, bound in _EXTREMES
+            f(succeeded, axis=(1, 2, 3), initial=bound, where=~np.isnan(succeeded))
+            for f, bound in _EXTREMES
         )
         return cls(means.swapaxes(0, 1), deviations * stretch, lowest[:, None], highest[:, None])
 
@@ -122,11 +123,11 @@ class Noise:
         """
         rows = np.flatnonzero(weights)
         flat = self.means[rows].reshape(len(rows), -1)
-        known = ~np.isnan(flat)
-        totals = np.einsum("i,ij->j", weights[rows], known.astype(np.float64))
-        sums = np.einsum("i,ij->j", weights[rows], np.where(known, flat, 0.0))
-        found = np.divide(sums, totals, out=np.full_like(sums, np.nan), where=totals > 0)
-        return np.asarray(found.reshape(self.means.shape[1:]))
+        is_known = ~np.isnan(flat)
+        totals = np.einsum("i,ij->j", weights[rows], is_known.astype(np.float64))
+        sums = np.einsum("i,ij->j", weights[rows], np.where(is_known, flat, 0.0))
+        means = np.divide(sums, totals, out=np.full_like(sums, np.nan), where=totals > 0)
+        return np.asarray(means.reshape(self.means.shape[1:]))
 
 
 class Cost:

@@ -89,10 +89,10 @@ class RecordedRun:
         return [
             {
                 name: value
-                for name, value in zip(self.values, found, strict=True)
+                for name, value in zip(self.values, row, strict=True)
                 if value == value and place >= 0
             }
-            for place, *found in zip(places.tolist(), *columns, strict=True)
+            for place, *row in zip(places.tolist(), *columns, strict=True)
         ]
 
 
@@ -159,13 +159,13 @@ class Replay:
     def row(self, config: Mapping[str, Any]) -> int:
         """Find the row of the grid that answers for a configuration."""
         key = config if isinstance(config, Config) else Config(config)
-        found = self._rows.get(key)
-        if found is None:
-            found = self._find(self.space.config(key))
+        row = self._rows.get(key)
+        if row is None:
+            row = self._find(self.space.config(key))
             if len(self._rows) >= _REMEMBERED:
                 self._rows.clear()
-            self._rows[key] = found
-        return found
+            self._rows[key] = row
+        return row
 
     def seed_place(self, seed: int, role: SeedRole) -> int:
         """Find the place on the seed axis that answers for a seed.
@@ -174,12 +174,12 @@ class Replay:
             InputError: there are no seeds of this role, or this one is past the last and may not
                 begin again.
         """
-        found = self._places.get((role, seed))
-        if found is None:
+        place = self._places.get((role, seed))
+        if place is None:
             self.check_seeds([seed], role)
             places = self.grid.seed_positions(role)
-            found = self._places[role, seed] = int(places[(seed - first_seed(role)) % len(places)])
-        return found
+            place = self._places[role, seed] = int(places[(seed - first_seed(role)) % len(places)])
+        return place
 
     def repeated(self, seed: int, role: SeedRole) -> int | None:
         """Find the seed whose runs a seed past the last one repeats.
@@ -226,9 +226,9 @@ class Replay:
                     "`lookup: nearest` takes any"
                 )
             return row
-        wanted = self.space.to_unit(config)
-        unlike = np.isnan(self._units) != np.isnan(wanted)
-        gap = np.nan_to_num(self._units - wanted)
+        point = self.space.to_unit(config)
+        unlike = np.isnan(self._units) != np.isnan(point)
+        gap = np.nan_to_num(self._units - point)
         kinds = [item.type == "categorical" for item in self.space.hyperparameters.values()]
         gap[:, kinds] = gap[:, kinds] != 0
         gap[unlike] = 1.0
@@ -402,18 +402,18 @@ def _curves(
     """
     grid, objective = landscape.grid, landscape.manifest.objective
     listed = ", ".join(identifier(name) for name in landscape.metrics)
-    found = landscape.own_query(
+    columns = landscape.own_query(
         f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"
     ).fetchnumpy()
-    keep = np.array([run in cells for run in found["run_id"].tolist()], dtype=bool)
-    keep &= np.isin(found["step"], grid.steps)
+    used = np.array([run in cells for run in columns["run_id"].tolist()], dtype=bool)
+    used &= np.isin(columns["step"], grid.steps)
     pairs = np.array(
-        [cells[run] for run in found["run_id"][keep].tolist()], dtype=np.int64
+        [cells[run] for run in columns["run_id"][used].tolist()], dtype=np.int64
     ).reshape(-1, 2)
-    at = np.searchsorted(grid.steps, found["step"][keep])
+    at = np.searchsorted(grid.steps, columns["step"][used])
     curves = {}
     for name in landscape.metrics:
-        values = np.ma.filled(np.ma.asarray(found[name], dtype=np.float32), np.nan)[keep]
+        values = np.ma.filled(np.ma.asarray(columns[name], dtype=np.float32), np.nan)[used]
         if name == objective.metric and objective.floor is not None:
             values = np.where(
                 np.isnan(values), values, np.maximum(values, np.float32(objective.floor))

@@ -132,7 +132,7 @@ class Surrogate:
             )
         self._noise = Noise.of(self._table, self._rows)
         self._cost = Cost(self._units, nanmean(self._table.seconds[self._rows], axis=1))
-        self._known: dict[Config, _Prediction] = {}
+        self._predictions: dict[Config, _Prediction] = {}
         self._penalty = float(landscape.own_query("SELECT value FROM penalty").fetchall()[0][0])
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
@@ -143,11 +143,11 @@ class Surrogate:
         Raises:
             InputError: the configuration is not in the data set's space.
         """
-        known = self._predict(config)
-        donor, place = self._draw(known, seed, role)
+        prediction = self._predict(config)
+        donor, place = self._draw(prediction, seed, role)
         noise, end = self._noise, int(self._table.ends[self._rows[donor], place])
         values = np.clip(
-            known.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
+            prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
         return RecordedRun(
             config_id=int(self.grid.config_ids[self._rows[donor]]),
@@ -157,7 +157,7 @@ class Surrogate:
             end=None if end < 0 else end,
             steps=self.grid.steps,
             values=dict(zip(self._table.curves, values.astype(np.float32), strict=True)),
-            seconds_per_step=known.seconds,
+            seconds_per_step=prediction.seconds,
         )
 
     def score(self, config: Mapping[str, Any], seed: int, role: SeedRole, until: int) -> float:
@@ -210,10 +210,12 @@ class Surrogate:
         predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[
             :, -1
         ]
-        wanted = targets[:, -1]
-        r2 = 1.0 - float(((wanted - predicted) ** 2).sum() / ((wanted - wanted.mean()) ** 2).sum())
+        recorded = targets[:, -1]
+        r2 = 1.0 - float(
+            ((recorded - predicted) ** 2).sum() / ((recorded - recorded.mean()) ** 2).sum()
+        )
         return Trees(model, self._units), Quality(
-            r2, float(spearman(wanted, predicted)), len(wanted)
+            r2, float(spearman(recorded, predicted)), len(recorded)
         )
 
     @property
@@ -225,22 +227,22 @@ class Surrogate:
 
     def _predict(self, config: Mapping[str, Any]) -> _Prediction:
         key = config if isinstance(config, Config) else Config(config)
-        found = self._known.get(key)
-        if found is None:
+        prediction = self._predictions.get(key)
+        if prediction is None:
             whole = self.space.config(key)
             unit = self._encode([whole])[0]
             weights = self._forest.weights(unit)
-            if len(self._known) >= _REMEMBERED:
-                self._known.clear()
-            found = self._known[key] = _Prediction(
+            if len(self._predictions) >= _REMEMBERED:
+                self._predictions.clear()
+            prediction = self._predictions[key] = _Prediction(
                 self.space.config_hash(whole),
                 weights,
                 self._noise.expected(weights),
                 self._cost.of(unit),
             )
-        return found
+        return prediction
 
-    def _draw(self, known: _Prediction, seed: int, role: SeedRole) -> tuple[int, int]:
+    def _draw(self, prediction: _Prediction, seed: int, role: SeedRole) -> tuple[int, int]:
         """Draw the recorded run that lends its noise.
 
         Its row among those fitted, and its place on the seed axis.
@@ -248,9 +250,9 @@ class Surrogate:
         columns = self._columns(seed, role)
         trained = self._table.trained[self._rows]
         for place in columns:
-            shares = np.cumsum(known.weights * trained[:, place])
+            shares = np.cumsum(prediction.weights * trained[:, place])
             if shares[-1] > 0:
-                point = generator(seed, "noise", role, known.hash).random() * shares[-1]
+                point = generator(seed, "noise", role, prediction.hash).random() * shares[-1]
                 return int(np.searchsorted(shares, point, side="right")), place
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
 
@@ -259,12 +261,12 @@ class Surrogate:
 
         Its own comes first, then those of its role, then all.
         """
-        own = self.grid.seed_positions(role if role in self.grid.roles else "all")
+        places = self.grid.seed_positions(role if role in self.grid.roles else "all")
         number = seed - first_seed(role)
-        if not 0 <= number < len(own):
-            number = integer_seed(seed, "noise", role) % len(own)
+        if not 0 <= number < len(places):
+            number = integer_seed(seed, "noise", role) % len(places)
         others = self.grid.seed_positions("all")
-        return [*np.roll(own, -number).tolist(), *np.setdiff1d(others, own).tolist()]
+        return [*np.roll(places, -number).tolist(), *np.setdiff1d(others, places).tolist()]
 
 
 class SurrogateObjective:
