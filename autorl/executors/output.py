@@ -47,12 +47,19 @@ def _empty(reader: Connection, path: Path) -> None:
             log = CappedLog(path)
             while chunk := os.read(reader.fileno(), _CHUNK):
                 log.write(chunk)
+        except (FileNotFoundError, FileExistsError):
+            # The study's folder is removed while it runs: the driver ends with a line of its own.
+            _drain(reader)
         except OSError as error:
             # A full disk, most likely: the worker must be able to go on printing.
             sys.stderr.write(f"{path}: {error}\n")
-            while os.read(reader.fileno(), _CHUNK):
-                pass
+            _drain(reader)
         finally:
             if log is not None:
                 with suppress(OSError):
                     log.close()
+
+
+def _drain(reader: Connection) -> None:
+    while os.read(reader.fileno(), _CHUNK):
+        pass

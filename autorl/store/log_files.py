@@ -36,7 +36,8 @@ class CappedLog:
     """
 
     def __init__(self, path: Path, head: int = HEAD, tail: int = TAIL) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # Not its parents: a study whose folder was removed must not begin to lie there again.
+        path.parent.mkdir(exist_ok=True)
         self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         self._head = head
         self._tail = tail

@@ -4,6 +4,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from multiprocessing import Pipe
 from pathlib import Path
 
 import misbehaving
@@ -12,6 +13,7 @@ from patience import PATIENCE, wait_until
 
 from autorl import executors
 from autorl.executors import Limits, processes, threads
+from autorl.executors.output import Output
 from autorl.executors.processes import visible_device
 from autorl.store.log_files import HEAD, TAIL
 from autorl.types import Config, InputError, Outcome, Report, Segment, Status, TrainerSpec
@@ -317,3 +319,14 @@ def test_the_traceback_of_a_long_exception_is_cut_like_any_other_output(tmp_path
     assert len(text) < HEAD + TAIL + 100
     assert b"Traceback" in text[:1000]
     assert text.rstrip().endswith(b"vvv")
+
+
+def test_a_log_whose_study_folder_is_gone_is_no_line_and_makes_no_folder(tmp_path, capfd):
+    """What is printed while a study's folder is removed was a second line beside the driver's."""
+    reader, writer = Pipe(duplex=False)
+    output = Output(reader, str(tmp_path / "gone" / "logs" / "0.0.log"))
+    os.write(writer.fileno(), b"printed")
+    writer.close()
+    output.finish()
+    assert capfd.readouterr().err == ""
+    assert not (tmp_path / "gone").exists()

@@ -14,6 +14,7 @@ from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.spec import load_spec
 from autorl.store.events import SessionBegun
+from autorl.store.provenance import _recorded_hash
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
 from autorl.study.landscape import read_study
@@ -53,9 +54,11 @@ def other_optuna(tmp_path, monkeypatch):
     metadata.write_text("Metadata-Version: 2.1\nName: optuna\nVersion: 0.0.7\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path / "site"), *sys.path])
     assert version("optuna") == "0.0.7"
-    installed_version.cache_clear()  # this process has looked it up
+    for looked_up in (installed_version, _recorded_hash):
+        looked_up.cache_clear()
     yield installed, "0.0.7"
-    installed_version.cache_clear()
+    for looked_up in (installed_version, _recorded_hash):
+        looked_up.cache_clear()
 
 
 def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, monkeypatch, request):
