@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.executors.in_process import InProcess
-from autorl.executors.processes import Limits, Processes, visible_device
+from autorl.executors.processes import Processes, visible_device
+from autorl.executors.queued import Limits
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.types import Executor, InputError

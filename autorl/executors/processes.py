@@ -16,32 +16,18 @@ from multiprocessing.process import BaseProcess
 from autorl.executors.children import (
     adopt,
     exit_code,
-    fork_server,
     kill_group,
     resident_bytes,
     start_connected,
 )
 from autorl.executors.output import Output
-from autorl.executors.stopped import MESSAGE, StoppedWorkers
+from autorl.executors.queued import Limits, QueuedExecutor
+from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
 from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
 
-_CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
 _DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-\S+)")
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of one segment, None = no limit.
-
-    Attributes:
-        seconds: wall-clock time.
-        memory_bytes: resident memory, with that of its children.
-    """
-
-    seconds: float | None = None
-    memory_bytes: int | None = None
 
 
 @dataclass
@@ -70,7 +56,7 @@ def visible_device(device: str | int) -> str:
     return match["number"] or match["uuid"]
 
 
-class Processes:
+class Processes(QueuedExecutor):
     """Runs up to `slots` segments at once, one to a process.
 
     A process dies with its group.
@@ -93,30 +79,9 @@ class Processes:
         limits: Limits | None = None,
         devices: Sequence[str] = (),
     ) -> None:
-        self.slots = slots
-        self._load = load
-        self._limits = limits or Limits()
         self._devices = tuple(map(visible_device, devices))
-        self._context = fork_server(preload)
-        self._waiting: deque[Segment] = deque()
+        super().__init__(load, slots, preload=preload, limits=limits)
         self._running: list[_Running] = []
-        self._not_started: list[Report | Outcome] = []
-        self._stopped = StoppedWorkers()
-
-    def submit(self, segments: Sequence[Segment]) -> None:
-        self._waiting.extend(segments)
-        self._fill()
-
-    def poll(self, timeout: float) -> list[Report | Outcome]:
-        deadline = time.monotonic() + timeout
-        while True:
-            self._fill()
-            results = self._not_started
-            self._not_started = []
-            results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
-            if results or not self._running or time.monotonic() >= deadline:
-                self._fill()
-                return results
 
     def cancel(self, segment: SegmentId) -> None:
         self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
@@ -127,6 +92,9 @@ class Processes:
         self._waiting.clear()
         for running in list(self._running):
             self._end(running)
+
+    def _busy(self) -> bool:
+        return bool(self._running)
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self.slots:

@@ -18,23 +18,21 @@ from multiprocessing.process import BaseProcess
 from autorl.executors.children import (
     adopt,
     exit_code,
-    fork_server,
     kill_group,
     resident_bytes,
     start_connected,
 )
-from autorl.executors.processes import Limits
-from autorl.executors.stopped import MESSAGE, StoppedWorkers
+from autorl.executors.queued import Limits, QueuedExecutor
+from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
 from autorl.types import Outcome, Report, Segment, SegmentId, Status
 
-_CHECK_SECONDS = 0.2
 # Segments in the child per thread: those that wait there start without a round trip to the driver.
 _AHEAD = 3
 
 
-class Threads:
+class Threads(QueuedExecutor):
     """Runs up to `slots` segments at once in threads of a child.
 
     Args:
@@ -48,33 +46,12 @@ class Threads:
     def __init__(
         self, load: Load, slots: int, *, preload: Sequence[str] = (), limits: Limits | None = None
     ) -> None:
-        self.slots = slots
-        self._load = load
-        self._limits = limits or Limits()
-        self._context = fork_server(preload)
-        self._waiting: deque[Segment] = deque()
+        super().__init__(load, slots, preload=preload, limits=limits)
         self._sent: dict[SegmentId, Segment] = {}
         self._begun: dict[SegmentId, float] = {}
         self._cancelled: set[SegmentId] = set()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
-        self._not_started: list[Report | Outcome] = []
-        self._stopped = StoppedWorkers()
-
-    def submit(self, segments: Sequence[Segment]) -> None:
-        self._waiting.extend(segments)
-        self._fill()
-
-    def poll(self, timeout: float) -> list[Report | Outcome]:
-        deadline = time.monotonic() + timeout
-        while True:
-            self._fill()
-            results = self._not_started
-            self._not_started = []
-            results += self._collect(min(_CHECK_SECONDS, max(0.0, deadline - time.monotonic())))
-            if results or not self._sent or time.monotonic() >= deadline:
-                self._fill()
-                return results
 
     def cancel(self, segment: SegmentId) -> None:
         """Drop a segment, or its result when it comes.
@@ -90,6 +67,9 @@ class Threads:
         self._sent.clear()
         self._begun.clear()
         self._stop_child()
+
+    def _busy(self) -> bool:
+        return bool(self._sent)
 
     def _fill(self) -> None:
         while self._waiting and len(self._sent) < _AHEAD * self.slots:
