@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from autorl.rlhf.completion_scores import log_likelihoods, model_rewards
 from autorl.rlhf.contract import Built, Pair, Task
 from autorl.rlhf.sampling import sample, sequence_kl
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 METRICS = (  # names an evaluation may have beside the signals of a task
     *("kl", "win_rate", "length", "truncated", "distinct", "tokens", "reward_zero_std"),
@@ -43,9 +46,9 @@ def evaluation_prompts(
 
 
 def measure(
-    policy: Any,
-    reference: Any,
-    tokenizer: Any,
+    policy: PreTrainedModel,
+    reference: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     built: Built,
     *,
     seed: int,
@@ -85,7 +88,9 @@ def measure(
     return metrics
 
 
-def pair_likelihoods(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> list[float]:
+def pair_likelihoods(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]
+) -> list[float]:
     """Return log-probabilities of n pairs, (2 n,), in nats.
 
     Of each pair the chosen completion comes first, then the rejected one.
@@ -112,7 +117,12 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
 
 
 def reward_measures(
-    model: Any, tokenizer: Any, reference: Any, built: Built, seed: int, role: SeedRole = "tuning"
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: PreTrainedModel,
+    built: Built,
+    seed: int,
+    role: SeedRole = "tuning",
 ) -> dict[str, float]:
     """Measure how good a scalar reward model is.
 

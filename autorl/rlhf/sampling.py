@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CHUNK = 256  # sequences in memory at once
 
@@ -35,7 +36,7 @@ class Samples:
     batches: tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], ...]
 
 
-def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
+def ends_of_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Return the tokens any of which ends a completion.
 
     The tokenizer's comes first, then those of the generation configuration. So TRL samples in
@@ -51,8 +52,8 @@ def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
 
 
 def sample(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     most: int,
     seed: int,
@@ -98,7 +99,7 @@ def sample(
     return Samples(tuple(texts), tuple(lengths), tuple(ended), tuple(distinct), tuple(batches))
 
 
-def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
+def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Samples) -> float:
     """Estimate KL(policy || reference) of whole completions, in nats.
 
     At each position the divergence of the two next-token distributions is taken exactly, and summed
@@ -126,7 +127,7 @@ def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
 
 
 @contextmanager
-def evaluating(*models: Any) -> Iterator[None]:
+def evaluating(*models: PreTrainedModel) -> Iterator[None]:
     """Switch gradients and dropout off in the block.
 
     The models keep the mode they were in.
@@ -145,7 +146,11 @@ def evaluating(*models: Any) -> Iterator[None]:
 
 
 def _complete(
-    model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    most: int,
+    temperature: float,
 ) -> Any:
     """Return tokens, attention mask and completion mask of one chunk, each (sequences, tokens)."""
     import torch
@@ -184,7 +189,9 @@ def _complete(
     return tokens, attention, mask
 
 
-def _log_probabilities(model: Any, tokens: Any, attention: Any) -> Any:
+def _log_probabilities(
+    model: PreTrainedModel, tokens: torch.Tensor, attention: torch.Tensor
+) -> Any:
     """Return log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=tokens, attention_mask=attention, position_ids=positions).logits

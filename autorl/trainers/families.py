@@ -42,11 +42,11 @@ class AgentInfo(TrainerInfo):
     def arguments(
         self,
         trainer: TrainerSpec,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         horizon: int,
         end: int,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         as_flags: bool,
     ) -> Arguments:
         if as_flags:
@@ -96,7 +96,7 @@ class RLHFInfo(TrainerInfo):
         self.description = description
 
     def default_sections(
-        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
     ) -> dict[str, Any]:
         """The metric the task selects by, never the signal it trains on, at a run's best step.
 
@@ -111,7 +111,7 @@ class RLHFInfo(TrainerInfo):
         metric = "best_of_16" if of_reward_models else of_task.selection
         return {"objective": {"metric": metric, "reduce": "best"}}
 
-    def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
         """48 runs of 60 optimizer steps.
 
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
@@ -149,11 +149,11 @@ class TRLInfo(RLHFInfo):
     def arguments(
         self,
         trainer: TrainerSpec,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         horizon: int,
         end: int,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         as_flags: bool,
     ) -> Arguments:
         from autorl.trainers.trl.arguments import trl_arguments
@@ -196,7 +196,7 @@ class FunctionInfo(TrainerInfo):
     default_metric = "value"
 
     def default_sections(
-        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
     ) -> dict[str, Any]:
         return {
             "fidelity": {"steps": 1, "evaluations": 1, "episodes": 1},
@@ -216,7 +216,7 @@ class LookUpInfo(TrainerInfo):
     def __init__(self, description: str) -> None:
         self.description = description
 
-    def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """The landscape by its absolute folder: a study is resumed from any working folder."""
         from autorl.landscapes import find_landscape
 

@@ -169,11 +169,13 @@ class PopulationTrainer(AgentTrainer):
             ),
         )
 
-    def _values(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> dict[str, Any]:
+    def _values(self, config: Mapping[str, object], environment: EnvironmentSpec) -> dict[str, Any]:
         """The configuration over the trainer's own values over the environment's."""
         return {"n_envs": environment.n_envs, **self.kwargs, **config}
 
-    def _record(self, config: Mapping[str, Any], environment: EnvironmentSpec, horizon: int) -> Any:
+    def _record(
+        self, config: Mapping[str, object], environment: EnvironmentSpec, horizon: int
+    ) -> Any:
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
@@ -222,7 +224,7 @@ class PopulationTrainer(AgentTrainer):
         changed = engine.set_environments(state, int(hp.n_envs))
         return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
 
-    def _applied(self, segment: Segment, hp: Any) -> dict[str, Any]:
+    def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Every hyperparameter of the configuration as the compiled program will read it at the first step."""
         found = read_back(self.algorithm.settings, hp, segment.config, segment.start)
         wanted = resolve_schedules(segment.config, segment.start, segment.horizon)
@@ -263,7 +265,7 @@ def _load(
     return engine.from_arrays(algorithm, arrays), meta
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(found: object, wanted: object) -> bool:
     if wanted is None:
         return bool(found == "none")
     if isinstance(found, float) and isinstance(wanted, int | float):

@@ -130,7 +130,7 @@ class Synthetic(Trainer):
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         return step // self.rollout * self.rollout
 
-    def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
+    def score(self, config: Mapping[str, object], seed: int, step: int, horizon: int) -> float:
         """Compute the score at `step` of a run that never changed, in closed form."""
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
@@ -221,7 +221,7 @@ class Synthetic(Trainer):
         units = np.rint(quality * _UNIT).astype(np.int64)
         return int(np.sum(units)) if self.drift else int(units.sum()) * steps
 
-    def _targets(self, config: Mapping[str, Any]) -> dict[str, float]:
+    def _targets(self, config: Mapping[str, object]) -> dict[str, float]:
         """Optimum of the active numeric hyperparameters of `config`."""
         numeric = [
             name
@@ -241,7 +241,7 @@ class Synthetic(Trainer):
         return (value - lower) / (upper - lower)
 
     def _score(
-        self, config: Mapping[str, Any], seed: int, step: int, horizon: int, skill: int
+        self, config: Mapping[str, object], seed: int, step: int, horizon: int, skill: int
     ) -> float:
         saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
         noise = self.noise * generator(seed, "noise").standard_normal()
@@ -279,7 +279,7 @@ def make(spec: TrainerSpec) -> Synthetic:
     return Synthetic(**spec.kwargs)
 
 
-def _interval(value: Any) -> bool:
+def _interval(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and len(value) == 2

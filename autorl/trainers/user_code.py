@@ -37,7 +37,7 @@ def refuse_pruning(owner: object, name: str) -> Any:
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
-def metric_value(name: Any, value: Any) -> float:
+def metric_value(name: object, value: Any) -> float:
     """Return the number a user's code told for a metric.
 
     Raises:

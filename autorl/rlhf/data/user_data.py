@@ -60,7 +60,7 @@ class UserData:
     def __init__(
         self,
         sources: DataSources,
-        render: Callable[[Sequence[Any]], str],
+        render: Callable[[Sequence[object]], str],
         rng: np.random.Generator,
     ) -> None:
         self._sources = sources

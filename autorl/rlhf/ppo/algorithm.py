@@ -28,7 +28,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,6 +40,9 @@ from autorl.rlhf.ppo import terms
 from autorl.rlhf.ppo.settings import Settings, settings_at
 from autorl.rlhf.sampling import Samples, sample
 from autorl.seeds import generator, integer_seed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class NotFiniteError(ArithmeticError):
@@ -96,7 +99,7 @@ class PPO:
         self,
         built: Built,
         reference_path: Path,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         seed: int,
         horizon: int,
         reward: Signal | None = None,
@@ -276,7 +279,12 @@ class PPO:
         return chosen
 
     def _log_probabilities(
-        self, model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float
+        self,
+        model: PreTrainedModel,
+        tokens: Tensor,
+        attention: Tensor,
+        mask: Tensor,
+        temperature: float,
     ) -> Tensor:
         """Return log-probabilities of completion tokens at a temperature, (b, t).
 
@@ -300,7 +308,7 @@ class PPO:
         return values
 
 
-def _inputs(model: Any, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
+def _inputs(model: PreTrainedModel, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
     """Return the arguments of a forward pass.
 
     Sequences are padded on the left.

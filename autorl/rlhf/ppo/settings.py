@@ -114,7 +114,7 @@ FIXED = ("batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")
 CHANGES: Mapping[str, Literal["apply"]] = {name: "apply" for name in DEFAULTS if name not in FIXED}
 
 
-def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
+def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settings:
     """Return the hyperparameters at a step, schedules resolved, defaults for the rest.
 
     Raises:
@@ -129,7 +129,7 @@ def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
     return Settings(**{**DEFAULTS, **values})
 
 
-def align(config: Mapping[str, Any], step: int) -> int:
+def align(config: Mapping[str, object], step: int) -> int:
     """Return the first step >= `step` at which a cycle ends."""
     cycle = settings_at(config, 0, 1).cycle
     return -(-step // cycle) * cycle

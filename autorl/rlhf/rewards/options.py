@@ -57,7 +57,7 @@ def is_option(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def without(options: Mapping[str, Any]) -> dict[str, Any]:
+def without(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the hyperparameters of the trainer alone."""
     return {name: value for name, value in options.items() if not is_option(name)}
 

@@ -26,7 +26,9 @@ def is_function(source: str) -> bool:
     return ":" in source and not Path(source).expanduser().exists()
 
 
-def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], key: str) -> Signal:
+def function_signal(
+    source: str, rows: Iterable[tuple[str, Mapping[str, object]]], key: str
+) -> Signal:
     """Make the function `module:function` a signal.
 
     It is called with `prompts` and `completions`, lists of texts, and returns a number for each.
@@ -101,7 +103,7 @@ class RewardModel(Signal):
         return model_rewards(self.model, self.tokenizer, texts)
 
 
-def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
+def same_sources(signals: object, trained: Collection[str]) -> set[str]:
     """Return the signals that are trained on, by another name.
 
     They have the source of a signal that is trained on, or their source itself is trained on.
@@ -116,7 +118,7 @@ def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
 
 
 def _columns(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    rows: Iterable[tuple[str, Mapping[str, object]]],
     source: str,
     key: str,
     named: Collection[str],

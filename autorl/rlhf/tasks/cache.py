@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 
 def cache_folder() -> Path:
@@ -20,7 +19,7 @@ def cache_folder() -> Path:
 
 
 def cached(
-    folder: Path, name: str, content: Mapping[str, Any], make: Callable[[Path], None]
+    folder: Path, name: str, content: Mapping[str, object], make: Callable[[Path], None]
 ) -> Path:
     """Return the folder that `make` fills, made once for each `content`.
 

@@ -231,13 +231,14 @@ class GoldProxy(PackagedTask):
     def signals(self) -> tuple[str, ...]:
         return ("proxy", *self.ensemble, "gold")
 
-    def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
+    def with_options(self, options: Mapping[str, object]) -> GoldProxy:
         models = options.get("models", 1)
         # `check` says what is wrong with another number
-        is_ensemble = isinstance(models, int) and 1 < models <= _MODELS
-        return type(self)(models) if is_ensemble else self
+        if isinstance(models, int) and 1 < models <= _MODELS:
+            return type(self)(models)
+        return self
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         _check(chosen)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
@@ -322,7 +323,7 @@ def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]
     (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
 
 
-def _check(options: Mapping[str, Any]) -> None:
+def _check(options: Mapping[str, object]) -> None:
     """Raise `InputError` for a value out of range."""
     pairs = options["pairs"]
     flips = options["flips"]

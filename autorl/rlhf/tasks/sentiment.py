@@ -149,7 +149,7 @@ class TinySentiment(PackagedTask):
     report = "gold"
     signals = ("proxy", "gold")
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         for name, value in chosen.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(
@@ -157,7 +157,7 @@ class TinySentiment(PackagedTask):
                     key=f"environment.kwargs.{name}",
                 )
 
-    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Check the options, and return what the task has to train on: prompts.
 
         Raises:

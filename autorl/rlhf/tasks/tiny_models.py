@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 """Tokens 0 to 3 of every vocabulary."""
@@ -48,7 +51,7 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
 
 
 def fit_policy(
-    model: Any,
+    model: PreTrainedModel,
     rows: Sequence[Sequence[int]],
     steps: int,
     seed: int,

@@ -35,7 +35,7 @@ class Arguments:
 
 
 def trl_arguments(
-    trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None
+    trainer: TrainerSpec, config: Mapping[str, object], horizon: int, end: int | None = None
 ) -> Arguments:
     """Return a configuration as arguments of the method's configuration class in TRL.
 
@@ -105,7 +105,7 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: reached, **further}}
 
 
-def _in_words(values: Mapping[str, Any], name: str, horizon: int, suffix: str) -> str:
+def _in_words(values: Mapping[str, object], name: str, horizon: int, suffix: str) -> str:
     """Say in words what a schedule does."""
     start = values[name]
     end = values[f"{name}.end"]
