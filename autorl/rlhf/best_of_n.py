@@ -80,7 +80,7 @@ def curve(
     proxy: Signal,
     most: int = 256,
 ) -> BestOfN:
-    """Measure the best of 1, 2, 4, ... `most` completions of a policy.
+    """Measure a policy's best of 1, 2, 4, ..., `most` completions.
 
     Args:
         policy: a language model.

@@ -18,7 +18,9 @@ def log_likelihoods(
     texts: Sequence[tuple[str, str]],
     chunk: int = 256,
 ) -> list[float]:
-    """Return the log-probability of each completion given its prompt, end of sequence included.
+    """Return the log-probability of each completion given its prompt.
+
+    The end of sequence is included.
 
     Args:
         model: a language model.

@@ -34,7 +34,9 @@ _OF_16_PROMPTS = 64  # prompts of `best_of_16`
 def evaluation_prompts(
     held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int
 ) -> list[str]:
-    """Draw `n` held-out prompts for an evaluation: a function of (seed, role, step).
+    """Draw `n` held-out prompts for an evaluation.
+
+    They are a function of (seed, role, step).
 
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on
     prompts that no search has seen. Where there are fewer than n, prompts are repeated; their
@@ -95,12 +97,14 @@ def pair_likelihoods(
 
     Of each pair the chosen completion comes first, then the rejected one.
     """
-    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
     return log_likelihoods(model, tokenizer, texts)
 
 
 def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
-    """Measure how the policy's implicit reward, log policy / reference, ranks labelled pairs.
+    """Measure how the policy's implicit reward ranks labelled pairs.
+
+    The reward is log policy / reference.
 
     Not for selection: a collapsed policy can rank held-out pairs best of all.
 
@@ -112,7 +116,9 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
         `pair_accuracy`, in which a tie counts half; `pair_margin`, the mean difference of the
         implicit rewards in nats; `pair_ties`, the share of pairs that tie.
     """
-    gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
+    gains = [
+        of_policy - of_reference for of_policy, of_reference in zip(policy, reference, strict=True)
+    ]
     return _ranking(gains)
 
 
@@ -136,7 +142,7 @@ def reward_measures(
     pairs = built.held_out_pairs
     if role == "test" and built.test_pairs is not None:
         pairs = built.test_pairs
-    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
     ranking = _ranking(model_rewards(model, tokenizer, texts))
     by = judge(built)
     if by is None:
@@ -154,7 +160,9 @@ def reward_measures(
 
 
 def judge(about: Built | Task) -> str | None:
-    """Return the signal that decides who wins: the report signal, else the selection one.
+    """Return the signal that decides who wins.
+
+    It is the report signal, else the selection one.
 
     None if neither is a signal.
     """

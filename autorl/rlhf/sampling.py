@@ -43,12 +43,12 @@ def ends_of_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase)
     training, and `generate`: a chat model's turn often ends with another token than its tokenizer
     names.
     """
-    others = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if others is None:
-        others = []
-    elif isinstance(others, int):
-        others = [others]
-    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, others)]))
+    further = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if further is None:
+        further = []
+    elif isinstance(further, int):
+        further = [further]
+    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, further)]))
 
 
 def sample(
@@ -118,9 +118,11 @@ def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Sa
     count = 0
     with evaluating(policy, reference):
         for tokens, attention, mask in samples.batches:
-            ours = _log_probabilities(policy, tokens, attention)
-            theirs = _log_probabilities(reference, tokens, attention)
-            kl = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none")
+            of_policy = _log_probabilities(policy, tokens, attention)
+            of_reference = _log_probabilities(reference, tokens, attention)
+            kl = torch.nn.functional.kl_div(
+                of_reference, of_policy, log_target=True, reduction="none"
+            )
             total += float((kl.sum(-1) * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
     return total / count
@@ -152,7 +154,10 @@ def _complete(
     most: int,
     temperature: float,
 ) -> Any:
-    """Return tokens, attention mask and completion mask of one chunk, each (sequences, tokens)."""
+    """Return tokens, attention mask and completion mask of one chunk.
+
+    Each is (sequences, tokens).
+    """
     import torch
     from transformers import GenerationConfig
 

@@ -127,7 +127,7 @@ class Reader:
         return Example(self.render(chosen[:-1]), (pair,), row=row)
 
     def _ranked(self, number: int, row: Row) -> tuple[tuple[str, str], ...]:
-        """Return every two of a list of completions, the best of which comes first."""
+        """Return every pair of a list of completions, best first."""
         ranking = self._value(number, row, "ranking")
         is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
         if not is_list or not all(isinstance(text, str) for text in ranking):
@@ -189,7 +189,7 @@ def _is_messages(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
 def chat_renderer(
     load_tokenizer: Callable[[], PreTrainedTokenizerBase],
 ) -> Callable[[Sequence[Any]], str]:
-    """Return what renders messages as the text a chat model is asked with.
+    """Return a function that renders messages as text for a chat model.
 
     It does so by the template of the model's tokenizer, which is loaded when first needed.
     """

@@ -1,4 +1,6 @@
-"""PPO on a language model, with the details that decide whether it works [Huang2024].
+"""PPO on a language model, with the details of [Huang2024].
+
+They decide whether it works.
 
 One cycle:
 
@@ -162,13 +164,16 @@ class PPO:
         self._apply()  # the saved optimizer brought its own learning rate along
 
     def applied(self) -> dict[str, Any]:
-        """Return the hyperparameters in force, those of the optimizer read back from it."""
+        """Return the hyperparameters in force.
+
+        Those of the optimizer are read back from it.
+        """
         now = asdict(settings_at(self.config, self.step, self.horizon))
         policy, value = self.optimizer.param_groups
-        same = now["value_learning_rate"] is None
+        shared = now["value_learning_rate"] is None
         return now | {
             "learning_rate": policy["lr"],
-            "value_learning_rate": None if same else value["lr"],
+            "value_learning_rate": None if shared else value["lr"],
             "adam_epsilon": policy["eps"],
             "weight_decay": policy["weight_decay"],
         }

@@ -28,7 +28,9 @@ _NOT_NEGATIVE = ("kl_coef", "vf_coef", "missing_eos_penalty", "weight_decay")
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyperparameters, by the names of TRL's former `PPOConfig` where it had them.
+    """The hyperparameters of PPO on a language model.
+
+    Names are those of TRL's former `PPOConfig` where it had them.
 
     Attributes:
         learning_rate, value_learning_rate: of the policy and of the value network (None: the same).

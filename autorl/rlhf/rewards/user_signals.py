@@ -1,4 +1,4 @@
-"""Reward signals of a user: Python functions, and reward models in a folder."""
+"""A user's reward signals: Python functions, and reward models in folders."""
 
 from __future__ import annotations
 
@@ -78,7 +78,9 @@ def function_signal(
 
 
 class RewardModel(Signal):
-    """A scalar reward model in a folder, such as `trl/reward` trains, as a signal.
+    """A scalar reward model in a folder, as a signal.
+
+    `trl/reward` trains such models.
 
     Raises:
         InputError: its head has more than one output.

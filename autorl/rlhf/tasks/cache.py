@@ -1,4 +1,4 @@
-"""The folder in which built tasks are kept, each made once for all processes."""
+"""The folder of built tasks, each made once for all processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from pathlib import Path
 
 
 def cache_folder() -> Path:
-    """Return where built tasks are kept: `rlhf` in `$AUTORL_CACHE`, else in the user's cache."""
+    """Return the folder of built tasks.
+
+    It is `rlhf` in `$AUTORL_CACHE`, else in the user's cache.
+    """
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return Path(os.environ.get("AUTORL_CACHE") or user / "autorl") / "rlhf"
 

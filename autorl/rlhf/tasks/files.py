@@ -206,7 +206,7 @@ FILES = Files()
 
 
 def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
-    """Return the arguments of a study with paths below its folder made absolute.
+    """Return a study's arguments with paths below its folder made absolute.
 
     So it can be resumed anywhere.
     """
@@ -270,7 +270,7 @@ def _signal(name: str, source: str, data: UserData) -> Signal:
 
 
 def _check(chosen: Mapping[str, object]) -> None:
-    """Raise `InputError` for an option of another type than expected, or out of range."""
+    """Raise `InputError` for an option of a wrong type or range."""
     for name in ("model", "data"):
         if not isinstance(chosen[name], str):
             raise InputError(

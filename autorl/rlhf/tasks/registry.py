@@ -44,7 +44,9 @@ def task(name: str, kwargs: Mapping[str, object] | None = None) -> Task:
 
 
 def build(name: str, kwargs: Mapping[str, object], folder: Path | None = None) -> Built:
-    """Build the task `name` with the environment arguments of a study, `instance` among them.
+    """Build the task `name` with the environment arguments of a study.
+
+    The `instance` is among them.
 
     The result is kept for the process's life.
 

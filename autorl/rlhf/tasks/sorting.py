@@ -50,7 +50,10 @@ def exact(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-    """Return the share of places that hold the right digit: a process reward."""
+    """Return the share of places with the right digit.
+
+    It is a process reward.
+    """
     shares = []
     for prompt, text in zip(prompts, completions, strict=True):
         digits = answer(prompt)

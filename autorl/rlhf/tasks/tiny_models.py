@@ -28,7 +28,10 @@ def write_tokenizer(folder: Path, words: Sequence[str]) -> None:
 
 
 def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest: int = 64) -> Any:
-    """Make a small Llama-type model with fresh weights over words and the special tokens."""
+    """Make a small Llama-type model with fresh weights.
+
+    Its tokens are the words and the special ones.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
