@@ -131,7 +131,7 @@ class Synthetic(Trainer):
         return step // self.rollout * self.rollout
 
     def score(self, config: Mapping[str, object], seed: int, step: int, horizon: int) -> float:
-        """Compute the score at `step` of a run that never changed, in closed form."""
+        """Compute an unchanged run's score at `step`, in closed form."""
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
@@ -189,7 +189,8 @@ class Synthetic(Trainer):
         state = json.loads((Path(segment.parent.path) / _STATE).read_text())
         if state["step"] != segment.start:
             raise InputError(
-                f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+                f"checkpoint is at step {state['step']}, "
+                f"segment {segment.id!r} starts at {segment.start}"
             )
         return int(state["skill"])
 
@@ -249,7 +250,7 @@ class Synthetic(Trainer):
         return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
-        """Find the kind and step of the failure in this segment, if any."""
+        """Find the kind and step of this segment's failure, if any."""
         step = (
             -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
         )  # its rollout's end

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Evaluations:
-    """What one segment is evaluated with, and what it has shown so far.
+    """The plan and the results of a segment's evaluations.
 
     Attributes:
         reports: the evaluations, in step order.

@@ -168,8 +168,8 @@ class _Run:
                     f"hyperparameter {name} did not take: asked for {value!r}, "
                     f"found {in_force[name]!r}"
                 )
-        others = {name: value for name, value in self.values.items() if name not in asked}
-        return {**others, **asked}
+        unread = {name: value for name, value in self.values.items() if name not in asked}
+        return {**unread, **asked}
 
     def _restore(self, parent: Checkpoint, state: Mapping[str, object]) -> None:
         """Take up what the parent's checkpoint holds."""

@@ -218,16 +218,16 @@ class RLHFTrainer(Trainer):
         refused = {*trained, about.training, *about.ensemble, *_NEVER}
         refused |= same_sources(environment.kwargs.get("signals"), refused)
         judged_by = {about.selection: about.selection, **dict.fromkeys(JUDGED, judge(about))}
-        other = repr(about.selection)
+        alternative = repr(about.selection)
         if judged_by[about.selection] in refused:
-            other = "another signal"
+            alternative = "another signal"
         for metric in metrics:
             by = judged_by.get(metric, metric)
             if by in refused:
                 what = f"{metric!r} is" if by == metric else f"{metric!r} is by {by!r},"
                 raise InputError(
                     f"{what} what {about.name} trains on: selecting by it finds the configuration "
-                    f"that exploits it hardest. Select by {other}, or say "
+                    f"that exploits it hardest. Select by {alternative}, or say "
                     "`allow_proxy_selection: true`",
                     key="objective",
                 )

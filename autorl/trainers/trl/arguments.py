@@ -1,4 +1,4 @@
-"""A configuration as the arguments of TRL's own class, to train with TRL elsewhere."""
+"""A configuration as arguments of TRL's class, to train elsewhere."""
 
 from __future__ import annotations
 
@@ -76,8 +76,10 @@ def trl_arguments(
         values |= decay
         suffix = "" if decay else f", which {owner.__name__} cannot say"
         notes.append(_in_words(settings.values, name, horizon, suffix))
-    other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
-    notes += [f"not arguments of {owner.__name__}: {', '.join(other)}"] if other else []
+    further = [
+        f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields
+    ]
+    notes += [f"not arguments of {owner.__name__}: {', '.join(further)}"] if further else []
     notes += [f"{name} is the task's" for name in OF_TASK if name in fields]
     return Arguments(owner.__name__, values, tuple(notes))
 

@@ -37,8 +37,8 @@ def data_set(method: Method, built: Built) -> Any:
             ]
             of_pairs = [
                 (prompt, text, label)
-                for prompt, *both in pairs
-                for text, label in zip(both, (True, False), strict=True)
+                for prompt, *answers in pairs
+                for text, label in zip(answers, (True, False), strict=True)
             ]
             columns = _columns(("prompt", "completion", "label"), labelled or of_pairs)
         case "completions":

@@ -40,7 +40,7 @@ datasets.disable_progress_bars()
 
 @dataclass
 class SegmentTrainer:
-    """TRL's trainer of a segment, ready to train, and what it needs around it."""
+    """TRL's trainer of a segment, with what it needs around it."""
 
     trainer: Any
     callback: SegmentCallback
@@ -76,7 +76,7 @@ class SegmentTrainer:
         return counted
 
     def saved(self) -> Path:
-        """Return the folder of the checkpoint that was written when the segment ended."""
+        """Return the folder of the checkpoint written at the segment's end."""
         return Path(self.trainer.args.output_dir) / f"checkpoint-{self.step}"
 
 
@@ -179,7 +179,7 @@ def build(
 
 
 def load_model(folder: Path, method: Method | None = None) -> Any:
-    """Load the policy of a folder, or a reward model on its body.
+    """Load a folder's policy, or a reward model on its body.
 
     A method that trains reward models gets the latter.
     """

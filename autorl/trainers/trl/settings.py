@@ -101,7 +101,10 @@ _ATTRIBUTES = {"epsilon": "epsilon_low"}
 
 
 class Settings:
-    """The values of one segment: the configuration over the trainer's own over our defaults."""
+    """The values of one segment.
+
+    They are the configuration over the trainer's own over our defaults.
+    """
 
     def __init__(
         self, method: Method, own: Mapping[str, object], config: Mapping[str, object]
@@ -213,11 +216,11 @@ class Settings:
             if name in _LAYOUT:
                 applied[name] = in_force
                 continue
-            same = all(
+            all_set = all(
                 _same(getattr(trainer, attribute), expected)
                 for attribute in self._attributes(name)[1:]
             )
-            if not same or not (_same(in_force, expected) or self._is_made(name, in_force)):
+            if not all_set or not (_same(in_force, expected) or self._is_made(name, in_force)):
                 raise RuntimeError(
                     f"hyperparameter {name} did not take: asked for {value!r}, found {in_force!r}"
                 )
@@ -230,7 +233,7 @@ class Settings:
         return {**applied, **helpers}
 
     def _in_force(self, trainer: Trainer, name: str, value: Any) -> tuple[Any, Any]:
-        """Return what TRL's trainer has for a hyperparameter, and what it should have."""
+        """Return a hyperparameter's value in TRL's trainer, and the expected one."""
         if name == "loss_type" and self.method.name == "dpo":
             return trainer.loss_types, list(_losses(value))
         in_force = _read(trainer, name)
@@ -315,7 +318,10 @@ class Settings:
 
 
 def _old_name(fields: Collection[str]) -> str:
-    """Return what TRL's class takes under its old name too, with a warning."""
+    """Return the argument that TRL also takes under its old name.
+
+    That comes with a warning.
+    """
     return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
 
 
@@ -356,7 +362,10 @@ def check_fixed(
 def check_values(
     method: Method, own: Mapping[str, object], config: Mapping[str, object], *, cuda: bool
 ) -> None:
-    """Raise `InputError` if no run of a configuration, over the trainer's own, could train."""
+    """Raise `InputError` if no run of a configuration could train.
+
+    The configuration goes over the trainer's own values.
+    """
     with warnings.catch_warnings():
         # TRL's own use of names transformers is renaming
         warnings.simplefilter("ignore", FutureWarning)
@@ -405,7 +414,10 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
 
 
 def _blamed(reason: str, values: Mapping[str, object]) -> str:
-    """Return the hyperparameter a message of TRL names, or whose value it quotes."""
+    """Return the hyperparameter that a message of TRL names or quotes.
+
+    What it quotes is a value.
+    """
     named = [name for name in values if re.search(rf"\b{re.escape(name)}\b", reason)]
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     first = [name for name, value in texts.items() if reason.startswith(f"{value} ")]
@@ -427,7 +439,10 @@ def set_learning_rate(optimizer: Optimizer, scheduler: LRScheduler, value: float
 
 
 def _losses(value: object) -> dict[str, float]:
-    """Return weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
+    """Return weights by loss.
+
+    The value is `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses.
+    """
     if isinstance(value, str) and value in _MIXED:
         return dict(_MIXED[value])
     names = map(str, value) if isinstance(value, list) else str(value).split("+")

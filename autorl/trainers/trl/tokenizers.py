@@ -26,7 +26,7 @@ _READERS: Mapping[str, str] = {
 
 
 class AsItIs:
-    """A tokenizer that adds what it adds by itself, whatever it is asked.
+    """A tokenizer that always adds what it adds by itself.
 
     It names no beginning of sequence to add. Only for reading: the tokenizer it stands for stays as
     it is and goes with the checkpoint.
