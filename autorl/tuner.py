@@ -193,7 +193,7 @@ class Tuner:
         seeds: SeedPlan | None = None,
         path: str | Path | None = None,
         fidelity: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
         _check_options(options, keys - {"trainer", "algorithms", "executor"})  # the caller trains
