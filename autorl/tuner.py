@@ -38,8 +38,8 @@ from autorl.types import (
 
 
 def tune(
-    what: str | Path | Mapping[str, Any] | Callable[..., Any],
-    space: Space | Mapping[str, Any] | str | None = None,
+    what: str | Path | Mapping[str, object] | Callable[..., object],
+    space: Space | Mapping[str, object] | str | None = None,
     *,
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
@@ -88,7 +88,7 @@ def tune(
         study.close()
 
 
-def space_study(name: str, environment: Any = None) -> dict[str, Any]:
+def space_study(name: str, environment: object = None) -> dict[str, Any]:
     """Make the study that a search space's name stands for.
 
     It has a usual budget. The trainer is the name without a `-suffix` of its last part:
@@ -103,7 +103,7 @@ def space_study(name: str, environment: Any = None) -> dict[str, Any]:
 
 
 def read_study(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
+    source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None
 ) -> Spec:
     """Read the study of a file, a mapping or a space's name.
 
@@ -187,13 +187,13 @@ class Tuner:
 
     def __init__(
         self,
-        space: Space | Mapping[str, Any] | str,
-        optimizer: str | Mapping[str, Any] = DEFAULT,
+        space: Space | Mapping[str, object] | str,
+        optimizer: str | Mapping[str, object] = DEFAULT,
         direction: str = "maximize",
         seeds: SeedPlan | None = None,
         path: str | Path | None = None,
         fidelity: int | None = None,
-        **options: Any,
+        **options: object,
     ) -> None:
         keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
         _check_options(options, keys - {"trainer", "algorithms", "executor"})  # the caller trains
@@ -386,9 +386,9 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
 
 
 def _function_study(
-    function: Callable[..., Any],
-    space: Space | Mapping[str, Any] | str | None,
-    overrides: dict[str, Any],
+    function: Callable[..., object],
+    space: Space | Mapping[str, object] | str | None,
+    overrides: dict[str, object],
 ) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
@@ -455,7 +455,7 @@ def _check_direction(direction: object) -> None:
         )
 
 
-def _definition(space: Space | Mapping[str, Any] | str) -> str | dict[str, Any]:
+def _definition(space: Space | Mapping[str, object] | str) -> str | dict[str, Any]:
     if isinstance(space, Space):
         return space.to_dict()
     return space if isinstance(space, str) else dict(space)

@@ -78,7 +78,7 @@ class FrozenMap(Mapping[str, Any]):
     _hash: int | None
 
     def __init__(
-        self, values: Mapping[str, Any] | Iterable[tuple[str, Any]] = (), /, **more: Any
+        self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: Any
     ) -> None:
         merged = {**dict(values), **more}
         object.__setattr__(
@@ -101,7 +101,7 @@ class FrozenMap(Mapping[str, Any]):
         assert self._hash is not None
         return self._hash
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"{type(self).__name__} is immutable")
 
     def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
@@ -120,7 +120,7 @@ class Config(FrozenMap):
 _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 
-def freeze(value: Any) -> Any:
+def freeze(value: object) -> Any:
     """Turn every list into a tuple and every mapping into a `FrozenMap`."""
     if (
         type(value) in _SCALARS

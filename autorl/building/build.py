@@ -18,7 +18,7 @@ from autorl.types import InputError
 
 
 def build_landscape(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, object],
     out: str | Path = "landscapes",
     *,
     id: str | None = None,

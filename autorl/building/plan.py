@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from autorl.landscapes.manifest import check_id
 from autorl.optimizers import BaseOptimizer
@@ -67,13 +66,13 @@ class BuildPlan:
 
 
 def plan_build(
-    source: str | Path | Mapping[str, Any],
+    source: str | Path | Mapping[str, object],
     *,
     id: str | None = None,
     study: str | Path | None = None,
     bounds: tuple[float, float] | None = None,
     about: Mapping[str, str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, object] | None = None,
 ) -> BuildPlan:
     """Check a build file and its options, before anything is trained.
 
@@ -124,8 +123,8 @@ def plan_build(
 
 
 def build_spec(
-    source: str | Path | Mapping[str, Any],
-    overrides: Mapping[str, Any] | None = None,
+    source: str | Path | Mapping[str, object],
+    overrides: Mapping[str, object] | None = None,
     id: str | None = None,
 ) -> Spec:
     """Read the study of a build.

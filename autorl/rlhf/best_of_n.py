@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,9 @@ from autorl.rlhf.contract import Built, Signal
 from autorl.rlhf.overoptimization import best_of_n_kl
 from autorl.rlhf.sampling import sample
 from autorl.statistics.arrays import Array, as_table, same_shape
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -68,8 +71,8 @@ def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
 
 
 def curve(
-    policy: Any,
-    tokenizer: Any,
+    policy: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     built: Built,
     prompts: Sequence[str],
     seed: int,
@@ -77,7 +80,7 @@ def curve(
     proxy: Signal,
     most: int = 256,
 ) -> BestOfN:
-    """Measure the best of 1, 2, 4, ... `most` completions of a policy.
+    """Measure a policy's best of 1, 2, 4, ..., `most` completions.
 
     Args:
         policy: a language model.

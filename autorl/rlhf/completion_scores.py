@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.rlhf.sampling import ends_of_sequence, evaluating
 
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 
 def log_likelihoods(
-    model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[tuple[str, str]],
+    chunk: int = 256,
 ) -> list[float]:
-    """Return the log-probability of each completion given its prompt, end of sequence included.
+    """Return the log-probability of each completion given its prompt.
+
+    The end of sequence is included.
 
     Args:
         model: a language model.
@@ -36,7 +45,10 @@ def log_likelihoods(
 
 
 def model_rewards(
-    model: Any, tokenizer: Any, texts: Sequence[tuple[str, str]], chunk: int = 256
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[tuple[str, str]],
+    chunk: int = 256,
 ) -> list[float]:
     """Return the scores that a reward model gives completions.
 
@@ -67,9 +79,9 @@ def joined(prompt: str, completion: str) -> str:
 
 
 def _encode(
-    tokenizer: Any,
+    tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[tuple[str, str]],
-    device: Any = "cpu",
+    device: torch.device | str = "cpu",
     ends: Collection[int] = (),
 ) -> tuple[Any, Any, Any]:
     """Encode (prompt, completion) texts.

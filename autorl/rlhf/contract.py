@@ -73,7 +73,7 @@ class LearningSignal(Signal):
         """Return what a checkpoint must hold, as JSON."""
 
     @abstractmethod
-    def load(self, state: Mapping[str, Any]) -> None:
+    def load(self, state: Mapping[str, object]) -> None:
         """Continue from what `state` returned.
 
         Raises:
@@ -168,14 +168,14 @@ class Task(Protocol):
     @property
     def ensemble(self) -> Sequence[str]: ...
 
-    def with_options(self, options: Mapping[str, Any]) -> Task:
+    def with_options(self, options: Mapping[str, object]) -> Task:
         """Return the task whose names are those these options make.
 
         Nothing is built, and no value is checked (`check`).
         """
         ...
 
-    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Check the options before a study.
 
         Returns:
@@ -186,7 +186,7 @@ class Task(Protocol):
         """
         ...
 
-    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def notes(self, options: Mapping[str, object]) -> Sequence[str]:
         """Return `Built.notes` before anything is built."""
         ...
 
@@ -210,11 +210,11 @@ class PackagedTask:
     probed: Sequence[str] = ()
     kinds: Sequence[str] = ("prompts",)
 
-    def with_options(self, options: Mapping[str, Any]) -> Any:
+    def with_options(self, options: Mapping[str, object]) -> Any:
         """Return the task itself."""
         return self
 
-    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Check the options, and return what the task has to train on.
 
         Raises:
@@ -223,11 +223,11 @@ class PackagedTask:
         self.check_values(resolve_options(self.options, options, self.name))
         return self.kinds
 
-    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def notes(self, options: Mapping[str, object]) -> Sequence[str]:
         """Return nothing: the data is the task's own."""
         return ()
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         """Raise `InputError` for a value out of range.
 
         `chosen` has every option.
@@ -235,7 +235,7 @@ class PackagedTask:
 
 
 def resolve_options(
-    defaults: Mapping[str, Any], options: Mapping[str, Any], name: str
+    defaults: Mapping[str, object], options: Mapping[str, object], name: str
 ) -> dict[str, Any]:
     """Return the defaults of a task's options with those given on top.
 
@@ -251,6 +251,6 @@ def resolve_options(
     return {**defaults, **options}
 
 
-def without_instance(kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def without_instance(kwargs: Mapping[str, object]) -> dict[str, Any]:
     """Return the options of a task among the arguments of its environment."""
     return {name: value for name, value in kwargs.items() if name != INSTANCE}

@@ -1,4 +1,6 @@
-"""Over-optimisation of a proxy: gold against the distance from the reference policy [Gao2023].
+"""Over-optimisation of a proxy reward [Gao2023].
+
+Curves of the gold reward over the distance from the reference policy.
 
 With d = sqrt(KL(policy || reference)) and gold rewards counted from the reference policy's own:
 
@@ -72,7 +74,10 @@ class Fit:
 
 
 def curve(form: Form, kl: npt.ArrayLike, alpha: float, beta: float) -> Array:
-    """Return gold above the reference policy's at these KL divergences (nats per sequence)."""
+    """Return gold above the reference policy's at these KL divergences.
+
+    They are in nats per sequence.
+    """
     rise, fall = _columns(form, as_vector(kl, "kl"))
     return np.asarray(alpha * rise - beta * fall)
 
@@ -115,7 +120,7 @@ def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: fl
 
 
 def best_of_n_kl(n: npt.ArrayLike) -> Array:
-    """Return the KL divergence of the best of n samples from one sample.
+    """Return the KL divergence between best-of-n and single samples.
 
     It is log n - (n - 1) / n nats, if no two score alike.
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from autorl.rlhf.completion_scores import log_likelihoods, model_rewards
 from autorl.rlhf.contract import Built, Pair, Task
 from autorl.rlhf.sampling import sample, sequence_kl
 from autorl.seeds import evaluation_seeds, generator
 from autorl.types import SeedRole
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 METRICS = (  # names an evaluation may have beside the signals of a task
     *("kl", "win_rate", "length", "truncated", "distinct", "tokens", "reward_zero_std"),
@@ -31,7 +34,9 @@ _OF_16_PROMPTS = 64  # prompts of `best_of_16`
 def evaluation_prompts(
     held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int
 ) -> list[str]:
-    """Draw `n` held-out prompts for an evaluation: a function of (seed, role, step).
+    """Draw `n` held-out prompts for an evaluation.
+
+    They are a function of (seed, role, step).
 
     Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on
     prompts that no search has seen. Where there are fewer than n, prompts are repeated; their
@@ -43,9 +48,9 @@ def evaluation_prompts(
 
 
 def measure(
-    policy: Any,
-    reference: Any,
-    tokenizer: Any,
+    policy: PreTrainedModel,
+    reference: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     built: Built,
     *,
     seed: int,
@@ -85,17 +90,21 @@ def measure(
     return metrics
 
 
-def pair_likelihoods(model: Any, tokenizer: Any, pairs: Sequence[Pair]) -> list[float]:
+def pair_likelihoods(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]
+) -> list[float]:
     """Return log-probabilities of n pairs, (2 n,), in nats.
 
     Of each pair the chosen completion comes first, then the rejected one.
     """
-    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
     return log_likelihoods(model, tokenizer, texts)
 
 
 def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
-    """Measure how the policy's implicit reward, log policy / reference, ranks labelled pairs.
+    """Measure how the policy's implicit reward ranks labelled pairs.
+
+    The reward is log policy / reference.
 
     Not for selection: a collapsed policy can rank held-out pairs best of all.
 
@@ -107,12 +116,19 @@ def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[s
         `pair_accuracy`, in which a tie counts half; `pair_margin`, the mean difference of the
         implicit rewards in nats; `pair_ties`, the share of pairs that tie.
     """
-    gains = [ours - theirs for ours, theirs in zip(policy, reference, strict=True)]
+    gains = [
+        of_policy - of_reference for of_policy, of_reference in zip(policy, reference, strict=True)
+    ]
     return _ranking(gains)
 
 
 def reward_measures(
-    model: Any, tokenizer: Any, reference: Any, built: Built, seed: int, role: SeedRole = "tuning"
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: PreTrainedModel,
+    built: Built,
+    seed: int,
+    role: SeedRole = "tuning",
 ) -> dict[str, float]:
     """Measure how good a scalar reward model is.
 
@@ -126,7 +142,7 @@ def reward_measures(
     pairs = built.held_out_pairs
     if role == "test" and built.test_pairs is not None:
         pairs = built.test_pairs
-    texts = [(prompt, completion) for prompt, *both in pairs for completion in both]
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
     ranking = _ranking(model_rewards(model, tokenizer, texts))
     by = judge(built)
     if by is None:
@@ -144,7 +160,9 @@ def reward_measures(
 
 
 def judge(about: Built | Task) -> str | None:
-    """Return the signal that decides who wins: the report signal, else the selection one.
+    """Return the signal that decides who wins.
+
+    It is the report signal, else the selection one.
 
     None if neither is a signal.
     """

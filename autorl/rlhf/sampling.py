@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 _CHUNK = 256  # sequences in memory at once
 
@@ -35,24 +36,24 @@ class Samples:
     batches: tuple[tuple[torch.Tensor, torch.Tensor, torch.Tensor], ...]
 
 
-def ends_of_sequence(model: Any, tokenizer: Any) -> tuple[int, ...]:
+def ends_of_sequence(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
     """Return the tokens any of which ends a completion.
 
     The tokenizer's comes first, then those of the generation configuration. So TRL samples in
     training, and `generate`: a chat model's turn often ends with another token than its tokenizer
     names.
     """
-    others = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if others is None:
-        others = []
-    elif isinstance(others, int):
-        others = [others]
-    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, others)]))
+    further = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
+    if further is None:
+        further = []
+    elif isinstance(further, int):
+        further = [further]
+    return tuple(dict.fromkeys([int(tokenizer.eos_token_id), *map(int, further)]))
 
 
 def sample(
-    model: Any,
-    tokenizer: Any,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[str],
     most: int,
     seed: int,
@@ -98,7 +99,7 @@ def sample(
     return Samples(tuple(texts), tuple(lengths), tuple(ended), tuple(distinct), tuple(batches))
 
 
-def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
+def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Samples) -> float:
     """Estimate KL(policy || reference) of whole completions, in nats.
 
     At each position the divergence of the two next-token distributions is taken exactly, and summed
@@ -117,16 +118,18 @@ def sequence_kl(policy: Any, reference: Any, samples: Samples) -> float:
     count = 0
     with evaluating(policy, reference):
         for tokens, attention, mask in samples.batches:
-            ours = _log_probabilities(policy, tokens, attention)
-            theirs = _log_probabilities(reference, tokens, attention)
-            kl = torch.nn.functional.kl_div(theirs, ours, log_target=True, reduction="none")
+            of_policy = _log_probabilities(policy, tokens, attention)
+            of_reference = _log_probabilities(reference, tokens, attention)
+            kl = torch.nn.functional.kl_div(
+                of_reference, of_policy, log_target=True, reduction="none"
+            )
             total += float((kl.sum(-1) * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
     return total / count
 
 
 @contextmanager
-def evaluating(*models: Any) -> Iterator[None]:
+def evaluating(*models: PreTrainedModel) -> Iterator[None]:
     """Switch gradients and dropout off in the block.
 
     The models keep the mode they were in.
@@ -145,9 +148,16 @@ def evaluating(*models: Any) -> Iterator[None]:
 
 
 def _complete(
-    model: Any, tokenizer: Any, prompts: Sequence[str], most: int, temperature: float
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str],
+    most: int,
+    temperature: float,
 ) -> Any:
-    """Return tokens, attention mask and completion mask of one chunk, each (sequences, tokens)."""
+    """Return tokens, attention mask and completion mask of one chunk.
+
+    Each is (sequences, tokens).
+    """
     import torch
     from transformers import GenerationConfig
 
@@ -184,7 +194,9 @@ def _complete(
     return tokens, attention, mask
 
 
-def _log_probabilities(model: Any, tokens: Any, attention: Any) -> Any:
+def _log_probabilities(
+    model: PreTrainedModel, tokens: torch.Tensor, attention: torch.Tensor
+) -> Any:
     """Return log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=tokens, attention_mask=attention, position_ids=positions).logits

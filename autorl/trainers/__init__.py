@@ -56,7 +56,10 @@ GROUP = "autorl.trainers"
 
 @dataclass(frozen=True)
 class _Entry:
-    """Where a trainer lives (`module:factory`, called with the spec), and what it is like."""
+    """The place of a trainer in the code, and its description.
+
+    `target` is `module:factory`, called with the spec.
+    """
 
     target: str
     info: TrainerInfo
@@ -97,7 +100,8 @@ _TRAINERS: dict[str, _Entry] = {
     "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
     "trl/reward": _trl("TRL's reward model on preference pairs"),
     "trl/*": _trl(
-        "any other trainer of the installed TRL, looked up by name: trl/cpo, trl/orpo, trl/online_dpo"
+        "any other trainer of the installed TRL, looked up by name: "
+        "trl/cpo, trl/orpo, trl/online_dpo"
     ),
     "command": _Entry("autorl.trainers.command:make", CommandInfo()),
     "python": _Entry("autorl.trainers.function:make", FunctionInfo()),
@@ -119,13 +123,15 @@ ALIASES = {"trl/ppo": "rlhf/ppo"}
 
 def names() -> dict[str, str]:
     """One-line description of every trainer, by the name a study file uses."""
-    own = {
+    described = {
         f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.info.description
         for name, entry in _TRAINERS.items()
     }
     for alias, name in ALIASES.items():
-        own[name] += f" (also {alias}, its earlier name)"
-    return own | {name: _registered_text(point) for name, point in _PLUGINS.registered().items()}
+        described[name] += f" (also {alias}, its earlier name)"
+    return described | {
+        name: _registered_text(point) for name, point in _PLUGINS.registered().items()
+    }
 
 
 def info(name: str, folder: str | None = None) -> TrainerInfo:
@@ -149,9 +155,10 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
 
 
 def installed_info(name: str) -> TrainerInfo:
-    """What a trainer of this name is like, unless it is a class that only a study file names.
+    """What a trainer of this name is like, where it is installed.
 
-    Such a class is not imported: for readers of studies that may be anybody's.
+    A class that only a study file names is not imported: for readers of studies that may be
+    anybody's.
     """
     if _entry(name) is None and name not in _PLUGINS.registered():
         return TrainerInfo()

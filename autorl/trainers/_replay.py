@@ -1,11 +1,15 @@
-"""What `tabular` and `surrogate` share: a segment is answered by a known run, in microseconds instead of minutes.
+"""What `tabular` and `surrogate` share: known runs answer segments.
 
-An evaluation at step t is the run's at the nearest of its steps <= t. Nothing is known before the first of them, so a
-segment that would end before it goes on to it, and an evaluation before it is that one. A failure or stop happens at
-its step. The cost is simulated: the run's wall seconds per step times the steps of the segment.
+An answer takes microseconds instead of minutes.
 
-A run can be continued from a checkpoint with the same configuration; nothing may change in it, because no recorded run
-says what would have happened then. For the same reason exploiting another run brings no new random streams.
+An evaluation at step t is the run's at the nearest of its steps <= t. Nothing is known before the
+first of them, so a segment that would end before it goes on to it, and an evaluation before it is
+that one. A failure or stop happens at its step. The cost is simulated: the run's wall seconds per
+step times the steps of the segment.
+
+A run can be continued from a checkpoint with the same configuration; nothing may change in it,
+because no recorded run says what would have happened then. For the same reason exploiting another
+run brings no new random streams.
 """
 
 from __future__ import annotations
@@ -71,7 +75,12 @@ class ReplayTrainer(Trainer, ABC):
         return f"configuration {run.config_id} with seed {run.seed} was recorded as {run.status}"
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """Raise `InputError` if there is no such landscape, a name is not in its space, or its task is another."""
+        """Check that the landscape has the environment and the hyperparameters.
+
+        Raises:
+            InputError: there is no such landscape, a name is not in its space, or its task is
+                another.
+        """
         manifest = self.runs.landscape.manifest
         check_names(
             hyperparameters, self.runs.space.names, f"hyperparameter of {manifest.id}", "space"
@@ -99,8 +108,8 @@ class ReplayTrainer(Trainer, ABC):
         status = run.status if ended else Status.DONE
         reached = max(segment.start, run.end) if ended and run.end is not None else until
         reports = _reports(segment, run, reached, failed=status.failed)
-        for each in reports:
-            report(each)
+        for evaluation in reports:
+            report(evaluation)
         cost = clock.cost(reached - segment.start)
         notes = self.notes(segment, run)
         if run.seconds_per_step is None:
@@ -120,7 +129,11 @@ class ReplayTrainer(Trainer, ABC):
         )
 
     def _check_horizon(self, segment: Segment) -> None:
-        """Raise `InputError` if the segment goes on a whole evaluation interval past the recorded runs."""
+        """Check that the segment ends where runs were recorded.
+
+        Raises:
+            InputError: it goes on a whole evaluation interval past the recorded runs.
+        """
         steps = self.runs.grid.steps
         gap = int(steps[-1] - steps[-2]) if len(steps) > 1 else int(steps[-1])
         if segment.until >= steps[-1] + gap:
@@ -138,7 +151,10 @@ def required_landscape(spec: TrainerSpec) -> str:
 
 
 def flag(spec: TrainerSpec, name: str) -> bool:
-    """An option that is true or false, false if it is not given."""
+    """Read an option that is true or false.
+
+    It is false if it is not given.
+    """
     value = spec.kwargs.get(name, False)
     if not isinstance(value, bool):
         raise InputError(f"expected true or false, got {value!r}", key=f"trainer.kwargs.{name}")
@@ -151,21 +167,25 @@ def _check_parent(segment: Segment) -> None:
     state = json.loads((Path(segment.parent.path) / _STATE).read_text(encoding="utf-8"))
     if state["step"] != segment.start:
         raise InputError(
-            f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+            f"checkpoint is at step {state['step']}, "
+            f"segment {segment.id!r} starts at {segment.start}"
         )
     check_continuation(state["config"], segment.config, {})
 
 
 def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:
-    """The run's evaluations at the segment's points; one that failed was not evaluated at the step it failed at."""
+    """Return the run's evaluations at the segment's points.
+
+    One that failed was not evaluated at the step it failed at.
+    """
     first = int(run.steps[0])
     points = [
         point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))
     ]
-    found = run.through([max(point, first) for point in points])
+    measured = run.through([max(point, first) for point in points])
     return [
         Report(segment.id, point, metrics)
-        for point, metrics in zip(points, found, strict=True)
+        for point, metrics in zip(points, measured, strict=True)
         if metrics
     ]
 

@@ -12,7 +12,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from autorl.plain_text import listed
 from autorl.trainers.contract import Change
@@ -62,7 +61,7 @@ def base_name(name: str) -> str:
 
 
 def check_continuation(
-    parent: Mapping[str, Any], config: Config, changes: Mapping[str, Change]
+    parent: Mapping[str, object], config: Config, changes: Mapping[str, Change]
 ) -> None:
     """Check what a continued segment changes.
 

@@ -8,14 +8,24 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypedDict
 
 import gymnasium as gym
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 
-def global_state() -> dict[str, Any]:
+class GlobalState(TypedDict):
+    """The state of every global generator."""
+
+    python: tuple[Any, ...]
+    numpy: dict[str, Any] | tuple[str, NDArray[np.uint32], int, int, float]
+    torch: torch.Tensor
+    cuda: list[torch.Tensor]
+
+
+def global_state() -> GlobalState:
     """Return the state of every global generator."""
     return {
         "python": random.getstate(),
@@ -27,7 +37,7 @@ def global_state() -> dict[str, Any]:
     }
 
 
-def set_global_state(state: dict[str, Any]) -> None:
+def set_global_state(state: GlobalState) -> None:
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])  # noqa: NPY002
     torch.set_rng_state(state["torch"])
@@ -51,7 +61,7 @@ def preserved() -> Iterator[None]:
         set_global_state(state)
 
 
-def space_state(space: Any) -> list[Any]:
+def space_state(space: gym.Space[object]) -> list[Any]:
     """Return the states of the generators a Gymnasium space samples from.
 
     There is one for each simple space in it.
@@ -59,7 +69,9 @@ def space_state(space: Any) -> list[Any]:
     return [part.np_random.bit_generator.state for part in simple_spaces(space)]
 
 
-def set_space_state(space: Any, states: Any) -> None:
+def set_space_state(
+    space: gym.Space[object], states: list[dict[str, object]] | dict[str, object]
+) -> None:
     parts = list(simple_spaces(space))
     # Earlier versions saved one state, of no use for a space made of others.
     if isinstance(states, dict):
@@ -68,7 +80,7 @@ def set_space_state(space: Any, states: Any) -> None:
         part.np_random.bit_generator.state = state
 
 
-def simple_spaces(space: Any) -> Iterator[Any]:
+def simple_spaces(space: gym.Space[object]) -> Iterator[Any]:
     """Return a space, or those it is made of.
 
     A `Dict` or `Tuple` draws nothing itself, and asking it for its generator seeds those of its

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from autorl.masking import VARIABLES
 from autorl.types import FrozenMap, InputError
@@ -15,7 +14,7 @@ from autorl.types import FrozenMap, InputError
 _KEY = f"trainer.kwargs.{VARIABLES}"
 
 
-def checked(options: Mapping[str, Any]) -> FrozenMap:
+def checked(options: Mapping[str, object]) -> FrozenMap:
     """Check what the options say of environment variables.
 
     Returns a value, or None, by name.
@@ -33,7 +32,7 @@ def checked(options: Mapping[str, Any]) -> FrozenMap:
     return FrozenMap(variables)
 
 
-def resolved(variables: Mapping[str, Any]) -> dict[str, str]:
+def resolved(variables: Mapping[str, object]) -> dict[str, str]:
     """Return texts by name.
 
     A name without a value has that of this process, as it is now.
@@ -41,7 +40,7 @@ def resolved(variables: Mapping[str, Any]) -> dict[str, str]:
     return {name: _text(name, value) for name, value in variables.items()}
 
 
-def _text(name: str, value: Any) -> str:
+def _text(name: str, value: object) -> str:
     if not name or "=" in name or "\0" in name:
         raise InputError("expected the name of an environment variable before each colon", key=_KEY)
     if value is None:

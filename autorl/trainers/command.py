@@ -249,7 +249,7 @@ class CommandTrainer(Trainer):
                 tokens += _joined(flag, value)
         return tokens
 
-    def _flags(self, name: str, value: Any) -> list[str]:
+    def _flags(self, name: str, value: object) -> list[str]:
         if value is None:
             return []
         if self.style == "hydra":
@@ -282,7 +282,7 @@ class CommandTrainer(Trainer):
         segment: Segment,
         arguments: list[str],
         output: Path,
-        take: Callable[[dict[str, Any]], None],
+        take: Callable[[dict[str, object]], None],
     ) -> None:
         """Run the command to its end.
 
@@ -367,7 +367,7 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     return trainer
 
 
-def _words(command: str | tuple[Any, ...]) -> tuple[str, ...]:
+def _words(command: str | tuple[object, ...]) -> tuple[str, ...]:
     if not isinstance(command, str):
         return tuple(str(word) for word in command)
     try:
@@ -378,7 +378,7 @@ def _words(command: str | tuple[Any, ...]) -> tuple[str, ...]:
         ) from None
 
 
-def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _mapping(options: Mapping[str, object], name: str) -> Mapping[str, Any]:
     value = options.get(name, FrozenMap())
     if not isinstance(value, Mapping):
         raise InputError(
@@ -387,7 +387,7 @@ def _mapping(options: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _reduce_last(options: Mapping[str, Any]) -> int:
+def _reduce_last(options: Mapping[str, object]) -> int:
     value = options.get("reduce_last", 1)
     if isinstance(value, bool) or not isinstance(value, int):
         raise InputError(
@@ -418,7 +418,7 @@ def _check_reach(trainer: CommandTrainer) -> None:
         )
 
 
-def _filled(token: str, values: Mapping[str, Any]) -> str:
+def _filled(token: str, values: Mapping[str, object]) -> str:
     """Replace the placeholders of a token.
 
     Other braces stay as they are.
@@ -437,11 +437,11 @@ def _filled(token: str, values: Mapping[str, Any]) -> str:
     return _PLACEHOLDER.sub(value, token)
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return json.dumps(plain(value)) if isinstance(value, tuple | Mapping) else str(value)
 
 
-def _joined(flag: str, value: Any) -> list[str]:
+def _joined(flag: str, value: object) -> list[str]:
     """Join a flag and its value: `--seed 3`.
 
     A flag that ends in `=` takes its value in the same word (Hydra's `seed=`).

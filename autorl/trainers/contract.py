@@ -153,7 +153,7 @@ class Trainer:
         self,
         environment: EnvironmentSpec,
         metrics: Sequence[str],
-        choices: Mapping[str, Collection[Any]],
+        choices: Mapping[str, Collection[object]],
     ) -> None:
         """Check the metrics that a study selects by.
 

@@ -1,4 +1,6 @@
-"""The trainers of this package, described: one class for each family, in the words of `TrainerInfo`.
+"""The trainers of this package, one class for each family.
+
+They are described in the words of `TrainerInfo`.
 
 Nothing here imports a trainer or its libraries before it is asked something only they know.
 """
@@ -32,9 +34,9 @@ class AgentInfo(TrainerInfo):
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
         from autorl.trainers.sb3.settings import OPTIONS
 
-        given = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
+        of_model = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
         policy = trainer.kwargs.get("policy_kwargs") or {}
-        return Config(masked({**policy, **given, **config}))
+        return Config(masked({**policy, **of_model, **config}))
 
     def total_steps(self, end: int) -> str:
         return f"total_timesteps={end}"
@@ -42,11 +44,11 @@ class AgentInfo(TrainerInfo):
     def arguments(
         self,
         trainer: TrainerSpec,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         horizon: int,
         end: int,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         as_flags: bool,
     ) -> Arguments:
         if as_flags:
@@ -96,9 +98,11 @@ class RLHFInfo(TrainerInfo):
         self.description = description
 
     def default_sections(
-        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
     ) -> dict[str, Any]:
-        """The metric the task selects by, never the signal it trains on, at a run's best step.
+        """Return sections that select by the task's metric.
+
+        The metric is never the signal trained on, and is read at a run's best step.
 
         Longer is not better there. A reward model is judged by the policies it would choose.
         """
@@ -111,7 +115,7 @@ class RLHFInfo(TrainerInfo):
         metric = "best_of_16" if of_reward_models else of_task.selection
         return {"objective": {"metric": metric, "reduce": "best"}}
 
-    def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
         """48 runs of 60 optimizer steps.
 
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
@@ -149,11 +153,11 @@ class TRLInfo(RLHFInfo):
     def arguments(
         self,
         trainer: TrainerSpec,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         horizon: int,
         end: int,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         as_flags: bool,
     ) -> Arguments:
         from autorl.trainers.trl.arguments import trl_arguments
@@ -163,7 +167,10 @@ class TRLInfo(RLHFInfo):
 
 
 class OwnPPOInfo(RLHFInfo):
-    """PPO on a language model, the package's own: no library has arguments for it."""
+    """The package's own PPO on a language model.
+
+    No library has arguments for it.
+    """
 
     needs = ("torch", "transformers")
 
@@ -180,7 +187,10 @@ class CommandInfo(TrainerInfo):
     of_user = True
 
     def user_files(self, trainer: TrainerSpec) -> list[str]:
-        """The words of the command; an absolute path at its beginning is a program."""
+        """Return the words of the command.
+
+        An absolute path at its beginning is a program.
+        """
         command = trainer.kwargs.get("command", ())
         words = shlex.split(command) if isinstance(command, str) else [*map(str, command)]
         if words and Path(words[0]).is_absolute():
@@ -189,14 +199,17 @@ class CommandInfo(TrainerInfo):
 
 
 class FunctionInfo(TrainerInfo):
-    """Functions of the user's: they return one value and have no environment steps."""
+    """Functions of the user's.
+
+    They return one value and have no environment steps.
+    """
 
     description = "a Python function: python:module:function"
     of_user = True
     default_metric = "value"
 
     def default_sections(
-        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
     ) -> dict[str, Any]:
         return {
             "fidelity": {"steps": 1, "evaluations": 1, "episodes": 1},
@@ -216,8 +229,11 @@ class LookUpInfo(TrainerInfo):
     def __init__(self, description: str) -> None:
         self.description = description
 
-    def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """The landscape by its absolute folder: a study is resumed from any working folder."""
+    def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
+        """Name the landscape by its absolute folder.
+
+        So a study is resumed from any working folder.
+        """
         from autorl.landscapes import find_landscape
 
         name = kwargs.get("landscape")
@@ -241,13 +257,16 @@ class SyntheticInfo(TrainerInfo):
 
 
 def module_of(name: str) -> str:
-    """`a.b` of `a.b:function`; empty where no module is named."""
+    """Return `a.b` of `a.b:function`.
+
+    It is empty where no module is named.
+    """
     module, separator, _ = name.partition(":")
     return module if separator else ""
 
 
 def module_files(module: str) -> list[str]:
-    """Where the source of a module can lie below the folder it is imported from."""
+    """Return where a module's source can lie below its import folder."""
     if module.endswith(".py"):  # a file instead of a module
         return [module]
     path = module.replace(".", "/")
@@ -273,7 +292,10 @@ _READS_ONLY = "overoptimization.py"  # results of runs
 
 
 def rlhf_hash() -> str:
-    """Hash of the code that decides what an RLHF trainer computes, TRL's own left out."""
+    """Hash the code that decides what an RLHF trainer computes.
+
+    TRL's own is left out.
+    """
     root = Path(autorl.__file__).parent
     tasks = [path for path in (root / "rlhf").rglob("*.py") if path.name != _READS_ONLY]
     trainers = [

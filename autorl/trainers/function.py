@@ -70,7 +70,7 @@ _OPTIONS = ("metric", "path", "changes", "function")
 class _Reporter:
     """The object a function is given as `report`."""
 
-    def __init__(self, tell: Callable[[int, Any], None]) -> None:
+    def __init__(self, tell: Callable[[int, object], None]) -> None:
         self._tell = tell
 
     def __call__(self, step: int, value: float | Mapping[str, float] | None) -> None:
@@ -88,7 +88,7 @@ class FunctionTrainer(Trainer):
     change; default all, for a resumable function).
     """
 
-    def __init__(self, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    def __init__(self, function: Callable[..., object], options: Mapping[str, Any]) -> None:
         self.function = function
         self.metric = str(options.get("metric", "eval_return"))
         self.folders = search_folders(options)
@@ -114,7 +114,7 @@ class FunctionTrainer(Trainer):
         check_start(segment, self.resumable)
         points_told = Told(segment, report)
 
-        def tell(step: int, value: float | Mapping[str, float] | None) -> None:
+        def tell(step: int, value: object) -> None:
             points_told.add(self._report(segment, step, value))
 
         saved = None
@@ -135,7 +135,11 @@ class FunctionTrainer(Trainer):
         return points_told.outcome(saved)
 
     def _final(
-        self, segment: Segment, value: Any, reports: list[Report], tell: Callable[[int, Any], None]
+        self,
+        segment: Segment,
+        value: object,
+        reports: list[Report],
+        tell: Callable[[int, object], None],
     ) -> None:
         """Record what the function returned.
 
@@ -149,7 +153,7 @@ class FunctionTrainer(Trainer):
             tell(segment.until, value)
         reports[-1] = Report(segment.id, segment.until, {**reports[-1].metrics, **final.metrics})
 
-    def _report(self, segment: Segment, step: int, value: Any) -> Report:
+    def _report(self, segment: Segment, step: int, value: object) -> Report:
         if isinstance(value, Mapping):
             metrics = {
                 encodable(str(name)): metric_value(name, item) for name, item in value.items()
@@ -256,7 +260,7 @@ def _import_file(name: str, folders: tuple[str, ...]) -> Any:
     return module
 
 
-def _accepted(function: Callable[..., Any]) -> frozenset[str]:
+def _accepted(function: Callable[..., object]) -> frozenset[str]:
     """Choose the keyword arguments to pass, of those the protocol offers."""
     parameters = inspect.signature(function).parameters
     if not parameters:

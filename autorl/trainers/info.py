@@ -62,7 +62,7 @@ class TrainerInfo:
     default_metric: str | None = None
 
     def default_sections(
-        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, Any] | None
+        self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
     ) -> dict[str, Any]:
         """Return sections a study file may leave out, by their key.
 
@@ -73,11 +73,11 @@ class TrainerInfo:
         """
         return {}
 
-    def pinned(self, kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
+    def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """Make what options name below `folder` absolute paths."""
         return dict(kwargs)
 
-    def study_of_space(self, name: str, trainer: str, environment: Any) -> dict[str, Any]:
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
         """Return the study that a search space's bare name stands for.
 
         Args:
@@ -124,11 +124,11 @@ class TrainerInfo:
     def arguments(
         self,
         trainer: TrainerSpec,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         *,
         horizon: int,
         end: int,
-        environment: Mapping[str, Any],
+        environment: Mapping[str, object],
         as_flags: bool,
     ) -> Arguments:
         """Write a configuration as the arguments of the trainer's library.

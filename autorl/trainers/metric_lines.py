@@ -54,7 +54,7 @@ def parse_line(line: str) -> dict[str, Any] | None:
     return {"step": int(match.group(1)), **_pairs(match.group(2))} if match else None
 
 
-def number(value: Any) -> float | None:
+def number(value: object) -> float | None:
     """Read a number, or its text, as a float, else None.
 
     Such texts are `'0.2141'` and `'np.float64(0.5)'`.

@@ -158,7 +158,7 @@ class Collector:
         self.history: dict[str, list[tuple[int, float]]] = {}
         self.seen: set[str] = set()
 
-    def add(self, record: Mapping[str, Any]) -> list[tuple[int, dict[str, float]]]:
+    def add(self, record: Mapping[str, object]) -> list[tuple[int, dict[str, float]]]:
         """Take a record.
 
         Returns the (point, metrics) pairs that are now complete.
@@ -233,7 +233,7 @@ class Collector:
         latest = {name: _latest(values, point, last) for name, values in self.history.items()}
         return {name: math.fsum(values) / len(values) for name, values in latest.items() if values}
 
-    def _metrics(self, record: Mapping[str, Any]) -> dict[str, float]:
+    def _metrics(self, record: Mapping[str, object]) -> dict[str, float]:
         if self.source.map:
             metrics = {name: _look_up(record, key) for name, key in self.source.map.items()}
         else:
@@ -291,7 +291,7 @@ def _events(path: Path, step: str) -> Iterator[dict[str, Any]]:
                 yield {step: event.step, value.tag: value.simple_value}
 
 
-def _look_up(record: Mapping[str, Any], key: str) -> Any:
+def _look_up(record: Mapping[str, object], key: str) -> Any:
     if key in record:
         return record[key]
     head, _, inner_key = key.partition(".")
@@ -299,7 +299,7 @@ def _look_up(record: Mapping[str, Any], key: str) -> Any:
     return _look_up(inner, inner_key) if inner_key and isinstance(inner, Mapping) else None
 
 
-def _number(value: Any, missing: Any) -> Any:
+def _number(value: Any, missing: object) -> Any:
     """Return `value` as a number, or `missing` where it is none.
 
     It may be an empty CSV cell, or a record without a step.

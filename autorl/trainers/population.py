@@ -1,7 +1,8 @@
 """Trainers on the population engine: `population/ppo`, `population/dqn`, `population/sac`.
 
-A segment is one member's training between two steps, compiled, without the interpreter lock: on the `threads` executor
-every core trains a member of its own. A checkpoint is one archive of plain arrays.
+A segment is one member's training between two steps, compiled, without the interpreter lock: on the
+`threads` executor every core trains a member of its own. A checkpoint is one archive of plain
+arrays.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ class PopulationTrainer(AgentTrainer):
 
     @property
     def changes(self) -> Mapping[str, Literal["apply", "rebuild"]]:
-        """How a continued run may change each hyperparameter, the parts of its schedule included."""
+        """How a continued run may change each hyperparameter.
+
+        The parts of its schedule are included.
+        """
         settings = self.algorithm.settings
         changes = {
             name: setting.change for name, setting in settings.items() if setting.change is not None
@@ -81,7 +85,10 @@ class PopulationTrainer(AgentTrainer):
         return ("numba", "autorl.trainers.population", f"autorl.population.{self.name}")
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
-        """The environment must be native (or the user's own `Environment`) and every name a hyperparameter."""
+        """Check the environment and the names of hyperparameters.
+
+        The environment must be native, or the user's own `Environment`.
+        """
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
 
@@ -92,7 +99,10 @@ class PopulationTrainer(AgentTrainer):
         return ("eval_return", "eval_return_std", "eval_length", "train_return")
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
-        """The end of the last iteration up to `step`; `n_envs` is the configuration's, trainer's or environment's."""
+        """Return the end of the last iteration up to `step`.
+
+        `n_envs` is the configuration's, the trainer's or the environment's.
+        """
         stride = self.algorithm.stride(self._record(config, environment or EnvironmentSpec(), 1))
         return step // stride * stride
 
@@ -101,7 +111,8 @@ class PopulationTrainer(AgentTrainer):
         check_start(segment)
         environment = self._environment(segment.environment)
         hp = self._record(segment.config, segment.environment, segment.horizon)
-        stride, n_envs = self.algorithm.stride(hp), int(hp.n_envs)
+        stride = self.algorithm.stride(hp)
+        n_envs = int(hp.n_envs)
         length = "n_steps" if "n_steps" in self.algorithm.settings else "train_freq"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
         state, notes = self._state(segment, environment, hp)
@@ -110,16 +121,17 @@ class PopulationTrainer(AgentTrainer):
         reports: list[Report] = []
         measured = -1  # the step the last evaluation was of
         for step in (*segment.evaluate_at, segment.until):
-            whole = (step - engine.steps(state)) // stride
-            if whole > 0:
-                bound.advance(whole)
+            iterations = (step - engine.steps(state)) // stride
+            if iterations > 0:
+                bound.advance(iterations)
             trained = engine.steps(state)
             if not is_finite(state["member"]):
                 break
             if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
-                    metrics, measured = engine.evaluation(bound, state, environment, keys), trained
+                    metrics = engine.evaluation(bound, state, environment, keys)
+                    measured = trained
                 reports.append(Report(segment.id, step, metrics))
                 report(reports[-1])
         diverged = not is_finite(state["member"])
@@ -143,11 +155,13 @@ class PopulationTrainer(AgentTrainer):
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
     ) -> ExportedModel:
-        """Save the agent of a checkpoint as a Stable-Baselines3 model that acts and trains the same.
+        """Save the agent of a checkpoint as a Stable-Baselines3 model.
+
+        The model acts and trains the same.
 
         Raises:
-            InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer, or the file is there
-                already.
+            InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer,
+                or the file is there already.
         """
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
@@ -159,9 +173,12 @@ class PopulationTrainer(AgentTrainer):
         return ExportedModel(
             path=file,
             kind=f"stable_baselines3.{type(model).__name__}",
-            hyperparameters=f"all hyperparameters of the run, defaults of population/{self.name} included",
+            hyperparameters=(
+                f"all hyperparameters of the run, defaults of population/{self.name} included"
+            ),
             notes=(
-                f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, as the run had",
+                f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
+                "as the run had",
                 "`learn` goes on with the run's optimizer moments"
                 + " and an empty replay memory" * with_memory,
                 *arguments.notes,
@@ -169,11 +186,13 @@ class PopulationTrainer(AgentTrainer):
             ),
         )
 
-    def _values(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> dict[str, Any]:
+    def _values(self, config: Mapping[str, object], environment: EnvironmentSpec) -> dict[str, Any]:
         """The configuration over the trainer's own values over the environment's."""
         return {"n_envs": environment.n_envs, **self.kwargs, **config}
 
-    def _record(self, config: Mapping[str, Any], environment: EnvironmentSpec, horizon: int) -> Any:
+    def _record(
+        self, config: Mapping[str, object], environment: EnvironmentSpec, horizon: int
+    ) -> Any:
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
@@ -185,7 +204,8 @@ class PopulationTrainer(AgentTrainer):
         ):
             if getattr(spec, name) != plain:
                 raise InputError(
-                    f"population/{self.name} runs native environments as they are; use sb3/{self.name} for {name}",
+                    f"population/{self.name} runs native environments as they are; "
+                    f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
         environment = find_environment(spec.id)
@@ -200,7 +220,10 @@ class PopulationTrainer(AgentTrainer):
     def _state(
         self, segment: Segment, environment: Environment, hp: Any
     ) -> tuple[engine.State, tuple[str, ...]]:
-        """A new member, or the parent's: continued, or forked with streams of its own."""
+        """Return a new member, or the parent's.
+
+        The parent's is continued, or forked with random streams of its own.
+        """
         keys = () if segment.fork is None else (segment.fork,)
         key = digest(segment.seed, "training", *keys) % 2**64
         if segment.parent is None:
@@ -215,23 +238,28 @@ class PopulationTrainer(AgentTrainer):
         check_continuation(parent["values"], Config(values), self.changes)
         if engine.steps(state) != segment.start:
             raise InputError(
-                f"checkpoint is at step {engine.steps(state)}, segment {segment.id!r} starts at {segment.start}"
+                f"checkpoint is at step {engine.steps(state)}, "
+                f"segment {segment.id!r} starts at {segment.start}"
             )
         if segment.fork is not None:
             state = engine.fork(state, key)
         changed = engine.set_environments(state, int(hp.n_envs))
         return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
 
-    def _applied(self, segment: Segment, hp: Any) -> dict[str, Any]:
-        """Every hyperparameter of the configuration as the compiled program will read it at the first step."""
-        found = read_back(self.algorithm.settings, hp, segment.config, segment.start)
-        wanted = resolve_schedules(segment.config, segment.start, segment.horizon)
-        for name, value in wanted.items():
-            if not _same(found[name], value):
+    def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
+        """Return the hyperparameters as the compiled program reads them at first.
+
+        Raises:
+            RuntimeError: one is not what the configuration asks for at the first step.
+        """
+        in_force = read_back(self.algorithm.settings, hp, segment.config, segment.start)
+        asked = resolve_schedules(segment.config, segment.start, segment.horizon)
+        for name, value in asked.items():
+            if not _same(in_force[name], value):
                 raise RuntimeError(
-                    f"hyperparameter {name} is {found[name]} in the engine, not {value}"
+                    f"hyperparameter {name} is {in_force[name]} in the engine, not {value}"
                 )
-        return found
+        return in_force
 
     def _save(self, segment: Segment, state: engine.State) -> Checkpoint:
         meta = {
@@ -258,17 +286,18 @@ def _load(
     meta = json.loads(arrays.pop("meta").tobytes().decode())
     if meta["algorithm"] != algorithm.name:
         raise InputError(
-            f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, not {algorithm.name}"
+            f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, "
+            f"not {algorithm.name}"
         )
     return engine.from_arrays(algorithm, arrays), meta
 
 
-def _same(found: Any, wanted: Any) -> bool:
-    if wanted is None:
-        return bool(found == "none")
-    if isinstance(found, float) and isinstance(wanted, int | float):
-        return math.isclose(found, wanted, rel_tol=1e-12)
-    return bool(found == wanted)
+def _same(in_force: object, asked: object) -> bool:
+    if asked is None:
+        return bool(in_force == "none")
+    if isinstance(in_force, float) and isinstance(asked, int | float):
+        return math.isclose(in_force, asked, rel_tol=1e-12)
+    return bool(in_force == asked)
 
 
 def make(spec: TrainerSpec) -> PopulationTrainer:

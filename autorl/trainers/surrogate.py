@@ -1,10 +1,13 @@
-"""Replays a landscape through a random forest: any configuration has runs of its own, with the recorded seed noise.
+"""Replays a landscape through a random forest.
+
+Any configuration has runs of its own, with the recorded seed noise.
 
     trainer: {name: surrogate, kwargs: {landscape: autorl/ppo/CartPole-v1}}
     space: landscapes/autorl/ppo/CartPole-v1/space.yaml
 
-What the forest predicts and how seeds are drawn: see `autorl.landscapes.benchmark.surrogate`. What is known of a run at a
-step, its failures and its simulated cost: see `autorl.trainers._replay`. Every outcome states the forest's out-of-bag score.
+What the forest predicts and how seeds are drawn: see `autorl.landscapes.benchmark.surrogate`. What
+is known of a run at a step, its failures and its simulated cost: see `autorl.trainers._replay`.
+Every outcome states the forest's out-of-bag score.
 """
 
 from __future__ import annotations
@@ -22,11 +25,14 @@ from autorl.types import InputError, Segment, TrainerSpec
 
 @dataclass(frozen=True)
 class SurrogateTrainer(ReplayTrainer):
-    """A trainer without training. Its fields are the options of `trainer: {name: surrogate, kwargs: {...}}`.
+    """A trainer without training.
+
+    Its fields are the options of `trainer: {name: surrogate, kwargs: {...}}`.
 
     Attributes:
-        landscape: an id, a landscape's folder or a study's. A relative one begins at the study file's folder, or at
-            the working folder; the stored study names the folder it was found in.
+        landscape: an id, a landscape's folder or a study's. A relative one begins at the study
+            file's folder, or at the working folder; the stored study names the folder it was
+            found in.
         min_correlation: out-of-bag rank correlation below which the forest is refused.
         force: takes it all the same.
         trees: of the forest.
@@ -53,12 +59,14 @@ class SurrogateTrainer(ReplayTrainer):
 
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
         forced = " (forced)" if self.runs.quality.correlation < self.min_correlation else ""
-        return [
-            f"predicted by a surrogate of {self.runs.landscape.manifest.id}: {self.runs.quality}{forced}"
-        ]
+        source = self.runs.landscape.manifest.id
+        return [f"predicted by a surrogate of {source}: {self.runs.quality}{forced}"]
 
     def message(self, run: RecordedRun) -> str:
-        return f"predicted {run.status}, as configuration {run.config_id} with seed {run.seed} was recorded"
+        return (
+            f"predicted {run.status}, "
+            f"as configuration {run.config_id} with seed {run.seed} was recorded"
+        )
 
 
 def make(spec: TrainerSpec) -> SurrogateTrainer:
@@ -70,10 +78,8 @@ def make(spec: TrainerSpec) -> SurrogateTrainer:
         "trainer.kwargs",
     )
     landscape = required_landscape(spec)
-    bar, trees = (
-        spec.kwargs.get("min_correlation", MIN_CORRELATION),
-        spec.kwargs.get("trees", TREES),
-    )
+    bar = spec.kwargs.get("min_correlation", MIN_CORRELATION)
+    trees = spec.kwargs.get("trees", TREES)
     if isinstance(bar, bool) or not isinstance(bar, int | float) or not -1 <= bar <= 1:
         raise InputError(
             f"expected a number in -1..1, got {bar!r}", key="trainer.kwargs.min_correlation"

@@ -130,8 +130,8 @@ class Synthetic(Trainer):
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         return step // self.rollout * self.rollout
 
-    def score(self, config: Mapping[str, Any], seed: int, step: int, horizon: int) -> float:
-        """Compute the score at `step` of a run that never changed, in closed form."""
+    def score(self, config: Mapping[str, object], seed: int, step: int, horizon: int) -> float:
+        """Compute an unchanged run's score at `step`, in closed form."""
         return self._score(config, seed, step, horizon, self._skill(config, 0, step, horizon))
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
@@ -189,7 +189,8 @@ class Synthetic(Trainer):
         state = json.loads((Path(segment.parent.path) / _STATE).read_text())
         if state["step"] != segment.start:
             raise InputError(
-                f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at {segment.start}"
+                f"checkpoint is at step {state['step']}, "
+                f"segment {segment.id!r} starts at {segment.start}"
             )
         return int(state["skill"])
 
@@ -221,7 +222,7 @@ class Synthetic(Trainer):
         units = np.rint(quality * _UNIT).astype(np.int64)
         return int(np.sum(units)) if self.drift else int(units.sum()) * steps
 
-    def _targets(self, config: Mapping[str, Any]) -> dict[str, float]:
+    def _targets(self, config: Mapping[str, object]) -> dict[str, float]:
         """Optimum of the active numeric hyperparameters of `config`."""
         numeric = [
             name
@@ -241,7 +242,7 @@ class Synthetic(Trainer):
         return (value - lower) / (upper - lower)
 
     def _score(
-        self, config: Mapping[str, Any], seed: int, step: int, horizon: int, skill: int
+        self, config: Mapping[str, object], seed: int, step: int, horizon: int, skill: int
     ) -> float:
         saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
         noise = self.noise * generator(seed, "noise").standard_normal()
@@ -249,7 +250,7 @@ class Synthetic(Trainer):
         return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
 
     def _failure(self, segment: Segment) -> tuple[str, int] | None:
-        """Find the kind and step of the failure in this segment, if any."""
+        """Find the kind and step of this segment's failure, if any."""
         step = (
             -(-math.ceil(self.fails_at * segment.horizon) // self.rollout) * self.rollout
         )  # its rollout's end
@@ -279,7 +280,7 @@ def make(spec: TrainerSpec) -> Synthetic:
     return Synthetic(**spec.kwargs)
 
 
-def _interval(value: Any) -> bool:
+def _interval(value: object) -> bool:
     return (
         isinstance(value, list | tuple)
         and len(value) == 2

@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,7 @@ RULE = "a fraction, or a mapping with above, below (limits by hyperparameter), f
 _CONDITIONS = ("above", "below", "fraction", "seeds")
 
 
-def is_rule(value: Any) -> bool:
+def is_rule(value: object) -> bool:
     """Tell whether an option says when runs fail.
 
     The names of its conditions are checked where it applies.
@@ -36,27 +36,27 @@ def is_rule(value: Any) -> bool:
     return limits and is_positive(value.get("fraction", 0)) and isinstance(seeds, list | tuple)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[float]:
     """Tell whether a value is a finite number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def is_positive(value: Any) -> bool:
+def is_positive(value: object) -> bool:
     """Tell whether a value is a finite number of at least 0."""
     return is_number(value) and value >= 0
 
 
-def is_numbers(value: Any) -> bool:
+def is_numbers(value: object) -> bool:
     """Tell whether a value is a mapping to finite numbers."""
     return isinstance(value, Mapping) and all(map(is_number, value.values()))
 
 
-def config_key(config: Mapping[str, Any]) -> str:
+def config_key(config: Mapping[str, object]) -> str:
     """Hash a configuration, for draws that are its own."""
     return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
 
 
-def applies(rule: float | Mapping[str, Any], kind: str, segment: Segment) -> bool:
+def applies(rule: float | Mapping[str, object], kind: str, segment: Segment) -> bool:
     """Tell whether a run fails in this way.
 
     Args:

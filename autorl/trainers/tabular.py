@@ -3,12 +3,12 @@
     trainer: {name: tabular, kwargs: {landscape: arlbench/dqn/CartPole-v1, lookup: nearest}}
     space: landscapes/arlbench/dqn/CartPole-v1/space.yaml
 
-Which recorded run answers for a configuration and a seed: see `autorl.landscapes.benchmark.replay`. What is known of it at a
-step, its failures and its simulated cost: see `autorl.trainers._replay`.
+Which recorded run answers for a configuration and a seed: see `autorl.landscapes.benchmark.replay`.
+What is known of it at a step, its failures and its simulated cost: see `autorl.trainers._replay`.
 
-A comparison of optimizers with `nearest` favours search that spreads out: what is proposed near a good configuration is
-answered by the same recorded run, so a model that closes in on the good ones learns nothing there. `surrogate` has no
-such bias.
+A comparison of optimizers with `nearest` favours search that spreads out: what is proposed near a
+good configuration is answered by the same recorded run, so a model that closes in on the good ones
+learns nothing there. `surrogate` has no such bias.
 """
 
 from __future__ import annotations
@@ -27,13 +27,18 @@ from autorl.types import InputError, SeedRole, Segment, TrainerSpec
 
 @dataclass(frozen=True)
 class Tabular(ReplayTrainer):
-    """A trainer without training. Its fields are the options of `trainer: {name: tabular, kwargs: {...}}`.
+    """A trainer without training.
+
+    Its fields are the options of `trainer: {name: tabular, kwargs: {...}}`.
 
     Attributes:
-        landscape: an id, a landscape's folder or a study's. A relative one begins at the study file's folder, or at
-            the working folder; the stored study names the folder it was found in.
-        lookup: `nearest` (any configuration of the data set's space) or `exact` (recorded ones only).
-        wrap_seeds: whether seeds past the recorded ones repeat them. Off, because such scores are not independent.
+        landscape: an id, a landscape's folder or a study's. A relative one begins at the study
+            file's folder, or at the working folder; the stored study names the folder it was
+            found in.
+        lookup: `nearest` (any configuration of the data set's space) or `exact` (recorded ones
+            only).
+        wrap_seeds: whether seeds past the recorded ones repeat them. Off, because such scores are
+            not independent.
     """
 
     landscape: str
@@ -50,14 +55,21 @@ class Tabular(ReplayTrainer):
         return Replay(load_landscape(self.landscape), cast("LookUp", self.lookup), self.wrap_seeds)
 
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:
-        """Raise `InputError` if no run is recorded for one of these seeds. Called before a study."""
+        """Check that a run is recorded for each of these seeds.
+
+        It is called before a study.
+
+        Raises:
+            InputError: none is for one of them.
+        """
         self.runs.check_seeds(seeds, role)
 
     def notes(self, segment: Segment, run: RecordedRun) -> list[str]:
         if run.repeats is None:
             return []
         return [
-            f"{segment.role} seed {segment.seed} replays what seed {run.repeats} does: too few are recorded"
+            f"{segment.role} seed {segment.seed} replays what seed {run.repeats} does: "
+            "too few are recorded"
         ]
 
 
@@ -66,7 +78,8 @@ def make(spec: TrainerSpec) -> Tabular:
     check_names(
         spec.kwargs, {item.name for item in fields(Tabular)}, "option of tabular", "trainer.kwargs"
     )
-    landscape, lookup = required_landscape(spec), str(spec.kwargs.get("lookup", Tabular.lookup))
+    landscape = required_landscape(spec)
+    lookup = str(spec.kwargs.get("lookup", Tabular.lookup))
     if lookup not in LOOK_UPS:
         raise InputError(
             f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="trainer.kwargs.lookup"

@@ -37,7 +37,7 @@ def refuse_pruning(owner: object, name: str) -> Any:
     raise AttributeError(f"{type(owner).__name__!r} object has no attribute {name!r}")
 
 
-def metric_value(name: Any, value: Any) -> float:
+def metric_value(name: object, value: Any) -> float:
     """Return the number a user's code told for a metric.
 
     Raises:
@@ -57,18 +57,17 @@ def metric_value(name: Any, value: Any) -> float:
         raise TypeError(message) from error
 
 
-def step_number(step: Any) -> int:
+def step_number(step: object) -> int:
     """Return the step a user's code told, a whole number.
 
     Raises:
         TypeError: it is none.
     """
-    is_whole = isinstance(step, int | np.integer) or (
-        isinstance(step, float | np.floating) and float(step).is_integer()
-    )
-    if isinstance(step, bool) or not is_whole:
-        raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
-    return int(step)
+    if isinstance(step, int | np.integer) and not isinstance(step, bool):
+        return int(step)
+    if isinstance(step, float | np.floating) and float(step).is_integer():
+        return int(step)
+    raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
 
 
 class Told:

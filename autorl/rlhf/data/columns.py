@@ -6,11 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from autorl.rlhf.data.rows import Row
 from autorl.rlhf.data.splits import comparable
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 COLUMNS = ("prompt", "chosen", "rejected", "ranking", "completion", "label", "text")
 _MEANINGS = (
@@ -66,7 +69,7 @@ class Reader:
     """
 
     def __init__(
-        self, columns: Mapping[str, str], render: Callable[[Sequence[Any]], str], source: str
+        self, columns: Mapping[str, str], render: Callable[[Sequence[object]], str], source: str
     ) -> None:
         for name in columns:
             if name not in COLUMNS:
@@ -124,7 +127,7 @@ class Reader:
         return Example(self.render(chosen[:-1]), (pair,), row=row)
 
     def _ranked(self, number: int, row: Row) -> tuple[tuple[str, str], ...]:
-        """Return every two of a list of completions, the best of which comes first."""
+        """Return every pair of a list of completions, best first."""
         ranking = self._value(number, row, "ranking")
         is_list = isinstance(ranking, list | tuple) and len(ranking) >= 2
         if not is_list or not all(isinstance(text, str) for text in ranking):
@@ -142,7 +145,7 @@ class Reader:
             )
         return _LABELS[text]
 
-    def _prompt(self, number: int, value: Any) -> str:
+    def _prompt(self, number: int, value: object) -> str:
         if _is_messages(value):
             return self.render(value)
         if not isinstance(value, str) or not value:
@@ -174,7 +177,7 @@ class Reader:
         )
 
 
-def _is_messages(value: Any) -> bool:
+def _is_messages(value: object) -> TypeGuard[Sequence[Mapping[str, object]]]:
     """Whether a value is a conversation as chat models have it."""
     return (
         isinstance(value, list | tuple)
@@ -183,14 +186,16 @@ def _is_messages(value: Any) -> bool:
     )
 
 
-def chat_renderer(load_tokenizer: Callable[[], Any]) -> Callable[[Sequence[Any]], str]:
-    """Return what renders messages as the text a chat model is asked with.
+def chat_renderer(
+    load_tokenizer: Callable[[], PreTrainedTokenizerBase],
+) -> Callable[[Sequence[Any]], str]:
+    """Return a function that renders messages as text for a chat model.
 
     It does so by the template of the model's tokenizer, which is loaded when first needed.
     """
     loaded: list[Any] = []
 
-    def render(messages: Sequence[Any]) -> str:
+    def render(messages: Sequence[object]) -> str:
         if not loaded:
             loaded.append(load_tokenizer())
         tokenizer = loaded[0]

@@ -93,7 +93,7 @@ def _parsed(text: str, path: Path, key: str, line: int) -> Any:
         ) from None
 
 
-def _mapping(row: Any, path: Path, key: str, number: int) -> Row:
+def _mapping(row: object, path: Path, key: str, number: int) -> Row:
     if not isinstance(row, dict):
         raise InputError(f"row {number} is not a mapping of columns", file=str(path), key=key)
     return row

@@ -1,4 +1,4 @@
-"""Holds prompts out of training, a half of them for each seed role."""
+"""Holds prompts out of training, half for each seed role."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def comparable(text: str) -> str:
 def hold_out_share(
     learnt: Sequence[str], sampled: Sequence[str], share: float, rng: np.random.Generator
 ) -> HeldOut:
-    """Hold out a share of the prompts of one or two data sets.
+    """Hold out a share of the prompts of the data sets.
 
     One is learnt from, the other is sampled from, and a prompt is held out of both. To hold out
     just that share of either, three groups are drawn from one after the other: prompts that are

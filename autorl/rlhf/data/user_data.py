@@ -39,7 +39,7 @@ class DataSources:
 
 
 class UserData:
-    """The rows of a study's data sets, for training, tuning seeds and test seeds.
+    """The training, tuning and test rows of a study's data sets.
 
     One set of prompts is held out of all of them: a share of the prompts of `data` and `prompts`
     together, or the data set `held_out`. Rows of such a prompt are left out of training wherever
@@ -60,7 +60,7 @@ class UserData:
     def __init__(
         self,
         sources: DataSources,
-        render: Callable[[Sequence[Any]], str],
+        render: Callable[[Sequence[object]], str],
         rng: np.random.Generator,
     ) -> None:
         self._sources = sources
@@ -106,7 +106,7 @@ class UserData:
         to_sample: Sequence[Example],
         rng: np.random.Generator,
     ) -> HeldOut:
-        """Hold out a share, or the data set that is there for it.
+        """Hold out a share, or the data set given for it.
 
         Nothing can be sampled for a held-out text without a prompt. Then a share of `prompts` is
         held out too.
@@ -120,8 +120,8 @@ class UserData:
         held = hold_out_all([example.key for example in held_out], rng)
         if not to_sample or all(example.prompt for example in held_out):
             return held
-        rest = [key for key in sampled if key not in held.halves]
-        more = hold_out_share(rest, rest, SHARE, rng)
+        free = [key for key in sampled if key not in held.halves]
+        more = hold_out_share(free, free, SHARE, rng)
         return HeldOut({**held.halves, **more.halves}, more.prompts)
 
     def _columns(
@@ -148,7 +148,7 @@ def pairs_of(examples: Sequence[Example]) -> tuple[Pair, ...]:
 
 
 def completions_of(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
-    """Return what a model may imitate: completions that are not labelled as unwanted."""
+    """Return the completions that are not labelled as unwanted, to imitate."""
     return tuple(
         (example.prompt, example.completion)
         for example in examples

@@ -1,1 +1,1 @@
-"""PPO on a language model: hyperparameters, the terms of its losses, and training."""
+"""PPO on a language model: hyperparameters, loss terms and training."""

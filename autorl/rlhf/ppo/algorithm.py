@@ -1,4 +1,6 @@
-"""PPO on a language model, with the details that decide whether it works [Huang2024].
+"""PPO on a language model, with the details of [Huang2024].
+
+They decide whether it works.
 
 One cycle:
 
@@ -28,7 +30,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -40,6 +42,9 @@ from autorl.rlhf.ppo import terms
 from autorl.rlhf.ppo.settings import Settings, settings_at
 from autorl.rlhf.sampling import Samples, sample
 from autorl.seeds import generator, integer_seed
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class NotFiniteError(ArithmeticError):
@@ -96,7 +101,7 @@ class PPO:
         self,
         built: Built,
         reference_path: Path,
-        config: Mapping[str, Any],
+        config: Mapping[str, object],
         seed: int,
         horizon: int,
         reward: Signal | None = None,
@@ -159,13 +164,16 @@ class PPO:
         self._apply()  # the saved optimizer brought its own learning rate along
 
     def applied(self) -> dict[str, Any]:
-        """Return the hyperparameters in force, those of the optimizer read back from it."""
+        """Return the hyperparameters in force.
+
+        Those of the optimizer are read back from it.
+        """
         now = asdict(settings_at(self.config, self.step, self.horizon))
         policy, value = self.optimizer.param_groups
-        same = now["value_learning_rate"] is None
+        shared = now["value_learning_rate"] is None
         return now | {
             "learning_rate": policy["lr"],
-            "value_learning_rate": None if same else value["lr"],
+            "value_learning_rate": None if shared else value["lr"],
             "adam_epsilon": policy["eps"],
             "weight_decay": policy["weight_decay"],
         }
@@ -276,7 +284,12 @@ class PPO:
         return chosen
 
     def _log_probabilities(
-        self, model: Any, tokens: Tensor, attention: Tensor, mask: Tensor, temperature: float
+        self,
+        model: PreTrainedModel,
+        tokens: Tensor,
+        attention: Tensor,
+        mask: Tensor,
+        temperature: float,
     ) -> Tensor:
         """Return log-probabilities of completion tokens at a temperature, (b, t).
 
@@ -300,7 +313,7 @@ class PPO:
         return values
 
 
-def _inputs(model: Any, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
+def _inputs(model: PreTrainedModel, tokens: Tensor, attention: Tensor) -> dict[str, Any]:
     """Return the arguments of a forward pass.
 
     Sequences are padded on the left.

@@ -28,7 +28,9 @@ _NOT_NEGATIVE = ("kl_coef", "vf_coef", "missing_eos_penalty", "weight_decay")
 
 @dataclass(frozen=True)
 class Settings:
-    """The hyperparameters, by the names of TRL's former `PPOConfig` where it had them.
+    """The hyperparameters of PPO on a language model.
+
+    Names are those of TRL's former `PPOConfig` where it had them.
 
     Attributes:
         learning_rate, value_learning_rate: of the policy and of the value network (None: the same).
@@ -114,7 +116,7 @@ FIXED = ("batch_size", "num_ppo_epochs", "num_mini_batches", "value_init")
 CHANGES: Mapping[str, Literal["apply"]] = {name: "apply" for name in DEFAULTS if name not in FIXED}
 
 
-def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
+def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settings:
     """Return the hyperparameters at a step, schedules resolved, defaults for the rest.
 
     Raises:
@@ -129,7 +131,7 @@ def settings_at(config: Mapping[str, Any], step: int, horizon: int) -> Settings:
     return Settings(**{**DEFAULTS, **values})
 
 
-def align(config: Mapping[str, Any], step: int) -> int:
+def align(config: Mapping[str, object], step: int) -> int:
     """Return the first step >= `step` at which a cycle ends."""
     cycle = settings_at(config, 0, 1).cycle
     return -(-step // cycle) * cycle

@@ -35,7 +35,10 @@ def kl_estimate(log_policy: Tensor, log_reference: Tensor, estimator: Estimator 
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """Average over the tokens that count, all sequences together: long ones weigh more."""
+    """Average over the tokens that count, of all sequences together.
+
+    Long sequences weigh more.
+    """
     return (values * mask).sum() / mask.sum()
 
 
@@ -76,7 +79,10 @@ def advantages_and_returns(
 def policy_loss(
     log_new: Tensor, log_old: Tensor, advantages: Tensor, mask: Tensor, clip_range: float
 ) -> tuple[Tensor, Tensor]:
-    """Return the clipped surrogate loss, and the share of tokens at which clipping counts."""
+    """Return the clipped surrogate loss, and the clip fraction.
+
+    The fraction is the share of tokens at which clipping counts.
+    """
     ratio = torch.exp((log_new - log_old) * mask)
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
@@ -100,7 +106,9 @@ def value_loss(
 
 
 def final_scores(scores: Tensor, ended: Tensor, handling: MissingEos, penalty: float) -> Tensor:
-    """Penalise the scores (b,) of completions without an end of sequence, or replace them.
+    """Penalise or replace the scores (b,) of unended completions.
+
+    Those are completions without an end of sequence.
 
     [Huang2024] replaces them (by -1): a policy must learn to end, and the score of a cut text means
     little.

@@ -33,7 +33,7 @@ Array: TypeAlias = npt.NDArray[np.float64]
 
 
 def combine(values: npt.ArrayLike, rule: Rule = "mean", weight: float = 0.5) -> Array:
-    """Combine the rewards of k models for n completions into one reward each [Coste2023].
+    """Combine k models' rewards into one for each completion [Coste2023].
 
     Args:
         values: (k, n), one row per model.
@@ -97,7 +97,9 @@ def clip(steps: Sequence[float], threshold: float) -> list[float]:
 
 
 def delta(steps: Sequence[float]) -> list[float]:
-    """Take differences of process rewards r_1..r_K of one solution: r_k - r_(k+1) [Gao2024].
+    """Take differences of one solution's process rewards [Gao2024].
+
+    Of r_1..r_K they are r_k - r_(k+1).
 
     The last but one stays as it is and the last is 0. They telescope: the return from step k < K on
     is r_k, however many steps follow. For training on a reward at each step, as in the paper's PPO;

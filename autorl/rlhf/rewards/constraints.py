@@ -1,4 +1,6 @@
-"""A reward under constraints on other signals, whose multipliers are learnt in training.
+"""A reward under constraints on other signals.
+
+The multipliers of the constraints are learnt in training.
 
 References:
     [Moskovitz2023] Moskovitz et al., "Confronting Reward Model Overoptimization with Constrained
@@ -128,7 +130,7 @@ class Constrained(LearningSignal):
         return rewards
 
     def copy(self) -> Constrained:
-        """Return a signal with the same constraints that learns multipliers of its own."""
+        """Return a signal with equal constraints and multipliers of its own."""
         twin = copy.copy(self)
         twin.multipliers = [*self.multipliers]
         return twin

@@ -115,5 +115,5 @@ class UserSignal(Signal):
             raise InputError(message, key=self.function.key) from error
 
 
-async def _awaited(answer: Awaitable[Any]) -> Any:
+async def _awaited(answer: Awaitable[object]) -> object:
     return await answer

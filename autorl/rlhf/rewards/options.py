@@ -57,14 +57,16 @@ def is_option(name: str) -> bool:
     return name.startswith(PREFIX)
 
 
-def without(options: Mapping[str, Any]) -> dict[str, Any]:
+def without(options: Mapping[str, object]) -> dict[str, Any]:
     """Return the hyperparameters of the trainer alone."""
     return {name: value for name, value in options.items() if not is_option(name)}
 
 
 @dataclass(frozen=True)
 class OptionNames:
-    """Which options of the reward a set of hyperparameters has, whatever their values.
+    """The reward options that are among a set of hyperparameters.
+
+    Their values do not matter.
 
     Attributes:
         plain: names without the prefix, e.g. `length_limit`.
@@ -94,7 +96,9 @@ class OptionNames:
     def signals(
         self, listed: str | Sequence[str] | None, training: str, ensemble: Collection[str]
     ) -> frozenset[str]:
-        """Return the signals trained on: those put together, and those that are constrained.
+        """Return the signals trained on.
+
+        They are those put together, and those that are constrained.
 
         Args:
             listed: what `reward.signals` says, None where it is not given.
@@ -107,7 +111,10 @@ class OptionNames:
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """`reward.process`: the function, the weight of the sum of its rewards, Clip's threshold."""
+    """The options of `reward.process`.
+
+    They are the function, the weight of the sum of its rewards, and Clip's threshold.
+    """
 
     function: str
     weight: float
@@ -318,7 +325,7 @@ def _lengths(built: Built) -> Signal:
 
 
 def _token_counter(built: Built) -> Callable[[str], int]:
-    """Return what counts the tokens of a completion as the metric `length` does.
+    """Return a function that counts tokens as the metric `length` does.
 
     They are the policy's own, the end of sequence not counted.
     """

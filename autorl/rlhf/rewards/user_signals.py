@@ -1,4 +1,4 @@
-"""Reward signals of a user: Python functions, and reward models in a folder."""
+"""A user's reward signals: Python functions, and reward models in folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def is_function(source: str) -> bool:
     return ":" in source and not Path(source).expanduser().exists()
 
 
-def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], key: str) -> Signal:
+def function_signal(
+    source: str, rows: Iterable[tuple[str, Mapping[str, object]]], key: str
+) -> Signal:
     """Make the function `module:function` a signal.
 
     It is called with `prompts` and `completions`, lists of texts, and returns a number for each.
@@ -76,7 +78,9 @@ def function_signal(source: str, rows: Iterable[tuple[str, Mapping[str, Any]]], 
 
 
 class RewardModel(Signal):
-    """A scalar reward model in a folder, such as `trl/reward` trains, as a signal.
+    """A scalar reward model in a folder, as a signal.
+
+    `trl/reward` trains such models.
 
     Raises:
         InputError: its head has more than one output.
@@ -101,7 +105,7 @@ class RewardModel(Signal):
         return model_rewards(self.model, self.tokenizer, texts)
 
 
-def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
+def same_sources(signals: object, trained: Collection[str]) -> set[str]:
     """Return the signals that are trained on, by another name.
 
     They have the source of a signal that is trained on, or their source itself is trained on.
@@ -116,7 +120,7 @@ def same_sources(signals: Any, trained: Collection[str]) -> set[str]:
 
 
 def _columns(
-    rows: Iterable[tuple[str, Mapping[str, Any]]],
+    rows: Iterable[tuple[str, Mapping[str, object]]],
     source: str,
     key: str,
     named: Collection[str],

@@ -1,4 +1,4 @@
-"""The folder in which built tasks are kept, each made once for all processes."""
+"""The folder of built tasks, each made once for all processes."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 
 def cache_folder() -> Path:
-    """Return where built tasks are kept: `rlhf` in `$AUTORL_CACHE`, else in the user's cache."""
+    """Return the folder of built tasks.
+
+    It is `rlhf` in `$AUTORL_CACHE`, else in the user's cache.
+    """
     user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     return Path(os.environ.get("AUTORL_CACHE") or user / "autorl") / "rlhf"
 
 
 def cached(
-    folder: Path, name: str, content: Mapping[str, Any], make: Callable[[Path], None]
+    folder: Path, name: str, content: Mapping[str, object], make: Callable[[Path], None]
 ) -> Path:
     """Return the folder that `make` fills, made once for each `content`.
 

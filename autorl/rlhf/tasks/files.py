@@ -94,23 +94,26 @@ class Files:
         self.selection = selection
         self.report = report
 
-    def with_options(self, options: Mapping[str, Any]) -> Files:
+    def with_options(self, options: Mapping[str, object]) -> Files:
         """Return the task with the three names the user has given.
 
         Raises:
             InputError: one of them is missing.
         """
+        chosen: dict[str, str] = {}
         for name in ("training", "selection", "report"):
-            if not isinstance(options.get(name), str):
+            value = options.get(name)
+            if not isinstance(value, str):
                 raise InputError(
                     "not given: the task files has none of its own, name a signal",
                     key=f"{_KEY}.{name}",
                 )
+            chosen[name] = value
         signals = options.get("signals", {})
         names = tuple(signals) if isinstance(signals, Mapping) else ()
-        return Files(names, options["training"], options["selection"], options["report"])
+        return Files(names, **chosen)
 
-    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
         """Do everything but train.
 
         Files are read, reward models loaded, and each signal is called once.
@@ -125,7 +128,7 @@ class Files:
         }
         return [kind for kind, rows in rows_by_kind.items() if rows]
 
-    def notes(self, options: Mapping[str, Any]) -> Sequence[str]:
+    def notes(self, options: Mapping[str, object]) -> Sequence[str]:
         """Return what is noteworthy of the data, whatever the instance."""
         chosen = resolve_options(self.options, options, self.name)
         _check(chosen)
@@ -171,7 +174,7 @@ class Files:
             },
         )
 
-    def _check_names(self, signals: Mapping[str, Any]) -> None:
+    def _check_names(self, signals: Mapping[str, object]) -> None:
         for name in signals:
             if name in (*METRICS, DATA):
                 raise InputError(
@@ -202,13 +205,13 @@ class Files:
 FILES = Files()
 
 
-def pinned(kwargs: Mapping[str, Any], folder: str) -> dict[str, Any]:
-    """Return the arguments of a study with paths below its folder made absolute.
+def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
+    """Return a study's arguments with paths below its folder made absolute.
 
     So it can be resumed anywhere.
     """
 
-    def absolute(value: Any, exists: Callable[[str], bool]) -> Any:
+    def absolute(value: object, exists: Callable[[str], bool]) -> Any:
         if not isinstance(value, str) or Path(value).expanduser().is_absolute():
             return value
         below = str(Path(folder).resolve() / value)
@@ -266,8 +269,8 @@ def _signal(name: str, source: str, data: UserData) -> Signal:
     return RewardModel(model_folder(source, key), key)
 
 
-def _check(chosen: Mapping[str, Any]) -> None:
-    """Raise `InputError` for an option of another type than expected, or out of range."""
+def _check(chosen: Mapping[str, object]) -> None:
+    """Raise `InputError` for an option of a wrong type or range."""
     for name in ("model", "data"):
         if not isinstance(chosen[name], str):
             raise InputError(

@@ -104,7 +104,10 @@ def golds(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def counts(completions: Sequence[str]) -> np.ndarray:
-    """Count how often each letter occurs, (n, 24): all the linear proxy sees."""
+    """Count how often each letter occurs, (n, 24).
+
+    It is all the linear proxy sees.
+    """
     return np.array(
         [[text.split().count(letter) for letter in LETTERS] for text in completions], dtype=float
     )
@@ -121,7 +124,10 @@ class LinearReward(Signal):
 
     @classmethod
     def fit(cls, pairs: Sequence[Pair], ridge: float = 1.0, iterations: int = 25) -> LinearReward:
-        """Fit the Bradley-Terry model of pairs by Newton's method with an L2 penalty."""
+        """Fit the Bradley-Terry model of pairs with an L2 penalty.
+
+        The method is Newton's.
+        """
         differences = _differences(pairs)
         weights = np.zeros(differences.shape[1])
         for _ in range(iterations):
@@ -138,7 +144,7 @@ class LinearReward(Signal):
 
 
 def _differences(pairs: Sequence[Pair]) -> np.ndarray:
-    """Return how many more of each letter the chosen completion has, (n, 24)."""
+    """Return the chosen less the rejected letter counts, (n, 24)."""
     chosen = counts([better for _, better, _ in pairs])
     rejected = counts([worse for _, _, worse in pairs])
     return np.asarray(chosen - rejected)
@@ -184,15 +190,15 @@ def comparisons(
     flips: float = 0.0,
     purpose: str = "pairs",
 ) -> tuple[Pair, ...]:
-    """Sample at most n pairs of completions by `policy`, ranked by gold, without ties.
+    """Sample at most n pairs by `policy`, ranked by gold, no ties.
 
     A share `flips` of them is ranked the wrong way.
     """
     rng = _generator(instance, purpose)
     asked = [prompts[index] for index in rng.integers(len(prompts), size=n)]
-    both = [prompt for prompt in asked for _ in range(2)]
+    doubled = [prompt for prompt in asked for _ in range(2)]
     model, tokenizer = load(policy)
-    texts = sample(model, tokenizer, both, COMPLETION, digest(instance, purpose) % 2**31).texts
+    texts = sample(model, tokenizer, doubled, COMPLETION, digest(instance, purpose) % 2**31).texts
     pairs: list[Pair] = []
     for prompt, first, second, chance in zip(
         asked, texts[::2], texts[1::2], rng.random(n), strict=True
@@ -231,13 +237,14 @@ class GoldProxy(PackagedTask):
     def signals(self) -> tuple[str, ...]:
         return ("proxy", *self.ensemble, "gold")
 
-    def with_options(self, options: Mapping[str, Any]) -> GoldProxy:
+    def with_options(self, options: Mapping[str, object]) -> GoldProxy:
         models = options.get("models", 1)
         # `check` says what is wrong with another number
-        is_ensemble = isinstance(models, int) and 1 < models <= _MODELS
-        return type(self)(models) if is_ensemble else self
+        if isinstance(models, int) and 1 < models <= _MODELS:
+            return type(self)(models)
+        return self
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         _check(chosen)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
@@ -308,7 +315,7 @@ def _train_reference(instance: int, target: Path, steps: int) -> None:
 
 
 def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]) -> None:
-    """Write the data of an instance: prompts, comparisons and the proxy fitted to them."""
+    """Write an instance's prompts, comparisons and the proxy fitted to them."""
     prompts, held_out = split_prompts(instance)
     pairs = comparisons(policy, instance, prompts, options["pairs"], options["flips"])
     clean = comparisons(policy, instance, held_out, 512, purpose="held-out pairs")
@@ -322,7 +329,7 @@ def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]
     (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
 
 
-def _check(options: Mapping[str, Any]) -> None:
+def _check(options: Mapping[str, object]) -> None:
     """Raise `InputError` for a value out of range."""
     pairs = options["pairs"]
     flips = options["flips"]
@@ -343,7 +350,9 @@ def _check(options: Mapping[str, Any]) -> None:
 
 
 def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:
-    """Fit reward models `proxy_0`, `proxy_1`, ... to as many comparisons drawn with replacement.
+    """Fit reward models to as many comparisons drawn with replacement.
+
+    They are `proxy_0`, `proxy_1` and so on.
 
     They share the wrong labels of the comparisons: an ensemble tells what the sample leaves open,
     not what is false.

@@ -6,7 +6,6 @@ import importlib
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from autorl.rlhf.contract import INSTANCE, Built, Task, without_instance
 from autorl.rlhf.tasks.cache import cache_folder
@@ -29,7 +28,7 @@ def tasks() -> tuple[str, ...]:
     return tuple(_TASKS)
 
 
-def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
+def task(name: str, kwargs: Mapping[str, object] | None = None) -> Task:
     """Return the task of that name, with the options of a study.
 
     Raises:
@@ -44,8 +43,10 @@ def task(name: str, kwargs: Mapping[str, Any] | None = None) -> Task:
     return registered.with_options(kwargs or {})
 
 
-def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> Built:
-    """Build the task `name` with the environment arguments of a study, `instance` among them.
+def build(name: str, kwargs: Mapping[str, object], folder: Path | None = None) -> Built:
+    """Build the task `name` with the environment arguments of a study.
+
+    The `instance` is among them.
 
     The result is kept for the process's life.
 
@@ -62,5 +63,7 @@ def build(name: str, kwargs: Mapping[str, Any], folder: Path | None = None) -> B
 
 
 @lru_cache(maxsize=8)
-def _built(name: str, instance: int, options: tuple[tuple[str, Any], ...], folder: Path) -> Built:
+def _built(
+    name: str, instance: int, options: tuple[tuple[str, object], ...], folder: Path
+) -> Built:
     return task(name, dict(options)).build(instance, folder, **dict(options))

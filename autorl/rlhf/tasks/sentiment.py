@@ -57,7 +57,10 @@ VOCABULARY = 1500  # words
 
 @dataclass(frozen=True)
 class Snippet:
-    """A rated text: its known words, and each rater's score from -4 to 4."""
+    """A rated text: its known words, and its raters' scores.
+
+    A score is from -4 to 4.
+    """
 
     words: tuple[str, ...]
     ratings: tuple[int, ...]
@@ -149,7 +152,7 @@ class TinySentiment(PackagedTask):
     report = "gold"
     signals = ("proxy", "gold")
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         for name, value in chosen.items():
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise InputError(
@@ -157,8 +160,10 @@ class TinySentiment(PackagedTask):
                     key=f"environment.kwargs.{name}",
                 )
 
-    def check(self, options: Mapping[str, Any]) -> Sequence[str]:
-        """Check the options, and return what the task has to train on: prompts.
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
+        """Check the options, and return the kinds of training data.
+
+        The task has prompts only.
 
         Raises:
             InputError: an option is wrong, the package of the gold is missing, or so are the
@@ -275,7 +280,7 @@ def _member(archive: tarfile.TarFile, name: str) -> Any:
 
 
 def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int]) -> None:
-    """Write the reference policy, its tokenizer, the prompts and the proxy of an instance."""
+    """Write an instance: reference policy, tokenizer, prompts and proxy."""
     rated, vocabulary = snippets(archive)
     order = np.random.default_rng(digest(instance, "sentiment split")).permutation(len(rated))
     share = len(rated) // 5
@@ -299,7 +304,7 @@ def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int
 
 
 def _tokens(words: Sequence[str], number: Mapping[str, int]) -> list[int]:
-    """Return the token row of a snippet, cut where a completion would be."""
+    """Return a snippet's token row, cut where a completion would be."""
     longest = PROMPT + COMPLETION
     return [*(number[word] for word in words), EOS][:longest]
 

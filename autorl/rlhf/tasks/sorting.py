@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from autorl.rlhf.tasks.cache import cached
 from autorl.rlhf.tasks.tiny_models import EOS, SPECIAL, fit_policy, new_policy, write_tokenizer
 from autorl.seeds import digest
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 WORDS = (*"0123456789", ">")
 _VERSION = 1  # of everything the cached files depend on; raise it when that changes
@@ -47,7 +50,10 @@ def exact(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
 
 
 def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
-    """Return the share of places that hold the right digit: a process reward."""
+    """Return the share of places with the right digit.
+
+    It is a process reward.
+    """
     shares = []
     for prompt, text in zip(prompts, completions, strict=True):
         digits = answer(prompt)
@@ -98,7 +104,11 @@ class Probe:
     longest: int
 
     def __call__(
-        self, policy: Any, tokenizer: Any, prompts: Sequence[str], seed: int
+        self,
+        policy: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[str],
+        seed: int,
     ) -> dict[str, float]:
         asked = list(prompts[:_PROBED])
         likeliest = sample(policy, tokenizer, asked, self.longest, seed, temperature=0.0)
@@ -129,7 +139,7 @@ class SortVerifiable(PackagedTask):
     signals = ("reward", "exact", "position")
     probed = ("greedy", "pass_at_8")
 
-    def check_values(self, chosen: Mapping[str, Any]) -> None:
+    def check_values(self, chosen: Mapping[str, object]) -> None:
         _check(chosen)
 
     def build(self, instance: int, folder: Path, **options: Any) -> Built:
@@ -212,7 +222,7 @@ def _write(target: Path, instance: int, digits: int, steps: int) -> None:
     )
 
 
-def _check(options: Mapping[str, Any]) -> None:
+def _check(options: Mapping[str, object]) -> None:
     """Raise `InputError` for a value out of range."""
     digits = options["digits"]
     process = options["process"]

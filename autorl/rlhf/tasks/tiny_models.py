@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 """Tokens 0 to 3 of every vocabulary."""
@@ -25,7 +28,10 @@ def write_tokenizer(folder: Path, words: Sequence[str]) -> None:
 
 
 def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest: int = 64) -> Any:
-    """Make a small Llama-type model with fresh weights over words and the special tokens."""
+    """Make a small Llama-type model with fresh weights.
+
+    Its tokens are the words and the special ones.
+    """
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -48,7 +54,7 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
 
 
 def fit_policy(
-    model: Any,
+    model: PreTrainedModel,
     rows: Sequence[Sequence[int]],
     steps: int,
     seed: int,

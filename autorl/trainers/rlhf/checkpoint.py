@@ -14,10 +14,13 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.store.checkpoints import writing
 from autorl.types import Checkpoint, InputError, Segment
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 _OURS = "autorl.json"
 _LEFT_OUT = ("training_args.bin", "README.md")
@@ -28,7 +31,7 @@ _STATE = (_OURS, "trainer_state.json")
 _NONE = "not a checkpoint of a trainer of language models"
 
 
-def save(segment: Segment, source: Path, state: Mapping[str, Any]) -> Checkpoint:
+def save(segment: Segment, source: Path, state: Mapping[str, object]) -> Checkpoint:
     """Move the checkpoint written to `source` to its place.
 
     `state` (JSON) goes with it.
@@ -82,7 +85,7 @@ def model_files(checkpoint: Checkpoint) -> list[Path]:
     )
 
 
-def weights_hash(model: Any) -> str:
+def weights_hash(model: PreTrainedModel) -> str:
     """Return a hash of every weight of a model, by name."""
     digest = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):

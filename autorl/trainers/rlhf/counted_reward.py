@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from autorl.rlhf.contract import LearningSignal, Signal
@@ -43,8 +43,8 @@ class CountedReward(Signal):
         self,
         prompts: Sequence[str],
         completions: Sequence[str],
-        completion_ids: Any = (),
-        **rest: Any,
+        completion_ids: Iterable[Sequence[int]] = (),
+        **rest: object,
     ) -> list[float]:
         """Return a reward for each of n completions.
 

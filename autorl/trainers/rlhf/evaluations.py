@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -18,9 +18,12 @@ from autorl.trainers._streams import preserved
 from autorl.trainers.rlhf.guard import Guard
 from autorl.types import Report, Segment, Status
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
 
 class Evaluations:
-    """What one segment is evaluated with, and what it has shown so far.
+    """The plan and the results of a segment's evaluations.
 
     Attributes:
         reports: the evaluations, in step order.
@@ -29,7 +32,12 @@ class Evaluations:
     """
 
     def __init__(
-        self, segment: Segment, built: Built, reference: Any, tokenizer: Any, guard: Guard
+        self,
+        segment: Segment,
+        built: Built,
+        reference: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        guard: Guard,
     ) -> None:
         self.segment = segment
         self.built = built
@@ -70,7 +78,7 @@ class Evaluations:
 
     def evaluate(
         self,
-        policy: Any,
+        policy: PreTrainedModel,
         step: int,
         kind: str,
         counted: Mapping[str, float],
@@ -102,7 +110,7 @@ class Evaluations:
         self.stopped = self.guard.tripped(metrics)
         return self.stopped
 
-    def _measures(self, policy: Any, step: int, kind: str) -> dict[str, float]:
+    def _measures(self, policy: PreTrainedModel, step: int, kind: str) -> dict[str, float]:
         segment = self.segment
         built = self.built
         self.reference.to(policy.device)
@@ -145,6 +153,6 @@ class Evaluations:
         return pair_likelihoods(self.reference, self.tokenizer, self._pairs)
 
 
-def is_finite(model: Any) -> bool:
+def is_finite(model: PreTrainedModel) -> bool:
     """Whether every parameter of a model is."""
     return all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())

@@ -1,4 +1,7 @@
-"""Writes a trained model for others: the folder of `save_pretrained`, and nothing else."""
+"""Writes a trained model for others.
+
+It is the folder of `save_pretrained`, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,9 @@ _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth
 def export_model(
     checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
 ) -> ExportedModel:
-    """Copy the model of a checkpoint to a folder that `from_pretrained` reads offline.
+    """Copy a checkpoint's model to a folder for `from_pretrained`.
+
+    That reads it offline.
 
     It is a language model (`AutoModelForCausalLM`), or from `trl/reward` a sequence classifier
     (`AutoModelForSequenceClassification`): configuration, weights as safetensors, tokenizer and
@@ -75,7 +80,10 @@ def export_model(
 
 
 def load_model(checkpoint: Checkpoint) -> Any:
-    """Load a language model or a classifier as transformers' own class, in single precision."""
+    """Load a language model or a classifier in single precision.
+
+    It is of transformers' own class.
+    """
     model_files(checkpoint)
     folder = Path(checkpoint.path)
     (architecture,) = json.loads((folder / _CONFIG).read_text(encoding="utf-8"))["architectures"]

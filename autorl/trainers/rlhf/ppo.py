@@ -64,7 +64,7 @@ class PPOTrainer(RLHFTrainer):
         what = f"hyperparameter of {self.title}"
         check_names([base_name(name) for name in names], ppo_settings.DEFAULTS, what, "space")
 
-    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+    def check_fixed(self, fixed: Mapping[str, object], searched: Collection[str]) -> None:
         undecided = _TIED if _TIED & {*searched} else frozenset()
         decided = {name: value for name, value in fixed.items() if name not in undecided}
         ppo_settings.settings_at(decided, 0, 1)
@@ -168,10 +168,10 @@ class _Run:
                     f"hyperparameter {name} did not take: asked for {value!r}, "
                     f"found {in_force[name]!r}"
                 )
-        others = {name: value for name, value in self.values.items() if name not in asked}
-        return {**others, **asked}
+        unread = {name: value for name, value in self.values.items() if name not in asked}
+        return {**unread, **asked}
 
-    def _restore(self, parent: Checkpoint, state: Mapping[str, Any]) -> None:
+    def _restore(self, parent: Checkpoint, state: Mapping[str, object]) -> None:
         """Take up what the parent's checkpoint holds."""
         import torch
 

@@ -1,4 +1,7 @@
-"""Tells transformers to print nothing but errors, for the process that imports this module."""
+"""Tells transformers to print nothing but errors.
+
+It holds for the process that imports this module.
+"""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class RLHFTrainer(Trainer):
         """Raise `InputError` for a name the method does not have."""
         raise NotImplementedError
 
-    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+    def check_fixed(self, fixed: Mapping[str, object], searched: Collection[str]) -> None:
         """Raise `InputError` for options with which no run could train.
 
         Args:
@@ -202,7 +202,7 @@ class RLHFTrainer(Trainer):
         self,
         environment: EnvironmentSpec,
         metrics: Sequence[str],
-        choices: Mapping[str, Collection[Any]] = MappingProxyType({}),
+        choices: Mapping[str, Collection[object]] = MappingProxyType({}),
     ) -> None:
         """Raise `InputError` if a study would select by what it trains on.
 
@@ -218,16 +218,16 @@ class RLHFTrainer(Trainer):
         refused = {*trained, about.training, *about.ensemble, *_NEVER}
         refused |= same_sources(environment.kwargs.get("signals"), refused)
         judged_by = {about.selection: about.selection, **dict.fromkeys(JUDGED, judge(about))}
-        other = repr(about.selection)
+        alternative = repr(about.selection)
         if judged_by[about.selection] in refused:
-            other = "another signal"
+            alternative = "another signal"
         for metric in metrics:
             by = judged_by.get(metric, metric)
             if by in refused:
                 what = f"{metric!r} is" if by == metric else f"{metric!r} is by {by!r},"
                 raise InputError(
                     f"{what} what {about.name} trains on: selecting by it finds the configuration "
-                    f"that exploits it hardest. Select by {other}, or say "
+                    f"that exploits it hardest. Select by {alternative}, or say "
                     "`allow_proxy_selection: true`",
                     key="objective",
                 )
@@ -244,7 +244,7 @@ class RLHFTrainer(Trainer):
 
 
 def all_values(
-    trainer: TrainerSpec, config: Mapping[str, Any], defaults: Mapping[str, Any]
+    trainer: TrainerSpec, config: Mapping[str, object], defaults: Mapping[str, object]
 ) -> Config:
     """Return every hyperparameter a run is given.
 
@@ -279,7 +279,7 @@ def load_parent(
     segment: Segment,
     method: str,
     reference: str,
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     changes: Mapping[str, Change],
 ) -> dict[str, Any] | None:
     """Return what the parent's checkpoint says of itself, checked.

@@ -6,6 +6,7 @@ With them stands what may change during training, and where training can be cut.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -161,7 +162,7 @@ def constructor_default(name: str, hyperparameter: str) -> Any:
     )
 
 
-def steps_per_cut(name: str, values: dict[str, Any], n_envs: int) -> int:
+def steps_per_cut(name: str, values: Mapping[str, Any], n_envs: int) -> int:
     """Return the environment steps between two cuts: one rollout.
 
     Training can be cut at both of its ends.

@@ -14,10 +14,11 @@ import operator
 from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from autorl.plain_values import plain_mappings
 from autorl.store.checkpoints import writing
@@ -30,6 +31,12 @@ from autorl.trainers.sb3.plain_data import NotPlainError, Writer
 from autorl.trainers.sb3.spaces import space_as_data
 from autorl.types import Checkpoint, CheckpointError, InputError, Segment
 
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+    from stable_baselines3.common.buffers import ReplayBuffer
+    from stable_baselines3.common.vec_env import VecEnv
+
+_Arrays: TypeAlias = NDArray[np.generic] | dict[str, NDArray[np.generic]]
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
@@ -49,7 +56,9 @@ _NEEDED = (
 )
 
 
-def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> Checkpoint:
+def save(
+    model: BaseAlgorithm, venv: VecEnv, segment: Segment, values: Mapping[str, object]
+) -> Checkpoint:
     """Write the checkpoint of `segment`. The model is left as it was."""
     normaliser = model.get_vec_normalize_env()
     state = {
@@ -72,8 +81,9 @@ def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> 
         else normaliser_state(normaliser, normaliser.returns),
     }
     parts: dict[str, Mapping[str, Any]] = {STATE: state, NETWORKS: _networks_state(model)}
-    if getattr(model, "replay_buffer", None) is not None:
-        parts[REPLAY] = _buffer_state(model.replay_buffer)
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is not None:
+        parts[REPLAY] = _buffer_state(buffer)
     with writing(segment) as folder:
         files.write(folder, parts, freeze_all(venv))
     return Checkpoint(segment.id, segment.folder)
@@ -101,7 +111,7 @@ def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
     return saved
 
 
-def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
+def restore_model(model: BaseAlgorithm, saved: Saved, asked: Mapping[str, object]) -> None:
     """Put a saved state back into a model built from its config.
 
     It has networks, optimizer moments, replay buffer, normaliser and counters.
@@ -120,14 +130,15 @@ def restore_model(model: Any, saved: Saved, asked: Mapping[str, Any]) -> None:
     normaliser = model.get_vec_normalize_env()
     if normaliser is not None:
         restore_normaliser(normaliser, state["normaliser"], saved.file(STATE))
-    if getattr(model, "replay_buffer", None) is not None:
+    buffer = getattr(model, "replay_buffer", None)
+    if buffer is not None:
         if saved.replay is None:
             raise CheckpointError("the replay buffer is missing", file=saved.file(REPLAY))
-        _restore_buffer(model.replay_buffer, saved.replay(), saved.file(REPLAY))
+        _restore_buffer(buffer, saved.replay(), saved.file(REPLAY))
     restore_counters(model, saved)
 
 
-def restore_counters(model: Any, saved: Saved) -> None:
+def restore_counters(model: BaseAlgorithm, saved: Saved) -> None:
     """Put back how many steps and updates were made.
 
     Schedules are functions of them.
@@ -138,7 +149,7 @@ def restore_counters(model: Any, saved: Saved) -> None:
 
 
 def restore_networks(
-    model: Any, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False
+    model: BaseAlgorithm, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False
 ) -> None:
     """Put weights and optimizer moments into a model.
 
@@ -182,7 +193,7 @@ def restore_networks(
             learned.copy_(value)
 
 
-def end_episodes(model: Any) -> None:
+def end_episodes(model: BaseAlgorithm) -> None:
     """Mark the latest transition of the replay buffer as truncated.
 
     The environments start new episodes after it.
@@ -196,7 +207,7 @@ def end_episodes(model: Any) -> None:
         buffer.timeouts[latest] = 1.0
 
 
-def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
+def restore_latest(model: BaseAlgorithm, saved: Saved, *, same_episodes: bool) -> None:
     """Put the records of the latest episodes back.
 
     Where the environments were restored, the one in progress is put back too.
@@ -210,7 +221,7 @@ def restore_latest(model: Any, saved: Saved, *, same_episodes: bool) -> None:
             noise.noise_prev = previous
 
 
-def restore_streams(model: Any, saved: Saved) -> None:
+def restore_streams(model: BaseAlgorithm, saved: Saved) -> None:
     """Put every random stream back.
 
     It is the last thing to restore, since building a model draws from them.
@@ -222,13 +233,15 @@ def restore_streams(model: Any, saved: Saved) -> None:
     streams.set_global_state(saved.state["streams"])
 
 
-def _records(model: Any) -> dict[str, Any]:
+def _records(model: BaseAlgorithm) -> dict[str, Any]:
     """Return the latest episodes, as far as they are plain data.
 
     Others may have put more beside return and length.
     """
     infos = model.ep_info_buffer
     successes = model.ep_success_buffer
+    assert infos is not None
+    assert successes is not None
     return {
         "ep_info_buffer": deque(
             ({name: value for name, value in info.items() if _is_plain(value)} for info in infos),
@@ -240,7 +253,7 @@ def _records(model: Any) -> dict[str, Any]:
     }
 
 
-def _is_plain(value: Any) -> bool:
+def _is_plain(value: object) -> bool:
     try:
         Writer().write(value)
     except NotPlainError:
@@ -248,7 +261,7 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-def _networks_state(model: Any) -> dict[str, Any]:
+def _networks_state(model: BaseAlgorithm) -> dict[str, Any]:
     """Return weights and optimizers by SB3's names.
 
     SAC's entropy coefficient is neither, and is added if it is learned.
@@ -261,7 +274,7 @@ def _networks_state(model: Any) -> dict[str, Any]:
 
 
 def _restore_optimizer(
-    optimizer: torch.optim.Optimizer, saved: Mapping[str, Any], *, keep_options: bool
+    optimizer: torch.optim.Optimizer, saved: Mapping[str, object], *, keep_options: bool
 ) -> None:
     options = [
         {name: group[name] for name in group if name != "params"}
@@ -277,12 +290,12 @@ def _restore_optimizer(
             group.update(options_of_group)
 
 
-def _noises(model: Any) -> list[Any]:
+def _noises(model: BaseAlgorithm) -> list[Any]:
     noise = getattr(model, "action_noise", None)
     return [] if noise is None else list(getattr(noise, "noises", [noise]))
 
 
-def _buffer_state(buffer: Any) -> dict[str, Any]:
+def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:
     """Return the filled part of a replay buffer.
 
     A buffer of a million steps that holds a thousand costs a thousand.
@@ -292,7 +305,7 @@ def _buffer_state(buffer: Any) -> dict[str, Any]:
     return {"rows": rows, "pos": buffer.pos, "full": buffer.full, "arrays": arrays}
 
 
-def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
+def _restore_buffer(buffer: ReplayBuffer, saved: Mapping[str, Any], file: str) -> None:
     """Fill a new replay buffer.
 
     Raises:
@@ -329,7 +342,7 @@ def _restore_buffer(buffer: Any, saved: Mapping[str, Any], file: str) -> None:
         ) from error
 
 
-def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
+def _pairs(name: str, own: _Arrays, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
     """Pair the arrays of a buffer with what was saved of them.
 
     Observations of several parts have one for each.
@@ -340,7 +353,7 @@ def _pairs(name: str, own: Any, saved: Any, file: str) -> list[tuple[str, Any, A
     return [(f"{name}.{key}", own[key], saved[key]) for key in own]
 
 
-def _rows(buffer: Any, position: int, full: bool) -> int:
+def _rows(buffer: ReplayBuffer, position: int, full: bool) -> int:
     """Count the rows in use.
 
     The next one is too, as it may hold the latest observation.
@@ -350,7 +363,7 @@ def _rows(buffer: Any, position: int, full: bool) -> int:
     return int(min(position + 1, buffer.buffer_size))
 
 
-def _storage(buffer: Any) -> dict[str, Any]:
+def _storage(buffer: ReplayBuffer) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(buffer).items()
@@ -358,13 +371,13 @@ def _storage(buffer: Any) -> dict[str, Any]:
     }
 
 
-def _is_storage(value: Any, size: int) -> bool:
+def _is_storage(value: object, size: int) -> bool:
     if isinstance(value, dict):
         return bool(value) and all(_is_storage(item, size) for item in value.values())
     return isinstance(value, np.ndarray) and value.ndim > 0 and value.shape[0] == size
 
 
-def _head(value: Any, rows: int) -> Any:
+def _head(value: _Arrays, rows: int) -> Any:
     return (
         {key: item[:rows] for key, item in value.items()}
         if isinstance(value, dict)

@@ -25,9 +25,9 @@ _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))
 
 def constructor_arguments(
     trainer: str,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     horizon: int,
-    environment: Mapping[str, Any],
+    environment: Mapping[str, object],
     share: float = 1.0,
 ) -> str:
     """Write `learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`.
@@ -57,9 +57,9 @@ def constructor_arguments(
 
 def _of_engine(
     algorithm: str,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     horizon: int,
-    environment: Mapping[str, Any],
+    environment: Mapping[str, object],
     share: float,
 ) -> tuple[list[str], int, list[str]]:
     """Write the arguments of an algorithm of the population engine.
@@ -130,7 +130,7 @@ def _of_sb3(
     return parts, int(config.get("n_envs", environment.get("n_envs", 1))), notes
 
 
-def _environment(n_envs: int, environment: Mapping[str, Any]) -> list[str]:
+def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
     """Write how the environment was vectorised, as code.
 
     What else was done to it is added.
@@ -157,7 +157,7 @@ def _value(name: str, config: Mapping[str, Any], share: float) -> str:
     return _code(Schedule(start, config[f"{name}.end"], shape), share)
 
 
-def _code(value: Any, share: float) -> str:
+def _code(value: object, share: float) -> str:
     """Write a value as Python."""
     if isinstance(value, Schedule):
         start = value.start

@@ -16,9 +16,9 @@ import pickle
 import re
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -70,17 +70,17 @@ class _Record:
     origin = ""
     state: Any = None
 
-    def __new__(cls, *arguments: Any, **options: Any) -> _Record:
+    def __new__(cls, *arguments: object, **options: object) -> _Record:
         record = object.__new__(cls)
         record.arguments = arguments
         return record
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(self, *arguments: object, **options: object) -> None:
         pass
 
     arguments: tuple[Any, ...] = ()
 
-    def __setstate__(self, state: Any) -> None:
+    def __setstate__(self, state: object) -> None:
         self.state = state
 
     def __getattr__(self, name: str) -> Any:
@@ -136,7 +136,7 @@ class _Unpickler(pickle.Unpickler):
     With `trust`, everything else is what the pickle says.
     """
 
-    def __init__(self, file: Any, name: str, *, trust: bool) -> None:
+    def __init__(self, file: BinaryIO, name: str, *, trust: bool) -> None:
         super().__init__(file)
         self._name = name
         self._trust = trust
@@ -219,7 +219,7 @@ def _replay(path: Path, *, trust: bool) -> dict[str, Any]:
     return buffer
 
 
-def _normaliser(path: Path, returns: Any, *, trust: bool) -> dict[str, Any]:
+def _normaliser(path: Path, returns: object, *, trust: bool) -> dict[str, Any]:
     try:
         return normaliser_state(_load(path, trust=trust), returns)
     except AttributeError as error:
@@ -262,7 +262,7 @@ def _model_document(path: Path) -> dict[str, Any]:
     return document
 
 
-def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
+def _space(path: Path, document: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Return a space as plain data, from the pickle of it.
 
     The pickle stands in a model's document.
@@ -276,6 +276,6 @@ def _space(path: Path, document: dict[str, Any], name: str) -> dict[str, Any]:
         raise torn(path, error) from error
 
 
-def _space_as_data(record: Any) -> dict[str, Any]:
+def _space_as_data(record: _Record) -> dict[str, Any]:
     """Do what `spaces.space_as_data` does, from the record of a space."""
     return attributes_as_data(record.origin, record, _space_as_data)

@@ -15,13 +15,17 @@ import enum
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
 from autorl.trainers._streams import set_space_state, simple_spaces, space_state
 from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer, holds_text
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _SIMPLE = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
@@ -45,7 +49,7 @@ class _Layer:
 
 
 def capture(
-    env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]
+    env: gym.Env[object, object], make: Callable[[], gym.Env[object, object]]
 ) -> tuple[Document, dict[str, Any]] | None:
     """Return the state of `env` as a JSON document and arrays.
 
@@ -75,7 +79,9 @@ def capture(
     return None
 
 
-def restore(env: gym.Env[Any, Any], document: Document, arrays: Mapping[str, Any]) -> None:
+def restore(
+    env: gym.Env[object, object], document: Document, arrays: Mapping[str, NDArray[np.generic]]
+) -> None:
     """Put a captured state into a new environment of the same kind.
 
     Raises:
@@ -119,7 +125,7 @@ def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
     return document, state.arrays | streams.arrays
 
 
-def _read_layers(env: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> list[_Layer]:
+def _read_layers(env: gym.Env[object, object], other: gym.Env[object, object]) -> list[_Layer]:
     """Collect what is to be saved of an environment.
 
     `other` is of the same kind.
@@ -135,7 +141,7 @@ def _read_layers(env: gym.Env[Any, Any], other: gym.Env[Any, Any]) -> list[_Laye
     ]
 
 
-def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]) -> _Layer:
+def _read_layer(layer: object, other: Mapping[str, object], numbers: Mapping[int, int]) -> _Layer:
     """Collect one layer, beside the attributes of its counterpart.
 
     Raises:
@@ -161,7 +167,7 @@ def _read_layer(layer: Any, other: Mapping[str, Any], numbers: Mapping[int, int]
     return saved
 
 
-def _check_whole(layer: Any) -> None:
+def _check_whole(layer: object) -> None:
     """Check that `vars` is all the state there is.
 
     The default way of pickling tells.
@@ -170,7 +176,7 @@ def _check_whole(layer: Any) -> None:
         NotPlainError: there is more.
     """
     try:
-        reduced = layer.__reduce_ex__(4)
+        reduced: Any = layer.__reduce_ex__(4)
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise NotPlainError(str(error)) from error
     default = (
@@ -186,7 +192,7 @@ def _check_whole(layer: Any) -> None:
         raise NotPlainError(f"{_name(layer)} pickles something else than its attributes")
 
 
-def _is_shared(value: Any, other: Any) -> bool:
+def _is_shared(value: object, other: object) -> bool:
     """Tell whether a new environment has the same thing by construction.
 
     It is a class, a function, or a record of how to make it.
@@ -196,7 +202,7 @@ def _is_shared(value: Any, other: Any) -> bool:
     return value is other and isinstance(value, _SHARED)
 
 
-def _equal(value: Any, other: Any) -> bool:
+def _equal(value: object, other: object) -> bool:
     """Tell whether two plain values are the same to the bit."""
     written = Writer()
     other_written = Writer()
@@ -205,7 +211,9 @@ def _equal(value: Any, other: Any) -> bool:
     return _identical(written.arrays, other_written.arrays)
 
 
-def _identical(arrays: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+def _identical(
+    arrays: Mapping[str, NDArray[np.generic]], others: Mapping[str, NDArray[np.generic]]
+) -> bool:
     """Tell whether two sets of arrays are the same to the bit."""
     return arrays.keys() == others.keys() and all(
         array.shape == others[name].shape
@@ -215,7 +223,7 @@ def _identical(arrays: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
     )
 
 
-def layers_of(env: Any) -> Iterator[Any]:
+def layers_of(env: object) -> Iterator[Any]:
     """Yield an environment's wrappers from the outermost to the task."""
     yield env
     while isinstance(env, gym.Wrapper):
@@ -223,11 +231,11 @@ def layers_of(env: Any) -> Iterator[Any]:
         yield env
 
 
-def _name(layer: Any) -> str:
+def _name(layer: object) -> str:
     return f"{type(layer).__module__}.{type(layer).__qualname__}"
 
 
-def _streams(space: gym.Space[Any]) -> list[Any]:
+def _streams(space: gym.Space[object]) -> list[Any]:
     """Return the states of the generators of a space.
 
     Raises:

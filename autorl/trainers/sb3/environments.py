@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
@@ -27,6 +27,9 @@ from autorl.trainers._streams import preserved
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.types import EnvironmentSpec, InputError
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.vec_env import VecEnv
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 _PURPOSE = "environment of a checkpoint"
@@ -81,7 +84,9 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         make: builds a new environment of the same kind.
     """
 
-    def __init__(self, env: gym.Env[Any, Any], make: Callable[[], gym.Env[Any, Any]]) -> None:
+    def __init__(
+        self, env: gym.Env[object, object], make: Callable[[], gym.Env[object, object]]
+    ) -> None:
         super().__init__(env)
         self._make = make
 
@@ -172,7 +177,7 @@ def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> A
     return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
 
 
-def raise_if_ended(venv: Any) -> None:
+def raise_if_ended(venv: VecEnv) -> None:
     """Raise `ProcessLostError` if a process of a `SubprocVecEnv` was ended from outside."""
     processes = getattr(venv, "processes", ())
     if not wait([process.sentinel for process in processes], timeout=_LAST_WAIT):
@@ -182,7 +187,7 @@ def raise_if_ended(venv: Any) -> None:
             raise ProcessLostError(f"the process of an environment ended with {exit_text(code)}")
 
 
-def close_all(venv: Any) -> None:
+def close_all(venv: VecEnv) -> None:
     """Close environments.
 
     Where the process of one is gone SB3 cannot, and the others are killed.
@@ -195,7 +200,7 @@ def close_all(venv: Any) -> None:
             process.join()
 
 
-def freeze_all(venv: Any) -> list[Frozen] | None:
+def freeze_all(venv: VecEnv) -> list[Frozen] | None:
     """Return the state of every environment.
 
     None if one of them cannot be saved.
@@ -204,7 +209,7 @@ def freeze_all(venv: Any) -> list[Frozen] | None:
     return None if any(state is None for state in frozen) else frozen
 
 
-def thaw_all(venv: Any, frozen: Sequence[Frozen]) -> bool:
+def thaw_all(venv: VecEnv, frozen: Sequence[Frozen]) -> bool:
     """Put saved states back.
 
     Returns False if they are of other environments, which then have to be reset.
@@ -266,7 +271,7 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         ) from error
 
 
-def _wrappers(wrappers: Iterable[Any]) -> Iterable[tuple[Any, dict[str, Any]]]:
+def _wrappers(wrappers: Iterable[object]) -> Iterable[tuple[Any, dict[str, Any]]]:
     for entry in wrappers:
         for target, kwargs in (entry if isinstance(entry, Mapping) else {entry: {}}).items():
             yield _wrapper_class(target), plain(kwargs or {})

@@ -5,8 +5,8 @@ There is one reset seed per episode, and the training's normaliser is only read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,11 +14,15 @@ from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3.environments import make_environment
 from autorl.types import EnvironmentSpec
 
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
 METRICS = ("eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return")
 
 
 def evaluate(
-    model: Any,
+    model: BaseAlgorithm,
     environment: EnvironmentSpec,
     seeds: Sequence[int],
     *,
@@ -57,7 +61,7 @@ def evaluate(
 
 
 def _episodes(
-    model: Any,
+    model: BaseAlgorithm,
     environment: EnvironmentSpec,
     seeds: list[int],
     deterministic: bool,
@@ -76,8 +80,9 @@ def _episodes(
         while running:
             slots = sorted(running)
             stacked = _stack([observations[slot] for slot in slots], envs[0].observation_space)
-            if model.get_vec_normalize_env() is not None:
-                stacked = model.get_vec_normalize_env().normalize_obs(stacked)
+            normaliser = model.get_vec_normalize_env()
+            if normaliser is not None:
+                stacked = normaliser.normalize_obs(stacked)
             actions, _ = model.predict(stacked, deterministic=deterministic)
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
@@ -96,7 +101,9 @@ def _episodes(
             env.close()
 
 
-def _result(env: Any, info: dict[str, Any]) -> tuple[float, int, float | None]:
+def _result(
+    env: gym.Env[object, object], info: Mapping[str, Any]
+) -> tuple[float, int, float | None]:
     """Return return, length and success of the episode that just ended.
 
     The return is what the monitor summed, before its rounding.

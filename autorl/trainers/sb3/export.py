@@ -11,7 +11,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 
@@ -27,20 +27,25 @@ from autorl.trainers.sb3.settings import Settings
 from autorl.trainers.sb3.spaces import space_from_data
 from autorl.types import Checkpoint, InputError
 
+if TYPE_CHECKING:
+    from stable_baselines3.common.base_class import BaseAlgorithm
+
 NORMALISER_ENDING = ".vecnormalize.pkl"
 
 
 class _StandIn(gym.Env[Any, Any]):
     """An environment of spaces only: it cannot be stepped."""
 
-    def __init__(self, observation_space: gym.Space[Any], action_space: gym.Space[Any]) -> None:
+    def __init__(
+        self, observation_space: gym.Space[object], action_space: gym.Space[object]
+    ) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
 
 
 def export_model(
     algorithm: str,
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     checkpoint: Checkpoint,
     file: str | Path,
     *,
@@ -86,7 +91,7 @@ def export_model(
     )
 
 
-def _build(algorithm: str, options: Mapping[str, Any], saved: Saved) -> Any:
+def _build(algorithm: str, options: Mapping[str, object], saved: Saved) -> Any:
     """Build the model as it was when the checkpoint was written.
 
     Its environments cannot be stepped.
@@ -109,7 +114,7 @@ def _build(algorithm: str, options: Mapping[str, Any], saved: Saved) -> Any:
     return model
 
 
-def _make_portable(model: Any, values: Mapping[str, Any]) -> None:
+def _make_portable(model: BaseAlgorithm, values: Mapping[str, Any]) -> None:
     """Replace schedules by ones that load without this package.
 
     They are constants, or functions of the progress remaining.

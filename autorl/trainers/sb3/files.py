@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from autorl.plain_text import printable, shortened, shown
 from autorl.trainers.sb3.environments import Frozen
 from autorl.trainers.sb3.plain_data import Reader, Writer
 from autorl.types import CheckpointError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 DOCUMENT = "state.json"
 STATE = "state"
@@ -71,7 +74,7 @@ class Saved:
 
 
 def write(
-    folder: Path, parts: Mapping[str, Mapping[str, Any]], environments: list[Frozen] | None
+    folder: Path, parts: Mapping[str, Mapping[str, object]], environments: list[Frozen] | None
 ) -> None:
     """Write a checkpoint's parts (`state`, `networks`, `replay`) into an empty folder.
 
@@ -150,7 +153,10 @@ def reason_of(error: BaseException) -> str:
 
 
 def _read_part(
-    folder: Path, name: str, document: Mapping[str, Any], arrays: Mapping[str, Any]
+    folder: Path,
+    name: str,
+    document: Mapping[str, object],
+    arrays: Mapping[str, NDArray[np.generic]],
 ) -> dict[str, Any]:
     try:
         values = Reader(arrays).read(document[name])
@@ -170,7 +176,9 @@ def _read_arrays(folder: Path, name: str) -> dict[str, Any]:
         raise torn(path, error) from error
 
 
-def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any]) -> Any:
+def _write_environments(
+    environments: list[Frozen] | None, arrays: dict[str, NDArray[np.generic]]
+) -> Any:
     """Return the document of frozen environments.
 
     Their arrays are added to `arrays`.
@@ -190,7 +198,7 @@ def _write_environments(environments: list[Frozen] | None, arrays: dict[str, Any
 
 
 def _read_environments(
-    path: Path, entries: Any, arrays: Mapping[str, Any]
+    path: Path, entries: Any, arrays: Mapping[str, NDArray[np.generic]]
 ) -> tuple[Frozen, ...] | None:
     if entries is None:
         return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from autorl.trainers.sb3.files import check_same_names, reason_of
 from autorl.types import CheckpointError
+
+if TYPE_CHECKING:
+    from stable_baselines3.common.running_mean_std import RunningMeanStd
+    from stable_baselines3.common.vec_env import VecNormalize
 
 _SETTINGS = (
     "norm_obs",
@@ -21,7 +25,15 @@ _SETTINGS = (
 )
 
 
-def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
+class _Moments(Protocol):
+    """Running statistics: those of SB3, or a record of them."""
+
+    mean: Any
+    var: Any
+    count: Any
+
+
+def normaliser_state(normaliser: Any, returns: object) -> dict[str, Any]:
     """Return settings and statistics.
 
     `normaliser` may be a record of one that an earlier version pickled.
@@ -37,7 +49,9 @@ def normaliser_state(normaliser: Any, returns: Any) -> dict[str, Any]:
     return state | ({"old_obs": normaliser.old_obs} if hasattr(normaliser, "old_obs") else {})
 
 
-def restore_normaliser(normaliser: Any, state: Mapping[str, Any] | None, file: str) -> None:
+def restore_normaliser(
+    normaliser: VecNormalize, state: Mapping[str, Any] | None, file: str
+) -> None:
     """Put statistics back.
 
     The settings stay as the constructor set them.
@@ -66,7 +80,7 @@ def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
     return {name: state["settings"][name] for name in _SETTINGS}
 
 
-def _all_statistics(observations: Any) -> Any:
+def _all_statistics(observations: _Moments | dict[str, _Moments] | None) -> Any:
     """Return statistics of the observations.
 
     They go by name where observations have several parts; None where they are not normalised.
@@ -76,11 +90,13 @@ def _all_statistics(observations: Any) -> Any:
     return None if observations is None else _statistics(observations)
 
 
-def _statistics(running: Any) -> dict[str, Any]:
+def _statistics(running: _Moments) -> dict[str, Any]:
     return {"mean": running.mean, "var": running.var, "count": running.count}
 
 
-def _restore_observations(own: Any, saved: Any, file: str) -> None:
+def _restore_observations(
+    own: RunningMeanStd | dict[str, RunningMeanStd], saved: Mapping[str, Any], file: str
+) -> None:
     if not isinstance(own, dict):
         _restore_statistics(own, saved)
         return
@@ -89,7 +105,7 @@ def _restore_observations(own: Any, saved: Any, file: str) -> None:
         _restore_statistics(statistics, saved[name])
 
 
-def _restore_statistics(running: Any, saved: Mapping[str, Any]) -> None:
+def _restore_statistics(running: RunningMeanStd, saved: Mapping[str, Any]) -> None:
     if np.shape(saved["mean"]) != np.shape(running.mean) or np.shape(saved["var"]) != np.shape(
         running.var
     ):

@@ -14,11 +14,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections import OrderedDict, deque
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, MutableMapping, MutableSequence, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
 _LONG = 32  # items from which on a list of numbers is stored as an array
@@ -121,7 +124,7 @@ class Writer:
             return self._write_array("bfloat16", value.float().numpy())
         return self._write_array("tensor", value.numpy())
 
-    def _write_array(self, tag: str, value: np.ndarray[Any, Any]) -> Any:
+    def _write_array(self, tag: str, value: NDArray[np.generic]) -> Any:
         """Return the document of an array.
 
         It has the order of its axes in memory: torch rounds by that order in convolutions.
@@ -132,7 +135,7 @@ class Writer:
             return {tag: self._store(value)}
         return {tag: self._store(in_memory), "axes": axes}
 
-    def _store(self, array: np.ndarray[Any, Any]) -> str:
+    def _store(self, array: NDArray[np.generic]) -> str:
         if array.dtype.hasobject:
             raise NotPlainError("an array of objects is not plain data")
         name = f"{self.prefix}{len(self.arrays)}"
@@ -148,12 +151,12 @@ class Reader:
         text: whether strings and bytes are accepted as values; they always are as keys.
     """
 
-    def __init__(self, arrays: Mapping[str, np.ndarray[Any, Any]], *, text: bool = True) -> None:
+    def __init__(self, arrays: Mapping[str, NDArray[np.generic]], *, text: bool = True) -> None:
         self._arrays = arrays
         self._text = text
         self._objects: list[Any] = []
 
-    def read(self, document: Any) -> Any:
+    def read(self, document: object) -> Any:
         """Return the value of a document.
 
         Raises:
@@ -207,17 +210,19 @@ class Reader:
                 return generator
         raise ValueError(f"unknown kind of data {tag!r}")
 
-    def _remember(self, value: Any) -> Any:
+    def _remember(self, value: object) -> Any:
         self._objects.append(value)
         return value
 
-    def _fill(self, sequence: Any, items: list[Any]) -> Any:
+    def _fill(self, sequence: MutableSequence[object], items: Iterable[object]) -> Any:
         self._remember(sequence)
         for item in items:
             sequence.append(self.read(item))
         return sequence
 
-    def _fill_mapping(self, mapping: Any, items: list[Any]) -> Any:
+    def _fill_mapping(
+        self, mapping: MutableMapping[object, object], items: Iterable[Sequence[object]]
+    ) -> Any:
         self._remember(mapping)
         for key, value in items:
             mapping[key if isinstance(key, str) else self.read(key)] = self.read(value)
@@ -235,7 +240,7 @@ class Reader:
             self._checked_text(array)
         return array
 
-    def _checked_text(self, text: Any) -> Any:
+    def _checked_text(self, text: object) -> Any:
         if not self._text:
             raise ValueError("text is not accepted here")
         return text
@@ -250,7 +255,7 @@ class Reader:
         return reader
 
 
-def holds_text(value: Any) -> bool:
+def holds_text(value: object) -> bool:
     """Tell whether a value is, or contains, a string or bytes.
 
     Keys do not count.
@@ -266,7 +271,7 @@ def holds_text(value: Any) -> bool:
     return any(holds_text(item) for item in value)
 
 
-def _index(number: Any, length: int) -> int:
+def _index(number: object, length: int) -> int:
     if not isinstance(number, int) or not 0 <= number < length:
         raise ValueError(f"refers to object {number!r} of {length}")
     return number

@@ -9,7 +9,7 @@ import ast
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -28,6 +28,10 @@ from autorl.trainers.sb3.algorithms import (
     policy_names,
 )
 from autorl.types import Config, FrozenMap, InputError
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+    from stable_baselines3.common.base_class import BaseAlgorithm
 
 OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
 _ACTIVATIONS = (
@@ -78,13 +82,15 @@ class Settings:
     def __init__(
         self,
         algorithm: str,
-        kwargs: Mapping[str, Any],
-        config: Mapping[str, Any],
+        kwargs: Mapping[str, object],
+        config: Mapping[str, object],
         normaliser_follows: bool = True,
     ) -> None:
         self.algorithm = algorithm
         self.normaliser_follows = normaliser_follows
-        self.options = {name: value for name, value in kwargs.items() if name in OPTIONS}
+        self.options: dict[str, Any] = {
+            name: value for name, value in kwargs.items() if name in OPTIONS
+        }
         self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(
             config
         )
@@ -104,7 +110,9 @@ class Settings:
             return {name: value for name, value in self.values.items() if base_name(name) == name}
         return dict(resolve_schedules(Config(self.values), min(step, horizon), horizon))
 
-    def constructor(self, observation_space: Any, action_space: Any) -> dict[str, Any]:
+    def constructor(
+        self, observation_space: gym.Space[object], action_space: gym.Space[object]
+    ) -> dict[str, Any]:
         """Return the arguments of the algorithm's constructor.
 
         `env` and `seed` are left out.
@@ -132,7 +140,7 @@ class Settings:
             "device": self.options.get("device", "cpu"),
         }
 
-    def set_scheduled(self, model: Any, horizon: int) -> None:
+    def set_scheduled(self, model: BaseAlgorithm, horizon: int) -> None:
         """Set the scheduled numbers of `model` for its current step."""
         for name in self.scheduled:
             if name not in CALLABLES:
@@ -143,7 +151,7 @@ class Settings:
                     self._holders(model, name),
                 )
 
-    def read_back(self, model: Any, n_envs: int, horizon: int) -> dict[str, Any]:
+    def read_back(self, model: BaseAlgorithm, n_envs: int, horizon: int) -> dict[str, Any]:
         """Return the values hyperparameters really have in a model now.
 
         Raises:
@@ -173,14 +181,14 @@ class Settings:
             )
             raise InputError(message, key="trainer.kwargs.policy_kwargs.optimizer_kwargs")
 
-    def _holders(self, model: Any, name: str) -> list[Any]:
+    def _holders(self, model: BaseAlgorithm, name: str) -> list[Any]:
         """Return every object that keeps its own copy of a number."""
         parts = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
         if name == "gamma" and self.normaliser_follows:
             parts.append(model.get_vec_normalize_env())
         return [model, *(part for part in parts if name in _COPIED and hasattr(part, name))]
 
-    def _policy_kwargs(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def _policy_kwargs(self, values: Mapping[str, object]) -> dict[str, Any]:
         kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
         kwargs |= {name: plain(values[name]) for name in policy_names(self.algorithm) & set(values)}
         if "activation" in values:
@@ -205,13 +213,13 @@ _ALIASES = {
 """Names by which a space could search the same thing as an option fixes."""
 
 
-def fixed_values(kwargs: Mapping[str, Any]) -> tuple[FixedValue, ...]:
+def fixed_values(kwargs: Mapping[str, object]) -> tuple[FixedValue, ...]:
     """Return the hyperparameters that options fix.
 
     They are those among the options, and every key of `policy_kwargs`.
     """
     direct = {name: (name, value) for name, value in kwargs.items() if name not in OPTIONS}
-    of_policy = kwargs.get("policy_kwargs") or {}
+    of_policy: Any = kwargs.get("policy_kwargs") or {}
     nested = {f"policy_kwargs.{name}": (name, value) for name, value in of_policy.items()}
     return tuple(
         FixedValue(place, _ALIASES.get(name, (name,)), value)
@@ -220,7 +228,7 @@ def fixed_values(kwargs: Mapping[str, Any]) -> tuple[FixedValue, ...]:
 
 
 def check_hyperparameters(
-    algorithm: str, names: Mapping[str, Any] | set[str] | frozenset[str]
+    algorithm: str, names: Mapping[str, object] | set[str] | frozenset[str]
 ) -> None:
     """Check that the algorithm has every hyperparameter, and its schedule.
 
@@ -239,7 +247,7 @@ def check_hyperparameters(
             )
 
 
-def default_policy(observation_space: Any) -> str:
+def default_policy(observation_space: gym.Space[object]) -> str:
     """Return SB3's policy for an observation space.
 
     There is one for dictionaries, one for images, and one for the rest.
@@ -252,7 +260,7 @@ def default_policy(observation_space: Any) -> str:
     return "CnnPolicy" if is_image_space(observation_space) else "MlpPolicy"
 
 
-def layers(value: Any) -> Any:
+def layers(value: object) -> Any:
     """Read hidden layers as lists of sizes.
 
     They come as `[64, 64]`, `{pi: [64], vf: [64]}`, or as text such as `"[64, 64]"`, `"64,64"` and
@@ -290,7 +298,7 @@ def activation(name: str) -> Any:
     return getattr(nn, by_lower[name.lower().replace("_", "")])
 
 
-def _argument(name: str, value: Any) -> Any:
+def _argument(name: str, value: object) -> Any:
     if name == "train_freq" and isinstance(value, list | tuple):
         return tuple(value)
     return plain(value)
@@ -314,11 +322,11 @@ def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
     return noise(mean=np.zeros(size), sigma=np.full(size, scale)) if noise is not None else None
 
 
-def _noises(model: Any) -> list[Any]:
+def _noises(model: BaseAlgorithm) -> list[Any]:
     return list(getattr(model.action_noise, "noises", [model.action_noise]))
 
 
-def _set(model: Any, name: str, value: float, holders: list[Any]) -> None:
+def _set(model: Any, name: str, value: float, holders: list[object]) -> None:
     if name == "noise_std":
         for noise in _noises(model):
             noise._sigma = np.full_like(noise._sigma, value)
@@ -329,7 +337,7 @@ def _set(model: Any, name: str, value: float, holders: list[Any]) -> None:
             setattr(holder, name, value)
 
 
-def optimizers(model: Any) -> list[Any]:
+def optimizers(model: BaseAlgorithm) -> list[Any]:
     """Return every torch optimizer of the model."""
     from torch.optim import Optimizer
 
@@ -343,7 +351,7 @@ def optimizers(model: Any) -> list[Any]:
 
 
 def _read(  # noqa: C901 - one line a hyperparameter
-    model: Any, name: str, n_envs: int, holders: list[Any]
+    model: Any, name: str, n_envs: int, holders: list[object]
 ) -> Any:
     """Return the value `name` has in the live model.
 
@@ -424,13 +432,13 @@ def _comparable(name: str, value: Any) -> Any:
     return plain(value) if isinstance(value, tuple | Mapping) else value
 
 
-def _agreed(name: str, values: list[Any]) -> Any:
+def _agreed(name: str, values: list[object]) -> Any:
     if any(value != values[0] for value in values):
         raise RuntimeError(f"hyperparameter {name}: parts of the model disagree: {values}")
     return values[0]
 
 
-def _same(found: Any, wanted: Any) -> bool:
+def _same(found: object, wanted: object) -> bool:
     numbers = (int, float, np.integer, np.floating)
     if isinstance(found, numbers) and isinstance(wanted, numbers):
         # SAC's entropy coefficient is a float32 tensor.

@@ -20,7 +20,7 @@ _KINDS: dict[str, Any] = {
 }
 
 
-def space_as_data(space: gym.Space[Any]) -> dict[str, Any]:
+def space_as_data(space: gym.Space[object]) -> dict[str, Any]:
     """Write a space that Stable-Baselines3 takes as plain data.
 
     Raises:

@@ -171,7 +171,7 @@ class SB3Trainer(AgentTrainer):
     def n_envs(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
         return int(config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs)))
 
-    def _rollout(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
+    def _rollout(self, config: Mapping[str, object], environment: EnvironmentSpec) -> int:
         return steps_per_cut(self.name, {**self.kwargs, **config}, self.n_envs(config, environment))
 
 

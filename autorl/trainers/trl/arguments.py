@@ -1,4 +1,4 @@
-"""A configuration as the arguments of TRL's own class, to train with TRL elsewhere."""
+"""A configuration as arguments of TRL's class, to train elsewhere."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Arguments:
 
 
 def trl_arguments(
-    trainer: TrainerSpec, config: Mapping[str, Any], horizon: int, end: int | None = None
+    trainer: TrainerSpec, config: Mapping[str, object], horizon: int, end: int | None = None
 ) -> Arguments:
     """Return a configuration as arguments of the method's configuration class in TRL.
 
@@ -76,8 +76,10 @@ def trl_arguments(
         values |= decay
         suffix = "" if decay else f", which {owner.__name__} cannot say"
         notes.append(_in_words(settings.values, name, horizon, suffix))
-    other = [f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields]
-    notes += [f"not arguments of {owner.__name__}: {', '.join(other)}"] if other else []
+    further = [
+        f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields
+    ]
+    notes += [f"not arguments of {owner.__name__}: {', '.join(further)}"] if further else []
     notes += [f"{name} is the task's" for name in OF_TASK if name in fields]
     return Arguments(owner.__name__, values, tuple(notes))
 
@@ -105,7 +107,7 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: reached, **further}}
 
 
-def _in_words(values: Mapping[str, Any], name: str, horizon: int, suffix: str) -> str:
+def _in_words(values: Mapping[str, object], name: str, horizon: int, suffix: str) -> str:
     """Say in words what a schedule does."""
     start = values[name]
     end = values[f"{name}.end"]

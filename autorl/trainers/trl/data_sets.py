@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.rlhf.completion_scores import joined
 from autorl.rlhf.contract import Built
 from autorl.trainers.trl.methods import Method
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def data_set(method: Method, built: Built) -> Any:
@@ -34,8 +37,8 @@ def data_set(method: Method, built: Built) -> Any:
             ]
             of_pairs = [
                 (prompt, text, label)
-                for prompt, *both in pairs
-                for text, label in zip(both, (True, False), strict=True)
+                for prompt, *answers in pairs
+                for text, label in zip(answers, (True, False), strict=True)
             ]
             columns = _columns(("prompt", "completion", "label"), labelled or of_pairs)
         case "completions":
@@ -53,7 +56,7 @@ def data_set(method: Method, built: Built) -> Any:
     return Dataset.from_dict(columns)
 
 
-def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, list[Any]]:
+def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, list[Any]]:
     """Return rows by column.
 
     There is no column where there is no row.
@@ -64,7 +67,7 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[Any]]) -> dict[str, l
     return dict(zip(names, columns, strict=True))
 
 
-def sequence_tokens(batch: Mapping[str, Any]) -> int:
+def sequence_tokens(batch: Mapping[str, Tensor]) -> int:
     """Count the tokens in a batch of data, without padding.
 
     CPO and ORPO have the prompts apart too, which are in the sequences already. Without a mask

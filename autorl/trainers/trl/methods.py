@@ -193,7 +193,10 @@ def _no_trainer(name: str) -> str:
 
 @lru_cache(maxsize=1)
 def available() -> tuple[str, ...]:
-    """Return the methods the installed TRL has: the stable ones, and its experimental modules."""
+    """Return the methods the installed TRL has.
+
+    They are the stable ones, and those of its experimental modules.
+    """
     import trl
     import trl.experimental
 

@@ -13,7 +13,6 @@ import inspect
 import sys
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 from autorl.plain_text import did_you_mean
 from autorl.types import InputError
@@ -21,7 +20,7 @@ from autorl.types import InputError
 NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
 
 
-def check_named(trainer_class: Any, config_class: Any, name: str, value: Any) -> None:
+def check_named(trainer_class: type, config_class: type, name: str, value: object) -> None:
     """Raise `InputError` for a name that TRL's trainer does not know.
 
     Args:
@@ -39,7 +38,7 @@ def check_named(trainer_class: Any, config_class: Any, name: str, value: Any) ->
 
 
 @lru_cache(maxsize=64)
-def names_of_argument(trainer_class: Any, config_class: Any, name: str) -> tuple[str, ...]:
+def names_of_argument(trainer_class: type, config_class: type, name: str) -> tuple[str, ...]:
     """Return the texts that TRL's code compares an argument with."""
     owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
     names: set[str] = set()

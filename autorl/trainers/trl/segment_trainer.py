@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
 from transformers import TrainerCallback
@@ -25,12 +25,22 @@ from autorl.trainers.trl.settings import Settings
 from autorl.trainers.trl.tokenizers import as_evaluated
 from autorl.types import InputError, Report, Segment
 
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import (
+        PreTrainedModel,
+        Trainer,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+
 datasets.disable_progress_bars()
 
 
 @dataclass
 class SegmentTrainer:
-    """TRL's trainer of a segment, ready to train, and what it needs around it."""
+    """TRL's trainer of a segment, with what it needs around it."""
 
     trainer: Any
     callback: SegmentCallback
@@ -66,7 +76,7 @@ class SegmentTrainer:
         return counted
 
     def saved(self) -> Path:
-        """Return the folder of the checkpoint that was written when the segment ended."""
+        """Return the folder of the checkpoint written at the segment's end."""
         return Path(self.trainer.args.output_dir) / f"checkpoint-{self.step}"
 
 
@@ -87,10 +97,14 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
     applied: dict[str, Any] = field(default_factory=dict)
     _first: bool = True
 
-    def on_train_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
+    ) -> None:
         self._evaluate(state.global_step, control)
 
-    def on_step_begin(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
+    ) -> None:
         assert self.owner is not None
         trainer = self.owner.trainer
         horizon = self.segment.horizon
@@ -101,14 +115,16 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
         elif self.settings.scheduled:
             self.settings.write(trainer, state.global_step, horizon, first=False)
 
-    def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+    def on_step_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
+    ) -> None:
         self._evaluate(state.global_step, control)
         if state.global_step >= self.align(self.segment.until):
             control.should_training_stop = True
         if control.should_training_stop and self.segment.save and not self.evaluations.problem:
             control.should_save = True
 
-    def _evaluate(self, reached: int, control: Any) -> None:
+    def _evaluate(self, reached: int, control: TrainerControl) -> None:
         """Measure the policy at every nominal step that is reached."""
         assert self.owner is not None
         kind = self.settings.method.data
@@ -120,7 +136,11 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def build(
-    settings: Settings, built: Built, callback: SegmentCallback, arguments: Any, seed: int
+    settings: Settings,
+    built: Built,
+    callback: SegmentCallback,
+    arguments: TrainingArguments,
+    seed: int,
 ) -> SegmentTrainer:
     """Build the trainer of a segment, at step 0.
 
@@ -159,7 +179,7 @@ def build(
 
 
 def load_model(folder: Path, method: Method | None = None) -> Any:
-    """Load the policy of a folder, or a reward model on its body.
+    """Load a folder's policy, or a reward model on its body.
 
     A method that trains reward models gets the latter.
     """
@@ -171,7 +191,7 @@ def load_model(folder: Path, method: Method | None = None) -> Any:
     return model
 
 
-def _unscored(prompts: Any, completions: Any) -> list[float]:
+def _unscored(prompts: object, completions: object) -> list[float]:
     """Stand for the signal of a method that learns from data.
 
     There is nothing to score.
@@ -204,7 +224,13 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
             else:
                 seed_global(fork)
 
-        def training_step(self, model: Any, inputs: Any, *rest: Any, **named: Any) -> Any:
+        def training_step(
+            self,
+            model: PreTrainedModel,
+            inputs: Mapping[str, Tensor],
+            *rest: object,
+            **named: object,
+        ) -> Any:
             if not method.online:
                 self.tokens_seen += sequence_tokens(inputs)
             return super().training_step(model, inputs, *rest, **named)
@@ -213,7 +239,7 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
     return Segmented
 
 
-def _check_rows(trainer: Any, data: Any) -> None:
+def _check_rows(trainer: Trainer, data: Sized) -> None:
     """Raise `InputError` where no row is left.
 
     TRL leaves out rows that are too long, and fails without a word of it when that are all.
@@ -226,7 +252,7 @@ def _check_rows(trainer: Any, data: Any) -> None:
         )
 
 
-def _check_reference(trainer: Any, reference: Any, method: Method) -> None:
+def _check_reference(trainer: Trainer, reference: PreTrainedModel, method: Method) -> None:
     """Check that TRL measures KL to the task's reference policy.
 
     The trap it sets: it loads the reference policy from wherever the model says it came from.

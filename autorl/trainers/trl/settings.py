@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Collection, Mapping
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
@@ -23,6 +23,11 @@ from autorl.trainers.options import check_names
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.named_values import NAMED, check_named
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
+    from transformers import Trainer
 
 DEFAULTS: Mapping[str, Any] = {"per_device_train_batch_size": 64, "lr_scheduler_type": "constant"}
 """Ours, where TRL's suit a GPU or tie the learning rate to the length of one call."""
@@ -96,9 +101,14 @@ _ATTRIBUTES = {"epsilon": "epsilon_low"}
 
 
 class Settings:
-    """The values of one segment: the configuration over the trainer's own over our defaults."""
+    """The values of one segment.
 
-    def __init__(self, method: Method, own: Mapping[str, Any], config: Mapping[str, Any]) -> None:
+    They are the configuration over the trainer's own over our defaults.
+    """
+
+    def __init__(
+        self, method: Method, own: Mapping[str, object], config: Mapping[str, object]
+    ) -> None:
         self.method = method
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
         self._made: dict[str, Any] = {}
@@ -174,7 +184,7 @@ class Settings:
                 check_named(trainer_class, config_class, name, self._made[name])
         return made
 
-    def write(self, trainer: Any, step: int, horizon: int, *, first: bool) -> None:
+    def write(self, trainer: Trainer, step: int, horizon: int, *, first: bool) -> None:
         """Put the values of `step` into TRL's trainer.
 
         At the first step of a segment that is all a checkpoint brings along, after it only what
@@ -194,7 +204,7 @@ class Settings:
             for attribute in self._attributes(name):
                 setattr(trainer, attribute, values[name])
 
-    def read_back(self, trainer: Any, step: int, horizon: int) -> dict[str, Any]:
+    def read_back(self, trainer: Trainer, step: int, horizon: int) -> dict[str, Any]:
         """Return the value every hyperparameter has in TRL's trainer, schedules at `step`.
 
         Raises:
@@ -206,11 +216,11 @@ class Settings:
             if name in _LAYOUT:
                 applied[name] = in_force
                 continue
-            same = all(
+            all_set = all(
                 _same(getattr(trainer, attribute), expected)
                 for attribute in self._attributes(name)[1:]
             )
-            if not same or not (_same(in_force, expected) or self._is_made(name, in_force)):
+            if not all_set or not (_same(in_force, expected) or self._is_made(name, in_force)):
                 raise RuntimeError(
                     f"hyperparameter {name} did not take: asked for {value!r}, found {in_force!r}"
                 )
@@ -222,8 +232,8 @@ class Settings:
         }
         return {**applied, **helpers}
 
-    def _in_force(self, trainer: Any, name: str, value: Any) -> tuple[Any, Any]:
-        """Return what TRL's trainer has for a hyperparameter, and what it should have."""
+    def _in_force(self, trainer: Trainer, name: str, value: Any) -> tuple[Any, Any]:
+        """Return a hyperparameter's value in TRL's trainer, and the expected one."""
         if name == "loss_type" and self.method.name == "dpo":
             return trainer.loss_types, list(_losses(value))
         in_force = _read(trainer, name)
@@ -231,7 +241,7 @@ class Settings:
             in_force = {key: in_force.get(key) for key in value}
         return in_force, value
 
-    def _is_made(self, name: str, in_force: Any) -> bool:
+    def _is_made(self, name: str, in_force: object) -> bool:
         """Whether TRL's class made this value of the one asked for.
 
         It makes `none` of False.
@@ -291,7 +301,7 @@ class Settings:
         if "exo_pair" in parts and smoothing == 0.0:
             raise InputError("exo_pair needs a label smoothing above 0", key="label_smoothing")
 
-    def translated(self, values: dict[str, Any]) -> dict[str, Any]:
+    def translated(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return our names as TRL's arguments."""
         translated = {name: value for name, value in values.items() if name not in _OURS}
         if self.method.name == "dpo" and "loss_type" in values:
@@ -308,12 +318,15 @@ class Settings:
 
 
 def _old_name(fields: Collection[str]) -> str:
-    """Return what TRL's class takes under its old name too, with a warning."""
+    """Return the argument that TRL also takes under its old name.
+
+    That comes with a warning.
+    """
     return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
 
 
 def check_fixed(
-    method: Method, fixed: Mapping[str, Any], searched: Collection[str], *, cuda: bool
+    method: Method, fixed: Mapping[str, object], searched: Collection[str], *, cuda: bool
 ) -> None:
     """Raise `InputError` for values that no run could train with.
 
@@ -347,9 +360,12 @@ def check_fixed(
 
 
 def check_values(
-    method: Method, own: Mapping[str, Any], config: Mapping[str, Any], *, cuda: bool
+    method: Method, own: Mapping[str, object], config: Mapping[str, object], *, cuda: bool
 ) -> None:
-    """Raise `InputError` if no run of a configuration, over the trainer's own, could train."""
+    """Raise `InputError` if no run of a configuration could train.
+
+    The configuration goes over the trainer's own values.
+    """
     with warnings.catch_warnings():
         # TRL's own use of names transformers is renaming
         warnings.simplefilter("ignore", FutureWarning)
@@ -397,8 +413,11 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
             )
 
 
-def _blamed(reason: str, values: Mapping[str, Any]) -> str:
-    """Return the hyperparameter a message of TRL names, or whose value it quotes."""
+def _blamed(reason: str, values: Mapping[str, object]) -> str:
+    """Return the hyperparameter that a message of TRL names or quotes.
+
+    What it quotes is a value.
+    """
     named = [name for name in values if re.search(rf"\b{re.escape(name)}\b", reason)]
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     first = [name for name, value in texts.items() if reason.startswith(f"{value} ")]
@@ -406,7 +425,7 @@ def _blamed(reason: str, values: Mapping[str, Any]) -> str:
     return next(iter([*named, *first, *quoted]), "space")
 
 
-def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
+def set_learning_rate(optimizer: Optimizer, scheduler: LRScheduler, value: float) -> None:
     """Set the learning rate of an optimizer and its scheduler.
 
     The scheduler would put the old one back.
@@ -419,15 +438,18 @@ def set_learning_rate(optimizer: Any, scheduler: Any, value: float) -> None:
     scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
 
 
-def _losses(value: Any) -> dict[str, float]:
-    """Return weights by loss, from `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses."""
+def _losses(value: object) -> dict[str, float]:
+    """Return weights by loss.
+
+    The value is `sigmoid`, `rpo`, `sigmoid+sft` or a list of losses.
+    """
     if isinstance(value, str) and value in _MIXED:
         return dict(_MIXED[value])
     names = map(str, value) if isinstance(value, list) else str(value).split("+")
     return dict.fromkeys(names, 1.0)
 
 
-def _read(trainer: Any, name: str) -> Any:
+def _read(trainer: Trainer, name: str) -> Any:
     """Return what TRL's trainer has for a hyperparameter."""
     groups = trainer.optimizer.param_groups
     match name:
@@ -453,7 +475,7 @@ def _read(trainer: Any, name: str) -> Any:
     return getattr(value, "value", value)
 
 
-def _same(in_force: Any, expected: Any) -> bool:
+def _same(in_force: object, expected: object) -> bool:
     """Whether two values are the same to TRL."""
     if isinstance(in_force, int | float) and isinstance(expected, int | float):
         return math.isclose(float(in_force), float(expected), rel_tol=1e-9, abs_tol=1e-15)

@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorl.trainers.trl.methods import Method
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase, Trainer
 
 _READERS: Mapping[str, str] = {
     "cpo": "tokenize_row",
@@ -23,7 +26,7 @@ _READERS: Mapping[str, str] = {
 
 
 class AsItIs:
-    """A tokenizer that adds what it adds by itself, whatever it is asked.
+    """A tokenizer that always adds what it adds by itself.
 
     It names no beginning of sequence to add. Only for reading: the tokenizer it stands for stays as
     it is and goes with the checkpoint.
@@ -31,17 +34,17 @@ class AsItIs:
 
     bos_token_id = None
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._tokenizer, name)
 
-    def __call__(self, *texts: Any, **options: Any) -> Any:
+    def __call__(self, *texts: object, **options: object) -> Any:
         return self._tokenizer(*texts, **{**options, "add_special_tokens": True})
 
 
-def as_evaluated(trainer_class: Any, method: Method) -> Any:
+def as_evaluated(trainer_class: type[Trainer], method: Method) -> Any:
     """Return a class of trainers that reads as evaluation does.
 
     It is `trainer_class` but for a method with a rule of its own.
@@ -52,7 +55,7 @@ def as_evaluated(trainer_class: Any, method: Method) -> Any:
     read = getattr(trainer_class, name)
 
     @functools.wraps(read)
-    def reading(self: Any, *arguments: Any, **named: Any) -> Any:
+    def reading(self: Trainer, *arguments: object, **named: object) -> Any:
         tokenizer = self.processing_class
         self.processing_class = AsItIs(tokenizer)
         try:

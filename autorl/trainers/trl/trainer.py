@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from autorl.rlhf.contract import Built
 from autorl.rlhf.models import load_tokenizer
@@ -69,7 +69,7 @@ class TRLTrainer(RLHFTrainer):
     def check_names(self, names: Collection[str]) -> None:
         check_hyperparameters(self.method, names, cuda=self.cuda)
 
-    def check_fixed(self, fixed: Mapping[str, Any], searched: Collection[str]) -> None:
+    def check_fixed(self, fixed: Mapping[str, object], searched: Collection[str]) -> None:
         check_fixed(self.method, fixed, searched, cuda=self.cuda)
 
     def check_configuration(self, config: Config) -> None:
