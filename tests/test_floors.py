@@ -422,7 +422,7 @@ FINISHED = [
     "spec/",
     "statistics/",
     "store/",
-    "study/budget.py",
+    "study/",
     "trainers/_process.py",
     "trainers/_shared.py",
     "trainers/_streams.py",
