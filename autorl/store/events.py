@@ -98,7 +98,7 @@ class SegmentLost:
 
 @dataclass(frozen=True)
 class SegmentPlace:
-    """Where a segment stands among the runs of a study.
+    """The place of a segment among the runs of a study.
 
     Attributes:
         segment: the segment itself.

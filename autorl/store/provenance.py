@@ -32,7 +32,11 @@ def own_source() -> FrozenMap:
 
     `commit` is the git commit it runs from, if any.
     """
-    source = {"sha256": _own_hash()}
+    root = Path(autorl.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    source = {"sha256": total.hexdigest()}
     if commit := checkout_commit():
         source["commit"] = commit
     return FrozenMap(source)
@@ -62,14 +66,6 @@ def checkout_commit() -> str:
         ).stdout.strip()
     except (OSError, subprocess.SubprocessError):  # no git here, or a repository it will not read
         return ""
-
-
-def _own_hash() -> str:
-    root = Path(autorl.__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
 
 
 @functools.cache  # `RECORD` of torch alone has 12,000 lines

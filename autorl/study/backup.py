@@ -104,7 +104,8 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
                 continue
             for segment in copied.keys() - saved.keys():  # given up while the others were copied
                 shutil.rmtree(scratch / copied.pop(segment))
-            _write_database(log, scratch / DATABASE)
+            with closing(sqlite3.connect(scratch / DATABASE, isolation_level=None)) as database:
+                log.backup(database)
             _write_study_file(folder, scratch, log, made)
             made.events = last
             made.checkpoints = len(copied)
@@ -212,11 +213,6 @@ def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
     for log in printed:
         shutil.copy2(log, scratch / "logs" / log.name)
     return len(printed)
-
-
-def _write_database(log: sqlite3.Connection, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        log.backup(database)
 
 
 def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made: Backup) -> None:

@@ -195,7 +195,7 @@ class Driver:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be proposed and nothing is unsettled."""
+        """Say whether nothing more will be proposed and nothing is unsettled."""
         return self.ended and not self._queue
 
     @property

@@ -53,14 +53,14 @@ class Estimate:
 
     @property
     def runs(self) -> int:
-        """How many test runs there were, those that failed included."""
+        """Number of test runs, those that failed included."""
         return len(self.seeds) + (self.failed if self.failed_value is None else 0)
 
     @property
     def few(self) -> bool:
-        """Whether the interquartile mean is of too few seeds for its interval.
+        """Say whether the interquartile mean is of too few seeds.
 
-        The interval then covers less than it says.
+        Its interval then covers less than it says.
         """
         return len(self.seeds) < FEW_RUNS
 

@@ -56,7 +56,8 @@ def unknown_segments(folder: Path, proposals: int) -> list[str]:
 
     The latest come first.
     """
-    entries = [entry for name in ("checkpoints", "logs") for entry in _entries(folder / name)]
+    folders = [folder / name for name in ("checkpoints", "logs")]
+    entries = [entry for parent in folders if parent.is_dir() for entry in parent.iterdir()]
     numbered = [
         (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))
     ]
@@ -64,7 +65,3 @@ def unknown_segments(folder: Path, proposals: int) -> list[str]:
         ((number, entry) for number, entry in numbered if number >= proposals), reverse=True
     )
     return [entry.relative_to(folder).as_posix() for _, entry in unknown]
-
-
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []

@@ -278,7 +278,7 @@ class StudyRecord:
 
     @property
     def optimizer_learns(self) -> bool:
-        """Whether the study's optimizer has a model.
+        """Say whether the study's optimizer has a model.
 
         False where a user's own cannot be read.
         """
@@ -289,7 +289,7 @@ class StudyRecord:
 
     @property
     def search_ended(self) -> bool:
-        """Whether the search is over, so that its counts are final."""
+        """Say whether the search is over, so that its counts are final."""
         return any(self.tables.count_events(kind) for kind in ("frozen", "finished"))
 
     # -- metrics -----------------------------------------------------------------------------------

@@ -202,7 +202,10 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     if labels.get(incumbent) != "incumbent":
         return []
     entries = []
-    for proposal in sorted(labels, key=lambda number: (*_place(labels[number]), number)):
+    places = {"incumbent": 0, "default": 1}
+    for proposal in sorted(
+        labels, key=lambda number: (places.get(labels[number], 2), labels[number], number)
+    ):
         tests = [row for row in rows if row.proposal == proposal]
         failures = {row.seed: row.status for row in tests if Status(row.status).failed}
         succeeded = {
@@ -222,10 +225,6 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
             )
         )
     return entries
-
-
-def _place(label: str) -> tuple[int, str]:
-    return ({"incumbent": 0, "default": 1}.get(label, 2), label)
 
 
 def _tuning_score(record: StudyRecord, proposal: ProposalId) -> float:

@@ -84,7 +84,11 @@ def _check_configurations(spec: Spec, load: Load) -> None:
         InputError: as the trainer words it.
     """
     loaded = {trainer: load(trainer) for trainer in spec.trainers.values()}
-    judges = {spec for spec, trainer in loaded.items() if _judges_configurations(trainer)}
+    judges = {
+        section
+        for section, trainer in loaded.items()
+        if type(trainer).check_configuration is not Trainer.check_configuration
+    }
     if not judges:
         return
     space = spec.search_space
@@ -97,10 +101,6 @@ def _check_configurations(spec: Spec, load: Load) -> None:
         trainer, values = spec.trainer_for(config)
         if trainer in judges:
             loaded[trainer].check_configuration(values)
-
-
-def _judges_configurations(trainer: Trainer) -> bool:
-    return type(trainer).check_configuration is not Trainer.check_configuration
 
 
 def _without_floats(config: Config) -> Config:

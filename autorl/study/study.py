@@ -298,10 +298,7 @@ class Study:
 
     @property
     def over(self) -> bool:
-        """Whether the stored study has ended.
-
-        Nothing has been added to it since.
-        """
+        """Say whether the stored study has ended, with nothing added since."""
         last = self.tables.last_event()
         return last is not None and last.kind == "finished"
 

@@ -106,7 +106,7 @@ class TestPhase(Frozen):
 
     @property
     def finished(self) -> bool:
-        """Whether every candidate is tested on every test seed."""
+        """Say whether every candidate is tested on every test seed."""
         if self.frozen is None:
             return False
         test_seeds = set(self._spec.plan.test)
