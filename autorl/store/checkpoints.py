@@ -1,7 +1,7 @@
-"""Checkpoints: immutable folders of saved training state, written aside and renamed in one step.
+"""Checkpoints: folders of saved training state that never change.
 
-What was saved is known by the SHA-256 of every file, which the study's log records; what differs from it later is not
-continued from.
+They are written aside and renamed in one step. What was saved is known by the SHA-256 of every
+file, which the study's log records. What differs from it later is not continued from.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ DAMAGED = "damaged"  # folder among the checkpoints that holds those that were s
 
 @contextmanager
 def writing(segment: Segment) -> Iterator[Path]:
-    """A fresh folder to write the checkpoint of `segment` into; it becomes `segment.folder` on clean exit.
+    """Give a fresh folder to write the checkpoint of `segment` into.
 
-    Files and folders are fsync'ed before the rename, so a checkpoint exists whole or not at all, power loss included. A
-    folder left by an earlier attempt that was never recorded is removed first. On an exception nothing is left.
+    It becomes `segment.folder` on clean exit. Files and folders are fsync'ed before the rename, so
+    a checkpoint exists whole or not at all, power loss included. A folder left by an earlier
+    attempt that was never recorded is removed first. On an exception nothing is left.
 
     Raises:
         ValueError: the segment names no folder.
@@ -38,8 +39,10 @@ def writing(segment: Segment) -> Iterator[Path]:
     final = Path(segment.folder)
     final.parent.mkdir(parents=True, exist_ok=True)
     attempts = unfinished(final.parent, final.name)
-    # Each process writes in a folder of its own: what a killed worker started may live on for a while and still write.
-    half, before = attempts / f"checkpoint-{os.getpid()}", attempts / f"before-{os.getpid()}"
+    # Each process writes in a folder of its own: what a killed worker started may live on for a
+    # while and still write.
+    half = attempts / f"checkpoint-{os.getpid()}"
+    before = attempts / f"before-{os.getpid()}"
     _remove(half)
     half.mkdir(parents=True)
     try:
@@ -59,7 +62,7 @@ def writing(segment: Segment) -> Iterator[Path]:
 
 
 def unfinished(checkpoints: Path, segment: str) -> Path:
-    """The folder of all that a segment writes until it has ended.
+    """Return the folder of all that a running segment writes.
 
     Its path follows from the segment alone, so that the driver removes what a killed worker left
     without looking through every checkpoint (`remove_unfinished`).
@@ -69,10 +72,11 @@ def unfinished(checkpoints: Path, segment: str) -> Path:
 
 @contextmanager
 def scratch(segment: Segment) -> Iterator[Path]:
-    """A new folder for what nobody needs once the segment has ended.
+    """Make a folder for what nobody needs once the segment has ended.
 
-    It lies in `segment.scratch`, inside the study, so that it is counted, and found if the worker is
-    killed. Where the segment names none it lies in the system's temporary folder. Removed on exit.
+    It lies in `segment.scratch`, inside the study, so that it is counted, and found if the worker
+    is killed. Where the segment names none it lies in the system's temporary folder. Removed on
+    exit.
     """
     if not segment.scratch:
         with tempfile.TemporaryDirectory(prefix="autorl-") as name:
@@ -84,20 +88,25 @@ def scratch(segment: Segment) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        # What the training started may still write here; the driver removes the rest when it has the outcome.
+        # What the training started may still write here; the driver removes the rest when
+        # it has the outcome.
         shutil.rmtree(folder, ignore_errors=True)
         _remove_if_empty(attempts)
 
 
 def remove_unfinished(segment: Segment) -> None:
-    """Remove what a segment that has ended, or whose worker is gone, left behind."""
+    """Remove what a segment left behind.
+
+    It has ended, or its worker is gone.
+    """
     if segment.scratch:
-        # A process that outlived its worker can make this fail; what is left then goes when the study is opened again.
+        # A process that outlived its worker can make this fail; what is left then goes when
+        # the study is opened again.
         shutil.rmtree(segment.scratch, ignore_errors=True)
 
 
 def folder_size(folder: Path) -> int:
-    """Bytes of the files below a folder, links not followed.
+    """Add up the bytes of files below a folder, links not followed.
 
     Files may vanish meanwhile; 0 where there is no such folder.
     """
@@ -110,18 +119,19 @@ def folder_size(folder: Path) -> int:
 
 
 def file_hashes(folder: Path) -> dict[str, str]:
-    """The SHA-256 of every file below a folder, by its relative path.
+    """Hash every file below a folder with SHA-256, by its relative path.
 
-    A symbolic link counts as the text it holds, whatever it leads to. Empty where there is no such folder.
+    A symbolic link counts as the text it holds, whatever it leads to. Empty where there is no such
+    folder.
     """
     return {name: _file_hash(folder / name) for name in sorted(_file_names(folder))}
 
 
 def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
-    """What of a checkpoint differs from what was saved, or None.
+    """Name what of a checkpoint differs from what was saved, or None.
 
-    Files that were not saved do not count: a script may leave a file in the folder it continues from.
-    With no hashes (a study of an earlier version) nothing is checked.
+    Files that were not saved do not count: a script may leave a file in the folder it continues
+    from. With no hashes (a study of an earlier version) nothing is checked.
 
     Returns:
         One phrase that names the first such file.
@@ -131,7 +141,8 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     if not folder.is_dir():
         return "the folder is missing"
     for name, saved in sorted(checkpoint_files.items()):
-        path, text = folder / name, printable(shortened(name), keep_lines=False)
+        path = folder / name
+        text = printable(shortened(name), keep_lines=False)
         if not (path.is_symlink() or path.is_file()):
             return f"{text} is missing"
         try:
@@ -144,7 +155,7 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
 
 
 def _file_names(folder: Path) -> Iterator[str]:
-    """Relative paths of the regular files and symbolic links below a folder."""
+    """List relative paths of regular files and symbolic links below a folder."""
     for parent, folders, files in os.walk(folder):
         for name in (*folders, *files):
             path = Path(parent) / name
@@ -154,7 +165,10 @@ def _file_names(folder: Path) -> Iterator[str]:
 
 
 def _file_hash(path: Path) -> str:
-    """The SHA-256 of a file, read block by block: one of several GB takes no memory."""
+    """Hash a file with SHA-256.
+
+    It is read block by block: one of several GB takes no memory.
+    """
     if path.is_symlink():
         return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
     with path.open("rb") as file:

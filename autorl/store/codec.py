@@ -61,20 +61,23 @@ KINDS = frozenset(event.kind for event in get_args(StudyEvent))
 
 
 class UnknownEventError(ValueError):
-    """An event is of a kind that this version does not have: nothing may be left out of a fold."""
+    """An event is of a kind that this version does not have.
+
+    Nothing may be left out of a fold.
+    """
 
     def __init__(self, kind: object) -> None:
         super().__init__(f"event of unknown kind {kind!r}: written by a newer autorl?")
 
 
 def body_of(event: StudyEvent) -> dict[str, Any]:
-    """What is stored of an event beside its kind."""
+    """Return what is stored of an event beside its kind."""
     write = _WRITERS.get(event.kind)
     return _fields_of(event) if write is None else write(event)
 
 
 def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
-    """The event of a stored body, of this version or an earlier one.
+    """Read an event from its stored body, of this version or earlier.
 
     Args:
         kind: as the log names it.
@@ -99,12 +102,12 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
 
 
 def dumps(body: Any) -> str:
-    """One line of canonical JSON: sorted keys, no spaces."""
+    """Write one line of canonical JSON: sorted keys, no spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_unfrozen)
 
 
 def loads(text: str) -> dict[str, Any]:
-    """The body of one line of JSON, frozen."""
+    """Read the body of one line of JSON, frozen."""
     return {name: freeze(value) for name, value in json.loads(text).items()}
 
 
@@ -116,12 +119,16 @@ def _unfrozen(value: Any) -> Any:
     if number is not value:
         return number
     raise TypeError(
-        f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and mappings"
+        f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and "
+        "mappings"
     )
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass by name; unlike `asdict`, their values stay what they are."""
+    """Return the fields of a dataclass by name.
+
+    Unlike those of `asdict`, their values stay what they are.
+    """
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
 
 
@@ -143,7 +150,7 @@ def _proposed_body(event: ProposalMade) -> dict[str, Any]:
     }
     if proposal.changes is not None:
         body["reason"] = proposal.origin
-        body["changes"] = [[one.name, one.old, one.new] for one in proposal.changes]
+        body["changes"] = [[change.name, change.old, change.new] for change in proposal.changes]
     flags = {
         "provisional": proposal.provisional,
         "baseline": proposal.baseline,
@@ -254,7 +261,9 @@ def _place_body(place: SegmentPlace) -> dict[str, Any]:
 
 
 def _read_place(segment: SegmentId, body: Body) -> SegmentPlace:
-    parent = body["parent"]
+    parent = None
+    if body["parent"] is not None:
+        parent = SegmentId.parse(body["parent"])
     return SegmentPlace(
         segment=segment,
         run_id=body["run_id"],
@@ -264,13 +273,14 @@ def _read_place(segment: SegmentId, body: Body) -> SegmentPlace:
         parent_run=body["parent_run"],
         start_step=body["start_step"],
         member=body["member"],
-        parent=None if parent is None else SegmentId.parse(parent),
+        parent=parent,
         from_step=body["from_step"],
     )
 
 
 def _read_outcome(body: Body) -> SegmentEnded:
-    segment, path = SegmentId.parse(body["segment"]), body["checkpoint"]
+    segment = SegmentId.parse(body["segment"])
+    path = body["checkpoint"]
     checkpoint = None
     if path is not None:
         checkpoint = Checkpoint(segment, path, FrozenMap(body["checkpoint_files"]))
@@ -309,7 +319,10 @@ def _read_regained(body: Body) -> CheckpointRegained:
 
 
 def _candidate_rows(event: CandidatesFrozen | ModelsNamed) -> list[list[object]]:
-    return [[one.label, one.proposal, one.step, one.end] for one in event.candidates]
+    return [
+        [candidate.label, candidate.proposal, candidate.step, candidate.end]
+        for candidate in event.candidates
+    ]
 
 
 def _read_candidates(body: Body) -> tuple[Candidate, ...]:
@@ -318,7 +331,7 @@ def _read_candidates(body: Body) -> tuple[Candidate, ...]:
 
 def _tested_body(event: CandidateTested) -> dict[str, Any]:
     scores = event.scores
-    rows = [[one.objective, one.seed, one.value, one.status.value] for one in scores]
+    rows = [[score.objective, score.seed, score.value, score.status.value] for score in scores]
     return {"proposal": event.proposal, "label": event.label, "rows": rows}
 
 

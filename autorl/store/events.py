@@ -1,4 +1,6 @@
-"""The history of a study: one event for each thing that can happen to it, in the order of its life.
+"""The history of a study: one event for each thing that happens.
+
+They are listed in the order of a study's life.
 
 A study is nothing but these events. The driver appends each to the log before anything depends on
 it (`Store.append`); the tables of the database and the state of a running study are folds over
@@ -36,7 +38,9 @@ Reduction: TypeAlias = tuple[str, int, float, float, int, float, float]
 
 @dataclass(frozen=True)
 class StudyBegun:
-    """The study file the study began with; the first event, but for logs of the first version.
+    """The study file the study began with.
+
+    It is the first event, but for logs of the first version.
 
     Attributes:
         text: of the study file, `***` for its secrets.
@@ -64,7 +68,9 @@ class SessionBegun:
 
 @dataclass(frozen=True)
 class ProposalMade:
-    """The optimizer, or the driver for its baseline, has proposed what to train next.
+    """The optimizer has proposed what to train next.
+
+    For the baseline it is the driver that has.
 
     Attributes:
         proposed: what the optimizer observes.
@@ -80,7 +86,10 @@ class ProposalMade:
 
 @dataclass(frozen=True)
 class SegmentLost:
-    """A worker was ended by something outside the training: the segment is handed out again."""
+    """A worker was ended by something outside the training.
+
+    The segment is handed out again.
+    """
 
     kind: ClassVar[str] = "attempt"
     segment: SegmentId
@@ -89,7 +98,7 @@ class SegmentLost:
 
 @dataclass(frozen=True)
 class SegmentPlace:
-    """Where a segment stands among the runs of a study.
+    """The place of a segment among the runs of a study.
 
     Attributes:
         segment: the segment itself.
@@ -132,13 +141,18 @@ class SegmentEnded:
 
 
 def without_checkpoint(event: SegmentEnded) -> SegmentEnded:
-    """The event as a reader takes it, who never looks at checkpoints: they may vanish meanwhile."""
+    """Return the event without its checkpoint, which may vanish meanwhile.
+
+    So takes it a reader, who never looks at checkpoints.
+    """
     return replace(event, outcome=replace(event.outcome, checkpoint=None))
 
 
 @dataclass(frozen=True)
 class ProposalScored:
-    """Every seed of a proposal is in. More seeds may bring another score, which supersedes it.
+    """Every seed of a proposal is in.
+
+    More seeds may bring another score, which supersedes it.
 
     Attributes:
         scored: what the optimizer observes: larger is better.
@@ -157,7 +171,10 @@ class ProposalScored:
 
 @dataclass(frozen=True)
 class ProposalFailed:
-    """Every seed of a proposal failed; the attributes are those of `ProposalScored`."""
+    """Every seed of a proposal failed.
+
+    The attributes are those of `ProposalScored`.
+    """
 
     kind: ClassVar[str] = "failed"
     failed: Failed
@@ -168,7 +185,10 @@ class ProposalFailed:
 
 @dataclass(frozen=True)
 class SearchGivenUp:
-    """The first proposals failed and nothing had succeeded: the session ends with an error."""
+    """The first proposals failed and nothing had succeeded.
+
+    The session ends with an error.
+    """
 
     kind: ClassVar[str] = "gave_up"
     message: str
@@ -184,7 +204,7 @@ class CheckpointsCollected:
 
 @dataclass(frozen=True)
 class CheckpointRegained:
-    """A segment was trained once more, because its checkpoint was gone or damaged.
+    """A segment was trained once more: its checkpoint was gone or damaged.
 
     Its outcome stays the first one.
     """
@@ -221,7 +241,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class CandidatesFrozen:
-    """The search is over, and what is tested is decided before any test score is known."""
+    """The search is over, and what is tested is decided.
+
+    No test score is known yet.
+    """
 
     kind: ClassVar[str] = "frozen"
     candidates: tuple[Candidate, ...]
@@ -230,7 +253,10 @@ class CandidatesFrozen:
 
 @dataclass(frozen=True)
 class TestScore:
-    """The score of one objective on one test seed, in its own direction; None of a failed run."""
+    """The score of one objective on one test seed.
+
+    It is in the objective's own direction, and None of a failed run.
+    """
 
     __test__: ClassVar[bool] = False  # for pytest: not a test class
 
@@ -262,7 +288,10 @@ class TestSeedsAdded:
 
 @dataclass(frozen=True)
 class ModelsNamed:
-    """Without test seeds: the search is over, and these are trained once more, to their step."""
+    """The search of a study without test seeds is over.
+
+    These are trained once more, to their step.
+    """
 
     kind: ClassVar[str] = "models"
     candidates: tuple[Candidate, ...]

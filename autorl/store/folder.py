@@ -1,4 +1,7 @@
-"""What a study's folder must hold before anybody reads it, goes on with it, or begins a study in it."""
+"""Checks of what a study's folder must hold.
+
+They are made before anybody reads it, goes on with it, or begins a study in it.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +21,14 @@ LOCK_FILE = "study.lock"
 _DATA = ("checkpoints", "logs")
 _BESIDE = ("-wal", "-shm", "-journal")
 _ADVICE = (
-    "what was recorded cannot be read, and nothing was changed: put the whole database back (with study.sqlite-wal, if "
+    "what was recorded cannot be read, and nothing was changed: put the whole database back (with "
+    "study.sqlite-wal, if "
     "there was one), or begin anew in another folder"
 )
 
 
 def holds_study(folder: Path) -> bool:
-    """Whether `folder` holds a study.
+    """Say whether `folder` holds a study.
 
     Raises:
         InputError: its path is none, for example too long or with a null character.
@@ -42,9 +46,13 @@ def holds_study(folder: Path) -> bool:
 
 
 def check_database(folder: Path) -> None:
-    """Raise `InputError` when the database of a study is missing or empty: the study's record is lost.
+    """Refuse a study whose database is missing or empty.
 
-    A study begins with its database, so `study.yaml` alone is never the state of one that has just begun.
+    Its record is lost. A study begins with its database, so `study.yaml` alone is never the state
+    of one that has just begun.
+
+    Raises:
+        InputError: naming the database.
     """
     path = folder / DATABASE
     try:
@@ -56,10 +64,13 @@ def check_database(folder: Path) -> None:
 
 
 def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
-    """Raise `InputError` when the database holds no event although the study has begun.
+    """Refuse a database without events although the study has begun.
 
-    That is a database whose write-ahead log was left behind when it was copied. An earlier version could leave one with
-    tables and no event before it had trained anything: such a study may go on.
+    That is a database whose write-ahead log was left behind when it was copied. An earlier version
+    could leave one with tables and no event before it had trained anything: such a study may go on.
+
+    Raises:
+        InputError: naming the database.
     """
     columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
     if columns and StudyTables.of(connection).holds_events():
@@ -70,7 +81,7 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
 
 
 def check_kinds(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a log with events of a kind that this version does not have.
+    """Refuse a log with kinds of events that this version lacks.
 
     Raises:
         InputError: naming the database and the kind.
@@ -94,7 +105,7 @@ def check_free(folder: Path) -> None:
 
 
 def remove_unstarted(folder: Path) -> None:
-    """Remove the database of a study that was killed before its study file was written.
+    """Remove the database of a study killed without a study file.
 
     Raises:
         InputError: the database holds more than the beginning of a study, or cannot be read.
@@ -102,7 +113,8 @@ def remove_unstarted(folder: Path) -> None:
     path = folder / DATABASE
     if path.exists() and path.stat().st_size > 0 and _has_begun(path):
         raise InputError(
-            f"holds the {DATABASE} of a study whose {STUDY_FILE} is missing: `autorl backup` makes a copy with both",
+            f"holds the {DATABASE} of a study whose {STUDY_FILE} is missing: `autorl backup` makes "
+            "a copy with both",
             file=str(folder),
         )
     for name in (DATABASE, *(f"{DATABASE}{ending}" for ending in _BESIDE)):
@@ -110,12 +122,18 @@ def remove_unstarted(folder: Path) -> None:
 
 
 def lost_record(folder: Path, problem: str) -> InputError:
-    """The error for a database that is missing or holds nothing beside a study file."""
+    """Make the error for a lost record beside a study file.
+
+    The database is missing or holds nothing.
+    """
     return InputError(f"{problem}: {_ADVICE}", file=str(folder / DATABASE))
 
 
 def _has_begun(path: Path) -> bool:
-    """Whether a database holds more than the beginning of a study, its study file."""
+    """Say whether a database holds more than a study file.
+
+    That is the beginning of a study.
+    """
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection:
             tables = StudyTables.of(connection)
@@ -125,7 +143,10 @@ def _has_begun(path: Path) -> bool:
 
 
 def _may_lie_there(entry: Path) -> bool:
-    """Whether a new study may begin beside `entry`: a database and scratch files that a killed start left."""
+    """Say whether a new study may begin beside `entry`.
+
+    It may be a database or scratch files that a killed start left.
+    """
     if entry.name in _DATA:
         return not _holds_anything(entry)
     return entry.name in (DATABASE, LOCK_FILE) or entry.name.startswith((f"{DATABASE}-", ".tmp"))

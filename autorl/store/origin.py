@@ -1,4 +1,4 @@
-"""What people read of where a proposal comes from."""
+"""The text that people read of where a proposal comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from autorl.types import Change, Proposal
 
 
 def origin_text(proposal: Proposal) -> str:
-    """Why a proposal was made, and what explore changed: "exploit member 3, explore x x 1.2"."""
+    """Say why a proposal was made, and what explore changed.
+
+    For example "exploit member 3, explore x x 1.2".
+    """
     if proposal.changes is None:
         return proposal.origin
     changed = ", ".join(_change_text(change) for change in proposal.changes)

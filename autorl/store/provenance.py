@@ -1,4 +1,7 @@
-"""Which code made the data: the version of a package and a hash of what is installed under its name."""
+"""Identifies the code that made the data.
+
+It is the version of a package and a hash of what is installed under its name.
+"""
 
 from __future__ import annotations
 
@@ -13,26 +16,37 @@ from autorl.types import FrozenMap
 
 
 def package(name: str, version: str) -> FrozenMap:
-    """`version`, and `sha256` if that version of the package is the one installed here.
+    """Describe a package by `version`, and `sha256` if it is installed here.
 
-    Two builds of one version string may differ, so a version alone identifies nothing. It is the hash of the hashes in
-    `RECORD`, metadata and byte code left out. For this package, which may be an editable checkout, see `own_source`.
+    The hash is given only of that version. Two builds of one version string may differ, so a
+    version alone identifies nothing. It is the hash of the hashes in `RECORD`, metadata and byte
+    code left out. For this package, which may be an editable checkout, see `own_source`.
     """
-    found = _recorded_hash(name, version)
-    return FrozenMap(version=version, sha256=found) if found else FrozenMap(version=version)
+    digest = _recorded_hash(name, version)
+    return FrozenMap(version=version, sha256=digest) if digest else FrozenMap(version=version)
 
 
 @functools.cache
 def own_source() -> FrozenMap:
-    """Hash of this package's source files as `sha256`, and the git commit it runs from, if any."""
-    source = {"sha256": _own_hash()}
+    """Hash this package's source files as `sha256`.
+
+    `commit` is the git commit it runs from, if any.
+    """
+    root = Path(autorl.__file__).parent
+    total = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    source = {"sha256": total.hexdigest()}
     if commit := checkout_commit():
         source["commit"] = commit
     return FrozenMap(source)
 
 
 def checkout_commit() -> str:
-    """The git commit of the checkout this package runs from, `-dirty` after it if files differ; empty elsewhere."""
+    """Return the git commit of the checkout this package runs from.
+
+    It ends in `-dirty` if files differ, and is empty elsewhere.
+    """
     root = Path(autorl.__file__).parents[1]
     if not (root / ".git").exists():  # an installation, perhaps inside somebody else's repository
         return ""
@@ -54,14 +68,6 @@ def checkout_commit() -> str:
         return ""
 
 
-def _own_hash() -> str:
-    root = Path(autorl.__file__).parent
-    total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return total.hexdigest()
-
-
 @functools.cache  # `RECORD` of torch alone has 12,000 lines
 def _recorded_hash(name: str, version: str) -> str | None:
     try:
@@ -70,9 +76,9 @@ def _recorded_hash(name: str, version: str) -> str | None:
         return None
     if distribution.version != version:
         return None
-    kept = [
+    hashes = [
         f"{file.as_posix()} {file.hash.value}"
         for file in distribution.files or ()
         if file.hash is not None and ".dist-info" not in file.parts[0] and file.suffix != ".pyc"
     ]
-    return hashlib.sha256("\n".join(sorted(kept)).encode()).hexdigest() if kept else None
+    return hashlib.sha256("\n".join(sorted(hashes)).encode()).hexdigest() if hashes else None

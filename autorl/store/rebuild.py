@@ -51,8 +51,8 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     """
     copy = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(copy)
-    columns = ", ".join(_COLUMNS if has_hashes(source) else (*_COLUMNS[:-1], "NULL"))
-    query = f"SELECT {columns} FROM event WHERE seq <= ? ORDER BY seq"
+    columns = _COLUMNS if has_hashes(source) else (*_COLUMNS[:-1], "NULL")
+    query = f"SELECT {', '.join(columns)} FROM event WHERE seq <= ? ORDER BY seq"
     counts_from_1 = _counts_from_1(source)
     copy.execute("BEGIN")
     for seq, kind, body, time, link in source.execute(query, (until,)):

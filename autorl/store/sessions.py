@@ -1,6 +1,7 @@
-"""What differs between the sessions of one study: packages, Python, the CPU, this package's code, the user's files.
+"""What differs between the sessions of one study.
 
-A study's table is only then that of one uninterrupted run if all sessions computed with the same code.
+These are packages, Python, the CPU, this package's code and the user's files. A study's table is
+only then that of one uninterrupted run if all sessions computed with the same code.
 """
 
 from __future__ import annotations
@@ -16,14 +17,18 @@ _DIGITS = 8  # of a hash
 
 
 def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
-    """Values of what differs between sessions, by name, in order and without repeats in a row.
+    """List the values of what differs between sessions, by name.
 
-    What one of two sessions did not record (an earlier version, a package that was not installed) is not compared.
+    They are in order and without repeats in a row. What one of two sessions did not record (an
+    earlier version, a package that was not installed) is not compared.
     """
     facts = [_facts(session) for session in sessions]
-    names = dict.fromkeys(name for known in facts for name in known)
+    names = dict.fromkeys(name for of_session in facts for name in of_session)
     values = {
-        name: tuple(value for value, _ in groupby(f[name] for f in facts if name in f))
+        name: tuple(
+            value
+            for value, _ in groupby(of_session[name] for of_session in facts if name in of_session)
+        )
         for name in names
     }
     differing = {name: texts for name, texts in values.items() if len(texts) > 1}
@@ -33,7 +38,10 @@ def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
 
 
 def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
-    """One line that names what changed from what to what; None where nothing did."""
+    """Name in one line what changed from what to what.
+
+    None where nothing did.
+    """
     differing = [f"{name} {', then '.join(texts)}" for name, texts in changes(sessions).items()]
     if not differing:
         return None
@@ -41,14 +49,20 @@ def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
     named = differing[:_MOST_CHANGES] + (
         [f"{more} more (study.sqlite has all)"] if more > 0 else []
     )
-    return f"sessions computed with other code, so one session may give another table: {'; '.join(named)}"
+    return (
+        "sessions computed with other code, so one session may give another table: "
+        f"{'; '.join(named)}"
+    )
 
 
 _OWN_CODE = "autorl's code"
 
 
 def _facts(session: Mapping[str, Any]) -> dict[str, str]:
-    """What can be compared of one session, as short texts by name."""
+    """Return what can be compared of one session, by name.
+
+    Names and values are short texts.
+    """
     facts = {"autorl": session.get("version"), _OWN_CODE: _code(session.get("source", {}))}
     facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
     facts |= dict(session.get("packages", {}))

@@ -24,10 +24,13 @@ from typing import Any
 
 from autorl.store.codec import dumps, loads
 
+# SQLite stores these texts as they are: where a line ends in `\` its text goes on.
 TABLES = """
 CREATE TABLE standing (
-    proposal INTEGER PRIMARY KEY, provisional INTEGER NOT NULL, baseline INTEGER NOT NULL, anew INTEGER NOT NULL,
-    informed INTEGER, infeasible REAL, reached INTEGER, n_seeds INTEGER, value REAL, mean REAL, spread REAL,
+    proposal INTEGER PRIMARY KEY, provisional INTEGER NOT NULL, baseline INTEGER NOT NULL, \
+anew INTEGER NOT NULL,
+    informed INTEGER, infeasible REAL, reached INTEGER, n_seeds INTEGER, value REAL, mean REAL, \
+spread REAL,
     objectives TEXT, seeds TEXT, charged TEXT, beyond INTEGER
 );
 CREATE TABLE places (subject TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
@@ -75,7 +78,8 @@ def _proposed(connection: sqlite3.Connection, seq: int, body: Body) -> None:
     flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
     informed = None if "informed" not in body else int(body["informed"])
     connection.execute(
-        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) VALUES (?, ?, ?, ?, ?)",
+        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) VALUES (?, ?, ?, "
+        "?, ?)",
         (body["id"], *flags, informed),
     )
     connection.execute("INSERT INTO places VALUES (?, ?)", (str(body["id"]), seq))
@@ -99,17 +103,22 @@ def _regained(connection: sqlite3.Connection, _: int, body: Body) -> None:
 
 
 def _scored(connection: sqlite3.Connection, seq: int, body: Body) -> None:
-    values, mean, spread = body["values"], body["mean"], body["spread"]
+    values = body["values"]
+    mean = body["mean"]
+    spread = body["spread"]
+    first_mean = mean[0] if mean else values[0]
+    first_spread = spread[0] if spread else 0.0
     connection.execute(
-        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, spread = ?, objectives = ? "
+        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, spread "
+        "= ?, objectives = ? "
         "WHERE proposal = ?",
         (
             sum(max(0, violation) for violation in body["constraints"]),
             body["reached"],
             body["n_seeds"],
             values[0],
-            mean[0] if mean else values[0],
-            spread[0] if spread else 0.0,
+            first_mean,
+            first_spread,
             dumps(values),
             body["proposal"],
         ),
@@ -122,7 +131,8 @@ def _settled(connection: sqlite3.Connection, _: int, body: Body) -> None:
 
     They are charged unless all of it was beyond the budget.
     """
-    proposal, seeds = body["proposal"], list(body["seeds"])
+    proposal = body["proposal"]
+    seeds = list(body["seeds"])
     connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
     if "beyond" in body:
         connection.execute(

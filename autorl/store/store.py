@@ -1,13 +1,15 @@
-"""The store of one study: a folder with the frozen study file, the event log, checkpoints and logs.
+"""The store of one study: a folder that keeps everything.
 
-    study.yaml      the study file as it was when the study began; never rewritten
-    study.sqlite    WAL, one writer; `event` is append-only and chained by hashes (`chain.py`), its first row holds the
-                    study file, the other tables are derived from it (`schema.py`)
-    checkpoints/    one folder per saved segment; `.tmp-SEGMENT` while one runs, `damaged` for those set aside
+    study.yaml      the study file as it was when the study began, never rewritten
+    study.sqlite    WAL, one writer. `event` is append-only and chained by hashes (`chain.py`).
+                    Its first row holds the study file, and the other tables are derived from
+                    it (`schema.py`).
+    checkpoints/    one folder per saved segment, `.tmp-SEGMENT` while one runs, `damaged` for
+                    those set aside
     logs/           what each segment printed, its beginning and its end (`log_files.py`)
 
-The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`). Only the thread that
-opened a store may use it, as SQLite demands of a connection.
+The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`).
+Only the thread that opened a store may use it, as SQLite demands of a connection.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
 @dataclass(frozen=True)
 class Recorded:
-    """One stored event, its place in the log and the wall-clock time it was written."""
+    """A stored event, its place in the log, and its time.
+
+    The time is that of the wall clock when it was written.
+    """
 
     seq: int
     event: StudyEvent
@@ -61,12 +66,15 @@ _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all
 
 
 class Store:
-    """Append-only record of one study. Use `create`, `open` or `in_memory`; close it when done.
+    """Append-only record of one study.
+
+    Use `create`, `open` or `in_memory`, and close it when done.
 
     `on_append` is called with (kind, body) of every event once it is durable.
 
     Args:
-        head: the last event of the log, which the next one is chained to. A reader, which appends nothing, gives none.
+        head: the last event of the log, which the next one is chained to. A reader, which appends
+            nothing, gives none.
     """
 
     def __init__(
@@ -93,7 +101,8 @@ class Store:
     def create(cls, folder: Path, study_text: str, space_hash: str | None = None) -> Store:
         """Start a study in `folder`, which must not hold one yet.
 
-        The database comes first, with the study file in its first event: where there is a study file, there is a log.
+        The database comes first, with the study file in its first event: where there is a study
+        file, there is a log.
 
         Args:
             folder: of the study; made if it does not exist.
@@ -119,10 +128,11 @@ class Store:
                 undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+        # A full disk: what there is holds no study and is begun anew.
         except (
             sqlite3.Error,
             StudyError,
-        ) as error:  # a full disk: what there is holds no study and is begun anew
+        ) as error:
             raise InputError(
                 "cannot be written (the disk is full, or not writable)", file=str(folder)
             ) from error
@@ -130,11 +140,13 @@ class Store:
 
     @classmethod
     def open(cls, folder: Path) -> Store:
-        """Take up the study in `folder`, if its log and tables are whole and its study file is the one it began with.
+        """Take up the study in `folder`.
+
+        Its log and tables must be whole, and its study file the one it began with.
 
         Raises:
-            InputError: there is no study, another driver works on it, its files cannot be read or written, its record
-                is missing or damaged, or its study file was changed.
+            InputError: there is no study, another driver works on it, its files cannot be read or
+                written, its record is missing or damaged, or its study file was changed.
         """
         file = folder / STUDY_FILE
         if not file.is_file():
@@ -170,15 +182,22 @@ class Store:
         return cls(connection, None, None)
 
     def check_thread(self) -> None:
-        """Raise `StudyError` in any other thread than the one that opened the store."""
+        """Refuse any other thread than the one that opened the store.
+
+        Raises:
+            StudyError: in any other thread.
+        """
         if threading.get_ident() != self._thread:
             raise StudyError(
-                "a study belongs to the thread that opened it: train in other threads, but call its methods "
+                "a study belongs to the thread that opened it: train in other threads, but call "
+                "its methods "
                 "(of a Tuner: ask, tell and the rest) from that one"
             )
 
     def append(self, event: StudyEvent) -> None:
-        """Record one event durably, with the tables derived from it, in one transaction.
+        """Record one event durably, with the tables derived from it.
+
+        Both are done in one transaction.
 
         Raises:
             StudyError: the disk is full or the folder has become unwritable, or this is another
@@ -189,10 +208,9 @@ class Store:
     def _append_body(self, kind: str, body: Mapping[str, Any]) -> None:
         self.check_thread()
         text = dumps(body)
-        head, when = (
-            self._head,
-            float(time.time()),
-        )  # the column holds floats, and the hash is of what it holds
+        head = self._head
+        # The column holds floats, and the hash is of what it holds.
+        when = float(time.time())
         seq = head.seq + 1
         link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
         try:
@@ -216,11 +234,18 @@ class Store:
         if self.on_append is not None:
             self.on_append(kind, body)
         if self._unrecorded_file is not None:  # once, after the event: its time is of this session
-            text, self._unrecorded_file = self._unrecorded_file, None
+            text = self._unrecorded_file
+            self._unrecorded_file = None
             self.append(study_file.study_begun(text, None))
 
     def _check_alone(self) -> None:
-        """Raise `StudyError` when somebody else has written to the log: two drivers, on a disk that knows no locks."""
+        """Refuse a log that somebody else has written to.
+
+        There are two drivers then, on a disk that knows no locks.
+
+        Raises:
+            StudyError: the last event is not the one this driver wrote.
+        """
         ((last,),) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchall()
         if last != self._head.seq:
             raise StudyError(
@@ -229,7 +254,7 @@ class Store:
             )
 
     def events(self) -> Iterator[Recorded]:
-        """Every event in the order it was recorded.
+        """Read every event in the order it was recorded.
 
         Raises:
             InputError: the log is damaged.
@@ -255,7 +280,9 @@ class Store:
             ) from error
 
     def read(self, kind: str, body: Mapping[str, Any]) -> StudyEvent:
-        """Return an event of this log from its kind and its body (`codec.loads`).
+        """Return an event of this log from its kind and its body.
+
+        The body is as `codec.loads` gives it.
 
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.
@@ -267,13 +294,16 @@ class Store:
         return None if member is None else str(member)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-        """Read-only SQL over the event log and the derived tables."""
+        """Run read-only SQL over the event log and the derived tables."""
         self.check_thread()
         return self._connection.execute(sql, parameters).fetchall()
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints lie; for a store in memory a temporary folder that goes with it."""
+        """The folder of the checkpoints.
+
+        For a store in memory it is a temporary folder that goes with it.
+        """
         if self.folder is not None:
             return self.folder / "checkpoints"
         if self._scratch is None:
@@ -281,18 +311,22 @@ class Store:
         return Path(self._scratch.name)
 
     def relative(self, path: str) -> str:
-        """`path` as it is stored: relative to the folder if inside, so that a study can be moved."""
+        """Return `path` as it is stored.
+
+        It is relative to the folder if inside, so that a study can be moved.
+        """
         if self.folder is not None:
+            # A caller of `Tuner.tell` may give a relative one.
             for full in (
                 Path(path),
                 Path(path).absolute(),
-            ):  # a caller of `Tuner.tell` may give a relative one
+            ):
                 if full.is_relative_to(self.folder):
                     return full.relative_to(self.folder).as_posix()
         return path
 
     def locate(self, stored: str) -> str:
-        """The inverse of `relative`."""
+        """Return the path of a stored one: the inverse of `relative`."""
         return (
             stored
             if self.folder is None or Path(stored).is_absolute()
@@ -300,9 +334,10 @@ class Store:
         )
 
     def owns(self, path: Path) -> bool:
-        """Whether `path` is one of the study's checkpoints (others belong to the caller).
+        """Say whether `path` is one of the study's checkpoints.
 
-        A database of somebody else may name any path, `checkpoints/../..` too: what is owned may be moved and deleted.
+        Others belong to the caller. A database of somebody else may name any path,
+        `checkpoints/../..` too: what is owned may be moved and deleted.
         """
         return path.parent == self.checkpoints and path.name not in ("", ".", "..")
 
@@ -316,7 +351,10 @@ class Store:
 
 
 def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
-    """An event with the path of the checkpoint it tells of changed; any other as it is."""
+    """Change the path of the checkpoint that an event tells of.
+
+    Any other event stays as it is.
+    """
     if isinstance(event, CheckpointRegained):
         moved = replace(event.checkpoint, path=change(event.checkpoint.path))
         return replace(event, checkpoint=moved)
@@ -328,14 +366,17 @@ def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
 
 
 def shown_folder(folder: Path) -> str:
-    """A folder as somebody in the working folder names it."""
+    """Name a folder as somebody in the working folder does."""
     with suppress(ValueError, OSError):  # it lies elsewhere, or there is no working folder any more
         return str(folder.relative_to(Path.cwd()))
     return str(folder)
 
 
 class _OpenFile:
-    """The database file a driver has open, to notice when its path leads to another file or nowhere."""
+    """The database file a driver has open.
+
+    It notices when its path leads to another file or nowhere.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -345,7 +386,8 @@ class _OpenFile:
         """Raise `StudyError` when the file was removed, moved or replaced."""
         if self._now() != self._identity:
             raise StudyError(
-                f"{self._path}: was removed, moved or replaced while the study ran: this driver stops, what it writes "
+                f"{self._path}: was removed, moved or replaced while the study ran: this driver "
+                "stops, what it writes "
                 "from now on would be lost"
             )
 
@@ -364,7 +406,8 @@ def _connect(path: Path) -> sqlite3.Connection:
         if version > schema.SCHEMA_VERSION:
             connection.close()
             raise InputError(
-                f"was written by a newer autorl (schema {version}; this one reads up to {schema.SCHEMA_VERSION})",
+                f"was written by a newer autorl (schema {version}; this one reads up to "
+                f"{schema.SCHEMA_VERSION})",
                 file=str(path),
             )
         connection.execute("PRAGMA journal_mode = WAL")

@@ -1,4 +1,7 @@
-"""The study file as it was when the study began, held by the log, and what was changed in it since."""
+"""The study file as it was when the study began.
+
+The log holds it, so that what was changed in it since can be named.
+"""
 
 from __future__ import annotations
 
@@ -18,39 +21,52 @@ from autorl.store.query import Query
 from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
+# Where it runs, by what, and for how much room: no part of a table.
 MAY_CHANGE = (
     "path",
     "executor",
     "limits.disk_gb",
-)  # where it runs, by what, and for how much room: no part of a table
+)
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
 
 
 def study_begun(text: str, space_hash: str | None) -> StudyBegun:
-    """The event that fixes a study file and the hash of its search space."""
+    """Make the event that fixes a study file.
+
+    The hash of its search space is fixed as well.
+    """
     masked_text = recordable(text)
     sha256 = hashlib.sha256(masked_text.encode("utf-8")).hexdigest()
     return StudyBegun(masked_text, sha256, space_hash)
 
 
 def recordable(text: str) -> str:
-    """The text of a study file as the log holds it: without its secrets, which `***` stands for."""
+    """Return the text of a study file as the log holds it.
+
+    It is without its secrets, which `***` stands for.
+    """
     data = parse_document(text).data
-    kept = masked(data)
-    return text if kept == data else str(yaml.dump(kept, Dumper=Dumper, sort_keys=False))
+    without_secrets = masked(data)
+    if without_secrets == data:
+        return text
+    return str(yaml.dump(without_secrets, Dumper=Dumper, sort_keys=False))
 
 
 def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
-    """The body of the event that fixes the study file; None in a log of an earlier version."""
+    """Return the body of the event that fixes the study file.
+
+    None in a log of an earlier version.
+    """
     return StudyTables(query).study_file()
 
 
 def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:
-    """Refuse a study file of which a key was changed since the study began.
+    """Refuse a study file that was changed since the study began.
 
-    The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE` and secrets.
+    The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE` and
+    secrets.
 
     Args:
         recorded: the body of its event; None leaves nothing to compare with.
@@ -70,18 +86,20 @@ def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -
     more = f" and {len(changes) - _MOST_KEYS} more keys" if len(changes) > _MOST_KEYS else ""
     error = document.error("", next(iter(changes)))
     raise InputError(
-        f"changed since the study began: {named}{more}; put it back, or begin a new study with the changed file",
+        f"changed since the study began: {named}{more}; put it back, or begin a new study with the "
+        "changed file",
         file=error.file,
         line=error.line,
     )
 
 
 def changed_keys(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
-    """The dotted keys whose values differ, with both values, in the order of `before`.
+    """List the dotted keys whose values differ, with both values.
 
-    The keys of `MAY_CHANGE` are left out.
+    They are in the order of `before`. The keys of `MAY_CHANGE` are left out.
     """
-    first, second = _flat(before), _flat(now)
+    first = _flat(before)
+    second = _flat(now)
     keys = [*first, *(key for key in second if key not in first)]
     return {
         key: (first.get(key, _MISSING), second.get(key, _MISSING))
@@ -91,7 +109,10 @@ def changed_keys(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
 
 
 def _flat(value: Any, above: str = "") -> dict[str, Any]:
-    """Every leaf of a document by its dotted key; a list of plain values is a leaf."""
+    """List every leaf of a document by its dotted key.
+
+    A list of plain values is a leaf.
+    """
     if isinstance(value, Mapping) and value:
         parts = [(f"{above}.{name}".lstrip("."), item) for name, item in value.items()]
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
@@ -102,7 +123,7 @@ def _flat(value: Any, above: str = "") -> dict[str, Any]:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Equality that tells `1` from `true`, and a NaN is itself."""
+    """Compare so that `1` is not `true`, and a NaN is itself."""
     return first is second or repr(first) == repr(second)
 
 

@@ -1,7 +1,8 @@
-"""The tables of a study, read as typed rows: no other room asks a study's database in SQL.
+"""The tables of a study, read as typed rows.
 
-`schema.py` and `standing.py` say what the tables hold and write them. What the rows mean together,
-with the study file, is said by `autorl.study.record.StudyRecord`.
+No other room asks a study's database in SQL. `schema.py` and `standing.py` say what the tables hold
+and write them. What the rows mean together, with the study file, is said by
+`autorl.study.record.StudyRecord`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class ConfigRow(NamedTuple):
 
 
 class RunRow(NamedTuple):
-    """A run of the table `runs`; its configuration as in `ConfigRow`."""
+    """A run of the table `runs`.
+
+    Its configuration is numbered as in `ConfigRow`.
+    """
 
     run_id: int
     config_id: ProposalId
@@ -52,9 +56,9 @@ class RunRow(NamedTuple):
 
 
 class SegmentRow(NamedTuple):
-    """A segment of the table `segments`; its configuration as in `ConfigRow`.
+    """A segment of the table `segments`.
 
-    Segments are named by their texts, `12.3`.
+    Its configuration is numbered as in `ConfigRow`. Segments are named by their texts, `12.3`.
     """
 
     segment: str
@@ -68,7 +72,10 @@ class SegmentRow(NamedTuple):
 
 
 class EvaluationRow(NamedTuple):
-    """A metric of a run, measured at a step; None: it was no number."""
+    """A metric of a run, measured at a step.
+
+    The value is None where it was no number.
+    """
 
     run_id: int
     step: int
@@ -95,7 +102,10 @@ class ProposalRow(NamedTuple):
 
 
 class Link(NamedTuple):
-    """A proposal as one link of a chain: what it trains, to which step, and from which parent."""
+    """A proposal as one link of a chain.
+
+    It says what is trained, to which step, and from which parent.
+    """
 
     values: Mapping[str, Any]
     until: int
@@ -103,7 +113,9 @@ class Link(NamedTuple):
 
 
 class ChargedRow(NamedTuple):
-    """What a proposal costs: its steps from `start` to `until` for each seed it is charged for.
+    """The cost of a proposal.
+
+    It is the steps from `start` to `until` for each seed it is charged for.
 
     Attributes:
         start: where its parent ends, in nominal steps; 0 without one.
@@ -121,7 +133,10 @@ class ChargedRow(NamedTuple):
 
 
 class TestRow(NamedTuple):
-    """A test run's value by one objective, None or a penalty where it failed."""
+    """The value of a test run by one objective.
+
+    It is None or a penalty where the run failed.
+    """
 
     proposal: ProposalId
     label: str
@@ -131,7 +146,10 @@ class TestRow(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A segment that failed: whose, on which seed, how, and the last line of the error."""
+    """A segment that failed.
+
+    It says whose, on which seed, how, and the last line of the error.
+    """
 
     segment: str
     proposal: ProposalId
@@ -157,7 +175,7 @@ class RunValue(NamedTuple):
 
 
 class Training(NamedTuple):
-    """What runs took: environment steps and seconds of training, summed."""
+    """The environment steps and seconds that runs took, summed."""
 
     environment_steps: float
     wall_seconds: float
@@ -165,7 +183,7 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class ProposalCounts:
-    """How many proposals a search made, and who made them.
+    """Counts of the proposals of a search, by who made them.
 
     Attributes:
         total: all of them, but for the driver's own baseline.
@@ -178,7 +196,9 @@ class ProposalCounts:
 
 
 class StudyTables:
-    """Reads the database of one study. Every method is one look at it, as it is now.
+    """Reads the database of one study.
+
+    Every method is one look at it, as it is now.
 
     Args:
         query: runs a read-only statement, `Store.query` for one.
@@ -197,14 +217,17 @@ class StudyTables:
         return cls(query)
 
     def _one(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-        """The one value of the one row of an answer."""
+        """Return the one value of the one row of an answer."""
         ((value,),) = self._query(sql, parameters)
         return value
 
     # -- the event log -----------------------------------------------------------------------------
 
     def has_log(self) -> bool:
-        """Say whether the database is a study's: one that was killed at its start is empty."""
+        """Say whether the database is a study's.
+
+        One that was killed at its start is empty.
+        """
         return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
 
     def holds_events(self) -> bool:
@@ -212,25 +235,28 @@ class StudyTables:
         return bool(self._query("SELECT 1 FROM event LIMIT 1"))
 
     def kinds(self) -> list[str]:
-        """Every kind of event in the log."""
+        """List every kind of event in the log."""
         return [kind for (kind,) in self._query("SELECT DISTINCT kind FROM event")]
 
     def last_event(self) -> Latest | None:
-        """The latest event; None before the first."""
+        """Return the latest event, or None before the first."""
         rows = self._query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
         return Latest(*rows[0]) if rows else None
 
     def newest_time(self) -> float | None:
-        """The latest time of an event, in seconds since 1970."""
+        """Return the latest time of an event, in seconds since 1970."""
         value: float | None = self._one("SELECT max(time) FROM event")
         return value
 
     def count_events(self, kind: str) -> int:
-        """How many events of a kind were recorded."""
+        """Count the events of a kind."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
 
     def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
-        """Kind and body of the events of some kinds, in the order they were recorded."""
+        """List kind and body of the events of some kinds.
+
+        They are in the order they were recorded.
+        """
         marks = ", ".join("?" for _ in kinds)
         rows = self._query(
             f"SELECT kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", kinds
@@ -238,33 +264,45 @@ class StudyTables:
         return [(kind, loads(text)) for kind, text in rows]
 
     def event_of(self, subject: str) -> tuple[str, dict[str, Any]] | None:
-        """Kind and body of what made proposal `12` or ended segment `12.3`."""
+        """Return kind and body of what `subject` names.
+
+        That is what made proposal `12` or ended segment `12.3`.
+        """
         rows = self._query(
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
         return (rows[0][0], loads(rows[0][1])) if rows else None
 
     def added_test_seeds(self) -> list[int]:
-        """Test seeds that were added to the study, in the order they were asked for."""
+        """List the test seeds that were added to the study.
+
+        They are in the order they were asked for.
+        """
         return [seed for _, body in self.events("test_seeds") for seed in body["seeds"]]
 
     def study_file(self) -> Mapping[str, Any] | None:
-        """The event that fixes the study file; None in a log of an earlier version."""
+        """Return the body of the event that fixes the study file.
+
+        None in a log of an earlier version.
+        """
         rows = self._query("SELECT body FROM event WHERE kind = 'study_file' ORDER BY seq LIMIT 1")
         return loads(rows[0][0]) if rows else None
 
     def sessions(self) -> list[dict[str, Any]]:
-        """The sessions that recorded anything, in order: one that ended before changed nothing."""
+        """List the sessions that recorded anything, in order.
+
+        One that ended before changed nothing.
+        """
         rows = self._query("SELECT seq, body FROM event WHERE kind = 'session' ORDER BY seq")
         last = self._one("SELECT max(seq) FROM event")
         ends = [seq for seq, _ in rows[1:]] + [(last or 0) + 1]
         return [loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
 
     def hours(self) -> float:
-        """Driver hours of all sessions, each from its start to its last event.
+        """Add up the driver hours of all sessions.
 
-        What is asked for between two sessions, more runs or test seeds, belongs to neither: the
-        pause is not counted.
+        A session lasts from its start to its last event. What is asked for between two sessions,
+        more runs or test seeds, belongs to neither: the pause is not counted.
         """
         last = (
             "SELECT time FROM event WHERE seq < ? AND kind NOT IN ('budget', 'test_seeds') "
@@ -278,7 +316,10 @@ class StudyTables:
         return total / 3600
 
     def saved_files(self, segment: SegmentId) -> Mapping[str, str]:
-        """SHA-256 by name of the files of a segment's checkpoint, as far as recorded."""
+        """Return the SHA-256 of each file of a segment's checkpoint, by name.
+
+        Files are left out as far as they were not recorded.
+        """
         # The whole log is searched as text: a body is parsed only if it names the segment.
         rows = self._query(
             "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 "
@@ -293,12 +334,15 @@ class StudyTables:
     # -- proposals ---------------------------------------------------------------------------------
 
     def proposals(self, most: int | None = None) -> list[ProposalRow]:
-        """The first proposals, in order; None: all."""
+        """List the first proposals, in order.
+
+        With `most` None, all of them.
+        """
         rows = self._query(
             "SELECT proposal, first, proposals.origin, status, score, n_seeds, until, config "
             f"FROM proposals JOIN configs USING (config_id) JOIN {_INTRODUCED} USING (config_id) "
             "ORDER BY proposal LIMIT ?",
-            (-1 if most is None else most,),
+            (_limit(most),),
         )
         return [
             ProposalRow(number, first, origin, status, _scores(score), n, until, json.loads(config))
@@ -306,18 +350,21 @@ class StudyTables:
         ]
 
     def count_proposals(self) -> dict[str, int]:
-        """How many proposals have each status: `pending`, `scored`, or the kind of failure."""
+        """Count the proposals of each status.
+
+        It is `pending`, `scored`, or the kind of failure.
+        """
         return dict(
             self._query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status")
         )
 
     def pending(self) -> list[ProposalId]:
-        """The proposals without a score, in order."""
+        """List the proposals without a score, in order."""
         rows = self._query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")
         return [number for (number,) in rows]
 
     def link(self, proposal: ProposalId) -> Link:
-        """A proposal as a link of its chain.
+        """Return a proposal as a link of its chain.
 
         Raises:
             StudyError: there is no such proposal.
@@ -333,22 +380,34 @@ class StudyTables:
         return Link(json.loads(config), until, parent)
 
     def score(self, proposal: ProposalId) -> tuple[float, ...]:
-        """A proposal's values by each objective; empty if it failed before any score was known."""
+        """Return a proposal's values by each objective.
+
+        Empty if it failed before any score was known.
+        """
         return _scores(self._one("SELECT score FROM proposals WHERE proposal = ?", (proposal,)))
 
     def seeds_scored(self, proposal: ProposalId) -> int:
-        """With how many tuning seeds a proposal was scored last; 0 where it failed."""
+        """Count the tuning seeds a proposal was scored with last.
+
+        0 where it failed.
+        """
         count = self._one("SELECT n_seeds FROM proposals WHERE proposal = ?", (proposal,))
         return int(count or 0)
 
     def violations(self, proposal: ProposalId) -> list[float]:
-        """By how much a proposal breaks each constraint on tuning seeds; 0 or less: it holds."""
+        """Return by how much a proposal breaks each constraint on tuning seeds.
+
+        A constraint holds where the value is 0 or less.
+        """
         text = self._one("SELECT constraints FROM proposals WHERE proposal = ?", (proposal,))
         values: list[float] = json.loads(text or "[]")
         return values
 
     def introduced(self, proposal: ProposalId) -> ProposalId:
-        """The first proposal with the configuration of this one: the configuration's number."""
+        """Return the first proposal with the configuration of this one.
+
+        It is the configuration's number.
+        """
         first = self._one(
             f"SELECT first FROM proposals JOIN {_INTRODUCED} USING (config_id) WHERE proposal = ?",
             (proposal,),
@@ -356,7 +415,7 @@ class StudyTables:
         return int(first)
 
     def configs(self) -> list[ConfigRow]:
-        """Every configuration, in the order of the proposals that introduced them."""
+        """List every configuration, in the order of the proposals that introduced them."""
         rows = self._query(
             f"SELECT first, origin, config FROM configs JOIN {_INTRODUCED} USING (config_id) "
             "ORDER BY first"
@@ -366,15 +425,21 @@ class StudyTables:
     # -- where proposals stand ---------------------------------------------------------------------
 
     def ranked(self, count: int | None = None) -> list[ProposalId]:
-        """The best `count` scored proposals, best first; None: all."""
+        """List the best `count` scored proposals, best first.
+
+        With `count` None, all of them.
+        """
         rows = self._query(
             f"SELECT proposal FROM standing WHERE value IS NOT NULL ORDER BY {_BEST_FIRST} LIMIT ?",
-            (-1 if count is None else count,),
+            (_limit(count),),
         )
         return [number for (number,) in rows]
 
     def feasible(self) -> dict[ProposalId, tuple[float, ...]]:
-        """Objectives, larger is better, of the feasible proposals of the highest fidelity."""
+        """Return the objectives of the feasible proposals of the highest fidelity.
+
+        Larger is better.
+        """
         scored = "value IS NOT NULL AND infeasible = 0"
         rows = self._query(
             f"SELECT proposal, objectives FROM standing WHERE {scored} AND reached = "
@@ -383,26 +448,26 @@ class StudyTables:
         return {number: tuple(json.loads(values)) for number, values in rows}
 
     def ranked_seeds(self, proposal: ProposalId) -> int:
-        """With how many tuning seeds a proposal was ranked."""
+        """Count the tuning seeds a proposal was ranked with."""
         return int(self._one("SELECT n_seeds FROM standing WHERE proposal = ?", (proposal,)))
 
     def ranked_value(self, proposal: ProposalId) -> float:
-        """The first objective of a proposal, larger is better."""
+        """Return the first objective of a proposal, larger is better."""
         return float(self._one("SELECT value FROM standing WHERE proposal = ?", (proposal,)))
 
     def tuning_seeds(self, proposal: ProposalId) -> list[int]:
-        """The tuning seeds of a proposal's latest score or failure."""
+        """List the tuning seeds of a proposal's latest score or failure."""
         seeds: list[int] = json.loads(
             self._one("SELECT seeds FROM standing WHERE proposal = ?", (proposal,))
         )
         return seeds
 
     def count_begun(self) -> int:
-        """How many configurations of the search started from step 0."""
+        """Count the configurations of the search that started from step 0."""
         return int(self._one(f"SELECT count(*) FROM {_SEARCHED} AND resume_from IS NULL"))
 
     def charged(self) -> list[ChargedRow]:
-        """What each proposal costs, the latest first."""
+        """List what each proposal costs, the latest first."""
         rows = self._query(
             "SELECT proposal, until, coalesce((SELECT until FROM proposals AS parent WHERE "
             "parent.proposal = proposals.resume_from), 0), resume_from, baseline, anew, charged "
@@ -411,11 +476,14 @@ class StudyTables:
         return [ChargedRow(*row) for row in rows]
 
     def steps_beyond(self) -> int:
-        """Steps that were trained beyond the budget."""
+        """Add up the steps that were trained beyond the budget."""
         return int(self._one("SELECT coalesce(sum(beyond), 0) FROM standing"))
 
     def counts_of_search(self) -> ProposalCounts | None:
-        """How many proposals are a model's; None where an earlier version did not record it."""
+        """Count how many proposals are a model's.
+
+        None where an earlier version did not record it.
+        """
         if self._one("SELECT count(*) FROM standing WHERE informed IS NULL"):
             return None
         total = self._one(f"SELECT count(*) FROM {_SEARCHED}")
@@ -426,7 +494,11 @@ class StudyTables:
         return ProposalCounts(total, new, modelled)
 
     def count_trained_anew(self, note: str) -> tuple[int, int]:
-        """Count proposals with a note on a tuning segment, and those of them charged anew."""
+        """Count proposals with a note on a tuning segment.
+
+        Returns:
+            Their number, and how many of them were charged anew.
+        """
         noted = (
             "SELECT proposal FROM segments JOIN runs USING (run_id) "
             "WHERE seed_role = 'tuning' AND notes LIKE ?"
@@ -439,7 +511,7 @@ class StudyTables:
     # -- runs --------------------------------------------------------------------------------------
 
     def runs(self) -> list[RunRow]:
-        """Every run, by its number."""
+        """List every run, by its number."""
         rows = self._query(
             f"SELECT run_id, first, {', '.join(RunRow._fields[2:])} "
             f"FROM runs JOIN {_INTRODUCED} USING (config_id) ORDER BY run_id"
@@ -447,7 +519,7 @@ class StudyTables:
         return [RunRow(*row) for row in rows]
 
     def segments(self) -> list[SegmentRow]:
-        """Every segment, in the order they ended."""
+        """List every segment, in the order they ended."""
         rows = self._query(
             f"SELECT {', '.join(SegmentRow._fields[:-1])}, first "
             f"FROM segments JOIN {_INTRODUCED} USING (config_id) ORDER BY segments.rowid"
@@ -455,12 +527,15 @@ class StudyTables:
         return [SegmentRow(*row) for row in rows]
 
     def evaluations(self) -> list[EvaluationRow]:
-        """Every metric of every evaluation, by run and step."""
+        """List every metric of every evaluation, by run and step."""
         rows = self._query("SELECT run_id, step, metric, value FROM evals")
         return list(map(EvaluationRow._make, rows))
 
     def training_by(self, column: str) -> dict[str, Training]:
-        """What runs took, by their `seed_role` or `algorithm`, in descending order of the name."""
+        """Add up what runs took, by their `seed_role` or `algorithm`.
+
+        They are in descending order of the name.
+        """
         assert column in RunRow._fields
         rows = self._query(
             f"SELECT {column}, SUM(environment_steps), SUM(wall_seconds) FROM runs "
@@ -469,7 +544,7 @@ class StudyTables:
         return {name: Training(steps, seconds) for name, steps, seconds in rows}
 
     def training_on(self, environment: str | None) -> dict[str, Training]:
-        """What runs on one environment took, by algorithm."""
+        """Add up what runs on one environment took, by algorithm."""
         rows = self._query(
             "SELECT algorithm, SUM(environment_steps), SUM(wall_seconds) FROM runs "
             "WHERE environment IS ? GROUP BY algorithm",
@@ -478,7 +553,10 @@ class StudyTables:
         return {name: Training(steps, seconds) for name, steps, seconds in rows}
 
     def values(self, metric: str, proposals: tuple[ProposalId, ...]) -> list[RunValue]:
-        """A metric of the runs that segments of some proposals belong to, by run and step."""
+        """List the values of a metric, by run and step.
+
+        The runs are those that segments of some proposals belong to.
+        """
         marks = ", ".join("?" for _ in proposals)
         rows = self._query(
             "SELECT seed_role, run_id, step, value FROM evals JOIN runs USING (run_id) "
@@ -489,7 +567,10 @@ class StudyTables:
         return [RunValue(*row) for row in rows]
 
     def tested_runs(self, proposal: ProposalId) -> list[RunRow]:
-        """The runs on test seeds that succeeded and that segments of a proposal belong to."""
+        """List the successful runs on test seeds of a proposal.
+
+        They are those that segments of the proposal belong to.
+        """
         rows = self._query(
             f"SELECT {', '.join(RunRow._fields)} FROM runs WHERE seed_role = 'test' "
             "AND status IN (?, ?) AND run_id IN (SELECT run_id FROM segments WHERE proposal = ?)",
@@ -498,7 +579,10 @@ class StudyTables:
         return [RunRow(*row) for row in rows]
 
     def ends(self) -> list[tuple[ProposalId, int, int]]:
-        """Nominal end and the furthest step really trained to, of proposals that were trained."""
+        """List where proposals that were trained end.
+
+        Each has its nominal end and the furthest step really trained to.
+        """
         rows: list[Any] = self._query(
             "SELECT proposal, until, MAX(to_step) FROM segments JOIN proposals USING (proposal) "
             "WHERE segments.status = 'done' GROUP BY proposal"
@@ -508,7 +592,10 @@ class StudyTables:
     def checkpoints(
         self, link: ProposalId, proposal: ProposalId
     ) -> list[tuple[int, SegmentId, str]]:
-        """Seed, segment and path of what two proposals saved, in order of the steps trained to."""
+        """List seed, segment and path of what two proposals saved.
+
+        They are in order of the steps trained to.
+        """
         rows = self._query(
             "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) "
             "AND checkpoint IS NOT NULL ORDER BY to_step",
@@ -517,7 +604,7 @@ class StudyTables:
         return [(seed, SegmentId.parse(text), path) for seed, text, path in rows]
 
     def failures(self) -> list[Failure]:
-        """Every failed segment, the latest last."""
+        """List every failed segment, the latest last."""
         rows = self._query(
             "SELECT segment, proposal, seed, status, message FROM segments "
             "WHERE status NOT IN (?, ?) ORDER BY rowid",
@@ -526,17 +613,21 @@ class StudyTables:
         return [Failure(*row) for row in rows]
 
     def notes(self) -> list[str]:
-        """What trainers noted about segments, each once."""
+        """List what trainers noted about segments, each once."""
         return [text for (text,) in self._query("SELECT note FROM noted ORDER BY note")]
 
     def tests(self, objective: int = 0) -> list[TestRow]:
-        """Test runs by one objective, by proposal and seed."""
+        """List the test runs by one objective, by proposal and seed."""
         rows = self._query(
             "SELECT proposal, label, seed, value, status FROM tests WHERE objective = ? "
             "ORDER BY proposal, seed",
             (objective,),
         )
         return [TestRow(*row) for row in rows]
+
+
+def _limit(count: int | None) -> int:
+    return -1 if count is None else count  # SQLite returns all rows for a negative one
 
 
 def _scores(text: str | None) -> tuple[float, ...]:

@@ -13,7 +13,7 @@ MemberOf: TypeAlias = Callable[[ProposalId], str | None]
 
 
 def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
-    """Add to the body of an event what its version did not record, but meant.
+    """Add to an event's body what its version meant without recording it.
 
     What is in the log stays as it is: hashes are taken over it. A body of this version comes back
     unchanged.
@@ -37,7 +37,8 @@ def _proposed(body: Body, member_of: MemberOf) -> Body:
         return body
     # `member` said three things more: whether the parent belongs to another member, so that the
     # agent is a copy, which random streams such a copy has, and that it is saved at the horizon.
-    parent, member = body["resume_from"], body["member"]
+    parent = body["resume_from"]
+    member = body["member"]
     kind = None
     if parent is not None:
         kind = "continue" if member_of(parent) == member else "exploit"
@@ -45,6 +46,9 @@ def _proposed(body: Body, member_of: MemberOf) -> Body:
 
 
 def _candidates(body: Body) -> Body:
-    """Candidates had no step at first, then no end: test runs were whole."""
+    """Add the step and the end that candidates lacked at first.
+
+    Test runs were whole.
+    """
     rows = [(*row, None, None)[:4] for row in body["candidates"]]
     return {**body, "candidates": rows}

@@ -1,4 +1,7 @@
-"""Running a study: decisions (`driver`), segments (`work`), the test phase, and the result."""
+"""Runs a study to a result.
+
+The rooms are decisions (`driver`), segments (`work`), the test phase, and the result.
+"""
 
 from autorl.study.result import Entry, Estimate, Result
 from autorl.study.study import Progress, Study

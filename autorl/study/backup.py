@@ -1,7 +1,8 @@
-"""A copy of a study that can be resumed, taken while the study may run.
+"""Copies a study, also while it runs, to be resumed elsewhere.
 
-The log is copied first, in one read transaction, then the checkpoints it names. The driver records that it gives a
-checkpoint up before it deletes it: one that vanishes meanwhile is no longer named by a newer log, which is then taken.
+The log is copied first, in one read transaction, then the checkpoints it names. The driver records
+that it gives a checkpoint up before it deletes it: one that vanishes meanwhile is no longer named
+by a newer log, which is then taken.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ from autorl.types import InputError
 
 @dataclass
 class Backup:
-    """What a copy holds: events, checkpoints, logs, and notes on what it does not hold."""
+    """Counts of what a copy holds.
+
+    Notes say what it does not hold.
+    """
 
     events: int = 0
     checkpoints: int = 0
@@ -44,16 +48,19 @@ class Backup:
 
 
 def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
-    """Copy the study in `folder` to `target`, which appears whole or not at all; `folder` is not written to.
+    """Copy the study in `folder` to `target`.
+
+    The copy appears whole or not at all, and `folder` is not written to.
 
     Args:
         folder: of the study; its driver may be at work.
         target: the copy; must not exist.
-        until: copy this many events only, with tables derived from them anew; default all, and then the study must be
-            whole but for its checkpoints and its study file.
+        until: copy this many events only, with tables derived from them anew; default all, and then
+            the study must be whole but for its checkpoints and its study file.
 
     Raises:
-        InputError: there is no study, its log is damaged up to `until`, or the target exists or cannot be written.
+        InputError: there is no study, its log is damaged up to `until`, or the target exists or
+            cannot be written.
     """
     if target.exists() or target.is_symlink():
         raise InputError("exists already: a copy needs a new folder", file=str(target))
@@ -78,14 +85,15 @@ def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
         ) from error
     finally:
         if scratch is not None:
-            shutil.rmtree(
-                scratch, ignore_errors=True
-            )  # it is not there any more once it was renamed
+            # It is not there any more once it was renamed.
+            shutil.rmtree(scratch, ignore_errors=True)
     return made
 
 
 def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
-    made, copied, vanished = Backup(), dict[str, str](), dict[str, str]()
+    made = Backup()
+    copied = dict[str, str]()
+    vanished = dict[str, str]()
     while True:
         with closing(_log(folder, until)) as log:
             last = check_chain(log).head.seq
@@ -96,9 +104,11 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
                 continue
             for segment in copied.keys() - saved.keys():  # given up while the others were copied
                 shutil.rmtree(scratch / copied.pop(segment))
-            _write_database(log, scratch / DATABASE)
+            with closing(sqlite3.connect(scratch / DATABASE, isolation_level=None)) as database:
+                log.backup(database)
             _write_study_file(folder, scratch, log, made)
-            made.events, made.checkpoints = last, len(copied)
+            made.events = last
+            made.checkpoints = len(copied)
             made.logs = _copy_logs(folder, scratch, trained_segments(log, last))
             made.notes += [
                 f"checkpoint {segment} is left out: {problem}"
@@ -108,7 +118,10 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
 
 
 def _log(folder: Path, until: int | None) -> sqlite3.Connection:
-    """A whole log in memory: all events as they are, or the first `until` with their tables derived anew."""
+    """Read a whole log into memory.
+
+    It has all events as they are, or the first `until` with their tables derived anew.
+    """
     with closing(snapshot(folder / DATABASE)) as connection:
         check_recorded(folder, connection)
         chain = check_chain(connection)
@@ -129,12 +142,17 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
 def _copy_checkpoints(
     folder: Path, scratch: Path, saved: dict[str, SavedCheckpoint], copied: dict[str, str]
 ) -> dict[str, str]:
-    """Copy those that are not in `copied` yet, and add their paths; return what is wrong with the others."""
+    """Copy the checkpoints that are not in `copied`, and add their paths.
+
+    Returns:
+        What is wrong with the others, by segment.
+    """
     problems = {}
     for segment, checkpoint in saved.items():
         if segment in copied or Path(checkpoint.path).is_absolute():
             continue
-        source, target = folder / checkpoint.path, scratch / checkpoint.path
+        source = folder / checkpoint.path
+        target = scratch / checkpoint.path
         if not checkpoint.inside:
             problems[segment] = checkpoint_damage(folder, checkpoint) or ""
             continue
@@ -170,7 +188,7 @@ def _copy_folder(source: Path, target: Path) -> None:
 
 
 def _names(folder: Path) -> list[str]:
-    """Everything below a folder, parents first."""
+    """List everything below a folder, parents first."""
 
     def fail(error: OSError) -> None:
         raise error
@@ -183,24 +201,25 @@ def _names(folder: Path) -> list[str]:
 
 
 def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
-    """Copy what segments that have ended printed; those under way print into a log of their own later."""
+    """Copy what segments that have ended printed.
+
+    Those under way print into a log of their own later.
+    """
     names = [f"{segment}.log" for segment in sorted(segments)]
     logs = [folder / "logs" / name for name in names if SEGMENT_NAME.fullmatch(name)]
-    there = [log for log in logs if log.is_file()]
-    if there:
+    printed = [log for log in logs if log.is_file()]
+    if printed:
         (scratch / "logs").mkdir()
-    for log in there:
+    for log in printed:
         shutil.copy2(log, scratch / "logs" / log.name)
-    return len(there)
-
-
-def _write_database(log: sqlite3.Connection, path: Path) -> None:
-    with closing(sqlite3.connect(path, isolation_level=None)) as database:
-        log.backup(database)
+    return len(printed)
 
 
 def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made: Backup) -> None:
-    """The study file as it is, if it is the study's; else as the log holds it."""
+    """Write the study file as it is, if it is the study's.
+
+    Otherwise as the log holds it.
+    """
     file = folder / STUDY_FILE
     recorded = StudyTables.of(log).study_file()
     try:
@@ -214,7 +233,8 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
         text = recorded["text"]
         if MASK in text:
             made.notes.append(
-                f"the log holds no secrets: put them in the copy's {STUDY_FILE} where it says {MASK}"
+                f"the log holds no secrets: put them in the copy's {STUDY_FILE} where it says "
+                f"{MASK}"
             )
         made.notes.append(
             f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with"

@@ -1,4 +1,7 @@
-"""Cautions of a result: failed test runs, broken constraints, short intervals, ..."""
+"""Words the cautions of a result.
+
+They are on failed test runs, broken constraints, short intervals, ...
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def cautions(
     entries: Sequence[Entry],
     metrics: Mapping[str, float],
 ) -> tuple[str, ...]:
-    """Every caution that a result deserves, in the order they are printed.
+    """List every caution that a result deserves, in the order of printing.
 
     Args:
         record: of the study.
@@ -54,7 +57,10 @@ def cautions(
 
 
 def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
-    """What the test scores are worth: whether there are any, of how many seeds, and of what."""
+    """Say what the test scores are worth.
+
+    That is whether there are any, of how many seeds, and of what.
+    """
     texts = []
     if not entries:
         why = "not tested yet" if spec.plan.test else "no test seeds"
@@ -75,7 +81,7 @@ def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
 
 
 def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
-    """That test runs failed, and what that does to the scores.
+    """Say that test runs failed, and what that does to the scores.
 
     Args:
         entries: what was tested, the incumbent first.
@@ -87,7 +93,7 @@ def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
     incumbent = entries[0]
     test = incumbent.test
     failed = len(incumbent.failures)
-    others = sum(len(entry.failures) for entry in entries[1:])
+    failed_of_others = sum(len(entry.failures) for entry in entries[1:])
     if test is None:
         texts.append(f"all {failed} test runs of the incumbent failed: there is no test score")
     elif failed and test.failed_value is not None:
@@ -101,13 +107,16 @@ def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
             f"{len(scores)} that succeeded, which flatters it; with the worst of these in place of "
             f"each failed run the IQM is {pessimistic:.6g}"
         )
-    if others:
-        texts.append(f"{others} test runs of the other candidates failed")
+    if failed_of_others:
+        texts.append(f"{failed_of_others} test runs of the other candidates failed")
     return texts
 
 
 def _short_intervals(aggregate: str, seeds: int) -> list[str]:
-    """Printed 95 % intervals that cover less than they say with so few test seeds."""
+    """Name intervals that cover less than they say.
+
+    With so few test seeds the printed ones of 95 % do.
+    """
     if seeds < 2:
         return ["one test seed: no interval, so nothing is known about the noise"]
     texts = []
@@ -134,7 +143,7 @@ def _coverage(aggregate: str, seeds: int) -> str:
 
 
 def _share_caution(record: StudyRecord) -> str | None:
-    """That few proposals are the model's, once the search is over."""
+    """Say that few proposals are the model's, once the search is over."""
     if record.share is None or not record.search_ended:
         return None
     name = record.spec.optimizer.name
@@ -142,7 +151,10 @@ def _share_caution(record: StudyRecord) -> str | None:
 
 
 def _anew_cautions(record: StudyRecord) -> list[str]:
-    """That promotions were trained from step 0, and whether the budget was charged for that."""
+    """Say that promotions were trained from step 0.
+
+    And whether the budget was charged for that.
+    """
     count, charged = record.tables.count_trained_anew(FROM_START)
     if not count:
         return []
@@ -159,7 +171,9 @@ def length_cautions(
     incumbent: ProposalId,
     tested: Sequence[ProposalId],
 ) -> list[str]:
-    """That runs end more than an evaluation interval off their nominal step.
+    """Say that runs end more than an evaluation interval off their step.
+
+    The step is the nominal one.
 
     Args:
         spec: the study file.
@@ -191,7 +205,7 @@ def length_cautions(
 
 
 def constraint_cautions(record: StudyRecord, proposal: ProposalId) -> list[str]:
-    """Constraints that the proposal does not keep, by means over seeds.
+    """Name constraints that the proposal does not keep, by means over seeds.
 
     Test runs never change what was chosen, so a constraint that held on tuning seeds may be broken
     on them.
@@ -219,7 +233,10 @@ def constraint_cautions(record: StudyRecord, proposal: ProposalId) -> list[str]:
 def _on_test_seeds(
     record: StudyRecord, constraint: Constraint, proposal: ProposalId
 ) -> float | None:
-    """What the constraint is about, at the step of the test scores; None if it was not tested."""
+    """Return the constrained quantity at the step of the test scores.
+
+    None if it was not tested.
+    """
     if constraint.metric not in COST_METRICS:
         return record.mean_of_tests(proposal, constraint.metric)
     link = record.link_at(proposal, record.candidate_steps(proposal).end)

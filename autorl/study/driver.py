@@ -1,4 +1,4 @@
-"""The driver: decides what is trained next from the recorded outcomes alone.
+"""The driver: decides what is trained next from recorded outcomes alone.
 
 `advance` does everything that can be done with the outcomes that are known and returns the segments
 that became ready; `record` takes an outcome. Neither waits, so a study file, the embedded `Tuner`
@@ -54,12 +54,13 @@ from autorl.types import (
 
 BASELINE = "default, as far as the incumbent"
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
+# A run that diverged is a configuration.
 _HOPELESS = (
     Status.CRASH,
     Status.TIMEOUT,
     Status.OUT_OF_MEMORY,
     Status.LOST,
-)  # a run that diverged is a configuration
+)
 
 
 @dataclass
@@ -84,7 +85,9 @@ class Item:
 
 
 class Driver:
-    """The search of one study: what its events say, and the decisions that follow from them.
+    """The search of one study.
+
+    It is what the study's events say, and the decisions that follow from them.
 
     Args:
         spec: the study file.
@@ -156,7 +159,10 @@ class Driver:
                     self.extra_runs += runs
 
     def end_search(self) -> None:
-        """Propose nothing more in this session; what is in flight is still observed."""
+        """Propose nothing more in this session.
+
+        What is in flight is still observed.
+        """
         self.ended = True
 
     def advance(self) -> list[Segment]:
@@ -173,17 +179,23 @@ class Driver:
         return self.work.drain()
 
     def settle(self) -> None:
-        """Observe what is complete, in the order of the study, and ask for nothing more."""
+        """Observe what is complete, and ask for nothing more.
+
+        Outcomes are observed in the order of the study.
+        """
         while (item := self._next_complete()) is not None:
             self._settle(item)
 
     def record(self, outcome: Outcome) -> None:
-        """Record how a segment ended; a lost one is handed out again, `failures.retries` times."""
+        """Record how a segment ended.
+
+        A lost one is handed out again, `failures.retries` times.
+        """
         self.work.record(outcome)
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more will be proposed and nothing is unsettled."""
+        """Say whether nothing more will be proposed and nothing is unsettled."""
         return self.ended and not self._queue
 
     @property
@@ -224,9 +236,9 @@ class Driver:
         )
 
     def best_score(self, until: int) -> float:
-        """Return the best tuning score of all proposals that end at `until`, provisional ones too.
+        """Return the best tuning score of all proposals that end at `until`.
 
-        In the metric's own direction.
+        Provisional ones count too. In the metric's own direction.
 
         Raises:
             ValueError: none was scored.
@@ -267,25 +279,26 @@ class Driver:
         self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
 
     def _heads(self) -> set[SegmentId | None]:
-        """Return the segments that work under way, or seeds a race may still add, go on from.
+        """Return the segments that training still goes on from.
 
-        A race adds seeds to what is in the queue and to the incumbent. Where there are constraints,
-        a further seed can make the incumbent infeasible, and then any other scored proposal takes
-        its place.
+        It is work under way, or seeds a race may still add. A race adds seeds to what is in the
+        queue and to the incumbent. Where there are constraints, a further seed can make the
+        incumbent infeasible, and then any other scored proposal takes its place.
         """
         heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
         if isinstance(self.policy, Racing):
             racing = {item.proposal for item in self._queue}
-            racing.update(self.ranking.ordered(None if self.judge.constraints else 1))
+            count = None if self.judge.constraints else 1
+            racing.update(self.ranking.ordered(count))
             heads.update(
                 self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full
             )
         return heads
 
-    # -- the default configuration ---------------------------------------------------------------------------------
+    # -- the default configuration -----------------------------------------------------------------
 
     def idle_with(self, more: float) -> str:
-        """Say why nothing would be trained with `more` runs added to the budget.
+        """Say why `more` runs of budget would train nothing.
 
         Empty where something would be, and while outcomes are missing: what is proposed next
         depends on them.
@@ -298,21 +311,27 @@ class Driver:
             answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
             if isinstance(answer, Done):
                 name = self.spec.optimizer.name
-                return f"would train nothing: {name} has nothing more to propose; a larger plan needs a new study"
+                return (
+                    f"would train nothing: {name} has nothing more to propose; "
+                    "a larger plan needs a new study"
+                )
             if self._out_of_budget() or (
                 isinstance(answer, Proposal) and not self._affordable(answer)
             ):
-                left = max(0.0, (self.budget_steps - self.charged_steps) / self.spec.fidelity.steps)
-                return f"would train nothing: the next proposal costs more than the {left:g} full runs left; add more"
+                steps_left = max(0.0, self.budget_steps - self.charged_steps)
+                return (
+                    "would train nothing: the next proposal costs more than the "
+                    f"{steps_left / self.spec.fidelity.steps:g} full runs left; add more"
+                )
             return ""
         finally:
             self.extra_runs = before
 
     def add_baseline(self) -> bool:
-        """Have the default configuration trained as far as the incumbent, with its seeds.
+        """Have the default configuration trained as far as the incumbent.
 
-        For when the search is over. False when that is done or there is nothing to do: what the
-        search has trained itself is not trained again.
+        It gets the seeds of the incumbent. For when the search is over. False when that is done or
+        there is nothing to do: what the search has trained itself is not trained again.
         """
         best = self.ranking.best()
         if best is None or not self.spec.adds_baseline:
@@ -348,23 +367,26 @@ class Driver:
         )
 
     def longest_of_default(self) -> list[ProposalId]:
-        """List the proposals of the default configuration, the one trained the furthest first.
+        """List the proposals of the default configuration, the longest first.
 
         Only those whose configuration never changed. Without a score or a failure they are left
         out, but for the baseline.
         """
-        same = [
+        trained = [
             number
             for number in self._of_default
             if self.lineage[number].baseline or self.settled(number)
         ]
-        unchanged = [number for number in same if self.lineage.unchanged(number)]
+        unchanged = [number for number in trained if self.lineage.unchanged(number)]
         return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
-    # -- one decision ----------------------------------------------------------------------------------------------
+    # -- one decision ------------------------------------------------------------------------------
 
     def _turn(self) -> bool:
-        """Make one decision; False when an outcome is needed first, or all is decided."""
+        """Make one decision.
+
+        False when an outcome is needed first, or all is decided.
+        """
         if self._failures >= _FIRST_FAILURES:
             self._journal.record(SearchGivenUp(self.last_failure))
             raise StudyError(
@@ -382,7 +404,10 @@ class Driver:
         return True
 
     def _next_item(self) -> Item | None:
-        """Return the item to be observed before anything else happens; None: it is time to ask."""
+        """Return the item to be observed before anything else happens.
+
+        None: it is time to ask.
+        """
         if not self._queue:
             return None
         if self.spec.asynchronous:
@@ -448,7 +473,10 @@ class Driver:
         self._charge([event.id], first)
 
     def _settle(self, item: Item) -> None:
-        """Turn the seeds of an item, which are all in, into one event."""
+        """Turn the seeds of an item into one event.
+
+        They are all in.
+        """
         values = [self.work.value(item.proposal, seed) for seed in item.seeds]
         event = self.judge.score(
             item.proposal, self.lineage[item.proposal].until, values, self._worst
@@ -457,7 +485,8 @@ class Driver:
         if item.baseline:
             uncharged = self._uncharged(item.proposal, item.seeds)
             beyond = sum(self.charge_of(link) for link, _ in uncharged)
-        seeds, score = tuple(item.seeds), self.raw(event.values)
+        seeds = tuple(item.seeds)
+        score = self.raw(event.values)
         if isinstance(event, Scored):
             self._journal.record(ProposalScored(event, seeds, score, beyond))
         else:
@@ -484,7 +513,10 @@ class Driver:
         self._race_again(event.proposal)
 
     def _apply_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
-        """Rank the baseline with the others; nothing is charged, the optimizer is not told."""
+        """Rank the baseline with the others.
+
+        Nothing is charged, and the optimizer is not told.
+        """
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
         self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
         self._seeds_of[event.proposal] = tuple(seeds)
@@ -494,12 +526,18 @@ class Driver:
     def _uncharged(
         self, proposal: ProposalId, seeds: Sequence[int]
     ) -> list[tuple[ProposalId, int]]:
-        """List the (link, seed) of a chain that neither budget nor earlier baseline paid for."""
+        """List the (link, seed) of a chain that nobody paid for.
+
+        Neither the budget nor an earlier baseline has.
+        """
         links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
         return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
 
     def _complete(self, item: Item) -> bool:
-        """Say whether every seed of an item is in and the race asks for no more."""
+        """Say whether an item is complete.
+
+        Every seed of it is in and the race asks for no more.
+        """
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
             if item.upgrade:
                 return True
@@ -512,7 +550,10 @@ class Driver:
         return False
 
     def _upgrade_incumbent(self) -> None:
-        """Racing: give the incumbent the seeds it lacks, observed at the usual lag."""
+        """Give the incumbent of a race the seeds it lacks.
+
+        They are observed at the usual lag.
+        """
         best = self.ranking.best()
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
@@ -521,7 +562,7 @@ class Driver:
             self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
 
     def _race_again(self, proposal: ProposalId) -> None:
-        """Racing: have a proposal race the incumbent of today.
+        """Have a proposal race the incumbent of today.
 
         At its own ask the incumbent may have had fewer seeds.
         """
@@ -530,32 +571,38 @@ class Driver:
             return
         if not isinstance(self.policy, Racing):
             return
-        own = [self.work.value(proposal, seed) for seed in self._seeds_of[proposal]]
+        values = [self.work.value(proposal, seed) for seed in self._seeds_of[proposal]]
         reference = [self.work.value(best, seed) for seed in self._seeds_of[best]]
-        if more := self.policy.more(own, reference):
+        if more := self.policy.more(values, reference):
             due = self._asked + self.spec.parallelism
             seeds = [*self._seeds_of[proposal], *more]
             self._queue.append(Item(proposal, due, seeds, tuple(reference)))
 
-    # -- budget ----------------------------------------------------------------------------------------------------
+    # -- budget ------------------------------------------------------------------------------------
 
     @property
     def spent(self) -> Spent:
-        """What the search has used so far."""
+        """The amounts the search has used so far."""
         return Spent(self.charged_steps, self._begun, self.extra_runs, self._elapsed())
 
     @property
     def budget_steps(self) -> float:
-        """The budget in nominal tuning steps; infinite when it is not counted in steps."""
+        """The budget in nominal tuning steps.
+
+        It is infinite when it is not counted in steps.
+        """
         return self.spent.budget_steps(self.spec)
 
     @property
     def budget_used(self) -> float:
-        """Share of the budget used, in [0, 1] (racing may end a little above)."""
+        """The share of the budget used, in [0, 1].
+
+        Racing may end a little above.
+        """
         return self.spent.budget_used(self.spec)
 
     def charge_of(self, proposal: ProposalId) -> int:
-        """Return the nominal steps the budget is charged for one seed of a proposal."""
+        """Return the nominal steps charged for one seed of a proposal."""
         if proposal in self.anew:
             return self.lineage[proposal].until
         return self.lineage.length(proposal)

@@ -1,4 +1,7 @@
-"""Scores of proposals on test seeds, their intervals, and the difference of two."""
+"""Scores of proposals on test seeds, and their intervals.
+
+Also the difference of two.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ from autorl.types import Config, ProposalId
 
 @dataclass(frozen=True)
 class Estimate:
-    """One proposal's score on one role of seeds, in the metric's own direction.
+    """The score of one proposal on one role of seeds.
+
+    It is in the metric's own direction.
 
     Attributes:
         iqm, iqm_interval: interquartile mean and its 95 % percentile bootstrap interval (Agarwal et
@@ -48,18 +53,23 @@ class Estimate:
 
     @property
     def runs(self) -> int:
-        """How many test runs there were, those that failed included."""
+        """Number of test runs, those that failed included."""
         return len(self.seeds) + (self.failed if self.failed_value is None else 0)
 
     @property
     def few(self) -> bool:
-        """Whether the interval of the interquartile mean is of too few seeds for what it says."""
+        """Say whether the interquartile mean is of too few seeds.
+
+        Its interval then covers less than it says.
+        """
         return len(self.seeds) < FEW_RUNS
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A proposal that was trained on test seeds: why it was chosen, its tuning and test scores.
+    """A proposal that was trained on test seeds.
+
+    It says why it was chosen, and its tuning and test scores.
 
     Attributes:
         test: None if every test run failed.
@@ -84,10 +94,10 @@ class Entry:
 def estimate(
     spec: Spec, proposal: ProposalId, succeeded: Mapping[int, float], failed: Sequence[int]
 ) -> Estimate | None:
-    """The score of the test runs of a proposal; None if none succeeded.
+    """Score a proposal by its test runs.
 
-    Those that failed count where the study file says their value. What an earlier version stored
-    for a failed run, a penalty from tuning scores, is not read.
+    None if none succeeded. Those that failed count where the study file says their value. What an
+    earlier version stored for a failed run, a penalty from tuning scores, is not read.
 
     Args:
         spec: the study file.
@@ -108,20 +118,24 @@ def estimate(
 
 
 def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None:
-    """95 % interval of the difference of two interquartile means, resampled in pairs of seeds.
+    """Bound the difference of two interquartile means by a 95 % interval.
 
-    None with fewer than two seeds that both have.
+    It is resampled in pairs of seeds. None with fewer than two seeds that both have.
     """
     sign = spec.objectives()[0].sign
-    ours, theirs = (sign * np.array(values) for values in paired(first, second))
-    if len(ours) < 2:
+    first_scores, second_scores = (sign * np.array(values) for values in paired(first, second))
+    if len(first_scores) < 2:
         return None
     rng = streams.generator(spec.seed, "test", "difference")
-    return _signed(difference_interval(ours, theirs, "iqm", rng=rng, paired=True), sign)
+    interval = difference_interval(first_scores, second_scores, "iqm", rng=rng, paired=True)
+    return _signed(interval, sign)
 
 
 def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]:
-    """Scores of two estimates on the seeds both have, in one order."""
+    """Return scores of two estimates on the seeds both have.
+
+    They are in one order.
+    """
     shared = sorted(set(first.seeds) & set(second.seeds))
     return [first.seeds[seed] for seed in shared], [second.seeds[seed] for seed in shared]
 
@@ -129,7 +143,10 @@ def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]
 def _aggregated(
     spec: Spec, proposal: ProposalId, aggregate: str, values: Sequence[float]
 ) -> tuple[float, Interval | None]:
-    """An aggregate of test scores in the metric's own direction; an interval of two and more."""
+    """Aggregate test scores in the metric's own direction.
+
+    There is an interval of two and more.
+    """
     sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
     scores = sign * np.array(values)
     interval = None

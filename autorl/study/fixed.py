@@ -44,10 +44,16 @@ def _check_against_space(
 ) -> None:
     key = f"{section}trainer.kwargs.{value.place}"
     if hyperparameter.type != "constant":
-        message = f"is searched by the space as well, as {place}: take it out here, or fix it there (`{{value: ...}}`)"
+        message = (
+            f"is searched by the space as well, as {place}: "
+            "take it out here, or fix it there (`{value: ...}`)"
+        )
         raise InputError(message, key=key)
     if not value.fills_in or not _same(value.value, hyperparameter.choices[0]):
-        message = f"is fixed to {hyperparameter.choices[0]!r} by the space as well, as {place}: say it in one place"
+        message = (
+            f"is fixed to {hyperparameter.choices[0]!r} by the space as well, as {place}: "
+            "say it in one place"
+        )
         raise InputError(message, key=key)
 
 
@@ -55,13 +61,16 @@ def _check_among_themselves(fixed: Sequence[FixedValue], section: str) -> None:
     seen: dict[str, FixedValue] = {}
     for value in fixed:
         for name in value.names:
-            other = seen.setdefault(name, value)
-            same = value.fills_in and other.fills_in and _same(other.value, value.value)
-            if other.place != value.place and not same:
-                message = f"is fixed by {section}trainer.kwargs.{other.place} as well: say it in one place"
+            first = seen.setdefault(name, value)
+            agree = value.fills_in and first.fills_in and _same(first.value, value.value)
+            if first.place != value.place and not agree:
+                message = (
+                    f"is fixed by {section}trainer.kwargs.{first.place} as well: "
+                    "say it in one place"
+                )
                 raise InputError(message, key=f"{section}trainer.kwargs.{value.place}")
 
 
-def _same(one: object, other: object) -> bool:
+def _same(first: object, second: object) -> bool:
     """Tell whether two values are equal, lists and tuples alike."""
-    return FrozenMap(x=one) == FrozenMap(x=other)
+    return FrozenMap(x=first) == FrozenMap(x=second)

@@ -1,4 +1,4 @@
-"""Checks that a study's log is the one its folder and its search space belong to."""
+"""Checks that a study's log belongs to its folder and search space."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
 
 
 def check_space(spec: Spec, tables: StudyTables, folder: Path) -> None:
-    """Refuse a search space that is read as another one than the study began with.
+    """Refuse a search space read as another than the study began with.
 
     Raises:
         InputError: naming the study file.
@@ -52,8 +52,12 @@ def check_covers_folder(tables: StudyTables, folder: Path) -> None:
 
 
 def unknown_segments(folder: Path, proposals: int) -> list[str]:
-    """Checkpoints and logs of proposals from number `proposals` on, the latest first."""
-    entries = [entry for name in ("checkpoints", "logs") for entry in _entries(folder / name)]
+    """List checkpoints and logs of proposals from number `proposals` on.
+
+    The latest come first.
+    """
+    folders = [folder / name for name in ("checkpoints", "logs")]
+    entries = [entry for parent in folders if parent.is_dir() for entry in parent.iterdir()]
     numbered = [
         (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))
     ]
@@ -61,7 +65,3 @@ def unknown_segments(folder: Path, proposals: int) -> list[str]:
         ((number, entry) for number, entry in numbered if number >= proposals), reverse=True
     )
     return [entry.relative_to(folder).as_posix() for _, entry in unknown]
-
-
-def _entries(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []

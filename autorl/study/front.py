@@ -1,4 +1,4 @@
-"""Choosing members of a front of several objectives."""
+"""Chooses members of a front of several objectives."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from autorl.types import ProposalId
 
 
 def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
-    """At most `k` of a front that is ordered by one objective: both ends, and evenly between."""
+    """Choose at most `k` of a front: both ends, and evenly between.
+
+    The front is ordered by one objective.
+    """
     if k < 2 or len(front) < 2:
         return list(front[: max(k, 0)])
     places = {round(place * (len(front) - 1) / (k - 1)) for place in range(k)}

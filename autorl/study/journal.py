@@ -1,4 +1,4 @@
-"""The journal of a study: its log, and every part of its state that follows from it."""
+"""The journal of a study: its log, and the state that follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ class Journal:
         self._parts: list[Callable[[StudyEvent], None]] = []
 
     def subscribe(self, apply: Callable[[StudyEvent], None]) -> None:
-        """Have `apply` called with every event from now on, after those who came before."""
+        """Have `apply` called with every event from now on.
+
+        It is called after those who came before.
+        """
         self._parts.append(apply)
 
     def record(self, event: StudyEvent) -> None:
@@ -36,6 +39,6 @@ class Journal:
         self.apply(event)
 
     def apply(self, event: StudyEvent) -> None:
-        """Bring every part up to date with an event that is in the log."""
+        """Bring every part up to date with an event in the log."""
         for apply in self._parts:
             apply(event)

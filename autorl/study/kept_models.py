@@ -1,8 +1,9 @@
-"""Models of studies without test seeds: tuning runs trained once more, to the step of their score.
+"""Models of studies without test seeds.
 
-`reduce: best` reads a score before the end of a run, and the search trains to the end. What `keep`
-names is trained to that step again with the tuning seeds, after the search and beyond the budget,
-so that the model that is kept is the one scored.
+Tuning runs are trained once more, to the step of their score. `reduce: best` reads a score before
+the end of a run, and the search trains to the end. What `keep` names is trained to that step again
+with the tuning seeds, after the search and beyond the budget, so that the model that is kept is the
+one scored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,10 @@ from autorl.types import ProposalId, Segment
 
 
 class KeptModels:
-    """Names the proposals whose models are kept, and has them trained to their step."""
+    """Names the proposals whose models are kept.
+
+    It has them trained to their step.
+    """
 
     def __init__(self, spec: Spec, journal: Journal, driver: Driver) -> None:
         self._spec = spec
@@ -37,7 +41,10 @@ class KeptModels:
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The proposals whose models are kept; none while the search is open."""
+        """The proposals whose models are kept.
+
+        There are none while the search is open.
+        """
         return self._named or ()
 
     @property
@@ -51,7 +58,11 @@ class KeptModels:
         return sum(self._driver.work.known(*run) for run in runs), len(runs)
 
     def advance(self) -> list[Segment]:
-        """Name the proposals unless they are, and hand out every segment that can start."""
+        """Name the proposals unless they are named.
+
+        Returns:
+            Every segment that can start.
+        """
         if self._named is None:
             # What a run can go on from depends on what was decided, not on when.
             self._driver.collect()

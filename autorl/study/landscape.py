@@ -1,4 +1,6 @@
-"""Writes what a study has recorded as a landscape, also while its driver runs.
+"""Writes what a study has recorded as a landscape.
+
+It can do so while the driver runs.
 
     study.yaml -> Spec -> space, manifest          study.sqlite -> StudyTables -> tables
 
@@ -55,7 +57,7 @@ _OF_DAMAGED_VALUES = (
 
 @dataclasses.dataclass(frozen=True)
 class StudyRecording(Recording):
-    """What a study has recorded, as a landscape.
+    """The record of a study as a landscape.
 
     Attributes:
         pending: how many proposals have no score.
@@ -67,10 +69,10 @@ class StudyRecording(Recording):
 
 
 def read_study(folder: Path) -> StudyRecording:
-    """The study in `folder` as it is now. Its id is `studies/<trainer>/<environment or name>`.
+    """Read the study in `folder` as it is now.
 
-    An objective that is a cost (`wall_seconds`, `environment_steps`) is a metric at the last
-    evaluation of each run.
+    Its id is `studies/<trainer>/<environment or name>`. An objective that is a cost
+    (`wall_seconds`, `environment_steps`) is a metric at the last evaluation of each run.
 
     Raises:
         InputError: there is no study, or its files cannot be read.
@@ -155,7 +157,7 @@ def from_study(
 
 
 def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
-    """Algorithm and environment of an id.
+    """Return algorithm and environment of an id.
 
     Raises:
         InputError: the environment is not the study's.
@@ -212,12 +214,18 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
 
 
 def _environment(spec: Spec) -> str:
-    """The environment's name; that of the study for a task inside a trainer."""
+    """Return the environment's name.
+
+    It is that of the study for a task inside a trainer.
+    """
     return spec.environment.id or spec.name
 
 
 def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
-    """One column for each metric, the objective's even if nothing was measured yet."""
+    """Make one column for each metric.
+
+    The objective has one even if nothing was measured yet.
+    """
     import pandas as pd
 
     long = pd.DataFrame(study.evaluations(), columns=["run_id", "step", "metric", "value"])
@@ -235,9 +243,10 @@ def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFra
 
 
 def _steps_off(tables: Tables) -> tuple[int, int]:
-    """Fewest and most steps runs were trained past their last nominal step.
+    """Find by how many steps runs were trained past their nominal end.
 
-    They end with a whole rollout. Negative: they were trained for fewer.
+    These are the fewest and the most. Runs end with a whole rollout. Negative: they were trained
+    for fewer.
     """
     run_id = tables.runs["run_id"]
     last = run_id.map(tables.evals.groupby("run_id")["step"].max())
@@ -251,7 +260,7 @@ def _steps_off(tables: Tables) -> tuple[int, int]:
 
 
 def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
-    """The manifest without what depends on the tables.
+    """Make the manifest without what depends on the tables.
 
     That is steps, evaluation, rows and the hash of the space.
     """
@@ -260,6 +269,7 @@ def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
     name = spec.trainer.name if spec.trainer is not None else "algorithms"
     latest = study.newest_time()
     penalty = None if spec.stated_penalty is None else float(spec.stated_penalty)
+    created = datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else ""
     file = folder / STUDY_FILE
     return Manifest(
         id=_NOT_IN_AN_ID.sub("-", f"{_NAMESPACE}/{name}/{environment}"),
@@ -274,13 +284,16 @@ def _manifest(study: StudyTables, spec: Spec, folder: Path) -> Manifest:
         sampler=_sampler(spec),
         trainer=_trainer(spec),
         sources=(FrozenMap(path=STUDY_FILE, sha256=hashlib.sha256(file.read_bytes()).hexdigest()),),
-        created=datetime.fromtimestamp(latest, UTC).date().isoformat() if latest else "",
+        created=created,
         **_sessions(study.sessions()),
     )
 
 
 def _step_unit(spec: Spec) -> Any:
-    """What the study's trainers count; environment steps where they differ or do not say."""
+    """Name what the study's trainers count.
+
+    It is environment steps where they differ or do not say.
+    """
     if spec.trainer is not None:
         names = [spec.trainer.name]
     else:
@@ -291,7 +304,10 @@ def _step_unit(spec: Spec) -> Any:
 
 
 def _sampler(spec: Spec) -> FrozenMap:
-    """The optimizer's name, its seed or the study's, and the phases of one that has them."""
+    """Return the optimizer's name, and its seed or the study's.
+
+    And the phases of one that has them.
+    """
     options = spec.optimizer.options
     seed = options.get("seed")
     # `thaw` gives an optimizer that had no seed in an earlier version the seed None.
@@ -302,7 +318,10 @@ def _sampler(spec: Spec) -> FrozenMap:
 
 
 def _trainer(spec: Spec) -> FrozenMap:
-    """Trainer and environment as the study file has them, without secrets and folders."""
+    """Return trainer and environment as the study file has them.
+
+    They are without secrets and folders.
+    """
     stated = shareable(spec.model_dump(mode="json", exclude_unset=True))
     if spec.trainer is not None:
         trainer = dict(stated["trainer"])
@@ -314,7 +333,10 @@ def _trainer(spec: Spec) -> FrozenMap:
 
 
 def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Packages and machine of a study's sessions; a note for each difference between sessions."""
+    """Describe packages and machine of a study's sessions.
+
+    There is a note for each difference between sessions.
+    """
     if not sessions:
         return {}
     first = sessions[0]
@@ -335,7 +357,7 @@ def _sessions(sessions: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def _hardware(session: Mapping[str, Any]) -> str:
-    """The machine of a session: `x86_64, znver5 (AMD EPYC), 2 cores`.
+    """Name the machine of a session: `x86_64, znver5 (AMD EPYC), 2 cores`.
 
     The CPU type decides which results are the same to the bit.
     """

@@ -1,8 +1,8 @@
-"""Where runs really end: a trainer can be cut only where its rollout ends.
+"""Finds where runs really end.
 
-The budget is charged in nominal steps, which is what makes one worker propose the same as many.
-What was really trained is in the tables `segments` and `runs`. Environment steps are never
-exceeded: see `Trainer.align`.
+A trainer can be cut only where its rollout ends. The budget is charged in nominal steps, which is
+what makes one worker propose the same as many. What was really trained is in the tables `segments`
+and `runs`. Environment steps are never exceeded: see `Trainer.align`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 class Reach:
-    """Where runs really end: asks each trainer's `align` once for the same thing."""
+    """Finds where runs really end.
+
+    It asks each trainer's `align` once for the same thing.
+    """
 
     def __init__(self, load: Load) -> None:
         self._load = load
@@ -26,7 +29,7 @@ class Reach:
     def __call__(
         self, spec: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int
     ) -> int:
-        """The step at which a run of `config` ends that is to end at `step`.
+        """Return the step where a run of `config` to `step` really ends.
 
         Raises:
             InputError: the trainer cannot train the configuration.

@@ -1,4 +1,7 @@
-"""Runs and chains of proposals: pure bookkeeping over `Proposed` events."""
+"""Runs and chains of proposals.
+
+It is pure bookkeeping over `Proposed` events.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ class Lineage:
         self._runs: dict[ProposalId, RunOf] = {}
 
     def observe(self, event: Proposed) -> None:
-        """Take note of a proposal; those it goes on from are known."""
+        """Take note of a proposal.
+
+        Those it goes on from are known.
+        """
         proposal = event.proposal
         self._proposals[event.id] = proposal
         if proposal.resume_from is None:
@@ -73,7 +79,10 @@ class Lineage:
         return self._proposals
 
     def chain(self, proposal: ProposalId) -> list[ProposalId]:
-        """List the proposals that are trained to reach this one, from scratch to itself."""
+        """List the proposals trained to reach this one.
+
+        They go from scratch to the proposal itself.
+        """
         chain = [proposal]
         while (before := self._proposals[chain[-1]].resume_from) is not None:
             chain.append(before)
@@ -82,9 +91,9 @@ class Lineage:
     def path(
         self, proposal: ProposalId, end: int | None = None
     ) -> list[tuple[ProposalId, int | None]]:
-        """List the links of a chain up to step `end`, each with the step it is cut at.
+        """List the links of a chain up to step `end`.
 
-        None in place of that step: the link is whole.
+        Each has the step it is cut at. None in place of that step: the link is whole.
         """
         if end is None:
             return [(link, None) for link in self.chain(proposal)]
@@ -119,7 +128,10 @@ class Lineage:
         return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
 
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
-        """Return the key of an exploit's random streams; None where streams go on."""
+        """Return the key of an exploit's random streams.
+
+        None where streams go on.
+        """
         parent = self._proposals[proposal].parent
         if not isinstance(parent, Exploit):
             return None

@@ -1,4 +1,4 @@
-"""Trained models: which checkpoints of a proposal were kept, and the model of one."""
+"""Trained models: the kept checkpoints of a proposal, and their models."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorl.spec import Spec
 from autorl.store import Store
 from autorl.store.checkpoints import damage
 from autorl.store.tables import SUCCEEDED
@@ -20,28 +19,30 @@ from autorl.types import Checkpoint, Config, InputError, ProposalId, SegmentId, 
 def kept_checkpoints(
     record: StudyRecord, folder: Path, proposal: ProposalId
 ) -> dict[int, Checkpoint]:
-    """The checkpoints of a proposal that are still there, by seed.
+    """List the checkpoints of a proposal that are still there, by seed.
 
     They are of the step it is scored at where there is one.
     """
     end = record.candidate_steps(proposal).end
     link = record.link_at(proposal, end)
     cut = end if end is not None and end < record.until(link) else None
-    kept: dict[int, Checkpoint] = {}
+    checkpoints: dict[int, Checkpoint] = {}
     scored: set[int] = set()
     for seed, segment, path in record.tables.checkpoints(link, proposal):
         of_score = end is not None and segment == SegmentId(link, seed, cut)
         if not (folder / path).is_dir() or seed in scored:
             continue
         if of_score or segment.proposal == proposal:
-            kept[seed] = Checkpoint(segment, str(folder / path))
+            checkpoints[seed] = Checkpoint(segment, str(folder / path))
         if of_score:
             scored.add(seed)
-    return kept
+    return checkpoints
 
 
 def check_whole(record: StudyRecord, checkpoint: Checkpoint) -> None:
-    """Compare a checkpoint with what was saved, before a model of it is used.
+    """Compare a checkpoint with what was saved.
+
+    A model of it is used only after that.
 
     Raises:
         InputError: a file of it is missing or differs.
@@ -55,7 +56,10 @@ def check_whole(record: StudyRecord, checkpoint: Checkpoint) -> None:
 
 @dataclass(frozen=True)
 class Steps:
-    """The steps a proposal's score and its kept model are of; None: no such step, or no model."""
+    """The steps a proposal's score and its kept model are of.
+
+    None: no such step, or no model.
+    """
 
     score: int | None
     model: int | None
@@ -76,7 +80,10 @@ NO_STEPS = Steps(None, None, 0)
 
 
 def steps_of(record: StudyRecord, proposal: ProposalId, model: Checkpoint | None) -> Steps:
-    """The steps the score and a kept model of a proposal are of, as far as they are known."""
+    """Find the steps that score and kept model of a proposal have.
+
+    They are given as far as they are known.
+    """
     spec = record.spec
     step = record.candidate_steps(proposal).step
     if step is None and spec.objectives()[0].reduce == "last":
@@ -86,12 +93,15 @@ def steps_of(record: StudyRecord, proposal: ProposalId, model: Checkpoint | None
 
 
 def end_of(record: StudyRecord, segment: SegmentId) -> int:
-    """The nominal step a segment ends at."""
+    """Return the nominal step a segment ends at."""
     return record.until(segment.proposal) if segment.end is None else segment.end
 
 
 def seed_of_model(record: StudyRecord, proposal: ProposalId, kept: Mapping[int, Checkpoint]) -> int:
-    """The kept seed with the best test score; without a test, the first one kept."""
+    """Choose the kept seed with the best test score.
+
+    Without a test, it is the first one kept.
+    """
     sign = record.spec.objectives()[0].sign
     scores = {
         row.seed: sign * row.value
@@ -105,7 +115,10 @@ def seed_of_model(record: StudyRecord, proposal: ProposalId, kept: Mapping[int, 
 
 
 def pickled_checkpoints(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-    """Those that an earlier version wrote with Stable-Baselines3, as pickles."""
+    """List the checkpoints that are pickles of Stable-Baselines3.
+
+    An earlier version wrote them so.
+    """
     folders = [(checkpoint, Path(checkpoint.path)) for checkpoint in checkpoints]
     return [
         checkpoint
@@ -115,9 +128,9 @@ def pickled_checkpoints(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
 
 
 def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | None) -> Any:
-    """The model of a proposal, trained with `seed` (default: the best on test seeds).
+    """Load the model of a proposal, trained with `seed`.
 
-    See `Result.load_model`.
+    By default it is the best on test seeds. See `Result.load_model`.
 
     Raises:
         InputError: its trainer has no models, none was kept for this seed, or the one kept is
@@ -127,24 +140,20 @@ def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | N
     spec, connection = open_copy(folder)
     with closing(connection):
         record = StudyRecord(spec, Store(connection, folder, None), folder)
-        kept = kept_checkpoints(record, folder, proposal)
-        if not kept:
+        checkpoints = kept_checkpoints(record, folder, proposal)
+        if not checkpoints:
             raise StudyError(
                 f"{folder}: no model of proposal {proposal} was kept (keep.checkpoints)"
             )
-        chosen = seed_of_model(record, proposal, kept) if seed is None else seed
-        if chosen not in kept:
-            have = ", ".join(map(str, sorted(kept)))
+        chosen = seed_of_model(record, proposal, checkpoints) if seed is None else seed
+        if chosen not in checkpoints:
+            have = ", ".join(map(str, sorted(checkpoints)))
             raise InputError(
                 f"no model with seed {chosen} was kept; there is seed {have}", key="seed"
             )
-        check_whole(record, kept[chosen])
-    return _read(spec, config, kept[chosen])
-
-
-def _read(spec: Spec, config: Config, checkpoint: Checkpoint) -> Any:
+        check_whole(record, checkpoints[chosen])
     trainer, _ = spec.trainer_for(config)
     loaded = trainer_loader(spec)(trainer)
     if not loaded.model_name:
         raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
-    return loaded.load_model(checkpoint)
+    return loaded.load_model(checkpoints[chosen])

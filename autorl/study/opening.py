@@ -1,4 +1,7 @@
-"""Opening a study's folder: a new study, or the one that was begun there."""
+"""Opens a study's folder.
+
+It is a new study, or the one that was begun there.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the record of a study says: its frozen study file and its tables.
+"""The record of a study: its frozen study file and its tables.
 
 `result`, `status`, `best`, the report and the landscape of a study are made of this. A search may
 have made many thousand proposals: what is asked here is in the tables, so that its cost does not
@@ -58,7 +58,7 @@ E = TypeVar("E", bound=StudyEvent)
 
 @dataclass(frozen=True)
 class CandidateSteps:
-    """What was written down of a candidate before its models were trained.
+    """The steps written down of a candidate before training its models.
 
     With `reduce: best` the step is chosen on tuning seeds, and runs for a model end there.
 
@@ -72,7 +72,7 @@ class CandidateSteps:
 
 
 class StudyRecord:
-    """What the study file and the tables of one study say together.
+    """The study file and the tables of one study, read together.
 
     Args:
         spec: the frozen study file, with test seeds that were added later.
@@ -96,29 +96,41 @@ class StudyRecord:
     # -- the ranking -------------------------------------------------------------------------------
 
     def ordered(self, count: int | None = None) -> list[ProposalId]:
-        """The best `count` scored proposals, best first; None: all."""
+        """List the best `count` scored proposals, best first.
+
+        With `count` None, all of them.
+        """
         return self.tables.ranked(count)
 
     @cached_property
     def best(self) -> ProposalId | None:
-        """The incumbent's proposal; None before anything was scored."""
+        """The incumbent's proposal.
+
+        None before anything was scored.
+        """
         return next(iter(self.ordered(1)), None)
 
     @cached_property
     def front(self) -> list[ProposalId]:
-        """The feasible proposals of the highest fidelity that no other dominates, as proposed."""
+        """The feasible proposals of the highest fidelity that no other dominates.
+
+        They are in the order they were proposed.
+        """
         return undominated(self.tables.feasible())
 
     def n_seeds(self, proposal: ProposalId) -> int:
-        """With how many tuning seeds a proposal was scored."""
+        """Count the tuning seeds a proposal was scored with."""
         return self.tables.ranked_seeds(proposal)
 
     def tuning_score(self, proposal: ProposalId) -> float:
-        """Score on tuning seeds of the first objective, in the metric's own direction."""
+        """Return the score on tuning seeds of the first objective.
+
+        It is in the metric's own direction.
+        """
         return self._judge.objectives[0].sign * self.tables.ranked_value(proposal)
 
     def incumbent(self) -> Incumbent:
-        """The frozen incumbent, or the best so far.
+        """Return the frozen incumbent, or the best so far.
 
         Raises:
             StudyError: nothing was scored yet.
@@ -130,7 +142,9 @@ class StudyRecord:
         return Incumbent(lineage.schedule(best), lineage[best].until, best)
 
     def best_of_runs(self, count: int) -> list[ProposalId]:
-        """The `count` best proposals by tuning score, the incumbent first, one for each run.
+        """List the `count` best proposals by tuning score, one for each run.
+
+        The incumbent comes first.
 
         Raises:
             StudyError: nothing was scored yet.
@@ -146,7 +160,7 @@ class StudyRecord:
 
     @cached_property
     def spent(self) -> Spent:
-        """What the search has used of its budget."""
+        """The amounts the search has used of its budget."""
         more = [event.runs for event in self.events(BudgetExtended)]
         runs = sum((added for added in more if is_extension(added)), start=0.0)
         return Spent(self._charged_steps(), self.tables.count_begun(), runs, self.hours)
@@ -157,10 +171,10 @@ class StudyRecord:
         return self.tables.hours() if self._hours is None else self._hours
 
     def _charged_steps(self) -> int:
-        """Nominal steps charged: a proposal once for each seed its chain was given.
+        """Add up the nominal steps charged.
 
-        A proposal is charged for the first seeds when it is made, the driver's own baseline only
-        where it is settled within the budget.
+        A proposal is charged once for each seed its chain was given. It is charged for the first
+        seeds when it is made, the driver's own baseline only where it is settled within the budget.
         """
         first = frozenset(self.spec.policy().first)
         parsed: dict[str | None, frozenset[int]] = {None: frozenset()}
@@ -181,7 +195,10 @@ class StudyRecord:
 
     @cached_property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates that are tested, the incumbent first; none while the search is open."""
+        """The candidates that are tested, the incumbent first.
+
+        There are none while the search is open.
+        """
         frozen = Frozen()
         for event in self.events(CandidatesFrozen, CandidateTested, BudgetExtended):
             frozen.apply(event)
@@ -202,7 +219,10 @@ class StudyRecord:
     # -- chains of proposals -----------------------------------------------------------------------
 
     def candidate_steps(self, proposal: ProposalId) -> CandidateSteps:
-        """What was written down of a proposal last; nothing of one that was no candidate."""
+        """Return the steps that were written down of a proposal last.
+
+        There are none of one that was no candidate.
+        """
         for event in reversed(self.events(CandidatesFrozen, ModelsNamed)):
             assert isinstance(event, CandidatesFrozen | ModelsNamed)
             for candidate in event.candidates:
@@ -211,11 +231,14 @@ class StudyRecord:
         return CandidateSteps()
 
     def until(self, proposal: ProposalId) -> int:
-        """The nominal step a proposal ends at."""
+        """Return the nominal step a proposal ends at."""
         return self.tables.link(proposal).until
 
     def link_at(self, proposal: ProposalId, step: int | None) -> ProposalId:
-        """The proposal of the chain that trains through `step`; None: the last one."""
+        """Return the proposal of the chain that trains through `step`.
+
+        With `step` None, the last one.
+        """
         number = proposal
         while step is not None:
             before = self.tables.link(number).resume_from
@@ -225,7 +248,9 @@ class StudyRecord:
         return number
 
     def schedule(self, proposal: ProposalId) -> tuple[tuple[int, Config], ...]:
-        """Configurations of a chain by the step they start at, equal neighbours merged.
+        """List configurations of a chain by the step they start at.
+
+        Equal neighbours are merged.
 
         Raises:
             StudyError: there is no such proposal.
@@ -242,7 +267,10 @@ class StudyRecord:
 
     @cached_property
     def share(self) -> ModelShare | None:
-        """How many proposals are the model's; None where an earlier version did not record it."""
+        """The share of proposals that are the model's.
+
+        None where an earlier version did not record it.
+        """
         counts = self.tables.counts_of_search()
         if counts is None:
             return None
@@ -250,7 +278,10 @@ class StudyRecord:
 
     @property
     def optimizer_learns(self) -> bool:
-        """Whether the study's optimizer has a model; False where a user's own cannot be read."""
+        """Say whether the study's optimizer has a model.
+
+        False where a user's own cannot be read.
+        """
         try:
             return find(self.spec.optimizer.name, self.spec.path).learns
         except InputError:  # a study is read where it was not made
@@ -258,15 +289,15 @@ class StudyRecord:
 
     @property
     def search_ended(self) -> bool:
-        """Whether the search is over, so that its counts are final."""
+        """Say whether the search is over, so that its counts are final."""
         return any(self.tables.count_events(kind) for kind in ("frozen", "finished"))
 
     # -- metrics -----------------------------------------------------------------------------------
 
     def mean_of_tests(self, proposal: ProposalId, metric: str) -> float | None:
-        """The mean of a metric over the test runs that succeeded, at the step of the score.
+        """Average a metric over the test runs that succeeded.
 
-        None where none of them has it.
+        It is read at the step of the score. None where none of them has it.
         """
         step = self.candidate_steps(proposal).step
         link = self.link_at(proposal, step)
@@ -279,7 +310,10 @@ class StudyRecord:
         return float(np.mean(list(latest.values()))) if latest else None
 
     def mean_at_end(self, proposal: ProposalId, metric: str) -> float | None:
-        """The mean over runs of a metric at their last evaluation, test runs if there are any."""
+        """Average a metric over runs at their last evaluation.
+
+        Test runs are taken if there are any.
+        """
         of_tests = self.link_at(proposal, self.candidate_steps(proposal).end)
         last = {
             (measured.role, measured.run_id): measured.value
@@ -293,7 +327,7 @@ class StudyRecord:
     # -- learning curves ---------------------------------------------------------------------------
 
     def chosen_step(self, proposal: ProposalId) -> int | None:
-        """The step a proposal's score is read at.
+        """Return the step a proposal's score is read at.
 
         That is what was written down of a candidate, else what its tuning seeds choose.
         """
@@ -307,7 +341,10 @@ class StudyRecord:
         return self._judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def lineage(self, proposals: Iterable[ProposalId]) -> Lineage:
-        """The chains of proposals, and of those asked for before; of others it knows nothing."""
+        """Return the chains of proposals, and of those asked for before.
+
+        Of others it knows nothing.
+        """
         for proposal in proposals:
             missing = []
             number: ProposalId | None = proposal
@@ -340,15 +377,19 @@ class StudyRecord:
         return [event for event in events if isinstance(event, kinds)]
 
     def _event_of(self, subject: str) -> StudyEvent | None:
-        """Read the event that made proposal `12` or ended segment `12.3`, if there is one."""
+        """Read the event that made proposal `12` or ended segment `12.3`.
+
+        None if there is none.
+        """
         row = self.tables.event_of(subject)
         return None if row is None else self._store.read(*row)
 
 
 def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
-    """The frozen study file of a folder, and a copy of its database in memory.
+    """Open the frozen study file of a folder and copy its database.
 
-    The folder may be in use, or read-only: the copy is taken in one read transaction.
+    The copy lies in memory. The folder may be in use, or read-only: the copy is taken in one read
+    transaction.
 
     Raises:
         InputError: there is no study, its files cannot be read, its record is lost, or its study
@@ -379,7 +420,7 @@ def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
 
 
 def with_added_test_seeds(spec: Spec, tables: StudyTables) -> Spec:
-    """The spec with the test seeds that were added to the study later."""
+    """Return the spec with the test seeds that were added later."""
     added = tables.added_test_seeds()
     if not added:
         return spec

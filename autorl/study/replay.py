@@ -1,8 +1,9 @@
-"""Schedules trained again: a proposal's chain from scratch, and a study file of the schedule it amounts to.
+"""Trains schedules again.
 
-A chain that is trained again on one of its own seeds has the same segments, configurations and random streams (those
-of exploits are functions of seed, member and step), so it gives the recorded curve to the last bit; on any other seed
-it is the same schedule on other luck.
+A proposal's chain is trained from scratch, or a study file is made of the schedule it amounts to. A
+chain that is trained again on one of its own seeds has the same segments, configurations and random
+streams (those of exploits are functions of seed, member and step), so it gives the recorded curve
+to the last bit. On any other seed it is the same schedule on other luck.
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ def retrain(
     role: SeedRole = "tuning",
     executor: Executor | None = None,
 ) -> dict[int, Curve]:
-    """The learning curves of a proposal by seed, its chain trained from step 0 again. Nothing is recorded.
+    """Train the chain of a proposal from step 0 again.
 
-    `lineage` and `load` are those of the study the proposal is of. `executor` (None = the one the study file names) is
-    closed when this returns.
+    Nothing is recorded. `lineage` and `load` are those of the study the proposal is of. `executor`
+    (None = the one the study file names) is closed when this returns.
+
+    Returns:
+        Its learning curves by seed.
     """
-    wanted = tuple(seeds)
+    trained_seeds = tuple(seeds)
     with closing(Store.in_memory()) as store:
         work = Work(spec, Journal(store), lineage, spec.judge())
         for link in lineage.chain(proposal):
@@ -50,7 +54,7 @@ def retrain(
             store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))
         with closing(executor or make_executor(spec, load)) as pool:
             while True:
-                for seed in wanted:
+                for seed in trained_seeds:
                     work.request(proposal, seed, role)
                 pool.submit(work.drain())
                 if not work.in_flight:
@@ -58,11 +62,14 @@ def retrain(
                 for message in pool.poll(_POLL_SECONDS):
                     if isinstance(message, Outcome):
                         work.record(message)
-        return {seed: work.curve(proposal, seed) for seed in wanted}
+        return {seed: work.curve(proposal, seed) for seed in trained_seeds}
 
 
 def same(one: Curve, other: Curve) -> bool:
-    """Whether two learning curves agree to the last bit; what they cost does not count."""
+    """Say whether two learning curves agree to the last bit.
+
+    What they cost does not count.
+    """
     return _bits(one) == _bits(other)
 
 
@@ -75,7 +82,10 @@ def _bits(curve: Curve) -> tuple[object, ...]:
 
 
 def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
-    """A study file, as YAML, that trains a schedule on the tuning and test seeds of `spec`: one chain, no search."""
+    """Write a study file, as YAML, that trains a schedule.
+
+    It has the tuning and test seeds of `spec`, one chain, and no search.
+    """
     document = yaml.safe_load(spec.freeze())
     document["name"] = f"{spec.name}-schedule"
     document["optimizer"] = {

@@ -1,6 +1,7 @@
-"""The result of a study: a held-out number with an interval, the tuning score, and the gap.
+"""The result of a study: a held-out number with an interval.
 
-Read from the study's record, so a finished, a running and a killed study give it the same way.
+The tuning score and the gap stand beside it. Read from the study's record, so a finished, a running
+and a killed study give it the same way.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ __all__ = ["Entry", "Estimate", "Point", "Result", "read_result"]
 
 @dataclass(frozen=True)
 class Point:
-    """A proposal of the front of several objectives: none of the others dominates it.
+    """A proposal of the front of several objectives.
+
+    None of the others dominates it.
 
     Attributes:
         tuning: its score by every objective over tuning seeds, by the objective's label, in the
@@ -44,7 +47,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Result:
-    """What a study has come to.
+    """The result a study has come to.
 
     Attributes:
         objective: what the numbers are, e.g. "last eval_return (mean over seeds), maximize".
@@ -90,14 +93,17 @@ class Result:
 
     @property
     def test(self) -> Estimate | None:
-        """The held-out score of the incumbent, to be reported; None if no test run succeeded."""
+        """The held-out score of the incumbent, to be reported.
+
+        None if no test run succeeded.
+        """
         return self.entries[0].test if self.entries else None
 
     @property
     def problem(self) -> str:
-        """Why a study that was tested has no usable result; empty if it has one.
+        """The reason why a tested study has no usable result.
 
-        Every test run of its incumbent failed then.
+        Every test run of its incumbent failed then. Empty if it has one.
         """
         if not self.entries or self.test is not None:
             return ""
@@ -116,14 +122,14 @@ class Result:
         default = None if self.default is None else self.default.test
         if self.difference is None or self.test is None or default is None:
             return None
-        ours, theirs = paired(self.test, default)
-        return parse_aggregate("iqm")(ours) - parse_aggregate("iqm")(theirs)
+        of_incumbent, of_default = paired(self.test, default)
+        return parse_aggregate("iqm")(of_incumbent) - parse_aggregate("iqm")(of_default)
 
     @property
     def gap(self) -> float | None:
-        """By how much the tuning score was better than the test score, both by `aggregate`.
+        """How much better the tuning score was than the test score.
 
-        The larger, the more over-tuned.
+        Both are by `aggregate`. The larger, the more over-tuned.
         """
         if self.test is None:
             return None
@@ -132,7 +138,7 @@ class Result:
         return self.test.value - self.tuning
 
     def load_model(self, seed: int | None = None) -> Any:
-        """The incumbent as trained: a model of Stable-Baselines3, or of transformers.
+        """Load the incumbent as trained, of Stable-Baselines3 or of transformers.
 
         It is of the step that `steps` names. An agent has the hyperparameters and optimizer moments
         of its run; where that normalised, `model.get_vec_normalize_env()` holds the statistics. A
@@ -153,7 +159,7 @@ class Result:
 
 
 def read_result(record: StudyRecord) -> Result:
-    """The result of a study as it stands.
+    """Read the result of a study as it stands.
 
     Of the incumbent that was frozen before the test phase, or of the best so far.
 
@@ -187,7 +193,7 @@ def read_result(record: StudyRecord) -> Result:
 
 
 def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
-    """What was tested, the incumbent first, then the default.
+    """List what was tested, the incumbent first, then the default.
 
     Empty where the search was opened again and has another incumbent, which is not tested yet.
     """
@@ -196,7 +202,10 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     if labels.get(incumbent) != "incumbent":
         return []
     entries = []
-    for proposal in sorted(labels, key=lambda number: (*_place(labels[number]), number)):
+    places = {"incumbent": 0, "default": 1}
+    for proposal in sorted(
+        labels, key=lambda number: (places.get(labels[number], 2), labels[number], number)
+    ):
         tests = [row for row in rows if row.proposal == proposal]
         failures = {row.seed: row.status for row in tests if Status(row.status).failed}
         succeeded = {
@@ -218,18 +227,20 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     return entries
 
 
-def _place(label: str) -> tuple[int, str]:
-    return ({"incumbent": 0, "default": 1}.get(label, 2), label)
-
-
 def _tuning_score(record: StudyRecord, proposal: ProposalId) -> float:
-    """The tuning score by the first objective; NaN if it failed before any score was known."""
+    """Return the tuning score by the first objective.
+
+    NaN if it failed before any score was known.
+    """
     scores = record.tables.score(proposal)
     return float(scores[0]) if scores else float("nan")
 
 
 def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
-    """Interval of the incumbent's IQM minus the default's, where both were trained as far."""
+    """Bound the incumbent's IQM minus the default's by an interval.
+
+    None where they were not trained as far.
+    """
     by_label = {entry.label: entry for entry in entries}
     incumbent = by_label.get("incumbent")
     default = by_label.get("default")
@@ -241,22 +252,26 @@ def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
 
 
 def _steps(record: StudyRecord, proposal: ProposalId) -> Steps:
-    """The steps the score of a proposal and its kept model are of."""
-    kept = {} if record.folder is None else kept_checkpoints(record, record.folder, proposal)
-    model = kept[seed_of_model(record, proposal, kept)] if kept else None
+    """Find the steps that score and kept model of a proposal have."""
+    model = None
+    if record.folder is not None:
+        checkpoints = kept_checkpoints(record, record.folder, proposal)
+        if checkpoints:
+            model = checkpoints[seed_of_model(record, proposal, checkpoints)]
     return steps_of(record, proposal, model)
 
 
 def _objectives_text(spec: Spec) -> str:
-    first, *others = spec.objectives()
+    first, *further = spec.objectives()
     text = f"{first.label} ({spec.evaluation.aggregate} over seeds), {first.direction}"
-    return "; ".join([text, *(f"beside it {other.label}, {other.direction}" for other in others)])
+    beside = [f"beside it {objective.label}, {objective.direction}" for objective in further]
+    return "; ".join([text, *beside])
 
 
 def _points(
     record: StudyRecord, front: Sequence[ProposalId], tested: set[ProposalId]
 ) -> tuple[Point, ...]:
-    """The points of a front, best by the first objective first."""
+    """List the points of a front, best by the first objective first."""
     objectives = record.spec.objectives()
     labels = [objective.label for objective in objectives]
     points = []
@@ -270,7 +285,7 @@ def _points(
 
 
 def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
-    """The aggregate over test seeds by every objective.
+    """Aggregate over test seeds by every objective.
 
     Failed runs count where the study file states their value.
     """

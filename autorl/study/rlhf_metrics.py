@@ -1,4 +1,7 @@
-"""What a study of an RLHF task says besides its score: other rewards, and cautions of training."""
+"""Facts of an RLHF study besides its score.
+
+They are other rewards, and cautions of training.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ _MANY_EQUAL = 0.9  # share of groups that teach nothing
 
 
 def reward_metrics(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
-    """Means over test seeds of the metrics that were not selected by, at the step of the score.
+    """Average over test seeds the metrics that were not selected by.
 
-    They are the report metric, what the reference policy scores by it, the training signal, and
-    how far the policy has moved. Empty for a study of no RLHF task.
+    They are read at the step of the score: the report metric, what the reference policy scores by
+    it, the training signal, and how far the policy has moved. Empty for a study of no RLHF task.
     """
     spec = record.spec
     if spec.environment.id not in tasks():
@@ -40,7 +43,10 @@ def reward_metrics(record: StudyRecord, proposal: ProposalId) -> dict[str, float
 
 
 def proxy_caution(spec: Spec, metrics: Mapping[str, float]) -> str | None:
-    """What selecting by the training signal has led to, measured on test seeds."""
+    """Say what selecting by the training signal has led to.
+
+    It is measured on test seeds.
+    """
     if not spec.allow_proxy_selection or spec.environment.id not in tasks():
         return None
     about = task(spec.environment.id, spec.environment.kwargs)
@@ -66,10 +72,11 @@ def proxy_caution(spec: Spec, metrics: Mapping[str, float]) -> str | None:
 
 
 def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
-    """Signals that some configuration of some trainer of a study trains on."""
+    """List signals that some configuration of some trainer trains on."""
     signals: frozenset[str] = frozenset()
     for algorithm, trainer in spec.trainers.items():
-        choices = choices_of(spec, f"{algorithm}." if algorithm else "")
+        prefix = f"{algorithm}." if algorithm else ""
+        choices = choices_of(spec, prefix)
         signals |= reward_options.maybe_trained_on(
             trainer.kwargs, choices, about.training, about.ensemble
         )
@@ -77,10 +84,10 @@ def maybe_trained_on(spec: Spec, about: Task) -> frozenset[str]:
 
 
 def training_cautions(record: StudyRecord, proposal: ProposalId) -> list[str]:
-    """Cautions about the training and the texts of a proposal; none for a study of no RLHF task.
+    """List cautions about the training and the texts of a proposal.
 
-    Read at the last evaluation of its runs, those on test seeds if there are any; and what was
-    noted of the data.
+    There are none for a study of no RLHF task. Read at the last evaluation of its runs, those on
+    test seeds if there are any; and what was noted of the data.
     """
     spec = record.spec
     if spec.environment.id not in tasks():

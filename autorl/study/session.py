@@ -1,4 +1,7 @@
-"""What a study records of each session that works on it, so that others can train the same again."""
+"""Describes each session that works on a study.
+
+What is recorded lets others train the same again.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,10 @@ _PACKAGES = (
 
 
 def session(spec: Spec) -> dict[str, object]:
-    """Versions, the code that trains, the user's own files by hash, and the kind of machine."""
+    """Describe the session that begins now.
+
+    These are versions, the code that trains, the user's own files by hash, and the kind of machine.
+    """
     described = [spec.info(trainer) for trainer in spec.trainers.values()]
     packages = [*_PACKAGES, *(name for info in described for name in info.packages)]
     installed = {name: installed_version(name) for name in packages}
@@ -51,7 +57,10 @@ def session(spec: Spec) -> dict[str, object]:
 
 @functools.cache  # 2.5 ms a package
 def installed_version(package: str) -> str | None:
-    """The version of an installed package; None where it is not installed."""
+    """Return the version of an installed package.
+
+    None where it is not installed.
+    """
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
@@ -59,15 +68,19 @@ def installed_version(package: str) -> str | None:
 
 
 def changes_by_now(tables: StudyTables, spec: Spec) -> str | None:
-    """One line that names what differs between the recorded sessions and one that would begin now, if anything."""
+    """Name in one line what a session that would begin now changes.
+
+    None where it differs in nothing from those recorded.
+    """
     before = tables.sessions()
     return changes_text([*before, session(spec)]) if before else None
 
 
 def user_files(spec: Spec) -> dict[str, str]:
-    """SHA-256 of the user's own modules and scripts that the study file names, by their path in their folder.
+    """Hash the user's own modules and scripts that the study file names.
 
-    What these import in turn, and what is installed, is not among them.
+    The hash is SHA-256, by their path in their folder. What these import in turn, and what is
+    installed, is not among them.
     """
     digests = {}
     for folder, name in _named_files(spec):
@@ -86,13 +99,13 @@ def _named_files(spec: Spec) -> Iterator[tuple[Path, str]]:
     for trainer in spec.trainers.values():
         folders = [Path(folder) for folder in search_folders(trainer.kwargs) or (spec.path or ".",)]
         yield from _first(folders, spec.info(trainer).user_files(trainer))
-    here = [Path(spec.path or ".")]
+    beside_file = [Path(spec.path or ".")]
     for module in modules:
-        yield from _first(here, module_files(module))
+        yield from _first(beside_file, module_files(module))
 
 
 def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
-    """Each file of `names` in the first of the folders that has it."""
+    """Find each file of `names` in the first folder that has it."""
     for name in names:
         folder = next((folder for folder in folders if (folder / name).is_file()), None)
         if folder is not None:
@@ -100,7 +113,10 @@ def _first(folders: list[Path], names: list[str]) -> Iterator[tuple[Path, str]]:
 
 
 def cpu() -> str:
-    """The CPU type compiled code is made for, `znver5 (AMD EPYC)`: results are the same to the bit on one type."""
+    """Name the CPU type compiled code is made for, `znver5 (AMD EPYC)`.
+
+    Results are the same to the bit on one type.
+    """
     from llvmlite.binding import get_host_cpu_name
 
     try:

@@ -1,4 +1,7 @@
-"""What a study is made of, from its spec: the loader of its trainers, its optimizer, its executor, and the checks."""
+"""Makes what a study consists of, from its spec.
+
+These are the loader of its trainers, its optimizer, its executor, and the checks.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,9 @@ def trainer_loader(spec: Spec) -> Load:
 
 
 def check(spec: Spec, load: Load) -> None:
-    """Everything that can be checked without training: trainers, environment, hyperparameter names, the optimizer.
+    """Check everything that can be checked without training.
+
+    That is trainers, environment, hyperparameter names, and the optimizer.
 
     Raises:
         InputError: naming the key of the study file.
@@ -45,10 +50,10 @@ def _check(spec: Spec, load: Load) -> None:
     names = spec.search_space.names
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
-        own = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
+        of_trainer = {name.removeprefix(prefix) for name in names if name.startswith(prefix)}
         loaded = load(trainer)
         check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
-        loaded.check(spec.environment.resolve(), own)
+        loaded.check(spec.environment.resolve(), of_trainer)
         if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
@@ -56,37 +61,46 @@ def _check(spec: Spec, load: Load) -> None:
         if metrics_of_runs is not None:
             _check_metrics(spec, metrics_of_runs)
         loaded.check_seeds(spec.plan.tuning, "tuning")
-        loaded.check_seeds(spec.plan.test if spec.test.top else (), "test")
+        tested_seeds = spec.plan.test if spec.test.top else ()
+        loaded.check_seeds(tested_seeds, "test")
     _check_configurations(spec, load)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
-        message = f"every member of a population trains every tuning seed: {spec.optimizer.name} cannot race"
+        message = (
+            "every member of a population trains every tuning seed: "
+            f"{spec.optimizer.name} cannot race"
+        )
         raise InputError(message, key="evaluation.seeds")
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
 
 
 def _check_configurations(spec: Spec, load: Load) -> None:
-    """Raise `InputError` for a configuration of the space that a library refuses.
+    """Refuse a space with a configuration that a library refuses.
 
-    Looked at are the default and some random ones, those left out that differ from another in floats alone.
+    Looked at are the default and some random ones, those left out that differ from another in
+    floats alone.
+
+    Raises:
+        InputError: as the trainer words it.
     """
     loaded = {trainer: load(trainer) for trainer in spec.trainers.values()}
-    judges = {spec for spec, trainer in loaded.items() if _judges_configurations(trainer)}
+    judges = {
+        section
+        for section, trainer in loaded.items()
+        if type(trainer).check_configuration is not Trainer.check_configuration
+    }
     if not judges:
         return
-    space, rng = spec.search_space, np.random.default_rng(0)
+    space = spec.search_space
+    rng = np.random.default_rng(0)
     drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
     different = {
         _without_floats(config): config for config in reversed(drawn) if config is not None
     }
     for config in reversed(different.values()):
-        trainer, own = spec.trainer_for(config)
+        trainer, values = spec.trainer_for(config)
         if trainer in judges:
-            loaded[trainer].check_configuration(own)
-
-
-def _judges_configurations(trainer: Trainer) -> bool:
-    return type(trainer).check_configuration is not Trainer.check_configuration
+            loaded[trainer].check_configuration(values)
 
 
 def _without_floats(config: Config) -> Config:
@@ -94,29 +108,39 @@ def _without_floats(config: Config) -> Config:
 
 
 def _check_metrics(spec: Spec, known: Collection[str]) -> None:
-    """Raise `InputError` for an objective or a constraint on something that no run reports."""
+    """Refuse an objective or a constraint that no run reports.
+
+    Raises:
+        InputError: naming the metric.
+    """
     allowed = {*known, *COST_METRICS}
     check_names([section.metric for section in spec.objective], allowed, "metric", "objective")
     check_names([section.metric for section in spec.constraints], allowed, "metric", "constraints")
 
 
 def choices_of(spec: Spec, prefix: str) -> dict[str, tuple[Any, ...]]:
-    """The hyperparameters of one trainer and the values each can take; none for a number."""
-    found = spec.search_space.hyperparameters
+    """List the hyperparameters of one trainer and their possible values.
+
+    There are none for a number.
+    """
+    hyperparameters = spec.search_space.hyperparameters
     return {
         name.removeprefix(prefix): item.choices
-        for name, item in found.items()
+        for name, item in hyperparameters.items()
         if name.startswith(prefix)
     }
 
 
 def make_optimizer(spec: Spec, load: Load) -> Optimizer:
-    """The study's optimizer before it has observed anything."""
+    """Make the study's optimizer before it has observed anything."""
     return optimizer_of(spec, changeable(spec, load))
 
 
 def changeable(spec: Spec, load: Load) -> frozenset[str]:
-    """Hyperparameters a continued run may change: marked so in the space, and supported by their trainer."""
+    """List the hyperparameters that a continued run may change.
+
+    They are marked so in the space, and supported by their trainer.
+    """
     allowed: set[str] = set()
     for algorithm, trainer in spec.trainers.items():
         prefix = f"{algorithm}." if algorithm else ""
@@ -127,10 +151,11 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 
 
 def executor_name(spec: Spec) -> str:
-    """The executor of a study: the one its trainers run best on, unless the file says otherwise.
+    """Name the executor of a study.
 
-    Trainers that run in threads do so whatever the file says but `in_process`. Those that look a
-    value up run in the driver's process only where no limit and no device asks for another.
+    It is the one its trainers run best on, unless the file says otherwise. Trainers that run in
+    threads do so whatever the file says but `in_process`. Those that look a value up run in the
+    driver's process only where no limit and no device asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
     if best == {"threads"} and spec.executor.name != "in_process":
@@ -142,15 +167,15 @@ def executor_name(spec: Spec) -> str:
 
 def executor_limits(spec: Spec) -> executors.Limits:
     memory = spec.limits.memory_gb
-    return executors.Limits(
-        spec.limits.segment_seconds, None if memory is None else int(memory * 2**30)
-    )
+    memory_bytes = None if memory is None else int(memory * 2**30)
+    return executors.Limits(spec.limits.segment_seconds, memory_bytes)
 
 
 def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
-    """Make the executor of a study, with what its trainers need imported before they start.
+    """Make the executor of a study.
 
-    `workers`: segments trained at once; None = as the study says.
+    It imports what the trainers need before they start. `workers`: segments trained at once; None =
+    as the study says.
     """
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}

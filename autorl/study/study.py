@@ -1,4 +1,6 @@
-"""A study: a study file, a folder that keeps everything, and the loop that runs it to a result.
+"""A study: its study file, its folder, and its loop.
+
+The folder keeps everything, and the loop runs the study to a result.
 
     study = Study.create(load_spec("ppo.yaml"), Path("studies/ppo"))
     result = study.run()
@@ -53,12 +55,13 @@ _POLL_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a running study stands, for people.
+    """The point where a running study stands, for people.
 
     Attributes:
         phase: `search` or `test`.
         budget_used: share of the budget, in [0, 1].
-        best: tuning score of the incumbent in the metric's own direction; None before anything was scored.
+        best: tuning score of the incumbent in the metric's own direction; None before anything was
+            scored.
         seconds: of this session.
     """
 
@@ -74,13 +77,17 @@ class Progress:
 
 
 class Study:
-    """One study and its folder. Use `create`, `open` or `in_memory`; `run` it; `close` it.
+    """One study and its folder.
+
+    Use `create`, `open` or `in_memory`, then `run` it, and `close` it.
 
     Args:
-        load: builds trainers; must be picklable by reference unless everything runs in this process.
+        load: builds trainers; must be picklable by reference unless everything runs in this
+            process.
 
     Attributes:
-        trust: whether pickles in checkpoints are opened that this installation did not write: they can run anything.
+        trust: whether pickles in checkpoints are opened that this installation did not write: they
+            can run anything.
     """
 
     trust = False
@@ -108,21 +115,26 @@ class Study:
 
     @classmethod
     def create(cls, spec: Spec, folder: Path, load: Load | None = None) -> Study:
-        """A new study in `folder`; everything that can be checked is checked before the folder is made.
+        """Begin a new study in `folder`.
+
+        Everything that can be checked is checked before the folder is made.
 
         Raises:
-            InputError: the folder is in use, or the trainer cannot train this environment or these hyperparameters.
+            InputError: the folder is in use, or the trainer cannot train this environment or these
+                hyperparameters.
         """
         check(spec, load or trainer_loader(spec))
         return cls(spec, Store.create(folder, spec.freeze(), spec.search_space.hash), load)
 
     @classmethod
     def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
-        """The study in `folder`, as its stored events left it; `trust` opens pickles of others in its checkpoints.
+        """Open the study in `folder`, as its stored events left it.
+
+        `trust` opens pickles of others in its checkpoints.
 
         Raises:
-            InputError: there is none, another driver works on it, a file of it is torn or lost, or its study file was
-                changed.
+            InputError: there is none, another driver works on it, a file of it is torn or lost, or
+                its study file was changed.
         """
         store = Store.open(folder)
         try:
@@ -140,16 +152,18 @@ class Study:
 
     @classmethod
     def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:
-        """A study without a folder: nothing survives the process."""
+        """Begin a study without a folder: nothing survives the process."""
         check(spec, load or trainer_loader(spec))
         return cls(spec, Store.in_memory(), load)
 
     def extend(self, runs: float) -> None:
-        """Add to the budget (`runs`, or configurations where the budget counts those); the search opens again.
+        """Add to the budget, and open the search again.
+
+        `runs` are added, or configurations where the budget counts those.
 
         Raises:
-            InputError: the budget is counted in something else, `runs` is no number above 0 or too large, or nothing
-                would be trained with so many. Nothing is recorded then.
+            InputError: the budget is counted in something else, `runs` is no number above 0 or too
+                large, or nothing would be trained with so many. Nothing is recorded then.
         """
         if not is_extension(runs):
             raise InputError(
@@ -164,7 +178,9 @@ class Study:
         self.journal.record(BudgetExtended(runs))
 
     def add_test_seeds(self, count: int) -> None:
-        """Bring the number of test seeds to `count`; the candidates are trained on the new ones by the next `run`.
+        """Bring the number of test seeds to `count`.
+
+        The candidates are trained on the new ones by the next `run`.
 
         Raises:
             InputError: there are as many already.
@@ -189,9 +205,10 @@ class Study:
         self._fold()  # the seeds are a part of the spec, and that is a part of everything
 
     def advance(self) -> list[Segment]:
-        """Every segment that can start now: of the search, and once that is over of what comes after it.
+        """List every segment that can start now.
 
-        That is the default configuration, then the test phase; without test seeds the models that are kept.
+        These are segments of the search, and once that is over of what comes after it. That is the
+        default configuration, then the test phase; without test seeds the models that are kept.
         """
         segments = self.driver.advance()
         if not self.driver.finished:
@@ -208,7 +225,8 @@ class Study:
         """Take note of how a segment ended.
 
         Raises:
-            StudyError: the disk is full: the study stops here and can be resumed when there is room.
+            StudyError: the disk is full: the study stops here and can be resumed when there is
+                room.
         """
         if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
@@ -222,12 +240,14 @@ class Study:
         *,
         search: bool = True,
     ) -> Result:
-        """Search, then test; returns when both are done. `search=False` tests the incumbent so far.
+        """Search, then test, and return when both are done.
 
-        A study whose test runs all failed returns what it found without a test score; `Result.problem` says so.
+        `search=False` tests the incumbent so far. A study whose test runs all failed returns what
+        it found without a test score; `Result.problem` says so.
 
         Raises:
-            StudyError: no usable result: everything crashed, the disk is full, nothing was scored. All is kept.
+            StudyError: no usable result: everything crashed, the disk is full, nothing was scored.
+                All is kept.
         """
         if not search:
             self.driver.end_search()
@@ -260,24 +280,30 @@ class Study:
         return self.result()
 
     def _models(self) -> set[SegmentId]:
-        """The segments that hold the models of the incumbent, and of what else was trained for its model."""
-        tested = [(one, self.spec.plan.test) for one in self.tests.candidates[:1]]
-        kept = [(one, self.driver.tuning_seeds(one.proposal)) for one in self.models.candidates]
+        """List the segments that hold the models of the incumbent.
+
+        And of what else was trained for its model.
+        """
+        seeds_of = [(candidate, self.spec.plan.test) for candidate in self.tests.candidates[:1]]
+        seeds_of += [
+            (candidate, self.driver.tuning_seeds(candidate.proposal))
+            for candidate in self.models.candidates
+        ]
         work = self.driver.work
         return {
-            work.model(one.proposal, seed, one.end)
-            for one, seeds in [*tested, *kept]
+            work.model(candidate.proposal, seed, candidate.end)
+            for candidate, seeds in seeds_of
             for seed in seeds
         }
 
     @property
     def over(self) -> bool:
-        """Whether the stored study has ended and nothing has been added to it since."""
+        """Say whether the stored study has ended, with nothing added since."""
         last = self.tables.last_event()
         return last is not None and last.kind == "finished"
 
     def result(self) -> Result:
-        """The result as it stands.
+        """Return the result as it stands.
 
         Raises:
             StudyError: nothing was scored yet.
@@ -289,31 +315,37 @@ class Study:
     def progress(self, finished: int = 0) -> Progress:
         driver = self.driver
         best = driver.ranking.best()
+        score = None if best is None else driver.raw(driver.ranking[best].values)[0]
+        phase = "test" if driver.finished else "search"
         return Progress(
-            phase="test" if driver.finished else "search",
+            phase=phase,
             proposals=len(driver.lineage),
             settled=len(driver.lineage) - driver.unsettled,
             running=len(driver.work.in_flight),
             finished_segments=finished,
             budget_used=min(1.0, driver.budget_used),
-            best=None if best is None else driver.raw(driver.ranking[best].values)[0],
+            best=score,
             best_proposal=best,
             seconds=time.monotonic() - self._begun,
         )
 
     def hours(self) -> float:
-        """Hours of driver time used by this study, earlier sessions included."""
+        """Return hours of driver time used, earlier sessions included."""
         return self._hours_before + (time.monotonic() - self._begun) / 3600
 
     def close(self) -> None:
         self.store.close()
 
     def _check_disk(self, segments: Sequence[Segment]) -> None:
-        """Stop before segments start that would save more than fits, or print more where logs alone take it all."""
+        """Stop before segments start that would fill the disk.
+
+        They would save more than fits, or print more where logs alone take it all.
+        """
         limit = self.spec.limits.disk_gb
         if limit is None:
             return
-        most, work = limit * 2**30, self.driver.work
+        most = limit * 2**30
+        work = self.driver.work
         grows = any(segment.save for segment in segments) or bool(
             segments and work.bytes_logged > most
         )
@@ -323,6 +355,7 @@ class Study:
         used = work.bytes_saved + work.bytes_logged
         if used > most:
             raise StudyError(
-                f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over limits.disk_gb = "
+                f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over "
+                "limits.disk_gb = "
                 f"{limit:g}; what was recorded is kept"
             )

@@ -1,9 +1,10 @@
-"""The test phase: the frozen candidates are trained on seeds that no optimizer has seen.
+"""The test phase: frozen candidates are trained on unseen seeds.
 
-The incumbent, the default configuration and the top k are trained from scratch on the test seeds,
-same chain, same cuts. With several objectives members of the front take the place of the top k.
-Test scores never re-rank anything. With `reduce: best` they are read at the step chosen on tuning
-seeds, and training ends there, so that the model that is kept is the one scored.
+No optimizer has seen these. The incumbent, the default configuration and the top k are trained from
+scratch on the test seeds, same chain, same cuts. With several objectives members of the front take
+the place of the top k. Test scores never re-rank anything. With `reduce: best` they are read at the
+step chosen on tuning seeds, and training ends there, so that the model that is kept is the one
+scored.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from autorl.types import ProposalId, Segment, StudyError
 
 
 class Frozen:
-    """The candidates of a study and the seeds each is tested on, as its events say.
+    """The candidates of a study and the seeds each is tested on.
+
+    They follow from its events.
 
     Attributes:
         frozen: the candidates; None while the search is open.
@@ -55,17 +58,26 @@ class Frozen:
                 self.frozen = None
 
     def tested_on(self, candidate: Candidate) -> Collection[int]:
-        """Return the test seeds on which a candidate has a score at its step."""
+        """Return the test seeds a candidate has a score on.
+
+        The score is at its step.
+        """
         return self._tested.get((candidate.proposal, candidate.step), ())
 
     @property
     def candidates(self) -> tuple[Candidate, ...]:
-        """The candidates, the incumbent first; none while the search is open."""
+        """The candidates, the incumbent first.
+
+        There are none while the search is open.
+        """
         return self.frozen or ()
 
 
 class TestPhase(Frozen):
-    """Freezes the candidates when the search is over, and has them trained on the test seeds."""
+    """Freezes the candidates when the search is over.
+
+    It has them trained on the test seeds.
+    """
 
     __test__ = False  # for pytest: not a test class
 
@@ -77,7 +89,10 @@ class TestPhase(Frozen):
         journal.subscribe(self.apply)
 
     def advance(self) -> list[Segment]:
-        """Freeze the candidates unless they are, and hand out every segment that can start.
+        """Freeze the candidates unless they are frozen.
+
+        Returns:
+            Every segment that can start.
 
         Raises:
             StudyError: nothing was scored, so there is nothing to test.
@@ -91,7 +106,7 @@ class TestPhase(Frozen):
 
     @property
     def finished(self) -> bool:
-        """Whether every candidate is tested on every test seed."""
+        """Say whether every candidate is tested on every test seed."""
         if self.frozen is None:
             return False
         test_seeds = set(self._spec.plan.test)
@@ -114,7 +129,10 @@ class TestPhase(Frozen):
         return self.candidates
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:
-        """Return a proposal as a candidate, with the step its score is read at."""
+        """Return a proposal as a candidate, with its step.
+
+        Its score is read at that step.
+        """
         step = self._driver.chosen_step(proposal)
         before = self.latest.get(proposal)
         if before is not None and before.end is None and self.tested_on(before):
@@ -159,10 +177,10 @@ class TestPhase(Frozen):
                 ranking.front(),
                 key=lambda number: (number != best, -ranking[number].values[0], number),
             )
-            others = [number for number in spread(front, top) if number != best]
-            return [(f"front {place}", number) for place, number in enumerate(others, start=2)]
-        others = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
-        return [(f"rank {place}", number) for place, number in enumerate(others, start=2)]
+            beside = [number for number in spread(front, top) if number != best]
+            return [(f"front {place}", number) for place, number in enumerate(beside, start=2)]
+        beside = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
+        return [(f"rank {place}", number) for place, number in enumerate(beside, start=2)]
 
     def _longest_of_default(self) -> ProposalId | None:
         """Return the default configuration trained the furthest without a change.
@@ -187,8 +205,12 @@ class TestPhase(Frozen):
                 )
 
     def _scores(self, candidate: Candidate, seed: int) -> list[TestScore]:
-        """Return the scores of a candidate on one test seed, one for each objective."""
-        work, judge = self._driver.work, self._driver.judge
+        """Return the scores of a candidate on one test seed.
+
+        There is one for each objective.
+        """
+        work = self._driver.work
+        judge = self._driver.judge
         result = work.value(candidate.proposal, seed, candidate.end)
         if not result.status.failed:
             curve = work.curve(candidate.proposal, seed, candidate.end)

@@ -1,4 +1,7 @@
-"""Whether a study's folder is whole: its log, what follows from it, its checkpoints, and what no event names."""
+"""Checks whether a study's folder is whole.
+
+That is its log, what follows from it, its checkpoints, and what no event names.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ _MOST_NAMES = 3  # in one line
 
 @dataclass
 class Verdict:
-    """What `verify` has to say about a folder.
+    """The verdict of `verify` on a folder.
 
     Attributes:
         events: number of events in the log that fit all before them.
@@ -55,7 +58,9 @@ class Verdict:
 
 
 def verify(folder: Path) -> Verdict:
-    """Check a study's folder, which may be in use; writes nothing.
+    """Check a study's folder without writing to it.
+
+    It may be in use.
 
     Raises:
         InputError: there is no such folder, or it holds neither a study file nor a database.
@@ -65,9 +70,8 @@ def verify(folder: Path) -> Verdict:
             f"holds no study ({STUDY_FILE} and {DATABASE} are missing)", file=str(folder)
         )
     verdict = Verdict()
-    listed = _entries(
-        folder
-    )  # before the log is read: nothing is trained before its proposal is recorded
+    # Before the log is read: nothing is trained before its proposal is recorded.
+    listed = _entries(folder)
     try:
         check_database(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
@@ -88,7 +92,8 @@ def _verify_log(
     folder: Path, connection: sqlite3.Connection, listed: list[Path], verdict: Verdict
 ) -> None:
     chain = check_chain(connection)
-    verdict.events, verdict.first_hashed = chain.head.seq, chain.first_hashed
+    verdict.events = chain.head.seq
+    verdict.first_hashed = chain.first_hashed
     if (pages := check_pages(connection)) is not None:
         verdict.problems.append(f"{DATABASE}: SQLite says: {pages}")
     if chain.problem:
@@ -101,7 +106,8 @@ def _verify_log(
     _verify_names(folder, connection, listed, saved, verdict)
     if not verdict.whole and chain.head.seq:
         verdict.advice = (
-            f"events 1 to {chain.head.seq} are whole: `autorl backup {folder} COPY --until {chain.head.seq}` makes a "
+            f"events 1 to {chain.head.seq} are whole: `autorl backup {folder} COPY --until "
+            f"{chain.head.seq}` makes a "
             "study of them, and of the checkpoints they name that are whole, which can be resumed"
         )
 
@@ -130,7 +136,10 @@ def _verify_study_file(folder: Path, connection: sqlite3.Connection, verdict: Ve
 
 
 def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdict) -> None:
-    """Compare the tables with the events; those that an earlier version derived may differ from what is derived now."""
+    """Compare the tables with the events.
+
+    Those that an earlier version derived may differ from what is derived now.
+    """
     if chain.problem:
         verdict.notes.append("the tables are not compared with the events, which are damaged")
         return
@@ -148,13 +157,12 @@ def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdic
 def _verify_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint], verdict: Verdict) -> None:
     damaged = damaged_checkpoints(folder, saved)
     if damaged:
-        with closing(
-            snapshot(folder / DATABASE)
-        ) as connection:  # a study that runs has collected some meanwhile
+        # A study that runs has collected some meanwhile.
+        with closing(snapshot(folder / DATABASE)) as connection:
             still = saved_checkpoints(connection, check_chain(connection).head.seq)
         damaged = {segment: problem for segment, problem in damaged.items() if segment in still}
     verdict.problems += [f"checkpoint {segment}: {problem}" for segment, problem in damaged.items()]
-    unhashed = sum(not one.files for one in saved.values())
+    unhashed = sum(not checkpoint.files for checkpoint in saved.values())
     if unhashed:
         verdict.notes.append(
             f"of {unhashed} checkpoints the log holds no hashes: their files are not compared"
@@ -162,16 +170,22 @@ def _verify_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint], verdict
 
 
 def damaged_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint]) -> dict[str, str]:
-    """What is wrong with the study's own checkpoints, by segment; those that are whole are left out.
+    """Say what is wrong with the study's own checkpoints, by segment.
 
-    A checkpoint outside the folder is the caller's own and not looked at.
+    Those that are whole are left out. A checkpoint outside the folder is the caller's own and not
+    looked at.
     """
-    problems = {segment: checkpoint_damage(folder, one) for segment, one in saved.items()}
+    problems = {
+        segment: checkpoint_damage(folder, checkpoint) for segment, checkpoint in saved.items()
+    }
     return {segment: problem for segment, problem in problems.items() if problem is not None}
 
 
 def checkpoint_damage(folder: Path, checkpoint: SavedCheckpoint) -> str | None:
-    """What is wrong with a checkpoint below `folder`, in one phrase; None when it is whole or not the study's own."""
+    """Say in one phrase what is wrong with a checkpoint below `folder`.
+
+    None when it is whole or not the study's own.
+    """
     if Path(checkpoint.path).is_absolute():
         return None
     if not checkpoint.inside:
@@ -191,10 +205,15 @@ def _verify_names(
     saved: Iterable[str],
     verdict: Verdict,
 ) -> None:
-    """What lies in the folder and no event names: more than the log knows is damage, leftovers are a note."""
+    """List what lies in the folder and no event names.
+
+    More than the log knows is damage, leftovers are a note.
+    """
     proposals = StudyTables.of(connection).count_events("proposed")
-    trained, named = trained_segments(connection, verdict.events), set(saved)
-    unknown, leftover = [], []
+    trained = trained_segments(connection, verdict.events)
+    named = set(saved)
+    unknown = []
+    leftover = []
     for entry in listed:
         name = entry.relative_to(folder).as_posix()
         match = SEGMENT_NAME.fullmatch(entry.name) if entry.parent != folder else None
@@ -216,13 +235,16 @@ def _verify_names(
 
 
 def _some(names: list[str]) -> str:
-    """The first of some names, and how many more there are."""
+    """Name the first of some names, and how many more there are."""
     more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
     return ", ".join(sorted(names)[:_MOST_NAMES]) + more
 
 
 def _entries(folder: Path) -> list[Path]:
-    """What lies in a study's folder, beside the files that every study has and what is being written."""
+    """List what lies in a study's folder.
+
+    Left out are the files that every study has and what is being written.
+    """
     outer = [entry for entry in folder.iterdir() if entry.name not in (*_OURS, *_INNER)]
     inner = [
         entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()

@@ -1,7 +1,8 @@
-"""The work of one study: segments handed out, outcomes that came back, checkpoints on disk.
+"""The work of one study: segments, their outcomes, checkpoints on disk.
 
-It knows nothing of budgets or optimizers: it turns (proposal, seed) into the segments of its chain,
-one after another, and outcomes back into the values of a seed.
+Segments are handed out, and outcomes come back. It knows nothing of budgets or optimizers: it turns
+(proposal, seed) into the segments of its chain, one after another, and outcomes back into the
+values of a seed.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class Work:
         self._outcomes: dict[SegmentId, Outcome] = {}
         self._attempts: dict[SegmentId, int] = {}
         self._ready: list[Segment] = []
-        # What is wrong with checkpoints, as the workers saw it. Of this session: nothing is recorded.
+        # What is wrong with checkpoints, as the workers saw it. Of this session: nothing is
+        # recorded.
         self._damaged: dict[SegmentId, str] = {}
         self._unmoved: set[SegmentId] = set()
         self._aside_bytes = 0
@@ -83,7 +85,7 @@ class Work:
         self._regained: set[SegmentId] = set()
         journal.subscribe(self.apply)
 
-    # -- in: outcomes ----------------------------------------------------------------------------------------------
+    # -- in: outcomes ------------------------------------------------------------------------------
 
     def record(self, outcome: Outcome) -> bool:
         """Record how a segment ended.
@@ -120,7 +122,10 @@ class Work:
         return True
 
     def apply(self, event: StudyEvent) -> None:
-        """Take note of an event that is in the log; those of other kinds tell of no segment."""
+        """Take note of an event that is in the log.
+
+        Those of other kinds tell of no segment.
+        """
         match event:
             case SegmentEnded(outcome=outcome, segment=segment):
                 self._outcomes[segment] = outcome
@@ -143,7 +148,9 @@ class Work:
         self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
-        """Record the checkpoint of a segment that was trained again; its outcome stays the first.
+        """Record the checkpoint of a segment that was trained again.
+
+        Its outcome stays the first.
 
         Raises:
             StudyError: it failed, or has other values than the first time, so that its checkpoint
@@ -163,11 +170,15 @@ class Work:
             self._regained.add(segment.id)
             return
         raise StudyError(
-            f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is kept"
+            f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is "
+            "kept"
         )
 
     def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
-        """Return an outcome as it is recorded: a failure where its metrics cannot be scored."""
+        """Return an outcome as it is recorded.
+
+        That is a failure where its metrics cannot be scored.
+        """
         nominal = 0 if segment.parent is None else self._lineage.start(segment.id.proposal)
         latest = max(segment.until, outcome.reached)  # it may end before or after its nominal step
         problem = step_problem(min(segment.start, nominal), latest, outcome.reports)
@@ -190,12 +201,12 @@ class Work:
             return dataclasses.replace(outcome, status=value.status, message=value.message)
         return outcome
 
-    # -- out: segments ---------------------------------------------------------------------------------------------
+    # -- out: segments -----------------------------------------------------------------------------
 
     def request(
         self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None
     ) -> None:
-        """Hand out the next segment of the chain that leads to (proposal, seed).
+        """Hand out the next segment of the chain to (proposal, seed).
 
         Nothing happens where it is out or nothing is left. The chain is trained to step `end`, its
         horizon unchanged; None: where the proposal ends. A segment whose parent saved nothing (its
@@ -244,7 +255,10 @@ class Work:
         self._hand_out(self._segment(link, seed, role, parent, cut, last=last))
 
     def _changed(self, proposal: ProposalId, seed: int) -> bool:
-        """Say whether the chain to (proposal, seed) cannot be trained in one piece."""
+        """Say whether a chain cannot be trained in one piece.
+
+        It is the chain that leads to (proposal, seed).
+        """
         if len(self._lineage.schedule(proposal)) > 1:
             return True
         return self._lineage.fork(proposal, seed) is not None
@@ -284,6 +298,11 @@ class Work:
             begin = 0
         folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
+        checkpoint = None if parent is None else self.saved[parent.segment]
+        start = 0 if parent is None else parent.reached
+        saved_in = str(self._store.checkpoints / name) if save else ""
+        log = str(folder / "logs" / f"{name}.log") if folder else None
+        scratch = str(unfinished(self._store.checkpoints, name)) if folder else ""
         return Segment(
             id=name,
             trainer=trainer,
@@ -291,8 +310,8 @@ class Work:
             config=config,
             seed=seed,
             role=role,
-            parent=self.saved[parent.segment] if parent else None,
-            start=parent.reached if parent else 0,
+            parent=checkpoint,
+            start=start,
             until=until,
             horizon=self._spec.fidelity.steps,
             evaluate_at=(
@@ -302,13 +321,13 @@ class Work:
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
-            folder=str(self._store.checkpoints / name) if save else "",
-            log=str(folder / "logs" / f"{name}.log") if folder else None,
-            scratch=str(unfinished(self._store.checkpoints, name)) if folder else "",
+            folder=saved_in,
+            log=log,
+            scratch=scratch,
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
-        """Say whether the optimizer later or the user afterwards may need an agent."""
+        """Say whether the optimizer or the user may need an agent later."""
         keep = self._spec.keep.checkpoints
         if role == "test":
             return keep != "none"
@@ -321,10 +340,13 @@ class Work:
             or (keep == "incumbent" and not self._spec.plan.test)
         )
 
-    # -- what the outcomes say -------------------------------------------------------------------------------------
+    # -- what the outcomes say ---------------------------------------------------------------------
 
     def known(self, proposal: ProposalId, seed: int, end: int | None = None) -> bool:
-        """Say whether (proposal, seed) is trained to its end, or ended by a failure or a stop."""
+        """Say whether (proposal, seed) is trained to its end.
+
+        Or whether a failure or a stop ended it.
+        """
         for link, cut in self._lineage.path(proposal, end):
             outcome = self._outcomes.get(SegmentId(link, seed, cut))
             if outcome is None:
@@ -347,11 +369,17 @@ class Work:
         return self._judge.value(seed, curve, outcomes[-1].message)
 
     def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
-        """Return how the segment of (proposal, seed) ended; None as long as it has not."""
+        """Return how the segment of (proposal, seed) ended.
+
+        None as long as it has not.
+        """
         return self._outcomes.get(SegmentId(proposal, seed))
 
     def outcome_of(self, segment: SegmentId) -> Outcome | None:
-        """Return how a segment ended; None as long as it has not."""
+        """Return how a segment ended.
+
+        None as long as it has not.
+        """
         return self._outcomes.get(segment)
 
     def _chain_outcomes(
@@ -365,7 +393,10 @@ class Work:
         return outcomes
 
     def _join(self, segment: SegmentId, outcomes: Sequence[Outcome]) -> Curve:
-        """Join the outcomes of a chain that ends with `segment`, or of the first part of it."""
+        """Join the outcomes of a chain that ends with `segment`.
+
+        Or of the first part of it.
+        """
         links = self._lineage.chain(segment.proposal)[: len(outcomes) - 1]
         cuts = {self._lineage[link].until for link in links}
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
@@ -375,11 +406,14 @@ class Work:
         chain = self._lineage.chain(segment.id.proposal)[:-1]
         return [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
 
-    # -- checkpoints -----------------------------------------------------------------------------------------------
+    # -- checkpoints -------------------------------------------------------------------------------
 
     @property
     def bytes_saved(self) -> int:
-        """Bytes of the checkpoints, damaged ones too, and of what running segments have written."""
+        """The bytes of the checkpoints and of what running segments have written.
+
+        Damaged checkpoints count too.
+        """
         scratch = [segment.scratch for segment in self.in_flight.values() if segment.scratch]
         running = sum(folder_size(Path(folder)) for folder in scratch)
         return self._recorded_bytes + self._aside_bytes + running
@@ -393,7 +427,10 @@ class Work:
         return SegmentId(link, seed, cut)
 
     def head(self, proposal: ProposalId, seed: int) -> SegmentId | None:
-        """Return the last trained segment of the chain to (proposal, seed); None: there is none."""
+        """Return the last trained segment of the chain to (proposal, seed).
+
+        None: there is none.
+        """
         segments = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((segment for segment in segments if segment in self._outcomes), None)
 
@@ -431,10 +468,10 @@ class Work:
         return {segment.parent.segment for segment in running if segment.parent is not None}
 
     def sweep(self) -> None:
-        """Remove what a kill left: checkpoints half written, and those the log has given up.
+        """Remove what a kill left.
 
-        A whole one that no event names stays: its segment is trained again and replaces it, or the
-        log is too short.
+        These are checkpoints half written, and those the log has given up. A whole one that no
+        event names stays: its segment is trained again and replaces it, or the log is too short.
         """
         folder = self._store.folder
         if folder is None:
@@ -450,12 +487,18 @@ class Work:
         self._aside_bytes = folder_size(folder / "checkpoints" / DAMAGED)
 
     def clear(self) -> None:
-        """Remove what the segments in flight have written, once no worker is left."""
+        """Remove what the segments in flight have written.
+
+        No worker is left then.
+        """
         for segment in self.in_flight.values():
             remove_unfinished(segment)
 
     def _note_log(self, segment: Segment) -> None:
-        """Add what a segment that ended has logged since it was handed out."""
+        """Add what a segment has logged since it was handed out.
+
+        It has ended.
+        """
         self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
 
     def _log_size(self, segment: Segment) -> int:
@@ -486,7 +529,7 @@ class Work:
             self._unmoved.add(segment)
 
     def _set_aside_damaged(self) -> None:
-        """Move damaged checkpoints out of the way once no running segment continues from them.
+        """Move damaged checkpoints that no running segment reads out of the way.
 
         A segment that began before the damage may still be reading.
         """
@@ -501,7 +544,10 @@ class Work:
             say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
 
     def _why_from_start(self, segment: Segment) -> str:
-        """Return the note of a segment that was to continue a run and was trained from step 0."""
+        """Return the note of a segment that was trained from step 0.
+
+        It was to continue a run.
+        """
         link = self._lineage[segment.id.proposal].resume_from
         if link is None:
             return FROM_START
@@ -510,10 +556,13 @@ class Work:
             return FROM_START
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
-    # -- the durable form ------------------------------------------------------------------------------------------
+    # -- the durable form --------------------------------------------------------------------------
 
     def _ended(self, segment: Segment, outcome: Outcome) -> SegmentEnded:
-        """Return the event of an outcome, with what the tables need to know besides."""
+        """Return the event of an outcome.
+
+        It has what the tables need to know besides.
+        """
         reductions = None
         if not outcome.status.failed:
             curve = self._join(segment.id, [*self._before(segment), outcome])
@@ -521,11 +570,13 @@ class Work:
         return SegmentEnded(outcome, self._place(segment), reductions)
 
     def _place(self, segment: Segment) -> SegmentPlace:
-        role, seed = segment.role, segment.seed
+        role = segment.role
+        seed = segment.seed
         run = self._lineage.run(segment.id.proposal)
         parent_run = None
         if run.parent_root is not None:
             parent_run = self._lineage.run_id(run.parent_root, role, seed)
+        parent = None if segment.parent is None else segment.parent.segment
         return SegmentPlace(
             segment=segment.id,
             run_id=self._lineage.run_id(run.root, role, seed),
@@ -535,15 +586,16 @@ class Work:
             parent_run=parent_run,
             start_step=run.start_step,
             member=self._lineage[segment.id.proposal].member,
-            parent=None if segment.parent is None else segment.parent.segment,
+            parent=parent,
             from_step=segment.start,
         )
 
 
 def _agree(first: Outcome, again: Outcome) -> bool:
-    """Say whether two trainings of a segment ended at one step with equal metrics.
+    """Say whether two trainings of a segment gave the same.
 
-    Metrics are compared at the steps that both evaluated.
+    They ended at one step with equal metrics. Metrics are compared at the steps that both
+    evaluated.
     """
     recorded = {report.step: dict(report.metrics) for report in first.reports}
     equal = [
@@ -555,7 +607,10 @@ def _agree(first: Outcome, again: Outcome) -> bool:
 
 
 def say(line: str) -> None:
-    """Tell whoever runs the study, at once and even if no progress was asked for."""
+    """Tell whoever runs the study at once.
+
+    It is told even if no progress was asked for.
+    """
     print(f"autorl: {line}", file=sys.stderr, flush=True)
 
 
