@@ -414,6 +414,7 @@ FINISHED = [
     "plain_text.py",
     "plain_values.py",
     "population/",
+    "report/",
     "seeds.py",
     "shipped.py",
     "signals.py",
