@@ -394,6 +394,7 @@ def test_the_check_sees_names_of_optimizers():
 FINISHED = [
     "__main__.py",
     "building/",
+    "cli/",
     "evaluation.py",
     "executors/",
     "forks.py",
