@@ -16,7 +16,13 @@ def plan_text(plan: Plan) -> str:
     rows.append(("checkpoints", _checkpoints_text(plan)))
     if plan.spec.indeterminate:
         rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
-    return "\n".join([columns(("dry run", "nothing is written"), rows, indent=""), *_notes(plan)])
+    notes = [f"caution: {text}" for text in plan.cautions]
+    if plan.cut:
+        notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
+    if not plan.exact and not plan.open_ended:
+        notes.append("counts depend on the scores: these are of a run on random scores")
+    table = columns(("dry run", "nothing is written"), rows, indent="")
+    return "\n".join([table, *map(one_line, notes)])
 
 
 def _study_rows(spec: Spec) -> list[tuple[str, str]]:
@@ -206,12 +212,3 @@ def _time_text(plan: Plan) -> str:
     return (
         f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
     )
-
-
-def _notes(plan: Plan) -> list[str]:
-    notes = [f"caution: {text}" for text in plan.cautions]
-    if plan.cut:
-        notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
-    if not plan.exact and not plan.open_ended:
-        notes.append("counts depend on the scores: these are of a run on random scores")
-    return [one_line(note) for note in notes]

@@ -44,7 +44,10 @@ def step_chart(
         raise ValueError("a chart needs at least one point")
     heights = [y for _, y in points]
     heights += [y for band in bands for y in (band.value, band.low, band.high) if y is not None]
-    frame = _Frame((0.0, points[-1][0]), _padded(min(heights), max(heights)))
+    low = min(heights)
+    high = max(heights)
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    frame = _Frame((0.0, points[-1][0]), (low - room, high + room))
     parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
     parts.append(f'<path class="line" d="{_staircase(frame, points)}"/>')
     parts.append(
@@ -87,11 +90,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)]
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return low - room, high + room
 
 
 def _staircase(frame: _Frame, points: Sequence[tuple[float, float]]) -> str:
