@@ -21,7 +21,8 @@ from autorl.cli.options import say
 from autorl.plain_text import printable, shortened, shown
 from autorl.types import InputError, StudyError
 
-_LONGEST_LINE = 300  # characters of an error
+_LONGEST_LINE = 300
+"""Characters of an error."""
 # What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not
 # allowed, read-only.
 _OF_A_PATH = {
@@ -113,9 +114,8 @@ class Commands(LazyGroup):
         except _StoppedError as error:
             code = _complain(signals.reason(error.__cause__), signals.exit_code(error.__cause__))
         except (KeyboardInterrupt, typer.Abort) as error:
-            if isinstance(
-                error.__cause__, EOFError
-            ):  # click takes any end of file for the user's; they come without
+            # Click takes any end of file for the user's; theirs come without a cause.
+            if isinstance(error.__cause__, EOFError):
                 raise error.__cause__ from None
             code = _complain(signals.reason(error), signals.exit_code(error))
         except OSError as error:
@@ -131,7 +131,7 @@ class Commands(LazyGroup):
 
 
 def _complain(message: str, code: int) -> int:
-    """Print an error as one line, cut, and give the exit code back.
+    """Print an error as one line, cut, and return the exit code.
 
     A message may quote what a stranger wrote.
     """
@@ -162,7 +162,8 @@ def start(
     ctx: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
 ) -> None:
-    """Tune reinforcement-learning and RLHF training: cheaply, honestly on held-out seeds, and keep every run.
+    """Tune reinforcement-learning and RLHF training:
+    cheaply, honestly on held-out seeds, and keep every run.
 
     A study is a folder: it can be killed at any moment, looked at while it runs, resumed and
     extended.

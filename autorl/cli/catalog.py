@@ -30,24 +30,23 @@ def space(
     as_json: AsJson = False,
 ) -> None:
     """Check a search space and print it."""
-    found = load_space(source, Path.cwd())
+    searched = load_space(source, Path.cwd())
     rng = np.random.default_rng(seed)
-    drawn = [found.sample(rng) for _ in range(sample)]
+    drawn = [searched.sample(rng) for _ in range(sample)]
     if as_json:
-        print_json(
-            {**found.to_dict(), "hash": found.hash, "samples": [plain(config) for config in drawn]}
-        )
+        samples = [plain(config) for config in drawn]
+        print_json({**searched.to_dict(), "hash": searched.hash, "samples": samples})
     else:
-        say(space_text(found, drawn))
+        say(space_text(searched, drawn))
 
 
 def trainers(as_json: AsJson = False) -> None:
     """The trainers and what they train."""
-    known = trainer_room.names()
+    names = trainer_room.names()
     if as_json:
-        print_json(known)
+        print_json(names)
     else:
-        say(columns(("trainer", "what it trains"), known.items(), indent=""))
+        say(columns(("trainer", "what it trains"), names.items(), indent=""))
 
 
 def optimizers(
@@ -55,18 +54,17 @@ def optimizers(
     as_json: AsJson = False,
 ) -> None:
     """The optimizers and their options."""
-    described, missing = [], dict[str, str]()
-    for one in [name] if name is not None else optimizer_room.names():
+    described = []
+    missing: dict[str, str] = {}
+    for candidate in [name] if name is not None else optimizer_room.names():
         try:
-            described.append(optimizer_room.describe(one, str(Path.cwd())))
+            described.append(optimizer_room.describe(candidate, str(Path.cwd())))
         except InputError as error:
             if name is not None:
                 raise
-            missing[one] = error.message
+            missing[candidate] = error.message
     if as_json:
-        print_json(
-            {"optimizers": [optimizer_dict(one) for one in described], "not_installed": missing}
-        )
-        return
-
-    say(optimizers_text(described, missing))
+        documents = [optimizer_dict(description) for description in described]
+        print_json({"optimizers": documents, "not_installed": missing})
+    else:
+        say(optimizers_text(described, missing))

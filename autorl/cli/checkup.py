@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
+from multiprocessing import Pipe
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -84,9 +85,10 @@ def _packages() -> list[Check]:
     groups: dict[str, list[str]] = {}
     for line in required:
         name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
-        extra = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        marker = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
+        extra = marker[1] if marker else ""
         if name != "autorl":
-            groups.setdefault(extra[1] if extra else "", []).append(name)
+            groups.setdefault(extra, []).append(name)
     checks = [Check("autorl", "ok", version)]
     return checks + [
         _group(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")
@@ -94,23 +96,18 @@ def _packages() -> list[Check]:
 
 
 def _group(extra: str, names: list[str]) -> Check:
-    versions = {name: _version(name) for name in dict.fromkeys(names)}
-    absent = [name for name, version in versions.items() if version is None]
-    have = ", ".join(
-        f"{name} {version}" for name, version in versions.items() if version is not None
-    )
+    installed = []
+    absent = []
+    for name in dict.fromkeys(names):
+        try:
+            installed.append(f"{name} {metadata.version(name)}")
+        except metadata.PackageNotFoundError:
+            absent.append(name)
     if not absent:
-        return Check(extra or "core", "ok", have)
+        return Check(extra or "core", "ok", ", ".join(installed))
     remedy = f'pip install "autorl[{extra}]"' if extra else "pip install --force-reinstall autorl"
     verdict: Verdict = "missing" if extra else "broken"
     return Check(extra or "core", verdict, f"{', '.join(absent)} not installed: {remedy}")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _cuda() -> Check:
@@ -133,11 +130,8 @@ def _cuda() -> Check:
     listed = subprocess.run(
         [tool, "-L"], capture_output=True, text=True, check=False, timeout=_SECONDS
     )
-    return Check(
-        "cuda",
-        "ok" if listed.returncode == 0 else "missing",
-        listed.stdout.strip().replace("\n", "; "),
-    )
+    verdict: Verdict = "ok" if listed.returncode == 0 else "missing"
+    return Check("cuda", verdict, listed.stdout.strip().replace("\n", "; "))
 
 
 def _writable(folder: Path) -> Check:
@@ -160,31 +154,25 @@ def _writable(folder: Path) -> Check:
 def _child_processes() -> Check:
     """Check that a child of the fork server starts, answers and ends."""
     try:
-        answer = _ask_child(_pid)
+        answer = _ask_child(os.getpid)
     except (OSError, EOFError, RuntimeError) as error:
         return Check("child processes", "broken", f"{type(error).__name__}: {error}")
     return Check("child processes", "ok", f"forkserver works (child {answer})")
 
 
 def _ask_child(question: Callable[[], int]) -> int:
-    from multiprocessing import Pipe
-
-    ours, theirs = Pipe(duplex=False)
-    process = start(fork_server([]), _answer, (theirs, question))
-    theirs.close()
+    receiver, sender = Pipe(duplex=False)
+    process = start(fork_server([]), _answer, (sender, question))
+    sender.close()
     try:
-        if not ours.poll(_SECONDS):
+        if not receiver.poll(_SECONDS):
             raise RuntimeError(f"no answer in {_SECONDS:.0f} seconds")
-        return int(ours.recv())
+        return int(receiver.recv())
     finally:
         process.kill()
         process.join()
-        ours.close()
+        receiver.close()
 
 
 def _answer(connection: object, question: Callable[[], int]) -> None:
     connection.send(question())  # type: ignore[attr-defined]
-
-
-def _pid() -> int:
-    return os.getpid()

@@ -54,10 +54,12 @@ def compare(
         )
     base = read_study(source, overrides_of(settings))
     folder = out or STUDIES / f"{base.name}-compare"
-    specs = {
-        (name, seed): _variant(base, name, seed) for name in names for seed in _seeds(base, repeats)
-    }
-    _check_all(specs)
+    seeds = range(base.seed, base.seed + repeats)
+    specs = {(name, seed): _variant(base, name, seed) for name in names for seed in seeds}
+    for name in names:
+        # The studies of an optimizer differ in their seed alone: one of them is checked.
+        spec = specs[name, seeds[-1]]
+        check(spec, trainer_loader(spec))
     results: dict[str, dict[int, Result]] = {name: {} for name in names}
     charged: dict[str, dict[int, int]] = {name: {} for name in names}
     for (name, seed), spec in specs.items():
@@ -83,16 +85,10 @@ def compare(
         print_json(comparison_dict(comparison))
     else:
         say(comparison_text(comparison))
-    if any(len(usable) < repeats for usable in map(_usable, results.values())):
-        raise typer.Exit(1)
-
-
-def _usable(results: dict[int, Result]) -> list[Result]:
-    return [result for result in results.values() if not result.problem]
-
-
-def _seeds(base: Spec, repeats: int) -> range:
-    return range(base.seed, base.seed + repeats)
+    for by_seed in results.values():
+        usable = [result for result in by_seed.values() if not result.problem]
+        if len(usable) < repeats:
+            raise typer.Exit(1)
 
 
 def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
@@ -106,9 +102,3 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
         "name": f"{base.name}-{optimizer}-{seed}",
     }
     return base.changed(**changes)
-
-
-def _check_all(specs: dict[tuple[str, int], Spec]) -> None:
-    """Check one study of each optimizer before any is trained."""
-    for _, spec in {name: (name, spec) for (name, _), spec in specs.items()}.values():
-        check(spec, trainer_loader(spec))

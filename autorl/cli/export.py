@@ -67,35 +67,34 @@ def write_model(
     trainer = trainer_loader(view.spec)(spec)
     if not trainer.model_name:
         raise InputError(f"trainer {spec.name!r} has no models to export", key="trainer")
-    kept = kept_checkpoints(view.record, view.folder, number)
-    if not kept:
+    checkpoints = kept_checkpoints(view.record, view.folder, number)
+    if not checkpoints:
         raise StudyError(
-            f"{view.folder}: no model of proposal {number} was kept (keep.checkpoints: "
-            f"{view.spec.keep.checkpoints}); `autorl test {view.folder}` trains the incumbent on test seeds"
+            f"{view.folder}: no model of proposal {number} was kept "
+            f"(keep.checkpoints: {view.spec.keep.checkpoints}); "
+            f"`autorl test {view.folder}` trains the incumbent on test seeds"
         )
     chosen = ""
     if seed is None:
-        seed = seed_of_model(view.record, number, kept)
-        chosen = (
-            f", the best of {len(kept)}: expect less of it than its own score"
-            if len(kept) > 1
-            else ""
-        )
-    if seed not in kept:
-        have = ", ".join(map(str, sorted(kept)))
+        seed = seed_of_model(view.record, number, checkpoints)
+        if len(checkpoints) > 1:
+            chosen = f", the best of {len(checkpoints)}: expect less of it than its own score"
+    if seed not in checkpoints:
+        have = ", ".join(map(str, sorted(checkpoints)))
         raise InputError(
             f"no model of proposal {number} with seed {seed} was kept; there is seed {have}",
             key="--seed",
         )
     role = "test" if seed in view.spec.plan.test else "tuning"
-    check_whole(view.record, kept[seed])
-    steps = steps_of(view.record, number, kept[seed])
-    written = trainer.export_model(kept[seed], target, replace=replace)
+    checkpoint = checkpoints[seed]
+    check_whole(view.record, checkpoint)
+    steps = steps_of(view.record, number, checkpoint)
+    written = trainer.export_model(checkpoint, target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
 
 
 def exported_text(written: ExportedModel, what: str) -> str:
-    """Say what the files are, what is in them, and what else to know."""
+    """Say what the files are and what is in them, with notes."""
     files = " and ".join(str(path) for path in (written.path, *written.beside))
     lines = [f"{files}: {'load both; ' if written.beside else ''}{what}"]
     holds = f" with {written.hyperparameters}" if written.hyperparameters else ""

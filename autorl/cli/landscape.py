@@ -95,6 +95,8 @@ app = typer.Typer(cls=_Commands, add_completion=False, rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def start(ctx: typer.Context) -> None:
-    """Landscape data sets: every run of many configurations, to be queried, replayed, imported and published."""
+    """Landscape data sets: every run of many configurations,
+    to be queried, replayed, imported and published.
+    """
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())

@@ -102,35 +102,37 @@ def subset(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Which few environments represent all of them: ARLBench's method, and every subset that is nearly as good.
+    """Which few environments represent all of them:
+    ARLBench's method, and every subset that is nearly as good.
 
     Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's
     own data: --first 128 --size 4.
     """
     limits = _limits(clip or [])
-    found = landscapes_of(sources)
-    environments = sorted({data.manifest.environment for data in found})
+    landscapes = landscapes_of(sources)
+    environments = sorted({data.manifest.environment for data in landscapes})
     for unknown in sorted(set(limits).difference(environments)):
         raise InputError(
             f"no landscape of environment {unknown!r}; there are {', '.join(environments)}",
             key="--clip",
         )
-    groups = _comparable(found)
+    groups = _comparable(landscapes)
     algorithms = [group[0].manifest.algorithm for group in groups]
-    answers, problems = [], []
+    answers = []
+    problems = []
     for algorithm, group in zip(algorithms, groups, strict=True):
         inside = [data.manifest.environment for data in group]
-        name = (
-            algorithm if algorithms.count(algorithm) == 1 else f"{algorithm} on {', '.join(inside)}"
-        )
-        mine = (
-            limits
-            if len(groups) == 1
-            else {each: low for each, low in limits.items() if each in inside}
-        )
+        name = algorithm
+        if algorithms.count(algorithm) > 1:
+            name = f"{algorithm} on {', '.join(inside)}"
+        limits_inside = limits
+        if len(groups) > 1:
+            limits_inside = {
+                environment: low for environment, low in limits.items() if environment in inside
+            }
         try:
             answer = analysis.subset(
-                group, size, seeds=role(seeds), first=first, clip=mine, tolerance=tolerance
+                group, size, seeds=role(seeds), first=first, clip=limits_inside, tolerance=tolerance
             )
             answers.append((name, algorithm, answer))
         except InputError as error:
@@ -170,7 +172,9 @@ def analyse(
     limit: Limit = 20,
     as_json: AsJson = False,
 ) -> None:
-    """Answer another question about landscapes; `plot` draws the same."""
+    """Answer another question
+    about landscapes; `plot` draws the same.
+    """
     show(
         answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce),
         as_json=as_json,
@@ -208,7 +212,8 @@ def plot(
     reduce: Reduce = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw importance, subset, or any kind of `analyse` (see there) into a file.
+    """Draw importance, subset, or any kind of `analyse` (see there)
+    into a file.
 
     An .html file is interactive and complete: it opens without a network.
     """
@@ -216,9 +221,8 @@ def plot(
     if names and kind in ("importance", "subset"):
         raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
     if kind in ("importance", "subset") and (by is not None or reduce is not None):
-        raise InputError(
-            f"{kind} ranks no configurations", key="--by" if by is not None else "--reduce"
-        )
+        option = "--reduce" if by is None else "--by"
+        raise InputError(f"{kind} ranks no configurations", key=option)
     if method != "fanova" and kind != "importance":
         raise InputError("only importance has a method", key="--method")
     if kind == "importance":
@@ -269,10 +273,10 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
         print_json(document(answer))
         return
     label = "landscape" if len(answer.landscapes) == 1 else "landscapes"
-    several = (
-        ", ".join(answer.landscapes) if len(answer.landscapes) < 4 else str(len(answer.landscapes))
-    )
-    lines = {label: several, **answer.about}
+    named = ", ".join(answer.landscapes)
+    if len(answer.landscapes) >= 4:
+        named = str(len(answer.landscapes))
+    lines = {label: named, **answer.about}
     width = 2 + max(map(len, lines))
     for name, value in lines.items():
         say_line(f"{name.replace('_', ' '):{width}}{_text(value)}")
@@ -310,8 +314,11 @@ def document(answer: Answer) -> dict[str, Any]:
 def _stem(answer: Answer) -> str:
     """Name a file, as in `dqn-CartPole-v1-values-learning_rate`."""
     about = answer.data[0].manifest
-    named = [about.algorithm, *([about.environment] if len(answer.data) == 1 else []), answer.kind]
-    return "-".join([*named, *answer.about.get("hyperparameters", [])]).replace("/", "_")
+    parts = [about.algorithm]
+    if len(answer.data) == 1:
+        parts.append(about.environment)
+    parts += [answer.kind, *answer.about.get("hyperparameters", [])]
+    return "-".join(parts).replace("/", "_")
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
@@ -331,7 +338,8 @@ def _text(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(item)}" for name, item in value.items())
     if isinstance(value, list):
-        return ", ".join(f"{item:.3f}" if isinstance(item, float) else str(item) for item in value)
+        items = [f"{item:.3f}" if isinstance(item, float) else str(item) for item in value]
+        return ", ".join(items)
     return cell(value)
 
 

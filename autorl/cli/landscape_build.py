@@ -56,7 +56,8 @@ def build(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train every configuration of a build file on all its seeds, and write the landscape.
+    """Train every configuration of a build file on all its seeds,
+    and write the landscape.
 
     The build file is a study file whose optimizer does not search: sobol, random or grid; or
     phases, which trains all from the best agent of the phase before; or pbt and pb2, for a

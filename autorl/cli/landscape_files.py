@@ -34,7 +34,9 @@ def validate(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Check integrity: files, keys, seeds, curves, bounds, copies. Exit code 1 if a rule is broken."""
+    """Check integrity: files, keys, seeds, curves, bounds, copies.
+    Exit code 1 if a rule is broken.
+    """
     folders = [landscape.path for landscape in landscapes_of(sources)]
     progress = RuleProgress(len(folders), sys.stderr)
     problems = check(folders, lambda name, rule: progress(printable(name, keep_lines=False), rule))
@@ -55,7 +57,8 @@ def import_files(
     format: Annotated[
         str | None,
         typer.Option(
-            help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; default: recognised."
+            help="arlbench, arlbench-runs, deepcave, hpo-rl-bench, optuna, ray, csv; "
+            "default: recognised."
         ),
     ] = None,
     id: Annotated[
@@ -99,7 +102,9 @@ def import_files(
     replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
-    """Import data of others: ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file."""
+    """Import data of others:
+    ARLBench, DeepCAVE, HPO-RL-Bench, Optuna, Ray Tune, or any CSV file.
+    """
     done = import_any(
         source,
         out,
@@ -139,8 +144,11 @@ def delete(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete a landscape folder. A study's folder is never deleted, nor what comes with the package."""
-    landscape, shipped = load_landscape(source), shipped_root()
+    """Delete a landscape folder.
+    A study's folder is never deleted, nor what comes with the package.
+    """
+    landscape = load_landscape(source)
+    shipped = shipped_root()
     if shipped is not None and landscape.path.resolve().is_relative_to(shipped.resolve()):
         message = (
             "lies among the landscapes that come with the package: "
@@ -150,10 +158,8 @@ def delete(
     if not yes:
         if as_json:
             raise InputError("nobody can be asked: add --yes", key="--json")
-        typer.confirm(
-            f"Delete {printable(str(landscape.path), keep_lines=False)} ({landscape.manifest.rows.get('runs')} runs)?",
-            abort=True,
-        )
+        path = printable(str(landscape.path), keep_lines=False)
+        typer.confirm(f"Delete {path} ({landscape.manifest.rows.get('runs')} runs)?", abort=True)
     delete_landscape(landscape.path)
     if as_json:
         print_json({"deleted": str(landscape.path)})
@@ -166,7 +172,8 @@ def export(
     file: Annotated[
         Path,
         typer.Argument(
-            help=".csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; no ending: a DeepCAVE run."
+            help=".csv[.gz], .parquet: a table; .db, .sqlite3, .journal: an Optuna study; "
+            "no ending: a DeepCAVE run."
         ),
     ],
     seeds: Role = "tuning",
@@ -175,18 +182,22 @@ def export(
     ] = "mean",
     as_json: AsJson = False,
 ) -> None:
-    """Write a landscape for other tools: a flat table, an Optuna study, or a run folder of DeepCAVE.
+    """Write a landscape for other tools:
+    a flat table, an Optuna study, or a run folder of DeepCAVE.
 
     --seeds and --by are for Optuna studies, which have a trial for each configuration.
     """
     landscape = load_landscape(source)
     if file.suffix in (".db", ".sqlite", ".sqlite3", ".journal"):
-        what, count = "trials", export_optuna(landscape, file, role(seeds), by)
+        unit = "trials"
+        count = export_optuna(landscape, file, role(seeds), by)
     elif file.suffix:
-        what, count = "rows", export_table(landscape, file)
+        unit = "rows"
+        count = export_table(landscape, file)
     else:
-        what, count = "rows", export_deepcave(landscape, file)
+        unit = "rows"
+        count = export_deepcave(landscape, file)
     if as_json:
-        print_json({"file": str(file), what: count})
+        print_json({"file": str(file), unit: count})
     else:
-        say(f"{file}: {count} {what}")
+        say(f"{file}: {count} {unit}")

@@ -35,14 +35,16 @@ By = Annotated[
     str | None,
     typer.Option(
         "--by",
-        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); default as the study did.",
+        help="Aggregate over seeds to rank by: mean, median, iqm, cvar(0.2), quantile(0.25); "
+        "default as the study did.",
     ),
 ]
 Reduce = Annotated[
     str | None,
     typer.Option(
         "--reduce",
-        help="What a run's curve is ranked by: last, best, auc, mean_last(k); default as the study did, else last.",
+        help="What a run's curve is ranked by: last, best, auc, mean_last(k); "
+        "default as the study did, else last.",
     ),
 ]
 Role = Annotated[str, typer.Option("--seeds", help="Seeds that count: tuning, test or all.")]
@@ -61,17 +63,29 @@ def landscapes_of(sources: list[str]) -> list[Landscape]:
     A folder of many may be a path, or the beginning of an id below ./landscapes or among the
     shipped ones.
     """
-    found: dict[Path, Landscape] = {}
+    landscapes: dict[Path, Landscape] = {}
     for source in sources:
-        shipped = shipped_root()
-        places = [Path(source), ROOT / source, *([shipped / source] if shipped else [])]
-        folders = [] if find_landscape(source) else [each for each in places if each.is_dir()]
-        many = next(
-            (paths for folder in folders if (paths := list(list_landscapes(folder).values()))), []
-        )
-        for each in [Landscape(path) for path in many] or [load_landscape(source)]:
-            found.setdefault(each.path.resolve(), each)
-    return list(found.values())
+        for landscape in _below(source) or [load_landscape(source)]:
+            landscapes.setdefault(landscape.path.resolve(), landscape)
+    return list(landscapes.values())
+
+
+def _below(source: str) -> list[Landscape]:
+    """List the landscapes of a folder of many, by its word.
+
+    Of the places the word may stand for, the first that has landscapes.
+    """
+    if find_landscape(source):
+        return []
+    folders = [Path(source), ROOT / source]
+    shipped = shipped_root()
+    if shipped is not None:
+        folders.append(shipped / source)
+    for folder in folders:
+        paths = list(list_landscapes(folder).values()) if folder.is_dir() else []
+        if paths:
+            return [Landscape(path) for path in paths]
+    return []
 
 
 def role(text: str | None) -> Any:

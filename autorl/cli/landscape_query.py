@@ -1,4 +1,7 @@
-"""Commands that look at a data set: list, info, query, best, curve, top."""
+"""Commands that look at a data set.
+
+They are list, info, query, best, curve and top.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ from autorl.landscapes import Landscape, list_landscapes, load_landscape, shippe
 from autorl.plain_values import json_value
 from autorl.types import InputError
 
-_ROWS = 100  # of an answer that are printed unless --limit says otherwise
+_ROWS = 100
+"""Rows of an answer that are printed unless --limit says otherwise."""
 
 
 def list_all(
@@ -28,7 +32,8 @@ def list_all(
     if where not in ("local", "shipped", "all"):
         raise InputError(f"expected local, shipped or all, got {where!r}", key="WHERE")
     roots = {"local": root, "shipped": shipped_root()}
-    rows, seen = [], set[Path]()
+    rows = []
+    seen: set[Path] = set()
     for place, folder in roots.items():
         if (
             where not in (place, "all")
@@ -56,7 +61,9 @@ def list_all(
 
 
 def info(source: Source, as_json: AsJson = False) -> None:
-    """What a landscape is, how it was made, and how its runs ended."""
+    """What a landscape is, how it was made,
+    and how its runs ended.
+    """
     landscape = load_landscape(source)
     manifest = landscape.manifest
     status = dict(
@@ -106,11 +113,15 @@ def query(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Ask a landscape in SQL (DuckDB's dialect). A query reads the landscape and nothing else."""
-    most = limit if limit is not None else 0 if as_json else _ROWS
-    header, rows = load_landscape(source).rows(
-        sql, most + 1 if most else None
-    )  # one more tells whether there are more
+    """Ask a landscape in SQL (DuckDB's dialect).
+    A query reads the landscape and nothing else.
+    """
+    most = 0 if as_json else _ROWS
+    if limit is not None:
+        most = limit
+    # One more tells whether there are more.
+    asked = most + 1 if most else None
+    header, rows = load_landscape(source).rows(sql, asked)
     shown = rows if not most else islice(rows, most)
     if as_json:
         print_json_rows(header, ([json_value(value) for value in row] for row in shown))
@@ -128,7 +139,8 @@ def best(
     step: Step = None,
     as_json: AsJson = False,
 ) -> None:
-    """The best configuration over the seeds of a role, and what it scores on the others.
+    """The best configuration over the seeds of a role,
+    and what it scores on the others.
 
     Ranked as the study that made the landscape ranked its proposals, unless told; without a record,
     by the interquartile mean at the last step. In a study a configuration has the number of the
@@ -143,13 +155,12 @@ def best(
     rule = landscape.rule(by, reduce).text(landscape.manifest.objective.metric, seeds)
     say_line(f"configuration {choice.config_id}, chosen by {rule} at {choice.step} {unit}")
     for name, value in (("tuning", choice.tuning), ("test", choice.test)):
-        chosen = " (optimistic: it was chosen by these)" if seeds in (name, "all") else ""
-        failed = (
-            f" ({choice.failed_tests} test runs failed)"
-            if name == "test" and choice.failed_tests
-            else ""
-        )
-        say(f"  {name + ' seeds':14}{cell(value)}{chosen if value is not None else ''}{failed}")
+        note = ""
+        if value is not None and seeds in (name, "all"):
+            note += " (optimistic: it was chosen by these)"
+        if name == "test" and choice.failed_tests:
+            note += f" ({choice.failed_tests} test runs failed)"
+        say(f"  {name + ' seeds':14}{cell(value)}{note}")
     for name, setting in choice.config.items():
         say_line(f"  {name} = {cell(json_value(setting))}")
 
@@ -183,7 +194,7 @@ def top(
 
 
 def _listed(seeds: Sequence[int]) -> str:
-    """List seeds as in `10: 0..9`, or one by one when they have gaps."""
+    """List seeds as in `10: 0..9`, or each when there are gaps."""
     ordered = sorted(seeds)
     if not ordered:
         return "none"

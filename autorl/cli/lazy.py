@@ -11,7 +11,7 @@ from typer.core import TyperCommand, TyperGroup
 
 
 class Source(NamedTuple):
-    """The place of a command, and its line in a list of commands.
+    """The place of a command and its line in a list.
 
     Attributes:
         target: `module:function`, or `module:app` for a group of commands.

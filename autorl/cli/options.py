@@ -26,7 +26,8 @@ Trust = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Open pickles in checkpoints that others wrote, which can run anything (docs/security.md).",
+        help="Open pickles in checkpoints that others wrote, "
+        "which can run anything (docs/security.md).",
     ),
 ]
 
@@ -66,7 +67,8 @@ def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> 
         text = json.dumps(dict(zip(header, row, strict=True)), indent=2, allow_nan=False)
         typer.echo(separator + "\n  " + text.replace("\n", "\n  "), nl=False)
         separator = ","
-    typer.echo("[]" if separator == "[" else "\n]")
+    end = "[]" if separator == "[" else "\n]"
+    typer.echo(end)
 
 
 def key_texts(entries: Sequence[str], allowed: Sequence[str]) -> dict[str, str]:

@@ -68,35 +68,37 @@ class Reporter(AbstractContextManager["Reporter"]):
                 self._bar.stop()
 
     def __call__(self, progress: Progress) -> None:
-        best = (
-            ""
-            if progress.best is None
-            else f"incumbent {progress.best:.6g} (tuning, proposal {progress.best_proposal})"
-        )
-        left = self._time_left(progress)
+        best = ""
+        if progress.best is not None:
+            best = f"incumbent {progress.best:.6g} (tuning, proposal {progress.best_proposal})"
+        remaining = self._time_left(progress)
         if self._bar is not None:
             share, _ = self._share(progress)
             self._bar.update(
-                self._task, description=progress.phase, completed=share, remaining=left, best=best
+                self._task,
+                description=progress.phase,
+                completed=share,
+                remaining=remaining,
+                best=best,
             )
             return
         now = self._clock()
         if progress.phase != self._phase or now - self._printed >= self._line_seconds:
-            self._phase, self._printed = progress.phase, now
+            self._phase = progress.phase
+            self._printed = now
             share, detail = self._share(progress)
-            line = " · ".join(
-                part for part in (f"{progress.phase} {share:4.0%}", detail, best, left) if part
-            )
-            if line != self._line:  # nothing new: the first runs may take long
+            parts = (f"{progress.phase} {share:4.0%}", detail, best, remaining)
+            line = " · ".join(part for part in parts if part)
+            # The first runs may take long: what is not new is not printed.
+            if line != self._line:
                 print(line, file=self._stream, flush=True)
             self._line = line
 
     def _share(self, progress: Progress) -> tuple[float, str]:
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
-            return self._trained(
-                progress
-            ), f"{progress.settled} of {progress.proposals} proposals scored"
+            scored = f"{progress.settled} of {progress.proposals} proposals scored"
+            return self._trained(progress), scored
         done, total = self._study.tests.progress
         return (done / total if total else 0.0), f"{done} of {total} test runs"
 
@@ -123,11 +125,13 @@ class Reporter(AbstractContextManager["Reporter"]):
         share = self._trained(progress)
         if self._began is None:
             self._began = (progress.seconds, share)
-        seconds, used = progress.seconds - self._began[0], share - self._began[1]
-        left = 1.0 - share
-        if used < 0.05 or left <= 0:
+        began_at, began_with = self._began
+        seconds = progress.seconds - began_at
+        used = share - began_with
+        remaining = 1.0 - share
+        if used < 0.05 or remaining <= 0:
             return ""
-        return f"search ends in about {duration(seconds / used * left)}"
+        return f"search ends in about {duration(seconds / used * remaining)}"
 
 
 class RuleProgress:

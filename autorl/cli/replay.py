@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -49,10 +49,10 @@ def replay(
     finally:
         study.close()
     if as_json:
-        more: dict[str, Any] = (
-            {} if differing is None else {"own_seeds": {"reproduced": not differing}}
-        )
-        print_json(result_dict(result) | more)
+        document = result_dict(result)
+        if differing is not None:
+            document["own_seeds"] = {"reproduced": not differing}
+        print_json(document)
     else:
         say(schedule_text(result, best))
         if differing == []:
@@ -60,24 +60,22 @@ def replay(
     if result.problem:
         raise StudyError(f"{folder}: {result.problem}")
     if differing:
-        raise StudyError(
-            f"{folder}: seeds {', '.join(map(str, differing))} give other curves than those recorded"
-        )
+        seeds = ", ".join(map(str, differing))
+        raise StudyError(f"{folder}: seeds {seeds} give other curves than those recorded")
 
 
 def _write(study: Study, file: Path) -> None:
-
+    text = schedule_study(study.spec, study.result().incumbent.schedule)
     try:
-        file.write_text(
-            schedule_study(study.spec, study.result().incumbent.schedule), encoding="utf-8"
-        )
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror})", file=str(file)) from error
 
 
 def _differing(study: Study) -> list[int]:
     """List the tuning seeds on which the incumbent, trained again, differs."""
-    best, driver = study.result().incumbent.proposal, study.driver
+    best = study.result().incumbent.proposal
+    driver = study.driver
     curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
     return [
         seed for seed, curve in curves.items() if not same(curve, driver.work.curve(best, seed))

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> None:
     """Print the landscapes a command wrote below `out`."""
-    rows = [
-        (each.id, *(each.rows[name] for name in ("configs", "runs", "evals")), str(out / each.id))
-        for each in manifests
-    ]
+    rows = []
+    for manifest in manifests:
+        counts = [manifest.rows[name] for name in ("configs", "runs", "evals")]
+        rows.append((manifest.id, *counts, str(out / manifest.id)))
     show_rows(
         ("landscape", "configurations", "runs", "evaluations", "folder"), rows, as_json=as_json
     )
@@ -29,26 +29,25 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
 def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
     """Print rows as a table, or as a JSON list of objects."""
     if as_json:
-        print_json(
-            [
-                {name: json_value(value) for name, value in zip(header, row, strict=True)}
-                for row in rows
-            ]
-        )
+        documents = [
+            {name: json_value(value) for name, value in zip(header, row, strict=True)}
+            for row in rows
+        ]
+        print_json(documents)
     else:
-        say(
-            columns(header, ([cell(json_value(value)) for value in row] for row in rows), indent="")
-        )
+        cells = ([cell(json_value(value)) for value in row] for row in rows)
+        say(columns(header, cells, indent=""))
 
 
 def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     """List the rows of a frame, missing cells as None."""
     import pandas as pd
 
-    return [
-        tuple(None if pd.isna(value) else value for value in row)
-        for row in frame.itertuples(index=False, name=None)
-    ]
+    rows = []
+    for row in frame.itertuples(index=False, name=None):
+        cells = [None if pd.isna(value) else value for value in row]
+        rows.append(tuple(cells))
+    return rows
 
 
 def cell(value: Any) -> str:

@@ -124,12 +124,11 @@ def resume(
 
     def say_if_nothing_came_of_it() -> None:
         if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
-            left = (
-                study.driver.budget_steps - study.driver.charged_steps
-            ) / study.spec.fidelity.steps
+            unspent = study.driver.budget_steps - study.driver.charged_steps
+            runs_left = unspent / study.spec.fidelity.steps
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: "
-                f"the next proposal costs more than the {left:g} full runs left; add more",
+                f"the next proposal costs more than the {runs_left:g} full runs left; add more",
                 err=True,
             )
 
@@ -211,7 +210,9 @@ def drive(
     quiet: bool = False,
     afterwards: Callable[[], None] | None = None,
 ) -> None:
-    """Run a study to its end, show how it goes, and print the result.
+    """Run a study to its end and print the result.
+
+    It shows how it goes.
 
     Then `afterwards` is called, and the study is closed.
 
@@ -236,11 +237,12 @@ def drive(
 
 
 def stopped(error: KeyboardInterrupt, advice: str) -> typer.Exit:
-    """Say that a signal has ended the session and how to go on.
+    """Say that a signal ended the session and how to resume.
 
     Returns the exit that says it to a shell.
     """
-    with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
+    # The terminal may be gone: that is what SIGHUP says.
+    with suppress(OSError):
         say(f"autorl: {reason(error)}; every finished segment is kept: {advice}", err=True)
     return typer.Exit(exit_code(error))
 
@@ -250,9 +252,12 @@ def run_study(
 ) -> Result:
     """Run a study to its end, and show how it goes.
 
-    `workers`: slots, None = as the study file says.
+    `workers`: slots, None = as the study file says. What has changed since earlier sessions is
+    said even if quiet.
     """
-    _say_changes(study)
+    changed = None if study.over else changes_by_now(study.tables, study.spec)
+    if changed is not None:
+        say_line(f"caution: {changed}", err=True)
     executor = None if workers is None else make_executor(study.spec, study.load, workers)
     stream = progress_stream(as_json=as_json, quiet=quiet)
     try:
@@ -261,13 +266,6 @@ def run_study(
     finally:
         if executor is not None:
             executor.close()
-
-
-def _say_changes(study: Study) -> None:
-    """Say what has changed since earlier sessions, even if quiet."""
-    changed = None if study.over else changes_by_now(study.tables, study.spec)
-    if changed is not None:
-        say_line(f"caution: {changed}", err=True)
 
 
 def print_result(result: Result, study: Study, *, as_json: bool) -> None:
@@ -308,7 +306,7 @@ def _say_if_pickled(study: Study) -> None:
 
 
 def _say_if_ended_early(study: Study) -> None:
-    """Say that a search which `autorl test` ended is not gone on with."""
+    """Say that a search which `autorl test` ended stays ended."""
     if study.tests.candidates and not used_up(study.spec, study.driver.spent):
         say_line(f"autorl: {UNSPENT}", err=True)
 
@@ -318,9 +316,10 @@ def _proposals(study: Study) -> int:
 
 
 def _say_if_exhausted(study: Study) -> None:
-    """Say that an optimizer at the end of its plan leaves budget unused."""
+    """Say that an optimizer out of proposals leaves budget unused."""
     if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
-        name, unused = study.spec.optimizer.name, 1 - study.driver.budget_used
+        name = study.spec.optimizer.name
+        unused = 1 - study.driver.budget_used
         text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
         say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
 

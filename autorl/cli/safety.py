@@ -34,10 +34,10 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
             }
         )
     else:
-        say(f"{folder}: {'whole' if verdict.whole else 'damaged'}")
-        say(
-            f"log: {verdict.events} whole events, {_hashed(verdict.first_hashed)}; {verdict.checkpoints} checkpoints"
-        )
+        condition = "whole" if verdict.whole else "damaged"
+        hashed = _hashed(verdict.first_hashed)
+        say(f"{folder}: {condition}")
+        say(f"log: {verdict.events} whole events, {hashed}; {verdict.checkpoints} checkpoints")
         for problem in verdict.problems:
             say(f"damaged: {problem}")
         for note in verdict.notes:
@@ -77,10 +77,8 @@ def backup(
 
 
 def _hashed(first: int | None) -> str:
+    if first is None:
+        return "none of them hashed (an earlier version)"
     if first == 1:
         return "chained from the first"
-    return (
-        "none of them hashed (an earlier version)"
-        if first is None
-        else f"chained from event {first} on"
-    )
+    return f"chained from event {first} on"

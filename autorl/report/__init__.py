@@ -1,1 +1,1 @@
-"""Reading studies and reporting them: the result screen, configurations to reuse, plans, HTML reports."""
+"""Reports on studies: results, plans, configurations to reuse, HTML."""

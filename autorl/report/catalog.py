@@ -11,16 +11,20 @@ from autorl.report.table import columns
 
 
 def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]) -> str:
-    """Each optimizer with its options: name, default, what is allowed, what it does."""
+    """Lay out each optimizer with its options.
+
+    An option has its name, its default, what is allowed and what it does.
+    """
     blocks = []
-    for one in described:
-        lines = [
-            f"{one.name}: {one.summary}" + (" (several objectives)" if one.multi_objective else "")
-        ]
-        if one.options:
+    for optimizer in described:
+        title = f"{optimizer.name}: {optimizer.summary}"
+        if optimizer.multi_objective:
+            title += " (several objectives)"
+        lines = [title]
+        if optimizer.options:
             rows = [
                 (option.name, json.dumps(option.default), option.allowed, option.help)
-                for option in one.options
+                for option in optimizer.options
             ]
             lines.append(columns(("option", "default", "allowed", ""), rows))
         blocks.append("\n".join(lines))
@@ -29,7 +33,7 @@ def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]
 
 
 def optimizer_dict(described: Description) -> dict[str, Any]:
-    """The same as JSON types."""
+    """Return the same as JSON types."""
     return {
         "name": described.name,
         "summary": described.summary,

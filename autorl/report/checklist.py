@@ -1,6 +1,7 @@
-"""The checklist for reproducible tuning of Eimer et al. (2023), filled in from the record of a study.
+"""The checklist of Eimer et al. (2023), filled in from a record.
 
-Reference: Eimer, Lindauer, Raileanu (2023), Hyperparameters in Reinforcement Learning and How To Tune Them, ICML.
+Reference: Eimer, Lindauer, Raileanu (2023), Hyperparameters in Reinforcement Learning and How To
+Tune Them, ICML.
 """
 
 from __future__ import annotations
@@ -15,7 +16,11 @@ from autorl.report.text import interval_text, number, seeds_text
 
 @dataclass(frozen=True)
 class Item:
-    """One question, and the answer: `yes`, `no`, or `author` where the record cannot know."""
+    """One question of the checklist, its answer and the evidence.
+
+    Attributes:
+        answer: `author` where the record cannot know.
+    """
 
     question: str
     answer: Literal["yes", "no", "author"]
@@ -23,34 +28,27 @@ class Item:
 
 
 def checklist(view: StudyView) -> list[Item]:
-    """Every item of the checklist; nothing is claimed that the record does not show."""
-    spec, sessions = view.spec, view.sessions()
-    tuning, test = list(spec.plan.tuning), list(spec.plan.test)
+    """Answer every item of the checklist.
+
+    Nothing is claimed that the record does not show.
+    """
+    spec = view.spec
+    sessions = view.sessions()
+    version = _distinct(sessions, "version")
     return [
-        Item(
-            "Are there separate training and test settings, and was only the training setting used for tuning?",
-            "yes" if test else "no",
-            "tuning and test seeds are disjoint; test seeds are first used after the incumbent is frozen"
-            if test
-            else "the study has no test seeds",
-        ),
+        _separate(view),
         Item(
             "Are the tuning and test seeds listed?",
             "yes",
-            f"tuning {tuning}; test {test or 'none'}",
+            f"tuning {list(spec.plan.tuning)}; test {list(spec.plan.test) or 'none'}",
         ),
         _tested(view),
-        Item(
-            "Are the tuning package and method named, with code and tuning process?",
-            "yes" if sessions else "no",
-            f"autorl {_distinct(sessions, 'version')}, optimizer {spec.optimizer.name}"
-            + (f" {spec.optimizer.options}" if spec.optimizer.options else "")
-            + "; the study file below repeats it. Your own environment and trainer code is yours to publish.",
-        ),
+        _method(view, sessions),
         Item(
             "Is the exact search space given, with scales?",
             "yes",
-            f"{len(spec.search_space)} hyperparameters, in the study file below; sha256 {spec.search_space.hash[:16]}",
+            f"{len(spec.search_space)} hyperparameters, in the study file below; "
+            f"sha256 {spec.search_space.hash[:16]}",
         ),
         _cost(view),
         _hardware(view, sessions),
@@ -61,21 +59,55 @@ def checklist(view: StudyView) -> list[Item]:
         ),
         Item(
             "Are the final hyperparameters given?",
-            "yes" if view.record.best is not None else "no",
-            "written out below, every change of a schedule included; `autorl best` prints them to be run again",
+            _yes_if(view.record.best is not None),
+            "written out below, every change of a schedule included; "
+            "`autorl best` prints them to be run again",
         ),
         Item(
             "Are all package versions and the environment's version pinned?",
             "author",
-            f"recorded: autorl {_distinct(sessions, 'version')}, Python {_distinct(sessions, 'python')}; "
+            f"recorded: autorl {version}, Python {_distinct(sessions, 'python')}; "
             "publish a lock file for the rest",
         ),
         Item(
             "Were all hyperparameters that may matter tuned, and their importance analysed?",
             "author",
-            f"tuned: {', '.join(spec.search_space.names)}; importance was not analysed in this report",
+            f"tuned: {', '.join(spec.search_space.names)}; "
+            "importance was not analysed in this report",
         ),
     ]
+
+
+def _yes_if(holds: bool) -> Literal["yes", "no"]:
+    return "yes" if holds else "no"
+
+
+def _separate(view: StudyView) -> Item:
+    question = (
+        "Are there separate training and test settings, "
+        "and was only the training setting used for tuning?"
+    )
+    if not view.spec.plan.test:
+        return Item(question, "no", "the study has no test seeds")
+    return Item(
+        question,
+        "yes",
+        "tuning and test seeds are disjoint; "
+        "test seeds are first used after the incumbent is frozen",
+    )
+
+
+def _method(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
+    optimizer = view.spec.optimizer
+    named = f"autorl {_distinct(sessions, 'version')}, optimizer {optimizer.name}"
+    if optimizer.options:
+        named += f" {optimizer.options}"
+    return Item(
+        "Are the tuning package and method named, with code and tuning process?",
+        _yes_if(bool(sessions)),
+        f"{named}; the study file below repeats it. "
+        "Your own environment and trainer code is yours to publish.",
+    )
 
 
 def _tested(view: StudyView) -> Item:
@@ -85,9 +117,9 @@ def _tested(view: StudyView) -> Item:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"
         return Item(question, "no", problem or untested)
-    span, runs = interval_text(result.test.interval), seeds_text(result.test)
-    text = f"{number(result.test.value)}, 95 % interval {span}, {runs}; tuning scores are marked as such"
-    return Item(question, "yes", text)
+    score = f"{number(result.test.value)}, 95 % interval {interval_text(result.test.interval)}"
+    runs = seeds_text(result.test)
+    return Item(question, "yes", f"{score}, {runs}; tuning scores are marked as such")
 
 
 def _cost(view: StudyView) -> Item:
@@ -99,11 +131,11 @@ def _cost(view: StudyView) -> Item:
         f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
         for role, taken in trained.items()
     )
-    given = ", ".join(f"{name} {value:g}" for name, value in budget.items())
+    budget_text = ", ".join(f"{name} {value:g}" for name, value in budget.items())
     return Item(
         "Is the tuning budget given, in a stated cost metric?",
         "yes",
-        f"budget: {given}; {spent or 'nothing trained'}",
+        f"budget: {budget_text}; {spent or 'nothing trained'}",
     )
 
 

@@ -1,7 +1,7 @@
-"""Optimizers side by side: the same study under each of them, over several study seeds, equal budgets.
+"""Optimizers side by side: the same study under each, at equal budgets.
 
-The unit is a study: its value is the interquartile mean of its incumbent over test seeds, which is what a study
-reports. Ranks are averaged over study seeds.
+The unit is a study: its value is the interquartile mean of its incumbent over test seeds, which is
+what a study reports. Ranks are averaged over study seeds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 
 FEW_REPEATS = 5
-EQUAL = 0.05  # share by which the steps charged may differ without a caution
+EQUAL = 0.05
+"""Share by which the steps charged may differ without a caution."""
 
 
 @dataclass(frozen=True)
@@ -28,12 +29,15 @@ class Row:
     """One optimizer over all study seeds.
 
     Attributes:
-        tests: test score of each study's incumbent, by study seed; studies without a result are missing.
-        test: their interquartile mean, and `interval`: its 95 % percentile bootstrap interval over studies; None with
-            fewer than two.
-        share: new configurations of all its studies, and who made them; None where one did not record it.
+        tests: test score of each study's incumbent, by study seed; studies without a result are
+            missing.
+        test: their interquartile mean, and `interval`: its 95 % percentile bootstrap interval over
+            studies; None with fewer than two.
+        share: new configurations of all its studies, and who made them; None where one did not
+            record it.
         learns: whether the optimizer has a model.
-        tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no result.
+        tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no
+            result.
         steps: tuning steps the budget was charged, mean over studies; None without a result.
     """
 
@@ -50,7 +54,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """The table of a comparison, best average rank first, and what its reader must know."""
+    """The table of a comparison, best average rank first, and its caveats."""
 
     objective: str
     rows: tuple[Row, ...]
@@ -72,27 +76,34 @@ def compare_results(
         seed: of the bootstrap.
         repeats: studies asked for, for each optimizer.
     """
-    some = next((result for by_seed in results.values() for result in by_seed.values()), None)
-    sign = -1.0 if some is not None and some.direction == "minimize" else 1.0
-    tests = {name: _tests(by_seed) for name, by_seed in results.items()}
+    first = next((result for by_seed in results.values() for result in by_seed.values()), None)
+    objective = "" if first is None else first.objective
+    sign = -1.0 if first is not None and first.direction == "minimize" else 1.0
+    tests = {
+        name: {
+            study_seed: result.test.iqm
+            for study_seed, result in by_seed.items()
+            if result.test is not None
+        }
+        for name, by_seed in results.items()
+    }
     ranks = _ranks(tests, sign, repeats)
     rows = [
         _row(name, results[name], values, ranks.get(name), charged[name], seed)
         for name, values in tests.items()
     ]
-    rows.sort(
-        key=lambda row: (
-            row.rank is None,
-            row.rank,
-            -sign * (row.test if row.test is not None else -np.inf),
-        )
-    )
+
+    def place(row: Row) -> tuple[bool, float | None, float]:
+        test = -np.inf if row.test is None else row.test
+        return row.rank is None, row.rank, -sign * test
+
+    rows.sort(key=place)
     caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
-    return Comparison(some.objective if some is not None else "", tuple(rows), repeats, caveats)
+    return Comparison(objective, tuple(rows), repeats, caveats)
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """The comparison as a screen of text."""
+    """Write the comparison as a screen of text."""
     rows = [
         (
             row.optimizer,
@@ -123,7 +134,7 @@ def comparison_text(comparison: Comparison) -> str:
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:
-    """The comparison as JSON types."""
+    """Return the comparison as JSON types."""
     return {
         "objective": comparison.objective,
         "repeats": comparison.repeats,
@@ -148,12 +159,12 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _tests(by_seed: Mapping[int, Result]) -> dict[int, float]:
-    return {seed: result.test.iqm for seed, result in by_seed.items() if result.test is not None}
-
-
 def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) -> dict[str, float]:
-    """Average rank of each optimizer, over study seeds; empty unless every study has a test score."""
+    """Average the rank of each optimizer over study seeds.
+
+    Returns:
+        Empty unless every study has a test score.
+    """
     if len(tests) < 2 or any(len(values) < repeats for values in tests.values()):
         return {}
     table = np.array(
@@ -193,14 +204,21 @@ def _share(results: Mapping[int, Result]) -> ModelShare | None:
 
 
 def _share_text(row: Row) -> str:
-    """New configurations by the model, of all; a dash for an optimizer without one."""
+    """Write how many of the new configurations are by the model.
+
+    Returns:
+        A dash for an optimizer without a model.
+    """
     if row.share is None or not row.learns:
         return "-"
     return f"{row.share.modelled} of {row.share.new}"
 
 
 def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
-    """That optimizers were charged for different amounts of training, by more than `EQUAL` of the most."""
+    """Caution where optimizers were charged for different amounts of training.
+
+    Differences up to the share `EQUAL` of the most are passed over.
+    """
     steps = {row.optimizer: row.steps for row in rows if row.steps is not None}
     most = max(steps.values(), default=0.0)
     less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
@@ -210,7 +228,8 @@ def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
         f"{name} {charged:,.0f} ({charged / most:.0%})" for name, charged in less.items()
     )
     return [
-        f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; scores and ranks are not of equal cost"
+        f"unequal budgets: of {most:,.0f} tuning steps, {shares} only; "
+        "scores and ranks are not of equal cost"
     ]
 
 
@@ -219,31 +238,33 @@ def _caveats(
     repeats: int,
     results: Mapping[str, Mapping[int, Result]],
 ) -> tuple[str, ...]:
-    found = []
+    caveats = []
     if repeats < FEW_REPEATS:
-        found.append(
-            f"{repeats} studies for each optimizer: fewer than {FEW_REPEATS} say little about which is better"
+        caveats.append(
+            f"{repeats} studies for each optimizer: "
+            f"fewer than {FEW_REPEATS} say little about which is better"
         )
     for name, by_seed in results.items():
         share = _share(by_seed)
         learns = any(result.learns for result in by_seed.values())
         caution = None if share is None else share_caution(name, share, learns=learns)
-        found += [] if caution is None else [caution]
+        caveats += [] if caution is None else [caution]
     for name, values in tests.items():
         if len(results[name]) < repeats:
-            found.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
+            caveats.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
         elif problems := [result for result in results[name].values() if result.problem]:
-            found.append(
-                f"{name}: in {len(problems)} studies every test run of the incumbent failed: no test score"
+            caveats.append(
+                f"{name}: in {len(problems)} studies "
+                "every test run of the incumbent failed: no test score"
             )
         elif len(values) < repeats:
-            found.append(f"{name}: no test seeds, so there is nothing to compare")
-        found += _failed_tests(name, results[name].values())
-    return tuple(found)
+            caveats.append(f"{name}: no test seeds, so there is nothing to compare")
+        caveats += _failed_tests(name, results[name].values())
+    return tuple(caveats)
 
 
 def _failed_tests(name: str, results: Iterable[Result]) -> list[str]:
-    """That scores of an optimizer are of fewer test runs than were made."""
+    """Caution where scores are of fewer test runs than were made."""
     tests = [result.test for result in results if result.test is not None]
     failed = sum(test.failed for test in tests)
     if not failed:

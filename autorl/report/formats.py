@@ -1,4 +1,4 @@
-"""The best configurations in a form a trainer accepts: YAML, JSON, Python keyword arguments, flags of a command."""
+"""The best configurations as YAML, JSON, keyword arguments, flags or a table."""
 
 from __future__ import annotations
 
@@ -38,10 +38,11 @@ class Candidate:
         horizon: steps of a full run, over which schedules go.
         trainer: its name and options; `info`: what it is like.
         environment: id and arguments, without what is at its default.
-        schedule: full configurations by the step they start at: the trainer's own options under the proposal's
-            hyperparameters, no algorithm prefix.
+        schedule: full configurations by the step they start at: the trainer's own options under the
+            proposal's hyperparameters, no algorithm prefix.
         entry: its test, if it was tested.
-        configuration: the number of its configuration, which is that of the proposal that introduced it.
+        configuration: the number of its configuration, which is that of the proposal that
+            introduced it.
     """
 
     proposal: ProposalId
@@ -75,26 +76,28 @@ class Candidate:
         if self.entry is not None and self.entry.test is None:
             test = failed_text(self.entry.failures)
         elif self.entry is not None and self.entry.test is not None:
-            test = f"test (IQM) {number(self.entry.test.iqm)} {interval_text(self.entry.test.iqm_interval)}"
+            span = interval_text(self.entry.test.iqm_interval)
+            test = f"test (IQM) {number(self.entry.test.iqm)} {span}"
             test += f" ({seeds_text(self.entry.test)})" if self.entry.failures else ""
         first = self.configuration
         of = f", configuration {first}" if first not in (None, self.proposal) else ""
-        return f"proposal {self.proposal} ({self.label}{of}): {test}; tuning {number(self.tuning)} on {self.n_seeds} seeds"
+        tuning = f"tuning {number(self.tuning)} on {self.n_seeds} seeds"
+        return f"proposal {self.proposal} ({self.label}{of}): {test}; {tuning}"
 
 
 def candidates(view: StudyView, top: int) -> list[Candidate]:
-    """The `top` best proposals of a study, the incumbent first.
+    """Collect the `top` best proposals of a study, the incumbent first.
 
     Raises:
         StudyError: nothing was scored yet.
     """
     tested = {entry.proposal: entry for entry in view.result().entries}
-    found = []
+    best = []
     for rank, proposal in enumerate(view.record.best_of_runs(top), start=1):
         lineage = view.record.lineage([proposal])
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
         label = "incumbent" if rank == 1 else f"rank {rank}"
-        found.append(
+        best.append(
             Candidate(
                 proposal,
                 label,
@@ -111,20 +114,20 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 view.spec.info(trainer),
             )
         )
-    return found
+    return best
 
 
-def render(found: Sequence[Candidate], style: str) -> str:
-    """The candidates in one of `FORMATS`."""
+def render(best: Sequence[Candidate], style: str) -> str:
+    """Write the candidates in one of `FORMATS`."""
     if style == "table":
-        return _table(found)
+        return _table(best)
     if style in ("yaml", "json"):
-        documents = [_document(candidate) for candidate in found]
+        documents = [_document(candidate) for candidate in best]
         if style == "json":
             return json.dumps(documents, indent=2)
         return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
     lines = []
-    for candidate in found:
+    for candidate in best:
         for step, config in candidate.parts:
             after = f", from step {step}" if len(candidate.parts) > 1 else ""
             if candidate.end < candidate.horizon:
@@ -132,7 +135,7 @@ def render(found: Sequence[Candidate], style: str) -> str:
                 after += "" if candidate.step is None else ", which its score is of"
                 steps = candidate.info.total_steps(candidate.end)
                 after += f": {steps}" if steps else ""
-            if len(found) > 1 or after:
+            if len(best) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
             lines.append(
                 arguments(
@@ -157,10 +160,11 @@ def arguments(
     environment: Mapping[str, Any] = FrozenMap(),
     info: TrainerInfo | None = None,
 ) -> str:
-    """The configuration as keyword arguments or, with `cli`, as flags: of the library's own where the trainer has one.
+    """Write the configuration as keyword arguments or, with `cli`, as flags.
 
-    What is no argument of the library follows as a comment, and so does what schedules do over `horizon` steps. `end`
-    is the step to train to, by default the horizon.
+    They are the library's own where the trainer has one. What is no argument of the library follows
+    as a comment, and so does what schedules do over `horizon` steps. `end` is the step to train to,
+    by default the horizon.
     """
     described = trainers.info(trainer.name) if info is None else info
     of_library = described.arguments(
@@ -179,43 +183,51 @@ def arguments(
 
 
 def keyword_arguments(config: Mapping[str, Any]) -> str:
-    """`learning_rate=0.0003, n_steps=256`. Names that are not Python's (`x.shape`) come as `**{...}`."""
-    named = [f"{name}={plain(value)!r}" for name, value in config.items() if name.isidentifier()]
-    rest = {name: plain(value) for name, value in config.items() if not name.isidentifier()}
-    return ", ".join([*named, *([f"**{rest!r}"] if rest else [])])
+    """Write `learning_rate=0.0003, n_steps=256`.
+
+    Names that are not Python's (`x.shape`) come as `**{...}`.
+    """
+    parts = [f"{name}={plain(value)!r}" for name, value in config.items() if name.isidentifier()]
+    unnameable = {name: plain(value) for name, value in config.items() if not name.isidentifier()}
+    if unnameable:
+        parts.append(f"**{unnameable!r}")
+    return ", ".join(parts)
 
 
 def flags(config: Mapping[str, Any]) -> str:
-    """`--learning-rate 0.0003 --n-steps 256`, quoted for a shell; a list is one flag, null is none."""
+    """Write `--learning-rate 0.0003 --n-steps 256`, quoted for a shell.
+
+    A list is one flag, null is none.
+    """
     words: list[str] = []
     for name, value in config.items():
         if value is not None:
             items = value if isinstance(value, tuple | list) else [value]
-            words += ["--" + name.replace("_", "-"), *(_flag_value(item) for item in items)]
+            words.append("--" + name.replace("_", "-"))
+            words += [
+                str(item) if isinstance(item, str | bool) else json.dumps(plain(item))
+                for item in items
+            ]
     return shlex.join(words)
 
 
-def _flag_value(value: Any) -> str:
-    return str(value) if isinstance(value, str | bool) else json.dumps(plain(value))
-
-
 def _full(view: StudyView, config: Config) -> Config:
-    """The hyperparameters the trainer trains with: its own values under the configuration's."""
+    """Return the hyperparameters the trainer trains with.
+
+    They are the trainer's own values under the configuration's.
+    """
     names = view.spec.search_space.names
-    trainer, own = view.spec.trainer_for(
+    trainer, hyperparameters = view.spec.trainer_for(
         Config({name: config[name] for name in names if name in config})
     )
-    return view.spec.info(trainer).full_configuration(trainer, own)
+    return view.spec.info(trainer).full_configuration(trainer, hyperparameters)
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "proposal": candidate.proposal,
-        **(
-            {}
-            if candidate.configuration is None
-            else {"configuration_number": candidate.configuration}
-        ),
+    document: dict[str, Any] = {"proposal": candidate.proposal}
+    if candidate.configuration is not None:
+        document["configuration_number"] = candidate.configuration
+    document |= {
         "label": candidate.label,
         "test": None,
         "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},
@@ -242,19 +254,22 @@ def _document(candidate: Candidate) -> dict[str, Any]:
             document["test"] |= bounds
     if len(candidate.parts) > 1:
         document["schedule"] = [
-            {"from_step": step, "configuration": plain(one)} for step, one in candidate.parts
+            {"from_step": step, "configuration": plain(config)} for step, config in candidate.parts
         ]
     return document
 
 
 def _score(value: float) -> float:
-    """A score without the last digits, which are those of summing it up: 448.955, not 448.95500000000004."""
+    """Cut the last digits of a score, made by summing it up.
+
+    448.95500000000004 becomes 448.955.
+    """
     return float(f"{value:.12g}")
 
 
-def _table(found: Sequence[Candidate]) -> str:
-    names = list(dict.fromkeys(name for candidate in found for name in candidate.schedule[-1][1]))
-    failing = any(candidate.entry is not None and candidate.entry.failures for candidate in found)
+def _table(best: Sequence[Candidate]) -> str:
+    names = list(dict.fromkeys(name for candidate in best for name in candidate.schedule[-1][1]))
+    failing = any(candidate.entry is not None and candidate.entry.failures for candidate in best)
     header = [
         "proposal",
         "test (IQM)",
@@ -265,17 +280,25 @@ def _table(found: Sequence[Candidate]) -> str:
         *names,
     ]
     rows = []
-    for candidate in found:
-        config, test = candidate.schedule[-1][1], candidate.entry.test if candidate.entry else None
+    for candidate in best:
+        config = candidate.schedule[-1][1]
+        test = candidate.entry.test if candidate.entry else None
         scores = [number(test.iqm), interval_text(test.iqm_interval)] if test else ["-", "-"]
         values = [value_text(config[name]) if name in config else "" for name in names]
         if failing:
-            scores.append("-" if candidate.entry is None else _runs_text(candidate.entry))
+            scores.append(_runs_text(candidate.entry))
         rows.append(
             [candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values]
         )
     return columns(header, rows, indent="")
 
 
-def _runs_text(entry: Entry) -> str:
+def _runs_text(entry: Entry | None) -> str:
+    """Say how many of the test runs of a candidate succeeded.
+
+    Returns:
+        A dash where it was not tested.
+    """
+    if entry is None:
+        return "-"
     return failed_text(entry.failures) if entry.test is None else seeds_text(entry.test)

@@ -37,7 +37,8 @@ _STYLE = """
 :root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #777; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; border-bottom: 1px solid var(--muted); vertical-align: top; }
+th, td { text-align: left; padding: .2rem .8rem .2rem 0; \
+border-bottom: 1px solid var(--muted); vertical-align: top; }
 .wide { overflow-x: auto; } .note { color: var(--text); } .headline { font-size: 1.6rem; }
 pre { background: var(--muted); padding: .8rem; overflow-x: auto; font-size: 13px; }
 svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
@@ -47,32 +48,24 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 
 
 def report_html(view: StudyView) -> str:
-    """The whole report of a study, finished or not."""
+    """Write the whole report of a study, finished or not."""
     scored = view.record.best is not None
     result = view.result() if scored else None
-    sections = [
-        _headline(view, result),
-        *(_result_sections(view, result) if result else ()),
-        _proposals(view),
-        _failures(view),
-        _checklist(view),
-        f"<h2>Study file</h2><pre>{escape(_study_file(view))}</pre>",
-    ]
+    sections = [_headline(view, result)]
+    if result is not None:
+        sections += [
+            _configurations(candidates(view, 1)),
+            _seeds(view, result),
+            _front(result),
+            _curve(view, result),
+        ]
+    sections += [_proposals(view), _failures(view), _checklist(view), _study_file(view)]
     title = escape(f"{view.spec.name} · autorl")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<style>{_STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
     )
-
-
-def _result_sections(view: StudyView, result: Result) -> list[str]:
-    return [
-        _configurations(candidates(view, 1)),
-        _seeds(view, result),
-        _front(result),
-        _curve(view, result),
-    ]
 
 
 def _headline(view: StudyView, result: Result | None) -> str:
@@ -91,8 +84,8 @@ def _headline(view: StudyView, result: Result | None) -> str:
     else:
         span = interval_text(result.test.iqm_interval)
         parts.append(
-            f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, 95&nbsp;% interval {span}, "
-            f"{escape(seeds_text(result.test))}</p>"
+            f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, "
+            f"95&nbsp;% interval {span}, {escape(seeds_text(result.test))}</p>"
         )
     rows = []
     if result.test is not None and result.aggregate != "iqm":
@@ -130,7 +123,8 @@ def _configurations(best: Sequence[Candidate]) -> str:
 
 def _seeds(view: StudyView, result: Result) -> str:
     spec = view.spec
-    tuning, test = escape(str(list(spec.plan.tuning))), escape(str(list(spec.plan.test)))
+    tuning = escape(str(list(spec.plan.tuning)))
+    test = escape(str(list(spec.plan.test)))
     parts = [f"<h2>Seeds</h2><p>tuning: {tuning} · test: {test}</p>"]
     if result.entries:
         header, rows = candidate_table(result)
@@ -150,16 +144,19 @@ def _default_cells(entry: Entry) -> tuple[str, str]:
 
 
 def _seed_cell(entry: Entry, seed: int) -> str:
-    """The test score of a seed, or how its run failed."""
+    """Return the test score of a seed, or how its run failed."""
     if seed in entry.failures:
         return entry.failures[seed]
-    return number(None if entry.test is None else entry.test.seeds.get(seed))
+    if entry.test is None:
+        return number(None)
+    return number(entry.test.seeds.get(seed))
 
 
 def _front(result: Result) -> str:
     if not result.front:
         return ""
-    return f"<h2>Front</h2><p class=note>Not dominated by any other on tuning seeds.</p>{_table(*front_table(result))}"
+    note = "<p class=note>Not dominated by any other on tuning seeds.</p>"
+    return f"<h2>Front</h2>{note}{_table(*front_table(result))}"
 
 
 def _curve(view: StudyView, result: Result) -> str:
@@ -174,7 +171,8 @@ def _curve(view: StudyView, result: Result) -> str:
     chart = step_chart(
         points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent"
     )
-    return f"<h2>Incumbent over the budget</h2>{chart}<p class=note>Tuning scores; the dashed line is the result.</p>"
+    note = "<p class=note>Tuning scores; the dashed line is the result.</p>"
+    return f"<h2>Incumbent over the budget</h2>{chart}{note}"
 
 
 def _proposals(view: StudyView) -> str:
@@ -243,8 +241,9 @@ def _checklist(view: StudyView) -> str:
 
 
 def _study_file(view: StudyView) -> str:
-    text = (view.folder / "study.yaml").read_text(encoding="utf-8")
-    return str(yaml.safe_dump(shareable(yaml.safe_load(text)), sort_keys=False, width=110))
+    stored = yaml.safe_load((view.folder / "study.yaml").read_text(encoding="utf-8"))
+    text = str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110))
+    return f"<h2>Study file</h2><pre>{escape(text)}</pre>"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -1,8 +1,9 @@
-"""What a study would do before it does it: the driver itself runs in memory, on random scores instead of training.
+"""Plans: what a study would do, counted before it does it.
 
-Counts are exact where they do not depend on scores (full-length runs, fixed seeds); with rungs, racing or populations
-they are those of one run on random scores, and the plan says so. What the budget charges are nominal steps; what is
-really trained follows from where the trainers can cut a run of each configuration.
+The driver itself runs in memory, on random scores instead of training. Counts are exact where they
+do not depend on scores (full-length runs, fixed seeds); with rungs, racing or populations they are
+those of one run on random scores, and the plan says so. What the budget charges are nominal steps;
+what is really trained follows from where the trainers can cut a run of each configuration.
 """
 
 from __future__ import annotations
@@ -46,17 +47,21 @@ class Plan:
     Attributes:
         search: the work of the search; `exact`: whether it does not depend on scores.
         test: the work of the test phase at most (candidates may coincide).
-        baseline: what the default configuration is trained beyond the budget, at most, to be as long as the incumbent.
-        models: without test seeds: what is trained again, at most, to keep the models that are scored.
-        trained_exact: the steps really trained are exact too (of the test phase: at most); else they are those of other
-            configurations than the study will train.
+        baseline: what the default configuration is trained beyond the budget, at most, to be as
+            long as the incumbent.
+        models: without test seeds: what is trained again, at most, to keep the models that are
+            scored.
+        trained_exact: the steps really trained are exact too (of the test phase: at most); else
+            they are those of other configurations than the study will train.
         open_ended: the budget is in hours: the counts are those of one proposal.
         cut: the simulation was stopped after so many segments; the study is larger.
         rungs: steps at which runs are cut; empty without.
-        outline, cautions: what the optimizer itself says about its brackets, and what to know about its options.
+        outline, cautions: what the optimizer itself says about its brackets, and what to know about
+            its options.
         share: new configurations that the optimizer's model would make.
         learns: whether the optimizer has a model.
-        checkpoints: how many outlive the study at most, besides those the optimizer may still resume.
+        checkpoints: how many outlive the study at most, besides those the optimizer may still
+            resume.
         time: None = unknown.
     """
 
@@ -80,10 +85,10 @@ class Plan:
 
 
 def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
-    """Check a study as `tune` would and count its work; nothing is written.
+    """Check a study as `tune` would and count its work, writing nothing.
 
-    `folder`: where the study would be kept; studies beside it are looked at for the speed of the same trainer and
-    environment.
+    `folder` is where the study would be kept; studies beside it are looked at for the speed of the
+    same trainer and environment.
 
     Raises:
         InputError: what `tune` would raise.
@@ -112,13 +117,22 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
+    outline: tuple[str, ...] = ()
+    cautions: list[str] = []
+    if isinstance(optimizer, BaseOptimizer):
+        outline = optimizer.outline()
+        cautions += optimizer.cautions()
+    cautions += [*_data_notes(spec, load), *ends.cautions(), *tally.cautions()]
+    if caution is not None:
+        cautions.append(caution)
     test = _test_phase(
         spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind)
     )
     workers = spec.executor.workers or os.cpu_count() or 1
     if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
         seeds = len(spec.policy().full)
-        points, steps = len(spec.evaluation_steps), spec.fidelity.steps
+        points = len(spec.evaluation_steps)
+        steps = spec.fidelity.steps
         end = ends.of(spec.search_space.default(), steps)
         baseline = Phase(
             1,
@@ -128,7 +142,10 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
             seeds * end,
         )
     models = _models_phase(spec, search)
-    steps = sum(phase.trained for phase in (search, test, baseline, models))
+    time = None
+    if not (open_ended or cut):
+        trained = sum(phase.trained for phase in (search, test, baseline, models))
+        time = estimate_time(spec, trained, workers, folder)
     return Plan(
         spec=spec,
         search=search,
@@ -140,24 +157,18 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         open_ended=open_ended,
         cut=cut,
         rungs=rungs,
-        outline=optimizer.outline() if isinstance(optimizer, BaseOptimizer) else (),
-        cautions=(
-            *(optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()),
-            *_data_notes(spec, load),
-            *ends.cautions(),
-            *tally.cautions(),
-            *([] if caution is None else [caution]),
-        ),
+        outline=outline,
+        cautions=tuple(cautions),
         share=share,
         learns=learns,
         checkpoints=_kept(spec, test, search),
         workers=workers,
-        time=None if open_ended or cut else estimate_time(spec, steps, workers, folder),
+        time=time,
     )
 
 
 def _data_notes(spec: Spec, load: Load) -> list[str]:
-    """What trainers have to say of the user's data, each once."""
+    """Collect what trainers say of the user's data, each note once."""
     loaded = [load(trainer) for trainer in spec.trainers.values()]
     environment = spec.environment.resolve()
     notes = [note for trainer in loaded for note in trainer.data_notes(environment)]
@@ -165,7 +176,11 @@ def _data_notes(spec: Spec, load: Load) -> list[str]:
 
 
 def _simulate(study: Study, tally: Tally) -> bool:
-    """Run the search on random scores; True if it was cut short because it is long."""
+    """Run the search on random scores.
+
+    Returns:
+        Whether it was cut short because it is long.
+    """
     while segments := study.driver.advance():
         for segment in segments:
             study.record(tally.take(segment))
@@ -175,18 +190,20 @@ def _simulate(study: Study, tally: Tally) -> bool:
 
 
 def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> Estimate | None:
-    """Seconds the steps take at the speed of studies beside `folder`; None when none trained the same thing."""
+    """Estimate the seconds the steps take at the speed of earlier studies.
+
+    Returns:
+        None when no study beside `folder` trained the same thing.
+    """
     if folder is None or not folder.parent.is_dir():
         return None
-    wanted = {trainer.name for trainer in spec.trainers.values()}
+    trainers = {trainer.name for trainer in spec.trainers.values()}
     for sibling in sorted(folder.parent.iterdir(), reverse=True):
-        speeds = (
-            _speeds(sibling / DATABASE, spec.environment.id)
-            if (sibling / DATABASE).is_file()
-            else {}
-        )
-        if wanted <= set(speeds):
-            slowest = min(speeds[name] for name in wanted)
+        if not (sibling / DATABASE).is_file():
+            continue
+        speeds = _speeds(sibling / DATABASE, spec.environment.id)
+        if trainers <= set(speeds):
+            slowest = min(speeds[name] for name in trainers)
             return Estimate(
                 steps / (slowest * workers),
                 f"{sibling}: {slowest:,.0f} steps per second and worker",
@@ -195,7 +212,11 @@ def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> 
 
 
 def _speeds(database: Path, environment: str | None) -> dict[str, float]:
-    """Environment steps per second of training, by trainer, in a study's database."""
+    """Read environment steps per second of training from a study's database.
+
+    Returns:
+        By trainer; empty where there is no study to be read.
+    """
     try:
         connection = sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)
         trained = StudyTables.of(connection).training_on(environment)
@@ -210,13 +231,15 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
 
 
 def _light(spec: Spec, open_ended: bool) -> Spec:
-    """The same study with an optimizer that costs nothing where only the counts matter."""
+    """Give the study an optimizer that costs nothing where only counts matter."""
     changes: dict[str, object] = {}
     section = spec.optimizer
     if is_slow_to_ask(section.name):
         stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
-        own = {name: value for name, value in section.options.items() if name not in _STOP_OPTIONS}
-        options = {"stands_for": section.name, "settings": own, **stopping}
+        settings = {
+            name: value for name, value in section.options.items() if name not in _STOP_OPTIONS
+        }
+        options = {"stands_for": section.name, "settings": settings, **stopping}
         changes["optimizer"] = OptimizerSection(
             name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options
         )
@@ -226,14 +249,18 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
 
 
 def _rungs(spec: Spec, tally: Tally) -> tuple[int, ...]:
-    """The steps segments of the search end at, when runs are cut."""
+    """Return the steps that segments end at, if runs are cut."""
     ends = sorted({segment.until for segment in tally.segments})
     return tuple(ends) if ends not in ([], [spec.fidelity.steps]) else ()
 
 
 def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
-    """`cuts`: segments of a full run; `trained`: steps of one run of each candidate."""
-    count, seeds = candidates(spec), len(spec.plan.test)
+    """Count the work of the test phase.
+
+    `cuts` are the segments of a full run, `trained` the steps of one run of each candidate.
+    """
+    count = candidates(spec)
+    seeds = len(spec.plan.test)
     runs = count * seeds
     evaluations = max(len(spec.evaluation_steps), cuts)
     return Phase(
@@ -242,11 +269,15 @@ def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
 
 
 def _models_phase(spec: Spec, search: Phase) -> Phase:
-    """One more run of every tuning seed for each proposal whose model is kept, without test seeds."""
+    """Count the runs that keep models of a study without test seeds.
+
+    Each proposal whose model is kept has one more run of every tuning seed.
+    """
     keep = spec.keep.checkpoints
     if spec.plan.test or keep == "none" or not spec.ends_at_chosen_step or not search.proposals:
         return Phase(0, 0, 0, 0, 0)
-    count = min(search.proposals, 1 if keep == "incumbent" else max(1, spec.test.top))
+    most = 1 if keep == "incumbent" else max(1, spec.test.top)
+    count = min(search.proposals, most)
     runs = count * len(spec.plan.tuning)
     steps = runs * spec.fidelity.steps
     return Phase(count, runs, steps, runs * len(spec.evaluation_steps), steps)
@@ -258,7 +289,8 @@ def _kept(spec: Spec, test: Phase, search: Phase) -> int:
         return 0
     if keep == "lineage":
         return search.segments + test.segments
-    top = max(1, spec.test.top if keep == "top" else 1)
-    return test.segments + (
-        top * len(spec.plan.tuning) if keep == "top" or not spec.plan.test else 0
-    )
+    if keep == "top":
+        return test.segments + max(1, spec.test.top) * len(spec.plan.tuning)
+    if not spec.plan.test:
+        return test.segments + len(spec.plan.tuning)
+    return test.segments

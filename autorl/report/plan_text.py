@@ -9,14 +9,20 @@ from autorl.spec import Spec
 
 
 def plan_text(plan: Plan) -> str:
-    """The plan as a screen of text."""
+    """Write the plan as a screen of text."""
     rows = [*_study_rows(plan.spec), *_work_rows(plan)]
     rows.append(("workers", str(plan.workers)))
     rows.append(("time", _time_text(plan)))
     rows.append(("checkpoints", _checkpoints_text(plan)))
     if plan.spec.indeterminate:
         rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
-    return "\n".join([columns(("dry run", "nothing is written"), rows, indent=""), *_notes(plan)])
+    notes = [f"caution: {text}" for text in plan.cautions]
+    if plan.cut:
+        notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
+    if not plan.exact and not plan.open_ended:
+        notes.append("counts depend on the scores: these are of a run on random scores")
+    table = columns(("dry run", "nothing is written"), rows, indent="")
+    return "\n".join([table, *map(one_line, notes)])
 
 
 def _study_rows(spec: Spec) -> list[tuple[str, str]]:
@@ -26,7 +32,12 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
         ("environment", spec.environment.id or "the trainer's own"),
         ("space", f"{len(names)} hyperparameters: {', '.join(names)}"),
         ("optimizer", _optimizer_text(spec)),
-        ("objective", ", ".join(f"{one.label}, {one.direction}" for one in spec.objectives())),
+        (
+            "objective",
+            ", ".join(
+                f"{objective.label}, {objective.direction}" for objective in spec.objectives()
+            ),
+        ),
         ("parallelism", f"{spec.parallelism} proposals in flight"),
         ("tuning seeds", f"{list(spec.plan.tuning)}, {_seeds_text(spec)}"),
         ("budget", _budget_text(spec)),
@@ -34,18 +45,18 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
 
 
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:
-    spec, about = plan.spec, "" if plan.exact else "about "
-    count = f"{about}{plan.search.proposals} in {plan.search.segments} segments"
+    spec = plan.spec
+    if plan.open_ended:
+        rows = [("proposals", "as many as the hours allow")]
+    else:
+        about = "" if plan.exact else "about "
+        count = f"{about}{plan.search.proposals} in {plan.search.segments} segments"
+        rows = [
+            ("proposals", count),
+            ("", share_text(plan.share, learns=plan.learns, about=about)),
+        ]
     points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
-    rows = [
-        ("proposals", "as many as the hours allow" if plan.open_ended else count),
-        *(
-            []
-            if plan.open_ended
-            else [("", share_text(plan.share, learns=plan.learns, about=about))]
-        ),
-        ("steps of a run", f"{spec.fidelity.steps}, {points}"),
-    ]
+    rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
@@ -59,11 +70,13 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _step_rows(plan: Plan) -> list[tuple[str, str]]:
-    """The steps that are charged, and those that are really trained where runs end later or that is not known."""
-    search, test = plan.search, plan.test
-    same = search.trained == search.steps and test.trained == test.steps
+    """Write the steps that are charged, and those that are really trained.
+
+    The latter where runs end later, or where that is not known.
+    """
+    as_charged = all(phase.trained == phase.steps for phase in (plan.search, plan.test))
     nominal = _sum_text(plan, "steps", exact=plan.exact)
-    if same and plan.trained_exact == plan.exact:
+    if as_charged and plan.trained_exact == plan.exact:
         return [(plan.spec.steps, nominal)]
     rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
     trained = _sum_text(plan, "trained", exact=plan.trained_exact)
@@ -76,11 +89,19 @@ def _step_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
-    """What is trained on tuning seeds beyond the budget: the baseline, or runs whose models are kept."""
-    rows, steps = [], plan.spec.steps
+    """Write what is trained on tuning seeds beyond the budget.
+
+    It is the baseline, or the runs whose models are kept.
+    """
+    rows = []
+    steps = plan.spec.steps
     if plan.baseline.segments:
-        text = f"at most {plan.baseline.steps:,} {steps} beyond the budget, where the search leaves it shorter"
-        rows.append(("baseline", f"the default configuration as far as the incumbent, {text}"))
+        text = (
+            "the default configuration as far as the incumbent, "
+            f"at most {plan.baseline.steps:,} {steps} beyond the budget, "
+            "where the search leaves it shorter"
+        )
+        rows.append(("baseline", text))
     if plan.models.segments:
         text = (
             f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
@@ -90,8 +111,12 @@ def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
-    """The sum over all phases of `steps` (nominal) or `trained`; test runs may end before the horizon."""
-    search, test = getattr(plan.search, of), getattr(plan.test, of)
+    """Sum `steps` (nominal) or `trained` over all phases.
+
+    Test runs may end before the horizon.
+    """
+    search = getattr(plan.search, of)
+    test = getattr(plan.test, of)
     beyond = getattr(plan.baseline, of) + getattr(plan.models, of)
     bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
     more = f" + up to {beyond:,} beyond the budget" if beyond else ""
@@ -108,8 +133,9 @@ def _checkpoints_text(plan: Plan) -> str:
 
 
 def plan_dict(plan: Plan) -> dict[str, object]:
-    """The plan as JSON types."""
-    spec, phases = plan.spec, (plan.search, plan.baseline, plan.test, plan.models)
+    """Return the plan as JSON types."""
+    spec = plan.spec
+    phases = (plan.search, plan.baseline, plan.test, plan.models)
     return {
         "name": spec.name,
         "trainers": [trainer.name for trainer in spec.trainers.values()],
@@ -157,7 +183,8 @@ def _seeds_text(spec: Spec) -> str:
 def _budget_text(spec: Spec) -> str:
     budget = spec.budget
     if budget.runs is not None:
-        return f"{budget.runs:g} full runs ({budget.runs * spec.fidelity.steps:,.0f} {spec.steps}) of tuning"
+        steps = budget.runs * spec.fidelity.steps
+        return f"{budget.runs:g} full runs ({steps:,.0f} {spec.steps}) of tuning"
     if budget.configurations is not None:
         return f"{budget.configurations} configurations"
     if budget.environment_steps is not None:
@@ -166,7 +193,8 @@ def _budget_text(spec: Spec) -> str:
 
 
 def _test_text(plan: Plan) -> str:
-    spec, seeds = plan.spec, list(plan.spec.plan.test)
+    spec = plan.spec
+    seeds = list(spec.plan.test)
     if not seeds:
         return "none: seeds.test is empty, so there will be no number to report"
     best = f", and the best {spec.test.top}" if spec.test.top > 1 else ""
@@ -184,12 +212,3 @@ def _time_text(plan: Plan) -> str:
     return (
         f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
     )
-
-
-def _notes(plan: Plan) -> list[str]:
-    notes = [f"caution: {text}" for text in plan.cautions]
-    if plan.cut:
-        notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
-    if not plan.exact and not plan.open_ended:
-        notes.append("counts depend on the scores: these are of a run on random scores")
-    return [one_line(note) for note in notes]

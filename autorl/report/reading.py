@@ -1,8 +1,8 @@
-"""A study's folder read without touching it: while it runs, after a kill, on a read-only disk.
+"""A study's folder, read without touching it.
 
-The database is copied into memory. What `status` and `best` say is in its tables (`StudyRecord`);
-the curve of a report needs more, and folds the events by the driver's own code. A test holds that
-both say the same.
+It can be read while the study runs, after a kill, and on a read-only disk. The database is copied
+into memory. What `status` and `best` say is in its tables (`StudyRecord`); the curve of a report
+needs more, and folds the events by the driver's own code. A test holds that both say the same.
 """
 
 from __future__ import annotations
@@ -48,7 +48,13 @@ from autorl.types import (
 
 @dataclass(frozen=True)
 class TracePoint:
-    """The incumbent after a score: tuning steps charged so far, its tuning score, its proposal."""
+    """The incumbent after a score.
+
+    Attributes:
+        steps: tuning steps charged so far.
+        score: its tuning score.
+        proposal: its proposal.
+    """
 
     steps: int
     score: float
@@ -56,7 +62,7 @@ class TracePoint:
 
 
 class Replayed:
-    """A study's search, folded from all of its events by the driver's own code.
+    """A study's search, folded from its events by the driver's code.
 
     Attributes:
         driver, tests: the search and the test phase as the events left them.
@@ -84,7 +90,9 @@ class Replayed:
 
 
 class StudyView:
-    """What a study's folder says now. Use `open_view`; `close` it.
+    """What a study's folder says now.
+
+    Use `open_view`, and `close` it.
 
     Attributes:
         spec: the frozen study file, with test seeds that were added later.
@@ -102,12 +110,18 @@ class StudyView:
 
     @property
     def driver(self) -> Driver:
-        """The search as the stored events left it: all are replayed. Never advanced here."""
+        """The search as the stored events left it, never advanced here.
+
+        All events are replayed.
+        """
         return self._replayed.driver
 
     @property
     def trace(self) -> list[TracePoint]:
-        """The incumbent after each score; all events are replayed."""
+        """The incumbent after each score.
+
+        All events are replayed.
+        """
         return self._replayed.trace
 
     @cached_property
@@ -116,15 +130,19 @@ class StudyView:
 
     @property
     def finished(self) -> bool:
-        """Whether the study ran to its end and nothing was added to it since."""
+        """Whether the study ran to its end with nothing added since."""
         return self.last is not None and self.last.kind == "finished"
 
     def holder(self) -> str | None:
-        """Who works on the study now ("process 12 on host"); None when nobody does."""
+        """Name who works on the study now ("process 12 on host").
+
+        Returns:
+            None when nobody does.
+        """
         return lock_holder(self.folder)
 
     def result(self) -> Result:
-        """The result as it stands.
+        """Read the result as it stands.
 
         Raises:
             StudyError: nothing was scored yet.
@@ -132,7 +150,7 @@ class StudyView:
         return read_result(self.record)
 
     def sessions(self) -> list[FrozenMap]:
-        """Versions, platform and process of every session that worked on the study."""
+        """Return versions, platform and process of every session of the study."""
         return [event.facts for event in self.record.events(SessionBegun)]
 
     def close(self) -> None:
@@ -140,7 +158,7 @@ class StudyView:
 
 
 def open_view(folder: Path) -> StudyView:
-    """The study in `folder`, read-only.
+    """Open the study in `folder`, read-only.
 
     Raises:
         InputError: there is none, or its files cannot be read.
@@ -153,13 +171,16 @@ def open_view(folder: Path) -> StudyView:
 
 
 class _Onlooker:
-    """Stands in for the optimizer: a view never asks, and needs no optimizer's state."""
+    """A stand-in for the optimizer.
+
+    A view never asks, and needs no optimizer's state.
+    """
 
     def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         raise AssertionError("a view never asks")
 
     def observe(self, event: Event) -> None:
-        """Nothing depends on it."""
+        """Ignore the event: nothing depends on it."""
 
     def keeps(self) -> Collection[ProposalId]:
         return ()

@@ -1,4 +1,7 @@
-"""What `autorl replay` prints: the schedule step by step, and its held-out score beside the population's best."""
+"""The text of `autorl replay`.
+
+It has the schedule step by step, and its held-out score beside the population's best.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,12 @@ from autorl.types import Config
 
 
 def schedule_text(result: Result, best: float) -> str:
-    """The schedule of the incumbent as changes, and what it scores when it is trained from step 0 again.
+    """Write the incumbent's schedule, and its score when trained again.
 
-    `best` is the highest tuning score of any agent of the incumbent's length, also of those that copied others.
+    It is trained from step 0 again, and shown as changes.
+
+    `best` is the highest tuning score of any agent of the incumbent's length, also of those that
+    copied others.
     """
     seeds = f"tuning, {result.tuning_seeds} seeds"
     rows = [
@@ -34,10 +40,13 @@ def schedule_text(result: Result, best: float) -> str:
             ["schedule, retrained", "-", "", result.problem or "the study has no test seeds"]
         )
     else:
-        span, seeds = interval_text(result.test.interval), seeds_text(result.test)
-        rows.append(["schedule, retrained", number(result.test.value), span, seeds])
+        span = interval_text(result.test.interval)
+        rows.append(
+            ["schedule, retrained", number(result.test.value), span, seeds_text(result.test)]
+        )
     if result.default is not None:
-        test, end = result.default.test, f"until step {result.default.until}"
+        test = result.default.test
+        end = f"until step {result.default.until}"
         cells = ["-", "", f"{failed_text(result.default.failures)}, {end}"]
         if test is not None:
             cells = [number(test.value), interval_text(test.interval), f"{seeds_text(test)}, {end}"]
@@ -48,8 +57,12 @@ def schedule_text(result: Result, best: float) -> str:
 
 
 def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:
-    """One line per change; the first is the whole configuration."""
-    lines, before = [], Config()
+    """Write one line per change.
+
+    The first is the whole configuration.
+    """
+    lines = []
+    before = Config()
     for step, config in schedule:
         lines.append(one_line(f"  from step {step}: {_changes(before, config)}"))
         before = config

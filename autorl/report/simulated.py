@@ -1,4 +1,7 @@
-"""What stands in for training when a study is planned: segments that end where they would, with random scores."""
+"""A stand-in for training while a study is planned.
+
+Segments end where they would, with random scores.
+"""
 
 from __future__ import annotations
 
@@ -13,12 +16,19 @@ from autorl.study.lengths import Reach
 from autorl.study.lineage import Lineage
 from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
 
-_PROBES = 256  # random configurations that are asked for the end of their runs
+_PROBES = 256
+"""Random configurations that are asked for the end of their runs."""
 
 
 @dataclass(frozen=True)
 class Phase:
-    """Work of the search or of the test phase: its size, nominal and really trained steps, evaluations."""
+    """Work of the search or of the test phase.
+
+    Attributes:
+        proposals, segments, evaluations: how many there are.
+        steps: nominal steps, which the budget is charged.
+        trained: steps that are really trained.
+    """
 
     proposals: int
     segments: int
@@ -27,18 +37,20 @@ class Phase:
     trained: int
 
     def less(self, part: Phase) -> Phase:
-        """The work besides a part of it."""
-        mine, other = vars(self), vars(part)
-        return Phase(**{name: mine[name] - other[name] for name in mine})
+        """Return the work besides a part of it."""
+        subtracted = vars(part)
+        return Phase(**{name: size - subtracted[name] for name, size in vars(self).items()})
 
 
 class Tally:
-    """Answers segments with random scores, at the steps where they would really end, and counts them."""
+    """A count of segments, which it answers with random scores.
+
+    They end at the steps where they would really end.
+    """
 
     def __init__(self, spec: Spec, driver: Driver, reach: Reach) -> None:
-        self._metrics = [one.metric for one in spec.objective] + [
-            one.metric for one in spec.constraints
-        ]
+        self._metrics = [objective.metric for objective in spec.objective]
+        self._metrics += [constraint.metric for constraint in spec.constraints]
         self._rng = np.random.default_rng(spec.seed)
         self._driver = driver
         self._reach = reach
@@ -53,7 +65,9 @@ class Tally:
             for step in segment.evaluate_at
         )
         reached = self._end(segment)
-        saves = segment.save and self._reach.trainer(segment.trainer).resumable
+        checkpoint = None
+        if segment.save and self._reach.trainer(segment.trainer).resumable:
+            checkpoint = Checkpoint(segment.id, "simulated")
         self._trained += reached - segment.start
         return Outcome(
             segment.id,
@@ -61,11 +75,14 @@ class Tally:
             reached=reached,
             reports=reports,
             cost={"environment_steps": float(reached - segment.start), "wall_seconds": 1.0},
-            checkpoint=Checkpoint(segment.id, "simulated") if saves else None,
+            checkpoint=checkpoint,
         )
 
     def _end(self, segment: Segment) -> int:
-        """Where the segment ends; a configuration that its trainer refuses fails before its first step."""
+        """Return where the segment ends.
+
+        A configuration that its trainer refuses fails before its first step.
+        """
         try:
             end = self._reach(segment.trainer, segment.environment, segment.config, segment.until)
         except InputError as error:
@@ -74,16 +91,18 @@ class Tally:
         return max(segment.start, end)
 
     def cautions(self) -> list[str]:
-        """That runs will fail or start again, if any will for what is known beforehand."""
+        """Caution of runs that are known to fail or to start again."""
         cautions = []
         if self._refused:
             cautions.append(
-                f"{len(self._refused)} segments of this plan would fail, the first with: {self._refused[0]}"
+                f"{len(self._refused)} segments of this plan would fail, "
+                f"the first with: {self._refused[0]}"
             )
         if self._driver.anew:
             cautions.append(
-                "the trainer leaves no checkpoints: a run that goes on from a rung is trained from step 0 again, and "
-                f"the budget is charged for it ({len(self._driver.anew)} of {len(self._driver.lineage)} proposals)"
+                "the trainer leaves no checkpoints: a run that goes on from a rung is trained from "
+                "step 0 again, and the budget is charged for it "
+                f"({len(self._driver.anew)} of {len(self._driver.lineage)} proposals)"
             )
         return cautions
 
@@ -104,16 +123,23 @@ class Ends:
         self._default = spec.search_space.default()
 
     def of(self, config: Config, step: int) -> int:
-        """The step at which a run of `config` to `step` ends; `step` if its trainer refuses it."""
-        trainer, own = self._spec.trainer_for(config)
+        """Return the step at which a run of `config` to `step` ends.
+
+        It is `step` if its trainer refuses the configuration.
+        """
+        trainer, hyperparameters = self._spec.trainer_for(config)
         try:
-            return self._reach(trainer, self._spec.environment.resolve(), own, step)
+            return self._reach(trainer, self._spec.environment.resolve(), hyperparameters, step)
         except InputError:
             return step
 
     def of_candidates(self, lineage: Lineage, *, at_most: bool) -> int:
-        """Steps of one test run of each candidate: the longest there can be, or as many of average length."""
-        horizon, count = self._spec.fidelity.steps, candidates(self._spec)
+        """Return the steps of one test run of each candidate.
+
+        They are the longest there can be, or as many of average length.
+        """
+        horizon = self._spec.fidelity.steps
+        count = candidates(self._spec)
         ends = [self.of(proposal.config, horizon) for proposal in lineage.proposals.values()]
         if count == 0 or not ends:
             return 0
@@ -126,43 +152,57 @@ class Ends:
         return self.of(self._default, horizon) + sum(chosen)
 
     def equal(self) -> bool:
-        """Whether every configuration ends at the same step, as far as many random ones and the default show."""
-        return (
-            len(
-                {
-                    self.of(config, self._spec.fidelity.steps)
-                    for config in (self._default, *self._probes)
-                }
-            )
-            == 1
-        )
+        """Say whether every configuration ends at the same step.
+
+        As far as many random ones and the default show.
+        """
+        horizon = self._spec.fidelity.steps
+        ends = {self.of(config, horizon) for config in (self._default, *self._probes)}
+        return len(ends) == 1
 
     @cached_property
     def _probes(self) -> list[Config]:
         """Random configurations of the space."""
-        space, rng = self._spec.search_space, np.random.default_rng(self._spec.seed)
+        space = self._spec.search_space
+        rng = np.random.default_rng(self._spec.seed)
         drawn = (space.try_sample(rng, _PROBES) for _ in range(_PROBES))
         return [config for config in drawn if config is not None]
 
     def cautions(self) -> list[str]:
-        """How many configurations have rollouts too long to be trained, or to be cut between two evaluations."""
-        steps, interval = self._spec.fidelity.steps, self._spec.evaluation_interval
-        untrained, late = self._too_long(0, steps), self._too_long(steps, interval)
-        remedy = "the constraint `n_steps * n_envs <= evaluation_interval` (or `train_freq * ...`) rules them out"
+        """Count the configurations whose rollouts are too long.
+
+        Too long to be trained, or to be cut between two evaluations.
+        """
+        steps = self._spec.fidelity.steps
+        interval = self._spec.evaluation_interval
+        untrained = self._too_long(0, steps)
+        late = self._too_long(steps, interval)
+        remedy = (
+            "the constraint `n_steps * n_envs <= evaluation_interval` (or `train_freq * ...`) "
+            "rules them out"
+        )
         cautions = []
         if untrained:
             cautions.append(
-                f"{untrained} cannot be trained: a rollout is longer than a run, {steps:,} steps; {remedy}"
+                f"{untrained} cannot be trained: "
+                f"a rollout is longer than a run, {steps:,} steps; {remedy}"
             )
         if late:
             cautions.append(
-                f"{late} cannot be cut at every evaluation and rung: a rollout is longer than the "
-                f"{interval:,} steps between two of them, so several have the same weights; {remedy}"
+                f"{late} cannot be cut at every evaluation and rung: "
+                f"a rollout is longer than the {interval:,} steps between two of them, "
+                f"so several have the same weights; {remedy}"
             )
         return cautions
 
     def _too_long(self, cut: int, step: int) -> str:
-        """How many configurations cannot be cut at `step`, though at `cut` (0: any), for people; empty if none."""
+        """Count, for people, the configurations that cannot be cut at `step`.
+
+        Of those that can be cut at `cut`, or of all where it is 0.
+
+        Returns:
+            Empty if there are none.
+        """
         too_long = [
             self.of(config, step) == 0 and (cut == 0 or self.of(config, cut) > 0)
             for config in (self._default, *self._probes)
@@ -176,5 +216,5 @@ class Ends:
 
 
 def candidates(spec: Spec) -> int:
-    """Incumbent, default configuration and the top k, when they are all different."""
+    """Count incumbent, default and the top k as if all were different."""
     return (2 + max(0, spec.test.top - 1)) if spec.plan.test else 0

@@ -11,18 +11,18 @@ from autorl.types import Config
 
 
 def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
-    """The space as a table, its rules, and configurations drawn from it."""
+    """Lay out the space as a table, its rules, and configurations drawn."""
     rows = [
         (
             name,
-            one.type,
-            _domain(one),
-            one.scale if one.numeric else "",
-            value_text(one.default),
-            "yes" if one.changeable else "",
+            parameter.type,
+            _domain(parameter),
+            parameter.scale if parameter.numeric else "",
+            value_text(parameter.default),
+            "yes" if parameter.changeable else "",
             space.conditions[name].text if name in space.conditions else "",
         )
-        for name, one in space.hyperparameters.items()
+        for name, parameter in space.hyperparameters.items()
     ]
     header = ("hyperparameter", "type", "domain", "scale", "default", "changeable", "active if")
     blocks = [columns(header, rows, indent="")]
@@ -44,9 +44,9 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
     return "\n\n".join(blocks)
 
 
-def _domain(one: Hyperparameter) -> str:
-    if one.type == "constant":
+def _domain(parameter: Hyperparameter) -> str:
+    if parameter.type == "constant":
         return ""
-    if one.choices:
-        return ", ".join(value_text(choice) for choice in one.choices)
-    return f"{value_text(one.lower)} to {value_text(one.upper)}"
+    if parameter.choices:
+        return ", ".join(value_text(choice) for choice in parameter.choices)
+    return f"{value_text(parameter.lower)} to {value_text(parameter.upper)}"

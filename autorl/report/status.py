@@ -21,16 +21,24 @@ UNSPENT = (
     "opens it again), or because the optimizer had nothing more to propose (then a larger plan "
     "needs a new study)"
 )
-_LATEST = 5  # failures shown
+_LATEST = 5
+"""Failures shown."""
 
 
 def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
-    """The state of a study as JSON types; `now` is a time as of `time.time()`."""
+    """Return the state of a study as JSON types.
+
+    `now` is a time as of `time.time()`.
+    """
     return _facts(view, _result(view), now)
 
 
 def _result(view: StudyView) -> Result | None:
-    """The result as it stands; None before anything was scored."""
+    """Read the result as it stands.
+
+    Returns:
+        None before anything was scored.
+    """
     return None if view.record.best is None else view.result()
 
 
@@ -48,7 +56,9 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "state": state(view),
         "driver": view.holder(),
         "proposals": record.tables.count_proposals(),
-        "new_configurations": _share_dict(record),
+        "new_configurations": None
+        if record.share is None
+        else share_dict(record.share, learns=record.optimizer_learns),
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
         "trained_tuning_steps": _trained(record),
@@ -67,14 +77,8 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
     }
 
 
-def _share_dict(record: StudyRecord) -> dict[str, Any] | None:
-    if record.share is None:
-        return None
-    return share_dict(record.share, learns=record.optimizer_learns)
-
-
 def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
-    """The best proposal so far: which it is, its tuning score, on how many seeds."""
+    """Describe the best proposal so far and its tuning score."""
     best = record.best
     if best is None:
         return None
@@ -93,7 +97,7 @@ def _last_event_dict(view: StudyView, now: float | None) -> dict[str, Any] | Non
 
 
 def status_text(view: StudyView, now: float | None = None) -> str:
-    """The same as a screen of text."""
+    """Write the same as a screen of text."""
     result = _result(view)
     facts = _facts(view, result, now)
     environment = facts["environment"] or "its own task"
@@ -125,14 +129,14 @@ def status_text(view: StudyView, now: float | None = None) -> str:
 
 
 def state(view: StudyView) -> str:
-    """`running`, `finished`, or `stopped` (interrupted or killed)."""
+    """Return `running`, `finished`, or `stopped` (interrupted or killed)."""
     if view.holder() is not None:
         return "running"
     return "finished" if view.finished else "stopped"
 
 
 def warnings(view: StudyView) -> list[str]:
-    """What somebody who reads the study's numbers must know."""
+    """Collect what somebody who reads the study's numbers must know."""
     return _warnings(view, _result(view))
 
 
@@ -148,7 +152,10 @@ def _warnings(view: StudyView, result: Result | None) -> list[str]:
 
 
 def used_up(spec: Spec, spent: Spent) -> bool:
-    """Say whether the rest of the budget pays for less than one full run on the first seeds."""
+    """Say whether the rest of the budget pays for no full run.
+
+    A full run is one on the first seeds.
+    """
     if spec.budget.configurations is not None or spec.budget.hours is not None:
         return spent.budget_used(spec) >= 1
     run = spec.fidelity.steps * len(spec.policy().first)
@@ -156,7 +163,7 @@ def used_up(spec: Spec, spent: Spent) -> bool:
 
 
 def _trained(record: StudyRecord) -> int:
-    """Steps trained on tuning seeds so far."""
+    """Count the steps trained on tuning seeds so far."""
     trained = record.tables.training_by("seed_role").get("tuning")
     return 0 if trained is None else int(trained.environment_steps)
 
@@ -170,7 +177,11 @@ def _state_text(view: StudyView, name: str) -> str:
 
 
 def _test_rows(result: Result | None) -> list[tuple[str, str]]:
-    """The number to report and the gap to the tuning score; none before the test."""
+    """Write the number to report and the gap to the tuning score.
+
+    Returns:
+        Empty before the test.
+    """
     if result is None:
         return []
     test = result.test
@@ -185,7 +196,10 @@ def _test_rows(result: Result | None) -> list[tuple[str, str]]:
 
 
 def _budget_text(facts: dict[str, Any]) -> str:
-    """The share that is charged, in nominal steps, and what was trained where that differs."""
+    """Write the share that is charged, and what was trained.
+
+    What is charged are nominal steps; what was trained is said where that differs.
+    """
     charged = facts["tuning_steps"]
     trained = facts["trained_tuning_steps"]
     steps = f"{charged:,} tuning steps"

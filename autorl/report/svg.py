@@ -1,4 +1,4 @@
-"""Draws a line chart as inline SVG.
+"""Line charts as inline SVG.
 
 No script, no network, readable in print.
 """
@@ -12,8 +12,12 @@ from html import escape
 
 from autorl.report.text import number
 
-WIDTH, HEIGHT = 720, 320
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 16, 14, 46
+WIDTH = 720
+HEIGHT = 320
+_LEFT = 70
+_RIGHT = 16
+_TOP = 14
+_BOTTOM = 46
 
 
 @dataclass(frozen=True)
@@ -40,14 +44,18 @@ def step_chart(
         raise ValueError("a chart needs at least one point")
     heights = [y for _, y in points]
     heights += [y for band in bands for y in (band.value, band.low, band.high) if y is not None]
-    frame = _Frame((0.0, points[-1][0]), _padded(min(heights), max(heights)))
+    low = min(heights)
+    high = max(heights)
+    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    frame = _Frame((0.0, points[-1][0]), (low - room, high + room))
     parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
     parts.append(f'<path class="line" d="{_staircase(frame, points)}"/>')
     parts.append(
         f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
     )
     parts.append(
-        f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">{escape(y_label)}</text>'
+        f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">'
+        f"{escape(y_label)}</text>"
     )
     title = f"<title>{escape(y_label)} over {escape(x_label)}</title>"
     return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{title}{"".join(parts)}</svg>'
@@ -55,7 +63,7 @@ def step_chart(
 
 @dataclass(frozen=True)
 class _Frame:
-    """Turns data into pixels."""
+    """A map from data to pixels."""
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
@@ -70,7 +78,7 @@ class _Frame:
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
-    """Round numbers within [low, high].
+    """Return round numbers within [low, high].
 
     They are steps of 1, 2 or 5 times a power of ten.
     """
@@ -79,13 +87,9 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    first = math.ceil(low / step - 1e-9)
+    last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)]
-
-
-def _padded(low: float, high: float) -> tuple[float, float]:
-    room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
-    return low - room, high + room
 
 
 def _staircase(frame: _Frame, points: Sequence[tuple[float, float]]) -> str:
@@ -108,19 +112,23 @@ def _grid(frame: _Frame) -> list[str]:
     for value in ticks(*frame.x_range):
         x = frame.x(value)
         parts.append(
-            f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">{number(value)}</text>'
+            f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">'
+            f"{number(value)}</text>"
         )
     return parts
 
 
 def _band(frame: _Frame, band: Band) -> list[str]:
-    left, right, y = _LEFT, WIDTH - _RIGHT, frame.y(band.value)
+    right = WIDTH - _RIGHT
+    y = frame.y(band.value)
     parts = []
     if band.low is not None and band.high is not None:
-        top, bottom = frame.y(band.high), frame.y(band.low)
+        top = frame.y(band.high)
+        height = frame.y(band.low) - top
         parts.append(
-            f'<rect class="band" x="{left}" y="{top:.1f}" width="{right - left}" height="{bottom - top:.1f}"/>'
+            f'<rect class="band" x="{_LEFT}" y="{top:.1f}" '
+            f'width="{right - _LEFT}" height="{height:.1f}"/>'
         )
-    parts.append(f'<line class="level" x1="{left}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
+    parts.append(f'<line class="level" x1="{_LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
     parts.append(f'<text x="{right}" y="{y - 4:.1f}" text-anchor="end">{escape(band.label)}</text>')
     return parts

@@ -8,7 +8,10 @@ from autorl.plain_text import printable
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:
-    """Lay cells out in columns as wide as their widest cell, two spaces apart."""
+    """Lay cells out in columns as wide as their widest cell.
+
+    Columns are two spaces apart.
+    """
     table = [[one_line(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[index]) for row in table) for index in range(len(header))]
     lines = [
@@ -19,5 +22,8 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str
 
 
 def one_line(text: str) -> str:
-    """`text` as one line: a line feed in text of others cannot pass for a line of ours."""
+    """Return `text` as one line.
+
+    A line feed in text of others cannot pass for a line of ours.
+    """
     return printable(text, keep_lines=False)

@@ -1,4 +1,7 @@
-"""What `autorl tune` prints at its end: the held-out score first, the tuning score and the gap beside it."""
+"""The text of a result, as `autorl tune` prints it.
+
+The held-out score stands first, the tuning score and the gap beside it.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,10 @@ MODEL_HINT = "Python: result.load_model()"
 
 
 def result_text(result: Result, *, model: str = "model.zip") -> str:
-    """The result as a screen of text. `model`: what the trained model that was kept can be called; empty for none."""
+    """Write the result as a screen of text.
+
+    `model` is what the trained model that was kept can be called; empty for none.
+    """
     blocks = [
         one_line(result.objective),
         _scores(result),
@@ -27,13 +33,16 @@ def result_text(result: Result, *, model: str = "model.zip") -> str:
         _front(result),
         _configuration(result),
         _remarks(result),
-        _next_steps(result, model=model if result.test is not None else ""),
+        _next_steps(result, model=model),
     ]
     return "\n\n".join(block for block in blocks if block)
 
 
 def result_dict(result: Result) -> dict[str, Any]:
-    """The same as JSON types; the gap is of the study's aggregate, the difference of interquartile means."""
+    """Return the result as JSON types.
+
+    The gap is of the study's aggregate, the difference of interquartile means.
+    """
     default = result.default
     return {
         "objective": result.objective,
@@ -90,7 +99,7 @@ def result_dict(result: Result) -> dict[str, Any]:
 
 
 def _test_runs(result: Result) -> dict[str, int]:
-    """How many test runs of the incumbent there were, and how many of them failed."""
+    """Count the test runs of the incumbent, and those that failed."""
     if not result.entries:
         return {"done": 0, "failed": 0}
     failed = len(result.entries[0].failures)
@@ -98,19 +107,26 @@ def _test_runs(result: Result) -> dict[str, int]:
 
 
 def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
-    """Configurations by the step they start at, in JSON types."""
+    """Return configurations by the step they start at, in JSON types."""
     return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
 
 
 def number(value: float | None) -> str:
-    """Six significant digits; a dash where there is none."""
+    """Write six significant digits of a number.
+
+    Returns:
+        A dash where there is none.
+    """
     if value is None or math.isnan(value):
         return "-"
     return f"{value:.6g}"
 
 
 def value_text(value: object) -> str:
-    """Write a hyperparameter's value for people: six digits of a float, lists without tuples."""
+    """Write a hyperparameter's value for people.
+
+    Six digits of a float, lists without tuples.
+    """
     return number(value) if isinstance(value, float) else str(plain(value))
 
 
@@ -139,18 +155,25 @@ def _scores(result: Result) -> str:
         span = f"95 % {interval_text(result.difference)}"
         lines.append(("difference (IQM)", number(result.improvement), span, paired_note(result)))
     elif result.test is not None and result.default is None:
-        lines.append(("default", "-", "", _same_or_untried(result)))
-    widths = [max(len(line[index]) for line in lines) for index in range(3)]
-    return "\n".join(
-        one_line(
-            f"  {name.ljust(widths[0])}  {value.rjust(widths[1])}  {span.ljust(widths[2])}  {note}".rstrip()
+        note = (
+            "the incumbent is the default configuration, "
+            "or the default was never tried at full length"
         )
-        for name, value, span, note in lines
-    )
+        lines.append(("default", "-", "", note))
+    widths = [max(len(line[index]) for line in lines) for index in range(3)]
+    texts = []
+    for name, value, span, note in lines:
+        cells = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
+        texts.append(one_line(f"  {'  '.join(cells)}".rstrip()))
+    return "\n".join(texts)
 
 
 def shorter(result: Result) -> str:
-    """Where the default configuration was tested for fewer steps than the incumbent: that."""
+    """Say at which step the default configuration was tested.
+
+    Returns:
+        Empty where the incumbent was tested at the same step.
+    """
     if result.default is None or result.default.until == result.incumbent.until:
         return ""
     return f" at step {result.default.until}"
@@ -162,7 +185,7 @@ GAP = "tuning score minus test score, larger = more over-tuned"
 
 
 def paired_note(result: Result) -> str:
-    """What the difference to the default configuration is of."""
+    """Say what the difference to the default configuration is of."""
     note = "incumbent minus default on the same test seeds"
     tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
     left_out = any(test is not None and len(test.seeds) < test.runs for test in tests)
@@ -170,7 +193,11 @@ def paired_note(result: Result) -> str:
 
 
 def method_note(aggregate: str, estimate: Estimate) -> str:
-    """How the interval of a mean was made and what it covers; empty for other aggregates and for one seed."""
+    """Say how a mean's interval was made and what it covers.
+
+    Returns:
+        Empty for other aggregates and for one seed.
+    """
     if aggregate != "mean" or estimate.interval is None:
         return ""
     coverage = measured_coverage(aggregate, len(estimate.seeds))
@@ -178,24 +205,22 @@ def method_note(aggregate: str, estimate: Estimate) -> str:
     return f"; {estimate.interval.method}{covers}"
 
 
-def _same_or_untried(result: Result) -> str:
-    return (
-        "the incumbent is the default configuration, or the default was never tried at full length"
-    )
-
-
 def seeds_text(estimate: Estimate) -> str:
-    """How many test runs a score and its interval are of, and what became of those that failed."""
+    """Say how many test runs a score and its interval are of.
+
+    And what became of those that failed.
+    """
     if not estimate.failed:
         return f"{len(estimate.seeds)} held-out seeds"
     if estimate.failed_value is not None:
         stated = f"each counts as {number(estimate.failed_value)} (failures.penalty)"
         return f"{estimate.runs} test runs; {estimate.failed} failed, {stated}"
-    return f"{len(estimate.seeds)} of {estimate.runs} test runs; {estimate.failed} failed: not in score or interval"
+    counted = f"{len(estimate.seeds)} of {estimate.runs} test runs"
+    return f"{counted}; {estimate.failed} failed: not in score or interval"
 
 
 def failed_text(failures: Mapping[int, str]) -> str:
-    """That none of the test runs of a candidate succeeded."""
+    """Say that none of the test runs of a candidate succeeded."""
     return f"all {len(failures)} test runs failed: no score"
 
 
@@ -216,7 +241,10 @@ def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
 
 
 def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of what was tested: IQM and interval, then the statistic of the tuning score and that score."""
+    """Make header and rows of what was tested.
+
+    IQM and interval come first, then the statistic of the tuning score and that score.
+    """
     by = result.aggregate
     header = [
         "candidate",
@@ -229,12 +257,16 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
     ]
     rows = []
     for entry in result.entries:
-        test, tuning, failed = entry.test, number(entry.tuning), str(len(entry.failures) or "")
+        test = entry.test
         scores = ["-", "-", "-"]
+        seeds = "0"
         if test is not None:
             scores = [number(test.iqm), interval_text(test.iqm_interval), number(test.value)]
-        seeds = "0" if test is None else str(len(test.seeds))
-        rows.append([entry.label, str(entry.proposal), *scores, tuning, seeds, failed])
+            seeds = str(len(test.seeds))
+        failed = str(len(entry.failures) or "")
+        rows.append(
+            [entry.label, str(entry.proposal), *scores, number(entry.tuning), seeds, failed]
+        )
     return [*header, "failed"], rows
 
 
@@ -246,7 +278,10 @@ def _candidates(result: Result) -> str:
 
 
 def front_table(result: Result) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the front: every objective on tuning seeds and, where it was tested, on test seeds."""
+    """Make header and rows of the front.
+
+    Every objective on tuning seeds and, where it was tested, on test seeds.
+    """
     labels = list(result.front[0].tuning)
     header = [
         "proposal",
@@ -267,11 +302,11 @@ def _front(result: Result) -> str:
     if not result.front:
         return ""
     header, rows = front_table(result)
-    kept = rows if len(rows) <= _MOST_POINTS else rows[:_MOST_POINTS]
-    more = f"\n  and {len(rows) - len(kept)} more: --json has all" if len(kept) < len(rows) else ""
-    return (
-        f"  not dominated by any other on tuning seeds: {len(rows)}\n{columns(header, kept)}{more}"
-    )
+    title = f"  not dominated by any other on tuning seeds: {len(rows)}"
+    text = f"{title}\n{columns(header, rows[:_MOST_POINTS])}"
+    if len(rows) > _MOST_POINTS:
+        text += f"\n  and {len(rows) - _MOST_POINTS} more: --json has all"
+    return text
 
 
 def _configuration(result: Result) -> str:
@@ -305,22 +340,25 @@ def _remarks(result: Result) -> str:
 
 
 def beyond_text(result: Result) -> str:
-    """What the comparison with the default configuration cost beside the search."""
-    return f"the default configuration was trained {result.beyond:,} steps beyond the budget, as far as the incumbent"
+    """Say what the default configuration cost beside the search."""
+    return (
+        f"the default configuration was trained {result.beyond:,} steps beyond the budget, "
+        "as far as the incumbent"
+    )
 
 
 def against_default(result: Result) -> list[str]:
-    """What the held-out difference to the default configuration does not support saying."""
+    """Caution where the held-out difference shows no gain over the default."""
     if result.difference is None:
         return []
-    low, high = result.difference.low, result.difference.high
-    if result.direction == "minimize":
-        low, high = -high, -low
-    if high < 0:
+    bounds = (result.difference.low, result.difference.high)
+    gains = [-bound for bound in bounds] if result.direction == "minimize" else bounds
+    if max(gains) < 0:
         return ["on held-out seeds the default configuration is better than the incumbent"]
-    if low <= 0:
+    if min(gains) <= 0:
         return [
-            "the interval of the difference to the default configuration contains 0: no improvement is shown"
+            "the interval of the difference to the default configuration contains 0: "
+            "no improvement is shown"
         ]
     return []
 
@@ -330,7 +368,7 @@ def _next_steps(result: Result, *, model: str) -> str:
         return ""
     folder = shown_folder(result.folder)
     lines = [("study folder", folder), ("best configuration", f"autorl best {folder}")]
-    if model:
+    if model and result.test is not None:
         lines.append(("trained model", f"autorl export {folder} --model {model}   ({MODEL_HINT})"))
     if not result.entries:
         lines.append(("held-out test", f"autorl test {folder} --seeds 10"))

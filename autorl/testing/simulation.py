@@ -237,7 +237,7 @@ def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optim
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Turn an event into plain JSON, as the log of a study does."""
+    """Turn an event into plain JSON, as a study's log does."""
     stored: StudyEvent
     if isinstance(event, Proposed):
         stored = ProposalMade(event, config_hash="")

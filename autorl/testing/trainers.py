@@ -301,10 +301,9 @@ class TrainerConformance:
     def test_a_trainer_that_cannot_continue_says_so(self, runner: Runner) -> None:
         if self.case.resumable:
             pytest.skip("it can")
-        parent, half = Checkpoint(runner.id_of("x"), str(runner.folder)), self.case.horizon // 2
         changes: Mapping[str, Any] = {
-            "parent": parent,
-            "start": half,
+            "parent": Checkpoint(runner.id_of("x"), str(runner.folder)),
+            "start": self.case.horizon // 2,
             "evaluate_at": (self.case.horizon,),
         }
         with pytest.raises(InputError, match="cannot continue"):
