@@ -397,6 +397,7 @@ FINISHED = [
     "evaluation.py",
     "executors/",
     "forks.py",
+    "landscapes/importers/",
     "masking.py",
     "optimizers/__init__.py",
     "optimizers/_optuna_samplers.py",
