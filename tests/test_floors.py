@@ -397,6 +397,7 @@ FINISHED = [
     "evaluation.py",
     "executors/",
     "forks.py",
+    "landscapes/analysis/",
     "landscapes/importers/",
     "masking.py",
     "optimizers/__init__.py",
