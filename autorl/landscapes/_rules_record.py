@@ -26,11 +26,13 @@ _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by 
 
 
 def files_match_manifest(landscape: Dataset) -> Iterator[str]:
-    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not).
+    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones
+    were not).
 
     A study's folder has no such files.
     """
-    manifest, folder = landscape.manifest, landscape.path
+    manifest = landscape.manifest
+    folder = landscape.path
     if landscape.is_study:
         return
     for name, expected in manifest.files.items():
@@ -51,7 +53,9 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
 
 
 def typed_columns(landscape: Dataset) -> Iterator[str]:
-    """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
+    """Every column has its declared type, and no text cell hides a list (a published set kept lists
+    as text).
+    """
     space = landscape.space
     hyperparameters = {
         name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
@@ -105,7 +109,8 @@ def references_resolve(landscape: Dataset) -> Iterator[str]:
     for table, column, other, key in pairs:
         lost = _one(
             landscape,
-            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {other})",
+            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT "
+            f"{key} FROM {other})",
         )
         if lost:
             yield f"{lost} rows of {table} have a {column} that is not in {other}"
@@ -154,7 +159,9 @@ def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
 
 
 def complete_or_explained(landscape: Dataset) -> Iterator[str]:
-    """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
+    """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of
+    100).
+    """
     for status, count in landscape.own_query(
         "SELECT status, count(*) FROM runs GROUP BY status"
     ).fetchall():
@@ -164,10 +171,11 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     missing = landscape.own_query(
-        "SELECT run_id, count(*) FROM runs CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
-        "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step AND "
-        f"(environment_steps IS NULL OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
-        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id",
+        "SELECT run_id, count(*) FROM runs CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS "
+        "step) AS planned ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND "
+        f"planned.step > start_step AND (environment_steps IS NULL OR planned.step {expected} "
+        "start_step + environment_steps + CAST(? AS BIGINT)) AND run_id NOT IN (SELECT "
+        "parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id",
         [list(planned), undershoot],
     ).fetchall()
     if missing:
@@ -175,22 +183,23 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
 
 
 def counted_steps(landscape: Dataset) -> Iterator[str]:
-    """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
+    """Steps are counted environment steps (published "10,000 steps" were really a rollout of
+    16,384).
 
-    Runs that end with a whole rollout past or before the last evaluation are so where the manifest says by how much;
-    what goes on from such a run has so many steps less or more to go.
+    Runs that end with a whole rollout past or before the last evaluation are so where the manifest
+    says by how much; what goes on from such a run has so many steps less or more to go.
     """
     if landscape.manifest.step_unit != "environment_steps":
         return
     overshoot = landscape.manifest.evaluation.get("overshoot", 0)
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     wrong = landscape.own_query(
-        "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
-        "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
-        "HAVING environment_steps < steps - CAST(? AS BIGINT) "
-        "- CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END "
-        "OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, steps + CAST(? AS BIGINT) "
-        "+ CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END) ORDER BY run_id",
+        "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals "
+        "USING (run_id) WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
+        "HAVING environment_steps < steps - CAST(? AS BIGINT) - CASE WHEN start_step > 0 THEN "
+        "CAST(? AS BIGINT) ELSE 0 END OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, "
+        "steps + CAST(? AS BIGINT) + CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END) "
+        "ORDER BY run_id",
         [undershoot, overshoot, _SLACK, overshoot, undershoot],
     ).fetchall()
     if wrong:
@@ -199,7 +208,9 @@ def counted_steps(landscape: Dataset) -> Iterator[str]:
 
 
 def provenance_recorded(landscape: Dataset) -> Iterator[str]:
-    """It is known which code or files made the data, by hash (two builds of one version string once differed)."""
+    """It is known which code or files made the data, by hash (two builds of one version string once
+    differed).
+    """
     manifest = landscape.manifest
     if not manifest.licence and not landscape.is_study:
         yield "the manifest states no licence"

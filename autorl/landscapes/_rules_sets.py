@@ -17,13 +17,16 @@ def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
     """No two data sets hold the same scores (two published comparison tables were one file)."""
     seen: dict[str, str] = {}
     for landscape in landscapes:
-        name, key = landscape.manifest.id, _content(landscape)
+        name = landscape.manifest.id
+        key = _content(landscape)
         if seen.setdefault(key, name) != name:
             yield name, f"holds the same scores as {seen[key]}"
 
 
 def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
-    """An environment has one name (one was published as lunar_lander_continuous and as continuous_lunar_lander)."""
+    """An environment has one name (one was published as lunar_lander_continuous and as
+    continuous_lunar_lander).
+    """
     seen: dict[tuple[str, str, tuple[str, ...]], str] = {}
     for landscape in landscapes:
         manifest = landscape.manifest

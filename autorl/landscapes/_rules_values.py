@@ -27,7 +27,9 @@ _TELLING = 3  # distinct values that make a curve worth comparing (a curve of ze
 
 
 def steps_increase(landscape: Dataset) -> Iterator[str]:
-    """Within a run, evaluations are stored at distinct, rising steps after its start (a published counter reset)."""
+    """Within a run, evaluations are stored at distinct, rising steps after its start (a published
+    counter reset).
+    """
     found = landscape.own_query(
         "SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)"
     ).fetchnumpy()
@@ -45,22 +47,28 @@ def steps_increase(landscape: Dataset) -> Iterator[str]:
 
 
 def bounded_returns(landscape: Dataset) -> Iterator[str]:
-    """Values lie in the range of the environment (published traces held another environment's values)."""
+    """Values lie in the range of the environment (published traces held another environment's
+    values).
+    """
     yield from outside_bounds(landscape, landscape.manifest.return_bounds)
 
 
 def failures_marked(landscape: Dataset) -> Iterator[str]:
-    """A missing value belongs to a run marked as failed, so no average drops it unseen (a published notebook did)."""
+    """A missing value belongs to a run marked as failed, so no average drops it unseen (a published
+    notebook did).
+    """
     count, run = landscape.own_query(
-        "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL AND "
-        "status IN ('done', 'stopped')"
+        "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL "
+        "AND status IN ('done', 'stopped')"
     ).fetchall()[0]
     if count:
         yield f"{count} values are missing in runs that are not marked as failed, e.g. run {run}"
 
 
 def independent_seeds(landscape: Dataset) -> Iterator[str]:
-    """No seed is a copy of another (in a published set seed 0 equalled seed 3 in 501 of 573 groups)."""
+    """No seed is a copy of another (in a published set seed 0 equalled seed 3 in 501 of 573
+    groups).
+    """
     for first, second, same, telling in _identical(landscape):
         if same > _COPIED * telling:
             yield f"seed {second} repeats seed {first} in {same} of {telling} configurations"
@@ -83,7 +91,9 @@ def distinct_curves(landscape: Dataset) -> Iterator[str]:
 
 
 def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
-    """Ranks of configurations change gradually from step to step (published last rows belonged to other runs)."""
+    """Ranks of configurations change gradually from step to step (published last rows belonged to
+    other runs).
+    """
     grid = landscape.grid
     complete = ~np.isnan(grid.values).any(axis=(1, 2))
     means = grid.values[complete].astype(np.float64).mean(axis=1)
@@ -100,17 +110,20 @@ def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
             and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed
         ):
             yield (
-                f"configurations at step {grid.steps[position]} rank unlike those at step {grid.steps[position - 1]} "
-                f"(correlation {agreement:.2f}, before {best:.2f}): rows of other runs?"
+                f"configurations at step {grid.steps[position]} rank unlike those at step "
+                f"{grid.steps[position - 1]} (correlation {agreement:.2f}, before {best:.2f}): "
+                "rows of other runs?"
             )
             return
         best = max(best, agreement)
 
 
 def _identical(landscape: Dataset) -> Iterator[tuple[int, int, int, int]]:
-    """(seed, seed, configurations with identical curves, configurations with curves worth comparing).
+    """(seed, seed, configurations with identical curves, configurations with curves worth
+    comparing).
 
-    Pairs without an identical curve are left out: there is no need to compare every seed with every other.
+    Pairs without an identical curve are left out: there is no need to compare every seed with every
+    other.
     """
     grid = landscape.grid
     ordered = np.sort(grid.values, axis=2)
@@ -132,8 +145,9 @@ def _groups_of_equal_curves(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Number of the group and place of the seed, for every curve of (configurations, seeds, steps).
 
-    Curves that are not `telling` (configurations, seeds) have a group each. Seeds of a configuration are ordered by a
-    hash of their curve, and neighbours compared exactly: a dictionary of a million curves grew faster than the data.
+    Curves that are not `telling` (configurations, seeds) have a group each. Seeds of a
+    configuration are ordered by a hash of their curve, and neighbours compared exactly: a
+    dictionary of a million curves grew faster than the data.
     """
     curves = values + values.dtype.type(0)  # 0 and -0 are equal, their bits are not
     bits = curves.view(f"u{curves.itemsize}")
@@ -153,7 +167,8 @@ def pairs_together(
 ) -> npt.NDArray[np.int64]:
     """In how many groups each pair of seeds is together: (seeds, seeds).
 
-    A product of matrices and no loop over pairs: where hundreds of seeds are copies, a loop never ended.
+    A product of matrices and no loop over pairs: where hundreds of seeds are copies, a loop never
+    ended.
 
     Args:
         group: of each member, ascending; no seed is twice in one.
@@ -173,7 +188,9 @@ def pairs_together(
 
 
 def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
-    """(i, j, share of equal evaluations) per pair of seeds, values that occur in over 1 % of all cells left out."""
+    """(i, j, share of equal evaluations) per pair of seeds, values that occur in over 1 % of all
+    cells left out.
+    """
     known = ~np.isnan(values)
     distinct, counts = np.unique(values[known], return_counts=True)
     common = distinct[counts > max(2, 0.01 * values.size)]
@@ -181,7 +198,8 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
     cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
     usable = np.moveaxis(known & ~np.isin(values, common), 1, 2).reshape(-1, seeds)
     both = (usable.T.astype(np.float64) @ usable.astype(np.float64)).astype(np.int64)
-    # Sorted within a cell, not all together: that grew faster than the data set (exponent 1.3 at 1e7 evaluations).
+    # Sorted within a cell, not all together: that grew faster than the data set (exponent 1.3
+    # at 1e7 evaluations).
     ordered = np.where(usable, cells, np.nan)
     seed = np.argsort(ordered, axis=1, kind="stable")
     ordered = np.take_along_axis(ordered, seed, axis=1)
@@ -198,7 +216,8 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Rank correlation; 0 if one side is constant."""
-    a, b = ranks(first), ranks(second)
+    a = ranks(first)
+    b = ranks(second)
     if a.std() == 0 or b.std() == 0:
         return 0.0
     return float(np.corrcoef(a, b)[0, 1])

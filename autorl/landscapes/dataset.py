@@ -322,7 +322,8 @@ class Dataset:
         Raises:
             InputError: no such role, step or aggregate, or no configuration has all seeds.
         """
-        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        rule = self.rule(by, reduce)
+        at = self.grid.step_position(step)
         row = int(self.ranked(seeds, rule, at)[0])
         tuning, test = (self._over(role, rule, at, row, seeds) for role in ("tuning", "test"))
         value = self._over(seeds, rule, at, row, seeds)
@@ -362,7 +363,8 @@ class Dataset:
         """
         import pandas as pd
 
-        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        rule = self.rule(by, reduce)
+        at = self.grid.step_position(step)
         rows = self.ranked(seeds, rule, at)[:n]
         table: dict[str, list[Any]] = {
             "config_id": [int(self.grid.config_ids[row]) for row in rows]
@@ -384,13 +386,16 @@ class Dataset:
         """
         import pandas as pd
 
-        runs, evals = self._runs, self._evals
+        runs = self._runs
+        evals = self._evals
         rows = np.flatnonzero(runs["config_id"].to_numpy() == config_id)
         if not len(rows):
             self.config(config_id)
         rows = rows[np.argsort(runs["seed"].to_numpy()[rows], kind="stable")]
-        ids, stored = runs["run_id"].to_numpy()[rows], evals["run_id"].to_numpy()
-        begin, end = np.searchsorted(stored, ids), np.searchsorted(stored, ids, side="right")
+        ids = runs["run_id"].to_numpy()[rows]
+        stored = evals["run_id"].to_numpy()
+        begin = np.searchsorted(stored, ids)
+        end = np.searchsorted(stored, ids, side="right")
         of_run = np.repeat(rows, end - begin)
         picked = np.arange(len(of_run)) + np.repeat(
             begin - np.cumsum(end - begin) + (end - begin), end - begin
@@ -502,7 +507,8 @@ class Dataset:
 
     def _nobody(self, seeds: SeedSet, at: int) -> str:
         """Say why no configuration can be ranked at a step."""
-        step, starts = int(self.grid.steps[at]), self.phases
+        step = int(self.grid.steps[at])
+        starts = self.phases
         if len(starts) == 1 or step <= starts[1]:
             return f"no configuration has a score for every {seeds} seed at step {step}"
         return (

@@ -1,7 +1,8 @@
 """Landscapes for other tools: one flat table (CSV, Parquet), or a study in Optuna's storage.
 
 References:
-    [OWASP] OWASP Foundation, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection.
+    [OWASP] OWASP Foundation, "CSV Injection",
+        https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and 
 
 
 def export_table(landscape: Dataset, file: str | Path) -> int:
-    """Write one row for each evaluation, with its run and configuration, to a .csv, .csv.gz or .parquet file.
+    """Write one row for each evaluation, with its run and configuration, to a .csv, .csv.gz or
+    .parquet file.
 
     In CSV, text that a spreadsheet would take for a formula begins with an apostrophe [OWASP].
 
@@ -60,7 +62,8 @@ def export_table(landscape: Dataset, file: str | Path) -> int:
         safe.write_csv(
             str(target), header=True, compression="gzip" if name.endswith(".gz") else None
         )
-    return landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]  # type: ignore[no-any-return]
+    # Type: ignore[no-any-return].
+    return landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]
 
 
 def _csv_cell(name: str, type: object) -> str:
@@ -78,21 +81,23 @@ def export_optuna(
 ) -> int:
     """Write an Optuna study: a trial for each configuration with a score for every seed of a role.
 
-    A trial's value is the aggregate at the last step, its intermediate values those at every step; `config_id` and the
-    aggregate over the test seeds are user attributes. The study is named by the landscape's id. A file that ends in
-    .journal becomes a journal storage, any other one an SQLite storage.
+    A trial's value is the aggregate at the last step, its intermediate values those at every step;
+    `config_id` and the aggregate over the test seeds are user attributes. The study is named by the
+    landscape's id. A file that ends in .journal becomes a journal storage, any other one an SQLite
+    storage.
 
     Returns:
         The number of trials.
 
     Raises:
-        InputError: the file exists, no such aggregate, no seeds of the role, or this Optuna keeps studies in tables
-            that are not known here.
+        InputError: the file exists, no such aggregate, no seeds of the role, or this Optuna keeps
+            studies in tables that are not known here.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
-    target, trials = fresh(file), _trials(landscape, seeds, by)
+    target = fresh(file)
+    trials = _trials(landscape, seeds, by)
     named: dict[str, Any] = {
         "study_name": landscape.manifest.id,
         "direction": landscape.manifest.objective.direction,
@@ -121,7 +126,8 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
     import optuna
 
     aggregate = parse_aggregate(by, key="by")
-    grid, space = landscape.grid, landscape.space
+    grid = landscape.grid
+    space = landscape.space
     values = grid.values[:, grid.seed_positions(seeds)].astype(np.float64)
     test = (
         grid.values[:, grid.seed_positions("test"), -1].astype(np.float64)

@@ -1,10 +1,11 @@
 """A landscape as a run folder of DeepCAVE, for its plots and importance analyses.
 
-Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as DeepCAVE 1.4 loads
-them. A row of the history is one evaluation of (configuration, budget = step, seed), with the objective's floor; the
-evaluations a failed run missed have no cost. Rows have eight fields, without the processor time: 1.4 writes nine but
-cannot load them again. What DeepCAVE has no place for (id, seed roles, penalty, licence) is in `meta.json` under
-`autorl`, where our importer finds it.
+Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as
+DeepCAVE 1.4 loads them. A row of the history is one evaluation of (configuration, budget = step,
+seed), with the objective's floor; the evaluations a failed run missed have no cost. Rows have eight
+fields, without the processor time: 1.4 writes nine but cannot load them again. What DeepCAVE has no
+place for (id, seed roles, penalty, licence) is in `meta.json` under `autorl`, where our importer
+finds it.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
     rows = _history(landscape)
     if not rows:
         raise InputError("no run was trained from the start", file=str(landscape.path))
-    space, ids = landscape.space, sorted({row[0] for row in rows})
+    space = landscape.space
+    ids = sorted({row[0] for row in rows})
     items = space.hyperparameters
     configs = {
         number: {
@@ -75,14 +77,14 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
 def _history(landscape: Dataset) -> list[list[Any]]:
     """Rows [configuration, budget, seed, [cost], start, end, status, additional] by run and step.
 
-    A run that did not end well says so in its last row, and in a row without cost for every step it did not reach.
+    A run that did not end well says so in its last row, and in a row without cost for every step it
+    did not reach.
     """
     found = landscape.own_query(
         "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs CROSS JOIN "
-        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) "
-        "LEFT JOIN measured USING (run_id, step) "
-        "WHERE start_step = 0 AND (measured.run_id IS NOT NULL OR status NOT IN ('done', 'stopped')) "
-        "ORDER BY run_id, step"
+        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) LEFT "
+        "JOIN measured USING (run_id, step) WHERE start_step = 0 AND (measured.run_id IS NOT NULL "
+        "OR status NOT IN ('done', 'stopped')) ORDER BY run_id, step"
     ).fetchall()
     rows = []
     for place, (run, config_id, seed, status, step, value, wall) in enumerate(found):

@@ -18,7 +18,8 @@ from autorl.types import InputError
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.floating[Any]]
-PENALTY, CARRIED = 1, 2
+PENALTY = 1
+CARRIED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,10 +194,8 @@ def assemble(
     )
     order = np.argsort(numbers)
     run_ids, at, measured = evals
-    (run_places, run_known), (step_places, step_known) = (
-        _find(numbers[order], run_ids),
-        _find(axis, at),
-    )
+    (run_places, run_known) = _find(numbers[order], run_ids)
+    (step_places, step_known) = _find(axis, at)
     known = run_known & step_known
     targets = cells[order[run_places[known]]] * len(axis) + step_places[known]
     flat.reshape(-1)[targets] = measured[known]
@@ -205,7 +204,8 @@ def assemble(
     )
     if len(unlike):
         row, place = divmod(int(targets[unlike[0]]), len(axis))
-        config_id, seed = ids[row // len(seeds)], seeds[row % len(seeds)]
+        config_id = ids[row // len(seeds)]
+        seed = seeds[row % len(seeds)]
         raise InputError(
             f"configuration {config_id} was trained twice from the start with seed {seed}, with "
             "two results at step "

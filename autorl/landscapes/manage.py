@@ -25,19 +25,21 @@ def merge_landscapes(
 ) -> Manifest:
     """Write the runs of several landscapes over one space to the landscape folder `root/id`.
 
-    Equal configurations become one row; ids are numbered anew. The description, licence and provenance are the first
-    one's; `parents` names all.
+    Equal configurations become one row; ids are numbered anew. The description, licence and
+    provenance are the first one's; `parents` names all.
 
     Raises:
-        InputError: fewer than two are given; their space, algorithm, environment or objective differs; a seed has one
-            role here and another there; two of them trained one configuration with one seed.
+        InputError: fewer than two are given; their space, algorithm, environment or objective
+            differs; a seed has one role here and another there; two of them trained one
+            configuration with one seed.
     """
     if len(sources) < 2:
         raise InputError("merging needs at least two landscapes")
     first = sources[0].manifest
     for other in sources[1:]:
         _check_mergeable(first, other.manifest)
-    tables, run_offset = [], 0
+    tables = []
+    run_offset = 0
     numbers: dict[str, int] = {}
     for place, source in enumerate(sources):
         source.check_table("configs")
@@ -66,7 +68,8 @@ def delete_landscape(folder: str | Path) -> None:
     """Remove a landscape folder and the folders above it that are empty then, up to four.
 
     Raises:
-        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are kept), or a link.
+        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are
+            kept), or a link.
     """
     path = Path(folder)
     if not (path / MANIFEST).is_file():
@@ -86,7 +89,8 @@ def delete_landscape(folder: str | Path) -> None:
 
 def _check_mergeable(first: Manifest, other: Manifest) -> None:
     for name in (*_SAME, "environment"):
-        mine, theirs = getattr(first, name), getattr(other, name)
+        mine = getattr(first, name)
+        theirs = getattr(other, name)
         if mine != theirs:
             raise InputError(
                 f"{other.id} cannot be merged with {first.id}: {mine!r} and {theirs!r}", key=name
@@ -107,13 +111,16 @@ def _union(manifests: Sequence[Manifest], role: str) -> list[int]:
 def _renumbered(
     frames: dict[TableName, pd.DataFrame], numbers: dict[str, int], run_offset: int, place: int
 ) -> dict[TableName, pd.DataFrame]:
-    """The tables with config_ids by hash (`numbers`, extended), shifted run_ids and segments named by source."""
+    """The tables with config_ids by hash (`numbers`, extended), shifted run_ids and segments named
+    by source.
+    """
     configs = frames["configs"]
     ids = {
         int(old): numbers.setdefault(str(key), len(numbers))
         for old, key in zip(configs["config_id"], configs["config_hash"], strict=True)
     }
-    runs, segments = frames["runs"], frames["segments"]
+    runs = frames["runs"]
+    segments = frames["segments"]
     return {
         "configs": configs.assign(config_id=configs["config_id"].map(ids)),
         "runs": runs.assign(
@@ -142,12 +149,15 @@ def _concatenated(parts: Sequence[dict[TableName, pd.DataFrame]]) -> Tables:
 
 
 def _refuse_repeats(runs: pd.DataFrame) -> None:
-    """From the start a configuration and a seed give one run; two would be copies, or not comparable."""
+    """From the start a configuration and a seed give one run; two would be copies, or not
+    comparable.
+    """
     fresh = runs[runs["start_step"] == 0]
     repeated = fresh[fresh.duplicated(["config_id", "seed", "member"])]
     if len(repeated):
         row = repeated.iloc[0]
         raise InputError(
-            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes overlap",
+            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes "
+            "overlap",
             key="seed",
         )

@@ -1,6 +1,8 @@
-"""Integrity rules for landscapes. Each is one function that yields what is wrong; most were broken by a published set.
+"""Integrity rules for landscapes. Each is one function that yields what is wrong; most were broken
+by a published set.
 
-A rule over one data set takes a `Landscape`; a rule over several takes all of them and also yields whose fault it is.
+A rule over one data set takes a `Landscape`; a rule over several takes all of them and also yields
+whose fault it is.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def validate(
 ) -> list[Problem]:
     """Problems of one or several landscape folders; empty if there are none.
 
-    Rules that look across data sets see the folders given together. A rule that cannot even read the data reports that
-    as its problem.
+    Rules that look across data sets see the folders given together. A rule that cannot even read
+    the data reports that as its problem.
 
     Args:
         folders: of the landscapes.
@@ -92,7 +94,8 @@ def _check(
     """Problems of one data set, and whether every rule could read it."""
     import duckdb
 
-    problems, whole = [], True
+    problems = []
+    whole = True
     for name, rule in RULES.items():
         if progress is not None:
             progress(landscape.manifest.id, name)

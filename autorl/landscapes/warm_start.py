@@ -62,7 +62,8 @@ def fitting(
     space: Space, chosen: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[list[Config], list[tuple[str, InputError]]]:
     """Part the configurations in the space from the problems of others."""
-    inside, outside = list[Config](), list[tuple[str, InputError]]()
+    inside = list[Config]()
+    outside = list[tuple[str, InputError]]()
     for label, config in chosen:
         try:
             inside.append(space.config(config))

@@ -51,15 +51,12 @@ class Trees:
             np.concatenate([getattr(tree, name) for tree in trees])
             for name in ("children_left", "children_right", "feature", "threshold")
         )
-        leaf, self_ = left < 0, np.arange(counts.sum())
-        self._left, self._right = (
-            np.where(leaf, self_, left + offsets),
-            np.where(leaf, self_, right + offsets),
-        )
-        self._feature, self._threshold = (
-            np.where(leaf, 0, feature),
-            np.where(leaf, np.inf, threshold),
-        )
+        leaf = left < 0
+        self_ = np.arange(counts.sum())
+        self._left = np.where(leaf, self_, left + offsets)
+        self._right = np.where(leaf, self_, right + offsets)
+        self._feature = np.where(leaf, 0, feature)
+        self._threshold = np.where(leaf, np.inf, threshold)
         self._depth = max(int(tree.max_depth) for tree in trees)
         self._leaves = model.apply(units) + self._roots  # (n, trees)
         drawn = [np.bincount(each, minlength=len(units)) for each in model.estimators_samples_]
@@ -138,7 +135,8 @@ class Cost:
 
     def __init__(self, units: npt.NDArray[np.float32], seconds: Array) -> None:
         known = np.flatnonzero(~np.isnan(seconds))
-        self._seconds, self._forest = seconds[known], None
+        self._seconds = seconds[known]
+        self._forest = None
         if len(known) >= MIN_ROWS and np.ptp(self._seconds) > 0:
             self._forest = Trees(grow(units[known], self._seconds, MIN_TREES), units[known])
 

@@ -113,8 +113,11 @@ class Replay:
     ) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
-        self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
-        self.space, self.grid = landscape.space, landscape.grid
+        self.landscape = landscape
+        self.lookup = lookup
+        self.wrap_seeds = wrap_seeds
+        self.space = landscape.space
+        self.grid = landscape.grid
         self._rows: dict[Config, int] = {}
         self._places: dict[tuple[str, int], int] = {}
         self._table = tabulate(landscape)
@@ -134,9 +137,11 @@ class Replay:
                 data set; it has no seeds of this role; the configuration was not trained with this
                 seed.
         """
-        row, place = self.row(config), self.seed_place(seed, role)
+        row = self.row(config)
+        place = self.seed_place(seed, role)
         table = self._table
-        config_id, own_seed = int(self.grid.config_ids[row]), int(self.grid.seeds[place])
+        config_id = int(self.grid.config_ids[row])
+        own_seed = int(self.grid.seeds[place])
         if not table.trained[row, place]:
             raise InputError(
                 f"configuration {config_id} was not trained with {role} seed {own_seed}; "
@@ -195,7 +200,8 @@ class Replay:
 
         Not where seeds may begin again.
         """
-        count, first = len(self.grid.seed_positions(role)), first_seed(role)
+        count = len(self.grid.seed_positions(role))
+        first = first_seed(role)
         wrong = [seed for seed in seeds if not first <= seed < first + count]
         if wrong and not self.wrap_seeds:
             raise InputError(
@@ -280,7 +286,8 @@ class ReplayObjective:
             InputError: as `Replay.run`, or nothing is recorded at or before `until`.
         """
         replay = self.replay
-        row, place = replay.row(config), replay.seed_place(seed, role)
+        row = replay.row(config)
+        place = replay.seed_place(seed, role)
         at = len(self._steps) - 1 if until is None else bisect_right(self._steps, until) - 1
         if at < 0:
             raise InputError(
@@ -348,7 +355,8 @@ def tabulate(landscape: Dataset) -> Table:
     rows = np.searchsorted(grid.config_ids, runs["config_id"])
     places = np.searchsorted(grid.seeds, runs["seed"])
     status = np.full(shape, "", dtype="<U16")
-    steps, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    steps = np.full(shape, np.nan)
+    seconds = np.full(shape, np.nan)
     status[rows, places] = runs["status"].astype("<U16")
     steps[rows, places] = np.ma.filled(
         np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan
@@ -400,7 +408,8 @@ def _curves(
 
     NaN where nothing is stored.
     """
-    grid, objective = landscape.grid, landscape.manifest.objective
+    grid = landscape.grid
+    objective = landscape.manifest.objective
     listed = ", ".join(identifier(name) for name in landscape.metrics)
     columns = landscape.own_query(
         f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"

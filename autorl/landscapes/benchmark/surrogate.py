@@ -113,7 +113,9 @@ class Surrogate:
     ) -> None:
         if trees < MIN_TREES:
             raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
-        self.landscape, self.space, self.grid = landscape, landscape.space, landscape.grid
+        self.landscape = landscape
+        self.space = landscape.space
+        self.grid = landscape.grid
         self._table = tabulate(landscape)
         self._rows = np.flatnonzero(
             self._table.trained.any(axis=1)
@@ -145,7 +147,8 @@ class Surrogate:
         """
         prediction = self._predict(config)
         donor, place = self._draw(prediction, seed, role)
-        noise, end = self._noise, int(self._table.ends[self._rows[donor], place])
+        noise = self._noise
+        end = int(self._table.ends[self._rows[donor], place])
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
@@ -171,7 +174,8 @@ class Surrogate:
                 f"{self.landscape.manifest.id} records nothing at or before step {until}",
                 key="until",
             )
-        run, step = self.run(config, seed, role), int(self.grid.steps[place])
+        run = self.run(config, seed, role)
+        step = int(self.grid.steps[place])
         if run.status.failed and run.ended(step):
             return self._penalty
         return run.at(step if run.end is None else min(step, run.end))[
@@ -283,7 +287,8 @@ class SurrogateObjective:
     """
 
     def __init__(self, landscape: Dataset, **options: Any) -> None:
-        self.surrogate, self._options = Surrogate(landscape, **options), options
+        self.surrogate = Surrogate(landscape, **options)
+        self._options = options
         self.space = landscape.space
         self.direction = landscape.manifest.objective.direction
         self.horizon = int(landscape.grid.steps[-1])
