@@ -121,5 +121,8 @@ def icc_interval(
 
 
 def landscape_noise(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
-    """`seed_noise` of a landscape at a step (None = the last)."""
+    """Compute the `seed_noise` of a landscape.
+
+    At a step, None = the last.
+    """
     return seed_noise(final_scores(data, seeds, step).final)

@@ -265,7 +265,7 @@ def _normalised(table: Array, normalise: Normalisation) -> Array:
 
 
 def _cross_validated(columns: Array, target: Array, subsets: Integers, error: ErrorName) -> Array:
-    """Mean error of each subset over the folds."""
+    """Average the error of each subset over the folds."""
     if error not in ("spearman", "mse"):
         raise InputError(f"expected spearman or mse, got {error!r}", key="error")
     total = np.zeros(len(subsets))

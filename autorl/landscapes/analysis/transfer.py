@@ -46,7 +46,7 @@ class Transfer:
         return float(self.regret[~np.eye(len(self.regret), dtype=bool)].mean())
 
     def to_pandas(self) -> pd.DataFrame:
-        """The regrets, from (index) and to (columns)."""
+        """Tabulate the regrets, from (index) and to (columns)."""
         import pandas as pd
 
         names = list(self.environments)

@@ -122,8 +122,8 @@ class Replay:
         self._places: dict[tuple[str, int], int] = {}
         self._table = tabulate(landscape)
         over = "tuning" if "tuning" in self.grid.roles else "all"
-        whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
-        self._answering = np.flatnonzero(whole)
+        complete = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
+        self._answering = np.flatnonzero(complete)
         if not len(self._answering):
             raise InputError(
                 "no configuration was trained with every tuning seed", file=str(landscape.path)
@@ -150,15 +150,17 @@ class Replay:
             )
         end = int(table.ends[row, place])
         seconds = float(table.seconds[row, place])
+        ended_at = None if end < 0 else end
+        seconds_per_step = None if np.isnan(seconds) else seconds
         return RecordedRun(
             config_id=config_id,
             seed=own_seed,
             repeats=self.repeated(seed, role),
             status=Status(str(table.status[row, place])),
-            end=None if end < 0 else end,
+            end=ended_at,
             steps=self.grid.steps,
             values={name: curves[row, place] for name, curves in table.curves.items()},
-            seconds_per_step=None if np.isnan(seconds) else seconds,
+            seconds_per_step=seconds_per_step,
         )
 
     def row(self, config: Mapping[str, Any]) -> int:
@@ -242,7 +244,7 @@ class Replay:
 
 
 def first_seed(role: SeedRole) -> int:
-    """Give the first seed of a role in a study file that counts them."""
+    """Give a role's first seed in a study file that counts seeds."""
     return FIRST_TEST_SEED if role == "test" else 0
 
 
@@ -334,7 +336,7 @@ class Table:
 
 
 def tabulate(landscape: Dataset) -> Table:
-    """Arrange the runs trained from the start on the axes of the grid.
+    """Arrange the runs trained from the start on the grid's axes.
 
     Raises:
         InputError: it was trained in phases.
@@ -368,11 +370,11 @@ def tabulate(landscape: Dataset) -> Table:
         zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True)
     )
     curves = _curves(landscape, cells)
-    known = ~np.isnan(curves[landscape.manifest.objective.metric])
-    measured = known.cumsum(axis=2)[:, :, -1] > 0
+    scored = ~np.isnan(curves[landscape.manifest.objective.metric])
+    measured = scored.cumsum(axis=2)[:, :, -1] > 0
     cut = (status != "") & (status != Status.DONE.value)
-    ends = _ends(grid.steps, known, steps, status == Status.STOPPED.value)
-    trained = cut | known[:, :, -1]
+    ends = _ends(grid.steps, scored, steps, status == Status.STOPPED.value)
+    trained = cut | scored[:, :, -1]
     lasting = np.where(np.isnan(steps) & measured, float(grid.steps[-1]), steps)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(lasting > 0, seconds / lasting, np.nan)

@@ -149,6 +149,7 @@ class Surrogate:
         donor, place = self._draw(prediction, seed, role)
         noise = self._noise
         end = int(self._table.ends[self._rows[donor], place])
+        ended_at = None if end < 0 else end
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
@@ -157,7 +158,7 @@ class Surrogate:
             seed=int(self.grid.seeds[place]),
             repeats=None,
             status=Status(str(self._table.status[self._rows[donor], place])),
-            end=None if end < 0 else end,
+            end=ended_at,
             steps=self.grid.steps,
             values=dict(zip(self._table.curves, values.astype(np.float32), strict=True)),
             seconds_per_step=prediction.seconds,
@@ -178,9 +179,8 @@ class Surrogate:
         step = int(self.grid.steps[place])
         if run.status.failed and run.ended(step):
             return self._penalty
-        return run.at(step if run.end is None else min(step, run.end))[
-            self.landscape.manifest.objective.metric
-        ]
+        reached = step if run.end is None else min(step, run.end)
+        return run.at(reached)[self.landscape.manifest.objective.metric]
 
     def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
         """Give the share of each recorded configuration in a prediction.
@@ -233,13 +233,13 @@ class Surrogate:
         key = config if isinstance(config, Config) else Config(config)
         prediction = self._predictions.get(key)
         if prediction is None:
-            whole = self.space.config(key)
-            unit = self._encode([whole])[0]
+            valid = self.space.config(key)
+            unit = self._encode([valid])[0]
             weights = self._forest.weights(unit)
             if len(self._predictions) >= _REMEMBERED:
                 self._predictions.clear()
             prediction = self._predictions[key] = _Prediction(
-                self.space.config_hash(whole),
+                self.space.config_hash(valid),
                 weights,
                 self._noise.expected(weights),
                 self._cost.of(unit),
@@ -261,16 +261,17 @@ class Surrogate:
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
 
     def _columns(self, seed: int, role: SeedRole) -> list[int]:
-        """List the places on the seed axis that may answer for a seed.
+        """List the places that may answer for a seed.
 
-        Its own comes first, then those of its role, then all.
+        They lie on the seed axis. Its own comes first, then those of its role, then all.
         """
-        places = self.grid.seed_positions(role if role in self.grid.roles else "all")
+        recorded_role = role if role in self.grid.roles else "all"
+        places = self.grid.seed_positions(recorded_role)
         number = seed - first_seed(role)
         if not 0 <= number < len(places):
             number = integer_seed(seed, "noise", role) % len(places)
-        others = self.grid.seed_positions("all")
-        return [*np.roll(places, -number).tolist(), *np.setdiff1d(others, places).tolist()]
+        every_place = self.grid.seed_positions("all")
+        return [*np.roll(places, -number).tolist(), *np.setdiff1d(every_place, places).tolist()]
 
 
 class SurrogateObjective:
@@ -315,7 +316,8 @@ class SurrogateObjective:
             InputError: the configuration is not in the space, or nothing is recorded at or before
                 `until`.
         """
-        return self.surrogate.score(config, seed, role, self.horizon if until is None else until)
+        last = self.horizon if until is None else until
+        return self.surrogate.score(config, seed, role, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reload, (str(self.surrogate.landscape.path), self._options)

@@ -92,7 +92,7 @@ _BUFFERS = {
 
 
 def has_space(algorithm: str, domain: str) -> bool:
-    """Whether ARLBench has landscapes of the algorithm in the domain."""
+    """Tell whether ARLBench has landscapes of the algorithm in the domain."""
     return domain in _BATCHES.get(algorithm, {})
 
 
@@ -141,7 +141,7 @@ def _ppo(domain: str) -> dict[str, Any]:
 
 
 def _replay(algorithm: str, domain: str, epsilon: tuple[float, float, float]) -> dict[str, Any]:
-    """The hyperparameters DQN and SAC share."""
+    """Describe the hyperparameters that DQN and SAC share."""
     batches = _BATCHES[algorithm][domain]
     sizes = _BUFFERS[algorithm][domain]
     return {
