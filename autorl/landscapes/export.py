@@ -152,7 +152,8 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
     )
     distributions = {name: _distribution(item) for name, item in space.hyperparameters.items()}
     minimize = landscape.manifest.objective.direction == "minimize"
-    sign = -1.0 if minimize else 1.0  # aggregates look at the bad end of larger-is-better values
+    # Aggregates look at the bad end of larger-is-better values.
+    sign = -1.0 if minimize else 1.0
     trials = []
     for row in np.flatnonzero(~np.isnan(values).any(axis=(1, 2))):
         curve = [sign * aggregate(sign * column) for column in values[row].T]

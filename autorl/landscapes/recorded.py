@@ -37,7 +37,7 @@ def is_study(folder: Path) -> bool:
 
 
 def read_study(folder: Path) -> Recording:
-    """What the study in `folder` has recorded until now.
+    """Read what the study in `folder` has recorded until now.
 
     Raises:
         InputError: there is no study, or its files cannot be read.

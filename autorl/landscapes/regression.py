@@ -22,7 +22,7 @@ _MIN_LEAF = 3
 
 
 class Regressor(Protocol):
-    """What is used of scikit-learn's RandomForestRegressor."""
+    """The part of scikit-learn's RandomForestRegressor that is used."""
 
     estimators_: Sequence[Any]
     estimators_samples_: Sequence[npt.NDArray[np.int64]]

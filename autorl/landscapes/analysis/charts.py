@@ -263,10 +263,10 @@ def curves(answer: Answer) -> Chart:
     for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:
         rows = table[table["config_id"] == config_id]
         interval = (rows["low"].to_numpy(), rows["high"].to_numpy())
-        shown = None if np.isnan(interval[0]).any() else interval
+        drawn_interval = None if np.isnan(interval[0]).any() else interval
         x = rows["step"].to_numpy(float)
         mean = rows["mean"].to_numpy()
-        marks.append(Line(f"configuration {config_id}", x, mean, shown, marker="o"))
+        marks.append(Line(f"configuration {config_id}", x, mean, drawn_interval, marker="o"))
     about = answer.about
     choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
     text = f"{answer.landscapes[0]} · {choice}"

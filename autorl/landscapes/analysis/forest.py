@@ -42,8 +42,8 @@ class Forest:
 
     Attributes:
         names: the hyperparameters that vary, one per column of `rows`.
-        rows: the configurations it was fitted to, (n, d) in the unit cube. targets: their scores
-            (n,).
+        rows: the configurations it was fitted to, (n, d) in the unit cube.
+        targets: their scores (n,).
         out_of_bag: rank correlation between the scores and predictions of trees that did not see
             them. Below about 0.5 the importances describe noise.
     """

@@ -297,7 +297,7 @@ def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     optimistic = (
         ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
     )
-    names = tuple(table.manifest.id for table in data)
+    names = tuple(landscape.manifest.id for landscape in data)
     return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
 
 

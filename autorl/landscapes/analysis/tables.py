@@ -58,7 +58,8 @@ class TaskTable:
 
     Attributes:
         values: (n configurations, m environments), larger is better.
-        config_ids: the rows. environments: the columns.
+        config_ids: the rows.
+        environments: the columns.
         costs: training cost of one run in each environment, in environment steps.
     """
 

@@ -60,7 +60,8 @@ class BestSingle:
     """The configuration with the largest mean normalised score.
 
     Attributes:
-        row: its row. losses: its regret in each environment, (m,).
+        row: its row.
+        losses: its regret in each environment, (m,).
     """
 
     row: int

@@ -51,8 +51,9 @@ class RecordedRun:
         one; else None.
         status: how it ended.
         end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
-        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known
-            where one is missing, NaN before the first.
+        steps: recorded steps, ascending.
+        values: by metric, one for each of `steps`, the last known where one is missing, NaN before
+            the first.
         seconds_per_step: recorded wall seconds per environment step; None where no time was
             recorded.
     """
@@ -258,8 +259,9 @@ class ReplayObjective:
     steps=objective.horizon)`. Pickled, it names the folder and loads it again where it is used.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last
-            recorded step.
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
     """
 
     def __init__(

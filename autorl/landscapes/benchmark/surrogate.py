@@ -54,7 +54,7 @@ _REMEMBERED = 10_000  # configurations whose prediction is kept
 
 @dataclass(frozen=True)
 class Quality:
-    """How well a forest predicts configurations its trees did not see.
+    """The fit of a forest to configurations its trees did not see.
 
     Attributes:
         r2: share of the variance of mean scores at the last step that is explained.
@@ -76,9 +76,13 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class _Prediction:
-    """What is predicted of one configuration.
+    """The prediction for one configuration.
 
-    Its hash, weights (n,), expected curves (metrics, steps), and seconds per step if known.
+    Attributes:
+        hash: of the configuration.
+        weights: (n,), shares of the recorded configurations.
+        curves: (metrics, steps), expected.
+        seconds: per step, if known.
     """
 
     hash: str
@@ -283,8 +287,9 @@ class SurrogateObjective:
     again.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last
-            recorded step.
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
     """
 
     def __init__(self, landscape: Dataset, **options: Any) -> None:
