@@ -121,8 +121,9 @@ def _checked(annotation: Any, name: str) -> Any:
     if origin in (Union, UnionType):
         return Union[tuple(_checked(part, name) for part in parts)]  # noqa: UP007
     if origin is tuple:
-        checked = [part if part is ... else _checked(part, name) for part in parts]
-        return tuple[tuple(checked)]  # type: ignore[misc]
+        held = [part if part is ... else _checked(part, name) for part in parts]
+        checked = tuple(held)
+        return tuple[checked]  # type: ignore[valid-type]
     # A key of ours without one is a defect of ours.
     raise TypeError(f"no type for {name}: {annotation}")
 

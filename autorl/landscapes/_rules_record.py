@@ -188,7 +188,7 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     ).fetchall()
     if missing:
         run, count = missing[0]
-        yield (f"{len(missing)} runs are marked done but lack evaluations, e.g. run {run}: {count}")
+        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {run}: {count}"
 
 
 def counted_steps(landscape: Dataset) -> Iterator[str]:

@@ -163,7 +163,7 @@ def _runs(
     """
     for name in (*metrics, *roles["step"], *roles["wall_seconds"]):
         _numeric(frame, name, path)
-    seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else 0
+    seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else [0] * len(frame)
     frame = frame.assign(**{"\0seed": seeds})
     alone = not roles["seed"] and not roles["step"]
     keys = [_NUMBER, "\0seed"] if not alone else [frame.index]
