@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from autorl.space import Hyperparameter, Space, canonical_json, define_space
 from autorl.space.canonical import spelled
@@ -101,7 +101,7 @@ def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
         lower = min(distinct)
         upper = max(distinct)
         build = Hyperparameter.integer if kinds == {int} else Hyperparameter.real
-        scale = "log" if _looks_logarithmic(distinct) else "linear"
+        scale: Literal["log", "linear"] = "log" if _looks_logarithmic(distinct) else "linear"
         return build(name, lower, upper, scale=scale)
     return Hyperparameter.categorical(name, sorted(distinct, key=canonical_json))
 

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autorl.landscapes.importers.common import (
     Options,
@@ -216,7 +216,7 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
     if lower == upper:
         return Hyperparameter.constant(name, lower)
     build = Hyperparameter.integer if kinds == {IntDistribution} else Hyperparameter.real
-    scale = "log" if distributions[0].log else "linear"
+    scale: Literal["log", "linear"] = "log" if distributions[0].log else "linear"
     return build(name, lower, upper, scale=scale)
 
 
