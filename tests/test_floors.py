@@ -398,6 +398,7 @@ FINISHED = [
     "evaluation.py",
     "executors/",
     "forks.py",
+    "landscapes/",
     "masking.py",
     "optimizers/__init__.py",
     "optimizers/_optuna_samplers.py",

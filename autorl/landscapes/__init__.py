@@ -1,4 +1,7 @@
-"""Landscape data sets: every run of many configurations and seeds, to query and to publish."""
+"""Landscape data sets, to query and to publish.
+
+They hold every run of many configurations and seeds.
+"""
 
 import importlib
 from typing import Any

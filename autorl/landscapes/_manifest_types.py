@@ -32,7 +32,10 @@ FileName = Annotated[
     str,
     Field(
         strict=True,
-        pattern=r"\A(space\.yaml|(configs|runs|segments)\.parquet|evals/part-[0-9]{5,9}\.parquet)\z",
+        pattern=(
+            r"\A(space\.yaml|(configs|runs|segments)\.parquet|"
+            r"evals/part-[0-9]{5,9}\.parquet)\z"
+        ),
     ),
 ]
 
@@ -118,7 +121,8 @@ def _checked(annotation: Any, name: str) -> Any:
     if origin in (Union, UnionType):
         return Union[tuple(_checked(part, name) for part in parts)]  # noqa: UP007
     if origin is tuple:
-        checked = tuple(part if part is ... else _checked(part, name) for part in parts)
+        held = [part if part is ... else _checked(part, name) for part in parts]
+        checked = tuple(held)
         return tuple[checked]  # type: ignore[valid-type]
     # A key of ours without one is a defect of ours.
     raise TypeError(f"no type for {name}: {annotation}")
@@ -135,7 +139,10 @@ def _first_problem(error: ValidationError) -> InputError:
     message = re.sub(r"^Input ", "", first["msg"])
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] == "string_pattern_mismatch":
-        message = "not a file of a landscape: space.yaml, configs, runs or segments.parquet, evals/part-00000.parquet"
+        message = (
+            "not a file of a landscape: space.yaml, configs, runs or segments.parquet, "
+            "evals/part-00000.parquet"
+        )
     return InputError(f"{message}, got {shown(first['input'])}", key=key.lstrip("."))
 
 

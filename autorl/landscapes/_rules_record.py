@@ -26,11 +26,14 @@ _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by 
 
 
 def files_match_manifest(landscape: Dataset) -> Iterator[str]:
-    """Hashes, row counts, the space and `croissant.json` are those of the files (published ones were not).
+    """The files are those the manifest describes.
+
+    Compared are hashes, row counts, the space and `croissant.json` (published ones differed).
 
     A study's folder has no such files.
     """
-    manifest, folder = landscape.manifest, landscape.path
+    manifest = landscape.manifest
+    folder = landscape.path
     if landscape.is_study:
         return
     for name, expected in manifest.files.items():
@@ -39,9 +42,9 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
         elif file_sha256(folder / name) != expected:
             yield f"{name} is not the file the manifest describes (its SHA-256 differs)"
     for name, expected in manifest.rows.items():
-        found = _one(landscape, f"SELECT count(*) FROM {name}")
-        if found != expected:
-            yield f"{name} has {found} rows, the manifest says {expected}"
+        count = _one(landscape, f"SELECT count(*) FROM {name}")
+        if count != expected:
+            yield f"{name} has {count} rows, the manifest says {expected}"
     if landscape.space.hash != manifest.space_hash:
         yield "space.yaml is not the space of the manifest (its hash differs)"
     if not (folder / CROISSANT).is_file():
@@ -51,7 +54,10 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
 
 
 def typed_columns(landscape: Dataset) -> Iterator[str]:
-    """Every column has its declared type, and no text cell hides a list (a published set kept lists as text)."""
+    """Every column has its declared type, and no text hides a list.
+
+    A published set kept lists as text.
+    """
     space = landscape.space
     hyperparameters = {
         name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
@@ -61,14 +67,17 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
         set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE
     )
     more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
-    for table, found in tables.items():
+    for table, stored in tables.items():
         expected = {column.name: column.type for column in TABLES[table]} | more.get(table, {})
-        for name in sorted(set(found) | set(expected)):
-            if found.get(name) != expected.get(name):
+        for name in sorted(set(stored) | set(expected)):
+            if stored.get(name) != expected.get(name):
                 declared = expected.get(name, "no such column")
-                yield f"{table}.{shortened(name)} is {found.get(name, 'missing')}, expected {declared}"
-    for table, found in tables.items():
-        yield from _nulls(landscape, table, found)
+                yield (
+                    f"{table}.{shortened(name)} is {stored.get(name, 'missing')}, "
+                    f"expected {declared}"
+                )
+    for table, stored in tables.items():
+        yield from _nulls(landscape, table, stored)
     for name, kind in hyperparameters.items():
         if kind == "VARCHAR" and all(
             isinstance(choice, str) for choice in space.hyperparameters[name].choices
@@ -81,9 +90,9 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
                 yield f"configs.{name} holds lists or mappings written as text in {count} rows"
 
 
-def _nulls(landscape: Dataset, table: TableName, found: dict[str, str]) -> Iterator[str]:
+def _nulls(landscape: Dataset, table: TableName, stored: dict[str, str]) -> Iterator[str]:
     for column in TABLES[table]:
-        if column.name in found and not column.nullable:
+        if column.name in stored and not column.nullable:
             count = _one(landscape, f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL")
             if count:
                 yield f"{table}.{column.name} is null in {count} rows"
@@ -102,17 +111,18 @@ def references_resolve(landscape: Dataset) -> Iterator[str]:
         ("segments", "run_id", "runs", "run_id"),
         ("segments", "parent", "segments", "segment"),
     )
-    for table, column, other, key in pairs:
+    for table, column, target, key in pairs:
         lost = _one(
             landscape,
-            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL AND {column} NOT IN (SELECT {key} FROM {other})",
+            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL "
+            f"AND {column} NOT IN (SELECT {key} FROM {target})",
         )
         if lost:
-            yield f"{lost} rows of {table} have a {column} that is not in {other}"
+            yield f"{lost} rows of {table} have a {column} that is not in {target}"
 
 
 def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
-    """A configuration is one row, valid in the space, and its hash is that of its values.
+    """A configuration is one valid row with the hash of its values.
 
     In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
     """
@@ -142,7 +152,7 @@ def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
 
 
 def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
-    """The role of every run's seed is the one the manifest gives, and no seed has two."""
+    """Every run's seed has the role the manifest gives, and one only."""
     seeds = landscape.manifest.seeds
     for seed, role in landscape.own_query(
         "SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL"
@@ -154,7 +164,10 @@ def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
 
 
 def complete_or_explained(landscape: Dataset) -> Iterator[str]:
-    """A run that is `done` has every evaluation after its start (a published curve stopped at 37 of 100)."""
+    """A `done` run has every evaluation after its start.
+
+    A published curve stopped at 37 of 100.
+    """
     for status, count in landscape.own_query(
         "SELECT status, count(*) FROM runs GROUP BY status"
     ).fetchall():
@@ -164,29 +177,35 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     missing = landscape.own_query(
-        "SELECT run_id, count(*) FROM runs CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
-        "ANTI JOIN evals USING (run_id, step) WHERE status = 'done' AND planned.step > start_step AND "
-        f"(environment_steps IS NULL OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
-        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) GROUP BY run_id ORDER BY run_id",
+        "SELECT run_id, count(*) FROM runs "
+        "CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
+        "ANTI JOIN evals USING (run_id, step) "
+        "WHERE status = 'done' AND planned.step > start_step AND (environment_steps IS NULL "
+        f"OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
+        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) "
+        "GROUP BY run_id ORDER BY run_id",
         [list(planned), undershoot],
     ).fetchall()
     if missing:
-        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {missing[0][0]}: {missing[0][1]}"
+        run, count = missing[0]
+        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {run}: {count}"
 
 
 def counted_steps(landscape: Dataset) -> Iterator[str]:
-    """Steps are counted environment steps (published "10,000 steps" were really a rollout of 16,384).
+    """Steps are counted environment steps.
 
-    Runs that end with a whole rollout past or before the last evaluation are so where the manifest says by how much;
-    what goes on from such a run has so many steps less or more to go.
+    Published "10,000 steps" were really a rollout of 16,384. Runs that end with a whole rollout
+    past or before the last evaluation are so where the manifest says by how much; what goes on from
+    such a run has so many steps less or more to go.
     """
     if landscape.manifest.step_unit != "environment_steps":
         return
     overshoot = landscape.manifest.evaluation.get("overshoot", 0)
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     wrong = landscape.own_query(
-        "SELECT run_id, environment_steps, max(step) - start_step AS steps FROM runs JOIN evals USING (run_id) "
-        "WHERE status = 'done' GROUP BY run_id, environment_steps, start_step "
+        "SELECT run_id, environment_steps, max(step) - start_step AS steps "
+        "FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
+        "GROUP BY run_id, environment_steps, start_step "
         "HAVING environment_steps < steps - CAST(? AS BIGINT) "
         "- CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END "
         "OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, steps + CAST(? AS BIGINT) "
@@ -195,11 +214,17 @@ def counted_steps(landscape: Dataset) -> Iterator[str]:
     ).fetchall()
     if wrong:
         run, steps, last = wrong[0]
-        yield f"in {len(wrong)} runs environment_steps is not the last step, e.g. run {run}: {steps:.0f} and {last}"
+        yield (
+            f"in {len(wrong)} runs environment_steps is not the last step, "
+            f"e.g. run {run}: {steps:.0f} and {last}"
+        )
 
 
 def provenance_recorded(landscape: Dataset) -> Iterator[str]:
-    """It is known which code or files made the data, by hash (two builds of one version string once differed)."""
+    """The code or files that made the data are known by hash.
+
+    Two builds of one version string once differed.
+    """
     manifest = landscape.manifest
     if not manifest.licence and not landscape.is_study:
         yield "the manifest states no licence"
@@ -207,7 +232,10 @@ def provenance_recorded(landscape: Dataset) -> Iterator[str]:
         yield "neither packages, sources nor a commit say what made the data"
     for name, package in manifest.packages.items():
         if not (package.get("sha256") or package.get("commit")):
-            yield f"package {shortened(name)} is identified by its version alone; record its sha256 or commit"
+            yield (
+                f"package {shortened(name)} is identified by its version alone; "
+                "record its sha256 or commit"
+            )
     for source in manifest.sources:
         if not source.get("sha256"):
             yield f"source {shown(source.get('path'))} has no sha256"

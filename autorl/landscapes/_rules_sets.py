@@ -14,32 +14,43 @@ if TYPE_CHECKING:
 
 
 def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
-    """No two data sets hold the same scores (two published comparison tables were one file)."""
+    """No two data sets hold the same scores.
+
+    Two published comparison tables were one file.
+    """
     seen: dict[str, str] = {}
     for landscape in landscapes:
-        name, key = landscape.manifest.id, _content(landscape)
+        name = landscape.manifest.id
+        key = _content(landscape)
         if seen.setdefault(key, name) != name:
             yield name, f"holds the same scores as {seen[key]}"
 
 
 def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
-    """An environment has one name (one was published as lunar_lander_continuous and as continuous_lunar_lander)."""
+    """An environment has one name.
+
+    One was published as lunar_lander_continuous and as continuous_lunar_lander.
+    """
     seen: dict[tuple[str, str, tuple[str, ...]], str] = {}
     for landscape in landscapes:
         manifest = landscape.manifest
         namespace = manifest.id.split("/")[0]
         words = tuple(sorted(re.findall(r"[A-Z]?[a-z]+|[0-9]+|[A-Z]+", manifest.environment)))
         key = namespace, manifest.algorithm, tuple(word.lower() for word in words)
-        other = seen.setdefault((*key[:2], tuple(sorted(key[2]))), manifest.environment)
-        if other != manifest.environment:
+        earlier = seen.setdefault((*key[:2], tuple(sorted(key[2]))), manifest.environment)
+        if earlier != manifest.environment:
             yield (
                 manifest.id,
-                f"its environment {manifest.environment!r} looks like {other!r} under another name",
+                f"its environment {manifest.environment!r} looks like {earlier!r} "
+                "under another name",
             )
 
 
 def _content(landscape: Dataset) -> str:
-    """Hash of the multiset of stored values, whatever ids and order they have."""
+    """Hash the multiset of stored values.
+
+    Their ids and order do not matter.
+    """
     values = landscape.own_query("SELECT value FROM measured").fetchnumpy()["value"]
     flat = np.sort(np.ma.filled(np.ma.asarray(values, dtype=np.float32), np.nan))
     return hashlib.sha256(flat.tobytes()).hexdigest()

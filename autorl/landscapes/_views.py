@@ -307,7 +307,10 @@ def _meaning(
     columns = stored_types(connection, "evals")
     check_columns("evals", columns, where)
     if objective.metric not in columns:
-        message = f"the objective's metric {shown(objective.metric)} is not among {shown(list(columns), 100)}"
+        message = (
+            f"the objective's metric {shown(objective.metric)} is not among "
+            f"{shown(list(columns), 100)}"
+        )
         raise InputError(message, file=where)
     metric = identifier(objective.metric)
     # A view takes no parameters; variables of the connection do, and no query can set them.
@@ -324,9 +327,8 @@ def _meaning(
     worst = "min" if objective.direction == "maximize" else "max"
     constant = "SELECT CAST(getvariable('objective_penalty') AS FLOAT) AS value"
     recorded = f"SELECT {worst}(value) AS value FROM measured"
-    connection.execute(
-        f"CREATE TEMP VIEW penalty AS {recorded if objective.penalty is None else constant}"
-    )
+    penalty = recorded if objective.penalty is None else constant
+    connection.execute(f"CREATE TEMP VIEW penalty AS {penalty}")
     connection.execute(
         "CREATE TEMP VIEW scores AS "
         "SELECT run_id, config_id, seed, seed_role, each.step, "

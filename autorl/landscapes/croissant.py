@@ -105,7 +105,8 @@ def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:
     """
     meanings = {column.name: column.meaning for columns in TABLES.values() for column in columns}
     names = record_set_names(manifest.files)
-    distribution, sets = [], []
+    distribution = []
+    sets = []
     for name, columns in record_sets(folder, manifest.files).items():
         distribution.append(
             {

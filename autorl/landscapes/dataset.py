@@ -1,4 +1,7 @@
-"""Reading a data set: SQL, learning curves, a dense array of scores, and rankings."""
+"""Reading a data set.
+
+It is read as SQL, learning curves, a dense array of scores, and rankings.
+"""
 
 from __future__ import annotations
 
@@ -86,10 +89,10 @@ class Dataset:
         """
         if "phases" not in self.manifest.sampler:
             return (0,)
-        found = self.own_query(
+        starts = self.own_query(
             "SELECT DISTINCT start_step FROM runs ORDER BY start_step"
         ).fetchall()
-        return tuple(int(row[0]) for row in found) or (0,)
+        return tuple(int(row[0]) for row in starts) or (0,)
 
     @property
     def is_study(self) -> bool:
@@ -156,8 +159,8 @@ class Dataset:
         try:
             with self._lock:
                 chunk = answer.limit(limit).fetchall() if limit is not None else []
-                whole = self._guarded_connection.execute(query) if limit is None else None
-            while whole is not None and (chunk := whole.fetchmany(_CHUNK)):
+                unlimited = self._guarded_connection.execute(query) if limit is None else None
+            while unlimited is not None and (chunk := unlimited.fetchmany(_CHUNK)):
                 yield from chunk
         except (duckdb.Error, ValueError, OverflowError) as error:  # Python has no such date, say
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
@@ -214,7 +217,7 @@ class Dataset:
         failed = not set(runs[-1]) <= {"done", "stopped"}
         try:
             with self._lock:
-                found = self._measured()
+                columns = self._measured()
                 listed = self._connection.execute(
                     "SELECT CAST(config_id AS INTEGER) FROM configs"
                 ).fetchall()
@@ -226,17 +229,16 @@ class Dataset:
         except duckdb.Error as error:
             raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
         ids = [row[0] for row in listed]
-        if np.ma.is_masked(found["run_id"]) or np.ma.is_masked(found["step"]) or None in ids:
+        if np.ma.is_masked(columns["run_id"]) or np.ma.is_masked(columns["step"]) or None in ids:
             raise InputError(
                 "an evaluation without a run or step, or a configuration without an id",
                 file=str(self.path),
             )
-        values = np.ma.filled(
-            np.ma.asarray(found["value"], dtype=np.float64 if self._study else np.float32), np.nan
-        )
+        precision = np.float64 if self._study else np.float32
+        values = np.ma.filled(np.ma.asarray(columns["value"], dtype=precision), np.nan)
         evals = (
-            np.asarray(found["run_id"], dtype=np.int64),
-            np.asarray(found["step"], dtype=np.int64),
+            np.asarray(columns["run_id"], dtype=np.int64),
+            np.asarray(columns["step"], dtype=np.int64),
             values,
         )
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
@@ -292,18 +294,19 @@ class Dataset:
             InputError: no such aggregate or reduction.
         """
         recorded = self.manifest.evaluation
-        origins = []
-        for given, name in ((by, "aggregate"), (reduce, "reduce")):
-            own = "the study's own" if self.is_study else "as recorded"
-            origins.append(
-                "as asked" if given is not None else own if name in recorded else "default"
-            )
-        same = origins[0] == origins[1]
-        return Rule(
-            parse_aggregate(by if by is not None else recorded.get("aggregate", default), key="by"),
-            parse_reduction(reduce if reduce is not None else recorded.get("reduce", "last")),
-            origins[0] if same else f"aggregate {origins[0]}, reduction {origins[1]}",
-        )
+        recorded_origin = "the study's own" if self.is_study else "as recorded"
+        stored = {
+            name: recorded_origin if name in recorded else "default"
+            for name in ("aggregate", "reduce")
+        }
+        of_aggregate = stored["aggregate"] if by is None else "as asked"
+        of_reduction = stored["reduce"] if reduce is None else "as asked"
+        origin = f"aggregate {of_aggregate}, reduction {of_reduction}"
+        if of_aggregate == of_reduction:
+            origin = of_aggregate
+        by = by if by is not None else recorded.get("aggregate", default)
+        reduce = reduce if reduce is not None else recorded.get("reduce", "last")
+        return Rule(parse_aggregate(by, key="by"), parse_reduction(reduce), origin)
 
     def best(
         self,
@@ -322,12 +325,15 @@ class Dataset:
         Raises:
             InputError: no such role, step or aggregate, or no configuration has all seeds.
         """
-        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        rule = self.rule(by, reduce)
+        at = self.grid.step_position(step)
         row = int(self.ranked(seeds, rule, at)[0])
         tuning, test = (self._over(role, rule, at, row, seeds) for role in ("tuning", "test"))
         value = self._over(seeds, rule, at, row, seeds)
         config_id = int(self.grid.config_ids[row])
         assert value is not None  # the ranking holds complete rows only
+        tested = seeds == "tuning" and "test" in self.grid.roles
+        failed_tests = self._failed_tests(row, at) if tested else 0
         return Choice(
             config_id=config_id,
             config=self.config(config_id),
@@ -339,9 +345,7 @@ class Dataset:
             step=int(self.grid.steps[at]),
             reduce=rule.reduction.name,
             origin=rule.origin,
-            failed_tests=self._failed_tests(row, at)
-            if seeds == "tuning" and "test" in self.grid.roles
-            else 0,
+            failed_tests=failed_tests,
         )
 
     def top(
@@ -362,7 +366,8 @@ class Dataset:
         """
         import pandas as pd
 
-        rule, at = self.rule(by, reduce), self.grid.step_position(step)
+        rule = self.rule(by, reduce)
+        at = self.grid.step_position(step)
         rows = self.ranked(seeds, rule, at)[:n]
         table: dict[str, list[Any]] = {
             "config_id": [int(self.grid.config_ids[row]) for row in rows]
@@ -384,23 +389,26 @@ class Dataset:
         """
         import pandas as pd
 
-        runs, evals = self._runs, self._evals
+        runs = self._runs
+        evals = self._evals
         rows = np.flatnonzero(runs["config_id"].to_numpy() == config_id)
         if not len(rows):
             self.config(config_id)
         rows = rows[np.argsort(runs["seed"].to_numpy()[rows], kind="stable")]
-        ids, stored = runs["run_id"].to_numpy()[rows], evals["run_id"].to_numpy()
-        begin, end = np.searchsorted(stored, ids), np.searchsorted(stored, ids, side="right")
+        ids = runs["run_id"].to_numpy()[rows]
+        stored = evals["run_id"].to_numpy()
+        begin = np.searchsorted(stored, ids)
+        end = np.searchsorted(stored, ids, side="right")
         of_run = np.repeat(rows, end - begin)
         picked = np.arange(len(of_run)) + np.repeat(
             begin - np.cumsum(end - begin) + (end - begin), end - begin
         )
-        known = {
+        of_runs = {
             name: runs[name].array.take(of_run)
             for name in ("run_id", "seed", "seed_role", "status")
         }
         return pd.DataFrame(
-            known | {name: evals[name].array.take(picked) for name in evals if name != "run_id"}
+            of_runs | {name: evals[name].array.take(picked) for name in evals if name != "run_id"}
         )
 
     def to_pandas(self) -> pd.DataFrame:
@@ -486,7 +494,7 @@ class Dataset:
         return connect(self.path, self.manifest, guarded=guarded)
 
     def ranked(self, seeds: SeedSet, rule: Rule, at: int) -> npt.NDArray[np.int64]:
-        """Rank the rows of the grid that have all seeds of a role.
+        """Rank the grid's rows that have all seeds of a role.
 
         The best comes first, by the curves up to position `at`.
 
@@ -502,7 +510,8 @@ class Dataset:
 
     def _nobody(self, seeds: SeedSet, at: int) -> str:
         """Say why no configuration can be ranked at a step."""
-        step, starts = int(self.grid.steps[at]), self.phases
+        step = int(self.grid.steps[at])
+        starts = self.phases
         if len(starts) == 1 or step <= starts[1]:
             return f"no configuration has a score for every {seeds} seed at step {step}"
         return (

@@ -1,7 +1,10 @@
-"""Landscapes for other tools: one flat table (CSV, Parquet), or a study in Optuna's storage.
+"""Landscapes for other tools.
+
+They become one flat table (CSV, Parquet), or a study in Optuna's storage.
 
 References:
-    [OWASP] OWASP Foundation, "CSV Injection", https://owasp.org/www-community/attacks/CSV_Injection.
+    [OWASP] OWASP Foundation, "CSV Injection",
+        https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
 from __future__ import annotations
@@ -31,9 +34,10 @@ _FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and 
 
 
 def export_table(landscape: Dataset, file: str | Path) -> int:
-    """Write one row for each evaluation, with its run and configuration, to a .csv, .csv.gz or .parquet file.
+    """Write one row for each evaluation, with its run and configuration.
 
-    In CSV, text that a spreadsheet would take for a formula begins with an apostrophe [OWASP].
+    The file is a .csv, .csv.gz or .parquet one. In CSV, text that a spreadsheet would take for a
+    formula begins with an apostrophe [OWASP].
 
     Returns:
         The number of rows.
@@ -44,11 +48,17 @@ def export_table(landscape: Dataset, file: str | Path) -> int:
     target = fresh(file)
     name = target.name.lower()
     if not name.endswith((".csv", ".csv.gz", ".parquet")):
-        others = "an Optuna study in .db, .sqlite, .sqlite3 or .journal, a DeepCAVE run in a folder without an ending"
-        raise InputError(
-            f"expected a table in .csv, .csv.gz or .parquet, {others}", file=str(target)
+        elsewhere = (
+            "an Optuna study in .db, .sqlite, .sqlite3 or .journal, "
+            "a DeepCAVE run in a folder without an ending"
         )
-    query = "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) ORDER BY run_id, step"
+        raise InputError(
+            f"expected a table in .csv, .csv.gz or .parquet, {elsewhere}", file=str(target)
+        )
+    query = (
+        "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) "
+        "ORDER BY run_id, step"
+    )
     rows = landscape.own_query(query)
     if name.endswith(".parquet"):
         rows.write_parquet(str(target), compression="zstd")
@@ -57,16 +67,20 @@ def export_table(landscape: Dataset, file: str | Path) -> int:
             _csv_cell(*column) for column in zip(rows.columns, rows.types, strict=True)
         )
         safe = landscape.own_query(f"SELECT {cells} FROM ({query})")
-        safe.write_csv(
-            str(target), header=True, compression="gzip" if name.endswith(".gz") else None
-        )
-    return landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]  # type: ignore[no-any-return]
+        compression = "gzip" if name.endswith(".gz") else None
+        safe.write_csv(str(target), header=True, compression=compression)
+    count: int = landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]
+    return count
 
 
 def _csv_cell(name: str, type: object) -> str:
-    """A column as SQL with no text in it, its name neither, that a spreadsheet takes for a formula."""
+    """Write a column as SQL that no spreadsheet takes for a formula.
+
+    Neither a text in it nor its name is taken for one.
+    """
     column = identifier(name)
-    header = identifier(f"'{name}" if re.match(_FORMULA, name) else name)
+    safe_name = f"'{name}" if re.match(_FORMULA, name) else name
+    header = identifier(safe_name)
     if str(type) != "VARCHAR":
         return f"{column} AS {header}"
     formula = f"regexp_matches({column}, '{_FORMULA}') AND TRY_CAST({column} AS DOUBLE) IS NULL"
@@ -76,23 +90,27 @@ def _csv_cell(name: str, type: object) -> str:
 def export_optuna(
     landscape: Dataset, file: str | Path, seeds: SeedSet = "tuning", by: str = "mean"
 ) -> int:
-    """Write an Optuna study: a trial for each configuration with a score for every seed of a role.
+    """Write an Optuna study, a trial for each complete configuration.
 
-    A trial's value is the aggregate at the last step, its intermediate values those at every step; `config_id` and the
-    aggregate over the test seeds are user attributes. The study is named by the landscape's id. A file that ends in
-    .journal becomes a journal storage, any other one an SQLite storage.
+    It has a score for every seed of a role.
+
+    A trial's value is the aggregate at the last step, its intermediate values those at every step;
+    `config_id` and the aggregate over the test seeds are user attributes. The study is named by the
+    landscape's id. A file that ends in .journal becomes a journal storage, any other one an SQLite
+    storage.
 
     Returns:
         The number of trials.
 
     Raises:
-        InputError: the file exists, no such aggregate, no seeds of the role, or this Optuna keeps studies in tables
-            that are not known here.
+        InputError: the file exists, no such aggregate, no seeds of the role, or this Optuna keeps
+            studies in tables that are not known here.
     """
     import optuna
     from optuna.storages.journal import JournalFileBackend
 
-    target, trials = fresh(file), _trials(landscape, seeds, by)
+    target = fresh(file)
+    trials = _trials(landscape, seeds, by)
     named: dict[str, Any] = {
         "study_name": landscape.manifest.id,
         "direction": landscape.manifest.objective.direction,
@@ -105,14 +123,17 @@ def export_optuna(
         study = optuna.create_study(storage=f"sqlite:///{target}", **named)
         try:
             _insert(target, trials)
-            same = [_content(each) for each in study.get_trials()] == [
-                _content(each) for each in trials
+            complete = [_content(trial) for trial in study.get_trials()] == [
+                _content(trial) for trial in trials
             ]
         except sqlite3.Error:
-            same = False
-    if not same:
+            complete = False
+    if not complete:
         target.unlink()
-        message = f"Optuna {optuna.__version__} keeps studies in other tables than known; use a .journal file"
+        message = (
+            f"Optuna {optuna.__version__} keeps studies in other tables than known; "
+            "use a .journal file"
+        )
         raise InputError(message, file=str(target))
     return len(trials)
 
@@ -121,7 +142,8 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
     import optuna
 
     aggregate = parse_aggregate(by, key="by")
-    grid, space = landscape.grid, landscape.space
+    grid = landscape.grid
+    space = landscape.space
     values = grid.values[:, grid.seed_positions(seeds)].astype(np.float64)
     test = (
         grid.values[:, grid.seed_positions("test"), -1].astype(np.float64)
@@ -130,7 +152,8 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
     )
     distributions = {name: _distribution(item) for name, item in space.hyperparameters.items()}
     minimize = landscape.manifest.objective.direction == "minimize"
-    sign = -1.0 if minimize else 1.0  # aggregates look at the bad end of larger-is-better values
+    # Aggregates look at the bad end of larger-is-better values.
+    sign = -1.0 if minimize else 1.0
     trials = []
     for row in np.flatnonzero(~np.isnan(values).any(axis=(1, 2))):
         curve = [sign * aggregate(sign * column) for column in values[row].T]
@@ -161,26 +184,33 @@ def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
     numbered = list(enumerate(trials, 1))
     rows: dict[str, list[tuple[Any, ...]]] = {
         "trials (trial_id, number, study_id, state, datetime_start, datetime_complete)": [
-            (id, id - 1, 1, each.state.name, str(each.datetime_start), str(each.datetime_complete))
-            for id, each in numbered
+            (
+                id,
+                id - 1,
+                1,
+                trial.state.name,
+                str(trial.datetime_start),
+                str(trial.datetime_complete),
+            )
+            for id, trial in numbered
         ],
         "trial_values (trial_id, objective, value, value_type)": [
-            (id, 0, each.value, "FINITE") for id, each in numbered
+            (id, 0, trial.value, "FINITE") for id, trial in numbered
         ],
         "trial_params (trial_id, param_name, param_value, distribution_json)": [
-            (id, name, item.to_internal_repr(each.params[name]), distribution_to_json(item))
-            for id, each in numbered
-            for name, item in each.distributions.items()
+            (id, name, item.to_internal_repr(trial.params[name]), distribution_to_json(item))
+            for id, trial in numbered
+            for name, item in trial.distributions.items()
         ],
         "trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)": [
             (id, step, value, "FINITE")
-            for id, each in numbered
-            for step, value in each.intermediate_values.items()
+            for id, trial in numbered
+            for step, value in trial.intermediate_values.items()
         ],
         "trial_user_attributes (trial_id, key, value_json)": [
             (id, key, json.dumps(value))
-            for id, each in numbered
-            for key, value in each.user_attrs.items()
+            for id, trial in numbered
+            for key, value in trial.user_attrs.items()
         ],
     }
     with closing(sqlite3.connect(file)) as connection, connection:
@@ -191,7 +221,10 @@ def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
 
 
 def _content(trial: optuna.trial.FrozenTrial) -> tuple[Any, ...]:
-    """What a study says of a trial, apart from ids and times."""
+    """Return what a study says of a trial.
+
+    Ids and times are left out.
+    """
     return (
         trial.state,
         trial.params,
@@ -204,7 +237,7 @@ def _content(trial: optuna.trial.FrozenTrial) -> tuple[Any, ...]:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Optuna's progress lines are not ours to print."""
+    """Silence Optuna: its progress lines are not ours to print."""
     import optuna
 
     verbosity = optuna.logging.get_verbosity()
@@ -216,7 +249,11 @@ def _silent() -> Iterator[None]:
 
 
 def fresh(file: str | Path) -> Path:
-    """A path to write to. Raises InputError if it exists or its folder does not."""
+    """Return a path to write to.
+
+    Raises:
+        InputError: it exists, or its folder does not.
+    """
     target = Path(file)
     if target.exists():
         raise InputError("exists already", file=str(target))
@@ -226,7 +263,9 @@ def fresh(file: str | Path) -> Path:
 
 
 def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution:
-    """Optuna's domain of the values themselves, for those who read the exported study.
+    """Return Optuna's domain of the values themselves.
+
+    It is for those who read the exported study.
 
     Scales that Optuna lacks become linear, ordered choices become unordered ones. Optimizers need
     both kept, and translate in another way (`optimizers._optuna_study`).
@@ -237,9 +276,9 @@ def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution
         return FloatDistribution(item.lower, item.upper, log=item.scale == "log")
     if item.lower is not None and item.upper is not None:
         return IntDistribution(int(item.lower), int(item.upper), log=item.scale == "log")
-    return CategoricalDistribution(
-        [canonical_json(each) if as_json(item) else each for each in item.choices]
-    )
+    if as_json(item):
+        return CategoricalDistribution([canonical_json(choice) for choice in item.choices])
+    return CategoricalDistribution(item.choices)
 
 
 def _value(item: Hyperparameter, config: Config) -> Any:

@@ -1,10 +1,13 @@
-"""A landscape as a run folder of DeepCAVE, for its plots and importance analyses.
+"""Landscapes as run folders of DeepCAVE.
 
-Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as DeepCAVE 1.4 loads
-them. A row of the history is one evaluation of (configuration, budget = step, seed), with the objective's floor; the
-evaluations a failed run missed have no cost. Rows have eight fields, without the processor time: 1.4 writes nine but
-cannot load them again. What DeepCAVE has no place for (id, seed roles, penalty, licence) is in `meta.json` under
-`autorl`, where our importer finds it.
+They are for its plots and importance analyses.
+
+Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as
+DeepCAVE 1.4 loads them. A row of the history is one evaluation of (configuration, budget = step,
+seed), with the objective's floor; the evaluations a failed run missed have no cost. Rows have eight
+fields, without the processor time: 1.4 writes nine but cannot load them again. What DeepCAVE has no
+place for (id, seed roles, penalty, licence) is in `meta.json` under `autorl`, where our importer
+finds it.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ _STATUS = {
 
 
 def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
-    """Write the runs trained from the start to a new folder that DeepCAVE opens.
+    """Write the runs trained from the start as a folder for DeepCAVE.
+
+    The folder is new.
 
     Returns:
         The number of rows of the history.
@@ -52,7 +57,8 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
     rows = _history(landscape)
     if not rows:
         raise InputError("no run was trained from the start", file=str(landscape.path))
-    space, ids = landscape.space, sorted({row[0] for row in rows})
+    space = landscape.space
+    ids = sorted({row[0] for row in rows})
     items = space.hyperparameters
     configs = {
         number: {
@@ -73,25 +79,26 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
 
 
 def _history(landscape: Dataset) -> list[list[Any]]:
-    """Rows [configuration, budget, seed, [cost], start, end, status, additional] by run and step.
+    """Return the rows of the history by run and step.
 
-    A run that did not end well says so in its last row, and in a row without cost for every step it did not reach.
+    A row is [configuration, budget, seed, [cost], start, end, status, additional].
+
+    A run that did not end well says so in its last row, and in a row without cost for every step it
+    did not reach.
     """
-    found = landscape.own_query(
+    history = landscape.own_query(
         "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs CROSS JOIN "
-        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) "
-        "LEFT JOIN measured USING (run_id, step) "
-        "WHERE start_step = 0 AND (measured.run_id IS NOT NULL OR status NOT IN ('done', 'stopped')) "
-        "ORDER BY run_id, step"
+        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) LEFT "
+        "JOIN measured USING (run_id, step) WHERE start_step = 0 AND (measured.run_id IS NOT NULL "
+        "OR status NOT IN ('done', 'stopped')) ORDER BY run_id, step"
     ).fetchall()
     rows = []
-    for place, (run, config_id, seed, status, step, value, wall) in enumerate(found):
-        last = place + 1 == len(found) or found[place + 1][0] != run
+    for place, (run, config_id, seed, status, step, value, wall) in enumerate(history):
+        last = place + 1 == len(history) or history[place + 1][0] != run
         ended = value is None or (last and status != "done")
         more = {"wall_seconds": wall} if last and wall is not None else {}
-        rows.append(
-            [config_id, step, seed, [value], 0.0, 0.0, _STATUS[status] if ended else _SUCCESS, more]
-        )
+        code = _STATUS[status] if ended else _SUCCESS
+        rows.append([config_id, step, seed, [value], 0.0, 0.0, code, more])
     return rows
 
 

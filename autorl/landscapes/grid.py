@@ -18,7 +18,8 @@ from autorl.types import InputError
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 Scores: TypeAlias = npt.NDArray[np.floating[Any]]
-PENALTY, CARRIED = 1, 2
+PENALTY = 1
+CARRIED = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,9 +139,9 @@ class Grid:
 
 def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
     values = np.asarray(wanted)
-    places, known = _find(axis, values)
-    if not known.all():
-        first = np.atleast_1d(values)[~np.atleast_1d(known)][0]
+    places, is_there = _find(axis, values)
+    if not is_there.all():
+        first = np.atleast_1d(values)[~np.atleast_1d(is_there)][0]
         nearest = int(axis[np.abs(axis - first).argmin()])
         raise InputError(
             f"{first} is not in this data set ({axis[0]}..{axis[-1]}); the nearest is {nearest}",
@@ -193,19 +194,18 @@ def assemble(
     )
     order = np.argsort(numbers)
     run_ids, at, measured = evals
-    (run_places, run_known), (step_places, step_known) = (
-        _find(numbers[order], run_ids),
-        _find(axis, at),
-    )
-    known = run_known & step_known
-    targets = cells[order[run_places[known]]] * len(axis) + step_places[known]
-    flat.reshape(-1)[targets] = measured[known]
+    run_places, run_known = _find(numbers[order], run_ids)
+    step_places, step_known = _find(axis, at)
+    placed = run_known & step_known
+    targets = cells[order[run_places[placed]]] * len(axis) + step_places[placed]
+    flat.reshape(-1)[targets] = measured[placed]
     unlike = np.flatnonzero(
-        (flat.reshape(-1)[targets] != measured[known]) & ~np.isnan(measured[known])
+        (flat.reshape(-1)[targets] != measured[placed]) & ~np.isnan(measured[placed])
     )
     if len(unlike):
         row, place = divmod(int(targets[unlike[0]]), len(axis))
-        config_id, seed = ids[row // len(seeds)], seeds[row % len(seeds)]
+        config_id = ids[row // len(seeds)]
+        seed = seeds[row % len(seeds)]
         raise InputError(
             f"configuration {config_id} was trained twice from the start with seed {seed}, with "
             "two results at step "

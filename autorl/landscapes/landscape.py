@@ -1,4 +1,7 @@
-"""The class that users open: a data set that can answer as a benchmark."""
+"""The class that users open.
+
+It is a data set that can answer as a benchmark.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +68,11 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
     Raises:
         InputError: it is nowhere there.
     """
-    found = find_landscape(source, root)
-    if found is not None:
-        return Landscape(found)
+    path = find_landscape(source, root)
+    if path is not None:
+        return Landscape(path)
     roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
-    known = sorted({name for each in roots if each.is_dir() for name in list_landscapes(each)})
-    more = f" and {len(known) - 10} more: `autorl landscape list`" if len(known) > 10 else ""
-    hint = did_you_mean(source, known) or f"; known: {', '.join(known[:10]) or 'none'}{more}"
+    ids = sorted({name for folder in roots if folder.is_dir() for name in list_landscapes(folder)})
+    more = f" and {len(ids) - 10} more: `autorl landscape list`" if len(ids) > 10 else ""
+    hint = did_you_mean(source, ids) or f"; known: {', '.join(ids[:10]) or 'none'}{more}"
     raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

@@ -1,4 +1,7 @@
-"""Where landscapes lie: at a path, below a folder, or in the package."""
+"""The places of landscapes.
+
+They lie at a path, below a folder, or in the package.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +18,11 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
     Hidden folders (unfinished writes) are left out.
     """
     base = Path(root)
-    found = (path.parent for path in sorted(base.rglob(MANIFEST)))
+    folders = (path.parent for path in sorted(base.rglob(MANIFEST)))
     visible = (
-        each
-        for each in found
-        if not any(part.startswith(".") for part in each.relative_to(base).parts)
+        folder
+        for folder in folders
+        if not any(part.startswith(".") for part in folder.relative_to(base).parts)
     )
     return {Manifest.read(folder).id: folder for folder in visible}
 
@@ -44,12 +47,17 @@ def find_landscape(
     """
     places = [Path(folder)] if folder is not None else []
     candidates = [
-        base / each
+        base / candidate
         for base in (*places, Path())
-        for each in (Path(source), Path(root) / str(source))
+        for candidate in (Path(source), Path(root) / str(source))
     ]
     if (shipped := shipped_root()) is not None:
         candidates.append(shipped / str(source))
     return next(
-        (each for each in candidates if (each / MANIFEST).is_file() or is_study(each)), None
+        (
+            candidate
+            for candidate in candidates
+            if (candidate / MANIFEST).is_file() or is_study(candidate)
+        ),
+        None,
     )

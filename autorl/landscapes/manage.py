@@ -23,21 +23,23 @@ _SAME = ("algorithm", "objective", "step_unit", "space_hash")
 def merge_landscapes(
     sources: Sequence[Dataset], root: str | Path, id: str, replace: bool = False
 ) -> Manifest:
-    """Write the runs of several landscapes over one space to the landscape folder `root/id`.
+    """Merge landscapes over one space into the landscape folder `root/id`.
 
-    Equal configurations become one row; ids are numbered anew. The description, licence and provenance are the first
-    one's; `parents` names all.
+    Equal configurations become one row; ids are numbered anew. The description, licence and
+    provenance are the first one's; `parents` names all.
 
     Raises:
-        InputError: fewer than two are given; their space, algorithm, environment or objective differs; a seed has one
-            role here and another there; two of them trained one configuration with one seed.
+        InputError: fewer than two are given; their space, algorithm, environment or objective
+            differs; a seed has one role here and another there; two of them trained one
+            configuration with one seed.
     """
     if len(sources) < 2:
         raise InputError("merging needs at least two landscapes")
     first = sources[0].manifest
-    for other in sources[1:]:
-        _check_mergeable(first, other.manifest)
-    tables, run_offset = [], 0
+    for source in sources[1:]:
+        _check_mergeable(first, source.manifest)
+    tables = []
+    run_offset = 0
     numbers: dict[str, int] = {}
     for place, source in enumerate(sources):
         source.check_table("configs")
@@ -51,11 +53,11 @@ def merge_landscapes(
     manifest = dataclasses.replace(
         first,
         id=id,
-        steps=tuple(sorted({step for each in manifests for step in each.steps})),
+        steps=tuple(sorted({step for listed in manifests for step in listed.steps})),
         seeds=FrozenMap({role: _union(manifests, role) for role in ("tuning", "test")}),
-        sources=tuple(dict.fromkeys(item for each in manifests for item in each.sources)),
-        notes=tuple(dict.fromkeys(note for each in manifests for note in each.notes)),
-        parents=tuple(each.id for each in manifests),
+        sources=tuple(dict.fromkeys(item for listed in manifests for item in listed.sources)),
+        notes=tuple(dict.fromkeys(note for listed in manifests for note in listed.notes)),
+        parents=tuple(listed.id for listed in manifests),
         rows=FrozenMap(),
         files=FrozenMap(),
     )
@@ -63,10 +65,13 @@ def merge_landscapes(
 
 
 def delete_landscape(folder: str | Path) -> None:
-    """Remove a landscape folder and the folders above it that are empty then, up to four.
+    """Remove a landscape folder, and those above it that are empty then.
+
+    Up to four of those are removed.
 
     Raises:
-        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are kept), or a link.
+        InputError: it is not a landscape folder (a study's folder is not: it is where the runs are
+            kept), or a link.
     """
     path = Path(folder)
     if not (path / MANIFEST).is_file():
@@ -86,10 +91,12 @@ def delete_landscape(folder: str | Path) -> None:
 
 def _check_mergeable(first: Manifest, other: Manifest) -> None:
     for name in (*_SAME, "environment"):
-        mine, theirs = getattr(first, name), getattr(other, name)
-        if mine != theirs:
+        value = getattr(first, name)
+        conflicting = getattr(other, name)
+        if value != conflicting:
             raise InputError(
-                f"{other.id} cannot be merged with {first.id}: {mine!r} and {theirs!r}", key=name
+                f"{other.id} cannot be merged with {first.id}: {value!r} and {conflicting!r}",
+                key=name,
             )
     for role, opposite in (("tuning", "test"), ("test", "tuning")):
         shared = sorted(set(first.seeds.get(role, ())) & set(other.seeds.get(opposite, ())))
@@ -101,19 +108,24 @@ def _check_mergeable(first: Manifest, other: Manifest) -> None:
 
 
 def _union(manifests: Sequence[Manifest], role: str) -> list[int]:
-    return sorted({int(seed) for each in manifests for seed in each.seeds.get(role, ())})
+    return sorted({int(seed) for manifest in manifests for seed in manifest.seeds.get(role, ())})
 
 
 def _renumbered(
     frames: dict[TableName, pd.DataFrame], numbers: dict[str, int], run_offset: int, place: int
 ) -> dict[TableName, pd.DataFrame]:
-    """The tables with config_ids by hash (`numbers`, extended), shifted run_ids and segments named by source."""
+    """Renumber the tables of one source.
+
+    They get config_ids by hash (`numbers`, extended), shifted run_ids, and segments named by
+    source.
+    """
     configs = frames["configs"]
     ids = {
         int(old): numbers.setdefault(str(key), len(numbers))
         for old, key in zip(configs["config_id"], configs["config_hash"], strict=True)
     }
-    runs, segments = frames["runs"], frames["segments"]
+    runs = frames["runs"]
+    segments = frames["segments"]
     return {
         "configs": configs.assign(config_id=configs["config_id"].map(ids)),
         "runs": runs.assign(
@@ -142,12 +154,16 @@ def _concatenated(parts: Sequence[dict[TableName, pd.DataFrame]]) -> Tables:
 
 
 def _refuse_repeats(runs: pd.DataFrame) -> None:
-    """From the start a configuration and a seed give one run; two would be copies, or not comparable."""
+    """Refuse two runs of a configuration and a seed from the start.
+
+    They would be copies, or not comparable.
+    """
     fresh = runs[runs["start_step"] == 0]
     repeated = fresh[fresh.duplicated(["config_id", "seed", "member"])]
     if len(repeated):
         row = repeated.iloc[0]
         raise InputError(
-            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes overlap",
+            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes "
+            "overlap",
             key="seed",
         )

@@ -28,7 +28,7 @@ _LONGEST_ID = 1000
 
 @dataclass(frozen=True)
 class Objective:
-    """What is compared.
+    """The quantity that configurations are compared by.
 
     Attributes:
         metric: a column of `evals`.
@@ -67,8 +67,8 @@ class Manifest:
         sources: files the data came from: {"path": ..., "sha256": ...}.
         notes: what a user must know: repairs made on import, known faults.
         parents: ids of landscapes this one was derived from.
-        rows: row count by table. files: SHA-256 by path in the folder. Both are filled in by the
-            writer.
+        rows: row count by table, filled in by the writer.
+        files: SHA-256 by path in the folder, filled in by the writer.
     """
 
     id: str

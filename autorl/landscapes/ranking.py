@@ -1,4 +1,4 @@
-"""How the configurations of a data set are ranked, and what is chosen."""
+"""The ranking of a data set's configurations, and the choice of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Folders of studies, which a `Landscape` shows as data sets while they run and afterwards.
+"""Folders of studies as data sets.
+
+A `Landscape` shows them while they run and afterwards.
 
 This room is below studies. It knows by which file such a folder is recognised and who reads it:
 a study says what it has recorded as tables and a manifest (`autorl.study.landscape`).
@@ -22,7 +24,7 @@ READER = "autorl.study.landscape:read_study"
 
 @dataclass(frozen=True)
 class Recording:
-    """A data set that is not stored in the files of the landscape format."""
+    """A data set that is not stored in the landscape format's files."""
 
     manifest: Manifest
     space: Space
@@ -35,7 +37,7 @@ def is_study(folder: Path) -> bool:
 
 
 def read_study(folder: Path) -> Recording:
-    """What the study in `folder` has recorded until now.
+    """Read what the study in `folder` has recorded until now.
 
     Raises:
         InputError: there is no study, or its files cannot be read.

@@ -22,7 +22,7 @@ _MIN_LEAF = 3
 
 
 class Regressor(Protocol):
-    """What is used of scikit-learn's RandomForestRegressor."""
+    """The part of scikit-learn's RandomForestRegressor that is used."""
 
     estimators_: Sequence[Any]
     estimators_samples_: Sequence[npt.NDArray[np.int64]]
@@ -40,7 +40,7 @@ def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
     Raises:
         InputError: an id is not in the data set, or a configuration not in its space.
     """
-    return [data.config(int(each)) for each in np.atleast_1d(np.asarray(config_ids))]
+    return [data.config(int(config_id)) for config_id in np.atleast_1d(np.asarray(config_ids))]
 
 
 def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:

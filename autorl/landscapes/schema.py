@@ -187,7 +187,10 @@ def check_columns(
             '"NULL"',
         )
         if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
-            message = f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, expected {column.type}"
+            message = (
+                f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, "
+                f"expected {column.type}"
+            )
             raise InputError(message, file=file)
 
 
@@ -235,7 +238,8 @@ def encode(item: Hyperparameter, value: Any) -> Any:
 
 def decode(item: Hyperparameter, cell: Any) -> Any:
     """Return the value in a cell, the inverse of `encode`."""
-    return item.canonical(json.loads(cell) if as_json(item) else cell)
+    value = json.loads(cell) if as_json(item) else cell
+    return item.canonical(value)
 
 
 def as_json(item: Hyperparameter) -> bool:
@@ -268,7 +272,8 @@ def config_rows(
         rows["origin"].append(origin)
         for name in space.names:
             item = space.hyperparameters[name]
-            rows[name].append(encode(item, config[name]) if name in config else None)
+            cell = encode(item, config[name]) if name in config else None
+            rows[name].append(cell)
     nullable = {"DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean", "VARCHAR": "str"}
     types = {name: nullable[_column_type(space.hyperparameters[name])] for name in space.names}
     return pd.DataFrame(

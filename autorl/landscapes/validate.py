@@ -1,6 +1,9 @@
-"""Integrity rules for landscapes. Each is one function that yields what is wrong; most were broken by a published set.
+"""Integrity rules for landscapes.
 
-A rule over one data set takes a `Landscape`; a rule over several takes all of them and also yields whose fault it is.
+Each is one function that yields what is wrong. Most were broken by a published set.
+
+A rule over one data set takes a `Landscape`; a rule over several takes all of them and also yields
+whose fault it is.
 """
 
 from __future__ import annotations
@@ -60,10 +63,12 @@ SET_RULES: Mapping[str, SetRule] = {
 def validate(
     folders: str | Path | Sequence[str | Path], progress: Callable[[str, str], None] | None = None
 ) -> list[Problem]:
-    """Problems of one or several landscape folders; empty if there are none.
+    """Find the problems of one or several landscape folders.
 
-    Rules that look across data sets see the folders given together. A rule that cannot even read the data reports that
-    as its problem.
+    The list is empty if there are none.
+
+    Rules that look across data sets see the folders given together. A rule that cannot even read
+    the data reports that as its problem.
 
     Args:
         folders: of the landscapes.
@@ -77,9 +82,9 @@ def validate(
     problems: list[Problem] = []
     readable = []
     for landscape in landscapes:
-        found, whole = _check(landscape, progress)
-        problems += found
-        if whole:
+        broken, is_readable = _check(landscape, progress)
+        problems += broken
+        if is_readable:
             readable.append(landscape)
     for name, set_rule in SET_RULES.items():
         problems += [Problem(name, owner, message) for owner, message in set_rule(readable)]
@@ -89,10 +94,14 @@ def validate(
 def _check(
     landscape: Dataset, progress: Callable[[str, str], None] | None
 ) -> tuple[list[Problem], bool]:
-    """Problems of one data set, and whether every rule could read it."""
+    """Find the problems of one data set.
+
+    Beside them stands whether every rule could read it.
+    """
     import duckdb
 
-    problems, whole = [], True
+    problems = []
+    is_readable = True
     for name, rule in RULES.items():
         if progress is not None:
             progress(landscape.manifest.id, name)
@@ -110,12 +119,15 @@ def _check(
             problems.append(
                 Problem(name, landscape.manifest.id, f"cannot be checked: {_described(error)}")
             )
-            whole = False
-    return problems, whole
+            is_readable = False
+    return problems, is_readable
 
 
 def _described(error: Exception) -> str:
-    """What a rule ended with; data that is not as the schema says can break a rule in any way."""
+    """Describe the error a rule ended with.
+
+    Data that is not as the schema says can break a rule in any way.
+    """
     if isinstance(error, InputError):
         return str(error)
     return f"{type(error).__name__}: {first_line(error)}"

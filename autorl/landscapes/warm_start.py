@@ -31,10 +31,10 @@ def starting_configurations(
         InputError: nothing is there, the query is wrong or has no column `config_id`, or no
             configuration is ranked.
     """
-    found = find_landscape(source, folder=folder)
-    if found is None:
+    path = find_landscape(source, folder=folder)
+    if path is None:
         raise InputError(f"no landscape or study {source!r}: give an id or a folder that holds one")
-    landscape = Dataset(found)
+    landscape = Dataset(path)
     ids = _queried(landscape, sql) if sql is not None else landscape.top(top)["config_id"].tolist()
     chosen = list(dict.fromkeys(int(config_id) for config_id in ids))[:top]
     return [
@@ -49,20 +49,21 @@ def _queried(landscape: Dataset, sql: str) -> list[Any]:
         has = shortened(", ".join(columns), 100)
         raise InputError(f"the query needs a column config_id; it has {has}", key="sql")
     place = columns.index("config_id")
-    known = [row[place] for row in rows if row[place] is not None]
-    if not known:
+    numbers = [row[place] for row in rows if row[place] is not None]
+    if not numbers:
         raise InputError("the query finds no configuration", key="sql")
-    wrong = next((number for number in known if not isinstance(number, int)), None)
+    wrong = next((number for number in numbers if not isinstance(number, int)), None)
     if wrong is not None:
         raise InputError(f"config_id is a whole number, the query has {shown(wrong)}", key="sql")
-    return known
+    return numbers
 
 
 def fitting(
     space: Space, chosen: Sequence[tuple[str, Mapping[str, Any]]]
 ) -> tuple[list[Config], list[tuple[str, InputError]]]:
     """Part the configurations in the space from the problems of others."""
-    inside, outside = list[Config](), list[tuple[str, InputError]]()
+    inside = list[Config]()
+    outside = list[tuple[str, InputError]]()
     for label, config in chosen:
         try:
             inside.append(space.config(config))
@@ -85,6 +86,6 @@ def misfit(
             return document.located(InputError(error.message, key=f"{label}{name}"))
         return document.located(InputError(f"{label}{name}: {error.message}", key="warm_start"))
 
-    first, *others = [located(label, error) for label, error in misfits]
-    first.message = ";\n".join([first.message, *map(str, others)])
+    first, *later = [located(label, error) for label, error in misfits]
+    first.message = ";\n".join([first.message, *map(str, later)])
     return first

@@ -214,10 +214,10 @@ def _finish(folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
     connection = _connect()
 
     def rows(names: list[str]) -> int:
-        found: Any = connection.execute(
+        row: Any = connection.execute(
             "SELECT count(*) FROM read_parquet(?)", [[str(folder / name) for name in names]]
         ).fetchone()
-        return int(found[0])
+        return int(row[0])
 
     counts = {name: rows([f"{name}.parquet"]) for name in ("configs", "runs", "segments")} | {
         "evals": rows(evals)

@@ -1,4 +1,7 @@
-"""Analyses of landscapes: what matters, what transfers, what is noise, which environments represent the others."""
+"""Analyses of landscapes.
+
+They say what matters, what transfers, what is noise, and which environments represent the others.
+"""
 
 from autorl.landscapes.analysis._answer import Answer
 from autorl.landscapes.analysis.answers import METHODS, analyse, importance, subset

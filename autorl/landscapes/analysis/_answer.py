@@ -1,4 +1,4 @@
-"""What an analysis answers, and what every answer says about the scores it used."""
+"""Answers of analyses, and their words about the scores they used."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe n
 
 @dataclass(frozen=True, eq=False)
 class Answer:
-    """What an analysis found.
+    """The answer of an analysis.
 
     Attributes:
         kind: importance, subset, or one of `KINDS`.
         landscapes: ids of the landscapes it looked at.
-        about: what it was computed on, and single numbers, in JSON types. Scores are larger-is-better: those of a
-            landscape that is minimised have the other sign.
+        about: what it was computed on, and single numbers, in JSON types. Scores are
+            larger-is-better: those of a landscape that is minimised have the other sign.
         table: the rows.
         notes: what a reader must know to believe the rows.
         data: the landscapes themselves, for the scales of axes.
@@ -42,11 +42,12 @@ class Answer:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of landscapes.
+    """The question asked of landscapes.
 
     Attributes:
         seeds: None: choose on tuning seeds and show test seeds, where there are both.
-        by, reduce: how configurations are ranked; None: as the landscape recorded (`Landscape.rule`).
+        by, reduce: how configurations are ranked; None: as the landscape recorded
+            (`Landscape.rule`).
     """
 
     names: tuple[str, ...] = ()
@@ -79,16 +80,17 @@ def weak(forest: Forest) -> tuple[str, ...]:
     if forest.out_of_bag >= WEAK_FIT:
         return ()
     return (
-        f"the forest explains little here (out-of-bag rank correlation {forest.out_of_bag:.2f}): what it says about "
-        "hyperparameters is mostly noise",
+        f"the forest explains little here (out-of-bag rank correlation {forest.out_of_bag:.2f}): "
+        "what it says about hyperparameters is mostly noise",
     )
 
 
 def left_out(data: Dataset, used: int, seeds: SeedSet) -> tuple[str, ...]:
-    """A note if configurations lack a score for some of the seeds."""
+    """Note how many configurations lack a score for some of the seeds."""
     total = len(data.grid.config_ids)
     if used == total:
         return ()
     return (
-        f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are left out",
+        f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are "
+        "left out",
     )

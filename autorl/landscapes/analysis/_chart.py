@@ -21,7 +21,8 @@ class Axis:
 
     Attributes:
         label: with the unit.
-        scale: of positions. A flipped logarithm is linear here: its positions are transformed (`positions`).
+        scale: of positions. A flipped logarithm is linear here: its positions are transformed
+            (`positions`).
         categories: names at the positions 0, 1, ...; empty: a number axis.
         ticks: (position, name) where the renderer would not find good ones.
         limits: None = as the data are.
@@ -38,7 +39,9 @@ class Axis:
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """Points, joined or not, with an interval each: a band if joined without markers, else error bars.
+    """Points, joined or not, with an interval each.
+
+    The interval is a band if joined without markers, else error bars.
 
     Attributes:
         band: low and high.
@@ -59,7 +62,13 @@ class Line:
 
 @dataclass(frozen=True, eq=False)
 class Bars:
-    """Horizontal bars, the first on top: values, low and high of their intervals, texts behind them."""
+    """Horizontal bars, the first on top.
+
+    Attributes:
+        values: (n bars,).
+        interval: low and high of each bar's interval.
+        texts: what stands behind the bars.
+    """
 
     values: Array
     interval: tuple[Array, Array] | None = None
@@ -68,7 +77,10 @@ class Bars:
 
 @dataclass(frozen=True, eq=False)
 class HeatMap:
-    """Values (rows, columns), the first row on top; NaN stays empty. `annotate`: write the numbers into the cells."""
+    """Values (rows, columns), the first row on top.
+
+    NaN stays empty. `annotate`: write the numbers into the cells.
+    """
 
     values: Array
     label: str
@@ -81,7 +93,10 @@ Mark: TypeAlias = Line | Bars | HeatMap
 
 @dataclass(frozen=True, eq=False)
 class Chart:
-    """A figure: title, a line about the data, two axes, and marks of one sort."""
+    """A figure: title, text about the data, axes, and marks.
+
+    The marks are of one sort.
+    """
 
     title: str
     about: str
@@ -91,7 +106,10 @@ class Chart:
 
 
 def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
-    """The axis of a hyperparameter as it is searched; `names` of its choices."""
+    """Make the axis of a hyperparameter as it is searched.
+
+    `names` are those of its choices.
+    """
     if not item.numeric:
         return Axis(item.name, categories=names)
     if item.scale == "log":
@@ -100,8 +118,8 @@ def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
         return Axis(item.name)
     lower, upper = item.bounds
     decades = range(math.floor(-math.log10(1.0 - lower)), math.ceil(-math.log10(1.0 - upper)) + 1)
-    wanted = [1.0 - part * 10.0**-decade for decade in decades for part in (1.0, 0.5, 0.2)]
-    shown = [value for value in wanted if lower <= value <= upper]
+    candidates = [1.0 - part * 10.0**-decade for decade in decades for part in (1.0, 0.5, 0.2)]
+    shown = [value for value in candidates if lower <= value <= upper]
     ticks = tuple(
         (float(at), f"{value:.6g}") for at, value in zip(positions(item, shown), shown, strict=True)
     )
@@ -109,13 +127,19 @@ def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
 
 
 def positions(item: Hyperparameter, values: Iterable[float]) -> Array:
-    """Positions of values on `axis_of`: themselves, or -log10(1 - x) for a flipped logarithm."""
-    found = np.asarray(list(values), dtype=np.float64)
-    return -np.log10(1.0 - found) if item.scale == "flipped_log" else found
+    """Place values on the axis that `axis_of` makes.
+
+    They are the values themselves, or -log10(1 - x) for a flipped logarithm.
+    """
+    numbers = np.asarray(list(values), dtype=np.float64)
+    return -np.log10(1.0 - numbers) if item.scale == "flipped_log" else numbers
 
 
 def number(value: float) -> str:
-    """A number in a label: three digits, more where a value near 1 needs them."""
+    """Write a number for a label.
+
+    It has three digits, more where a value near 1 needs them.
+    """
     if 0.9 < abs(value) < 1.0:
         return f"{value:.6g}"
     return f"{value:.3g}"

@@ -14,7 +14,7 @@ _SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up"}
 
 
 def draw(chart: Chart, plotly: Any) -> Any:
-    """The chart as a figure of the module plotly.graph_objects."""
+    """Draw the chart as a figure of the module plotly.graph_objects."""
     figure = plotly.Figure()
     colors = cycle(PALETTE)
     for mark in chart.marks:
@@ -23,7 +23,8 @@ def draw(chart: Chart, plotly: Any) -> Any:
         elif isinstance(mark, Bars):
             _bars(figure, plotly, mark, chart)
         else:
-            _line(figure, plotly, mark, GREY if mark.muted else next(colors))
+            color = GREY if mark.muted else next(colors)
+            _line(figure, plotly, mark, color)
     upside_down = not isinstance(chart.marks[0], Line)
     figure.update_layout(
         title={"text": f"{chart.title}<br><sub>{chart.about}</sub>", "x": 0.01},
@@ -38,15 +39,17 @@ def draw(chart: Chart, plotly: Any) -> Any:
 
 def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
     names = mark.names or tuple(f"{value:,.6g}" for value in mark.x)
-    mode = "+".join((["lines"] if mark.joined else []) + (["markers"] if mark.marker else []))
-    x, y = mark.x.tolist(), mark.y.tolist()
+    parts = {"lines": mark.joined, "markers": bool(mark.marker)}
+    mode = "+".join(part for part, drawn in parts.items() if drawn)
+    x = mark.x.tolist()
+    y = mark.y.tolist()
     bars = None
     texts = [
         f"{name.replace(chr(10), ', ')}<br>{value:.6g}"
         for name, value in zip(names, y, strict=True)
     ]
     if mark.band is not None:
-        low, high = (each.tolist() for each in mark.band)
+        low, high = (bound.tolist() for bound in mark.band)
         texts = [
             f"{text} ({a:.6g} to {b:.6g})" for text, a, b in zip(texts, low, high, strict=True)
         ]
@@ -65,10 +68,8 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
                 )
             )
         else:
-            above, below = (
-                np.maximum(0.0, mark.band[1] - mark.y),
-                np.maximum(0.0, mark.y - mark.band[0]),
-            )
+            above = np.maximum(0.0, mark.band[1] - mark.y)
+            below = np.maximum(0.0, mark.y - mark.band[0])
             bars = {
                 "type": "data",
                 "array": above.tolist(),
@@ -95,7 +96,8 @@ def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
     around = None
     if mark.interval is not None:
         low, high = mark.interval
-        above, below = np.maximum(0.0, high - mark.values), np.maximum(0.0, mark.values - low)
+        above = np.maximum(0.0, high - mark.values)
+        below = np.maximum(0.0, mark.values - low)
         around = {
             "type": "data",
             "array": above.tolist(),
@@ -119,6 +121,7 @@ def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
 
 def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
     low, high = mark.limits
+    template = "%{z:.2f}" if mark.annotate else None
     values = [[None if np.isnan(value) else float(value) for value in row] for row in mark.values]
     texts = [
         [
@@ -135,7 +138,7 @@ def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
             colorscale="Viridis",
             colorbar={"title": {"text": mark.label, "side": "right"}},
             customdata=texts,
-            texttemplate="%{z:.2f}" if mark.annotate else None,
+            texttemplate=template,
             hoverongaps=False,
             hovertemplate="%{customdata}<br>%{z:.6g}<extra></extra>",
         )

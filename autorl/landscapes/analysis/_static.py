@@ -10,22 +10,18 @@ import numpy as np
 
 from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
 
-PALETTE = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#6a3d9a",
-)  # Okabe and Ito's, and one more
+# Okabe and Ito's, and one more.
+PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
 GREY = "#8a8a8a"
 _MOST_INSIDE = 3  # lines that leave room for a legend on the axes
 _MOST_NAMES = 17  # of a thinned axis
 
 
 def draw(chart: Chart, new_figure: Any) -> Any:
-    """The chart on a new figure: matplotlib's class `Figure`, or a function that makes one."""
+    """Draw the chart on a new figure.
+
+    `new_figure` is matplotlib's class `Figure`, or a function that makes one.
+    """
     width, height = _size(chart)
     about = textwrap.wrap(chart.about, int(13 * width))
     head = 0.4 + 0.17 * len(about)
@@ -50,10 +46,12 @@ def draw(chart: Chart, new_figure: Any) -> Any:
         _lines(axes, [mark for mark in chart.marks if isinstance(mark, Line)])
     if not isinstance(first, HeatMap):
         axes.spines[["top", "right"]].set_visible(False)
-        axes.grid(axis="x" if isinstance(first, Bars) else "y", color="#e6e6e6", linewidth=0.7)
+        across = "x" if isinstance(first, Bars) else "y"
+        axes.grid(axis=across, color="#e6e6e6", linewidth=0.7)
         axes.set_axisbelow(True)
     long_names = sum(map(len, chart.x.categories)) > 12 * width
-    _axis(axes.xaxis, axes.set_xlim, axes.set_xscale, chart.x, rotation=35 if long_names else 0)
+    rotation = 35 if long_names else 0
+    _axis(axes.xaxis, axes.set_xlim, axes.set_xscale, chart.x, rotation=rotation)
     _axis(axes.yaxis, axes.set_ylim, axes.set_yscale, chart.y)
     axes.set_xlabel(chart.x.label)
     axes.set_ylabel(chart.y.label)
@@ -61,7 +59,10 @@ def draw(chart: Chart, new_figure: Any) -> Any:
 
 
 def _size(chart: Chart) -> tuple[float, float]:
-    """Inches: room for every bar and cell."""
+    """Return width and height in inches.
+
+    There is room for every bar and cell.
+    """
     first = chart.marks[0]
     if isinstance(first, Bars):
         longest = max(map(len, chart.y.categories))
@@ -131,7 +132,7 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
         return
     for (row, column), value in np.ndenumerate(mark.values):
         if not np.isnan(value):
-            dark = image.norm(value) < 0.6
+            color = "w" if image.norm(value) < 0.6 else "k"
             axes.text(
                 column,
                 row,
@@ -139,7 +140,7 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
                 ha="center",
                 va="center",
                 fontsize="x-small",
-                color="w" if dark else "k",
+                color=color,
             )
 
 

@@ -1,7 +1,10 @@
-"""One call per question about landscapes: an `Answer` holds what it was computed on, its rows, and what a figure needs.
+"""One call per question about landscapes.
 
-`importance` and `subset` have arguments of their own; `analyse` asks every other question by its name. The command line
-and the figures work on these answers, so a table, a JSON document and a picture never disagree.
+An `Answer` holds what it was computed on, its rows, and what a figure needs.
+
+`importance` and `subset` have arguments of their own; `analyse` asks every other question by its
+name. The command line and the figures work on these answers, so a table, a JSON document and a
+picture never disagree.
 """
 
 from __future__ import annotations
@@ -38,23 +41,29 @@ def analyse(
     """Answer one of `KINDS` about a landscape, or about several.
 
     Args:
-        source: one landscape; noise, tunability and redundancy take any number, transfer at least two.
+        source: one landscape; noise, tunability and redundancy take any number, transfer at least
+            two.
         kind: one of `KINDS`.
-        names: hyperparameters: one for dependence and values, two for surface, any for interaction (none = all pairs).
-        seeds: the seed role; None = all, or tuning where only some configurations have test seeds (a study). Where
-            something is chosen (curves, transfer), None = chosen on tuning seeds and shown on test seeds, if there are
-            both.
-        step: of the evaluation, None = the last; budget, curves, over-time, phases and transfer look at their own.
-        by: of curves: the aggregate over seeds the best are chosen by; None = the study's own, else the mean.
-        reduce: of curves: the reduction of a run's curve they are chosen by; None = the study's own, else `last`.
+        names: hyperparameters: one for dependence and values, two for surface, any for interaction
+            (none = all pairs).
+        seeds: the seed role; None = all, or tuning where only some configurations have test seeds
+            (a study). Where something is chosen (curves, transfer), None = chosen on tuning seeds
+            and shown on test seeds, if there are both.
+        step: of the evaluation, None = the last; budget, curves, over-time, phases and transfer
+            look at their own.
+        by: of curves: the aggregate over seeds the best are chosen by; None = the study's own, else
+            the mean.
+        reduce: of curves: the reduction of a run's curve they are chosen by; None = the study's
+            own, else `last`.
 
     Raises:
-        InputError: unknown kind, another number of hyperparameters or landscapes, a step where none is taken, or the
-            analysis is impossible with these data.
+        InputError: unknown kind, another number of hyperparameters or landscapes, a step where none
+            is taken, or the analysis is impossible with these data.
     """
     if kind not in KINDS:
         raise InputError(unknown_key(kind, KINDS), key="kind")
-    asked, data = KINDS[kind], [source] if isinstance(source, Dataset) else list(source)
+    asked = KINDS[kind]
+    data = [source] if isinstance(source, Dataset) else list(source)
     least, most = asked.names
     if not least <= len(names) <= most:
         many = str(least) if least == most else f"{least} to {most}"
@@ -63,16 +72,15 @@ def analyse(
         )
     fewest, limit = asked.landscapes
     if len(data) < fewest or (limit is not None and len(data) > limit):
-        wanted = "one landscape" if limit else f"at least {fewest} landscapes"
-        raise InputError(f"{kind} takes {wanted}, got {len(data)}", key="landscape")
+        expected = "one landscape" if limit else f"at least {fewest} landscapes"
+        raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
     if step is not None and not asked.at_step:
         raise InputError(f"{kind} looks at its own steps and takes none", key="step")
     if seeds is None and not asked.chooses:
         seeds = common_seeds(data, step)
     if not asked.ranks and (by is not None or reduce is not None):
-        raise InputError(
-            f"{kind} ranks no configurations", key="by" if by is not None else "reduce"
-        )
+        key = "by" if by is not None else "reduce"
+        raise InputError(f"{kind} ranks no configurations", key=key)
     return asked.answer(data, Question(tuple(names), seeds, step, by, reduce))
 
 
@@ -85,19 +93,25 @@ def importance(
     interactions: bool = False,
     config_id: int | None = None,
 ) -> Answer:
-    """How much each hyperparameter matters, by a random forest over the configurations' mean scores.
+    """Measure how much each hyperparameter matters.
+
+    A random forest over the configurations' mean scores tells.
 
     Args:
         data: the landscape.
-        method: `fanova`: share of the variance over the whole space. `local`: the same around one configuration.
-            `tunability`: what tuning it alone gains over one configuration, in units of the score.
-        seeds: the seed role that is averaged over; None = all, or tuning where only some have test seeds (a study).
+        method: `fanova`: share of the variance over the whole space. `local`: the same around one
+            configuration. `tunability`: what tuning it alone gains over one configuration, in units
+            of the score.
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test
+            seeds (a study).
         step: of the evaluation, None = the last.
         interactions: whether `fanova` adds the shares of pairs.
-        config_id: for `local` (default: the best by its mean) and `tunability` (default: the space's defaults).
+        config_id: for `local` (default: the best by its mean) and `tunability` (default: the
+            space's defaults).
 
     Raises:
-        InputError: unknown method, an argument another method takes, no scikit-learn, or nothing to explain.
+        InputError: unknown method, an argument another method takes, no scikit-learn, or nothing to
+            explain.
     """
     if method not in METHODS:
         raise InputError(
@@ -128,9 +142,8 @@ def importance(
         table = local_importance(forest, data.config(chosen))
     else:
         about["configuration"] = "the defaults" if config_id is None else config_id
-        table = tuning_gains(
-            forest, data.space.default() if config_id is None else data.config(config_id)
-        )
+        reference = data.space.default() if config_id is None else data.config(config_id)
+        table = tuning_gains(forest, reference)
     notes = weak(forest) + left_out(data, len(forest.targets), seeds)
     return Answer("importance", (data.manifest.id,), about, table, notes, (data,))
 
@@ -144,18 +157,22 @@ def subset(
     clip: Mapping[str, float] | None = None,
     tolerance: float = TOLERANCE,
 ) -> Answer:
-    """Which few environments represent all of these (see `subsets`): the near-ties of one size, or sizes compared.
+    """Find the few environments that represent all of these (see `subsets`).
+
+    The answer has the near-ties of one size, or compares sizes.
 
     Args:
         landscapes: one per environment, over the same hyperparameters.
         size: number of environments; None = the best three subsets of each size up to 6.
-        seeds: the seed role that is averaged over; None = all, or tuning where only some have test seeds (a study).
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test
+            seeds (a study).
         first: only configurations with an id below this one (ARLBench: 128).
         clip: {environment: lowest score that counts}.
         tolerance: how far above the smallest error a near-tie may be.
 
     Raises:
-        InputError: fewer than two landscapes, nothing in common, or a size that is not smaller than their number.
+        InputError: fewer than two landscapes, nothing in common, or a size that is not smaller than
+            their number.
     """
     import pandas as pd
 
@@ -170,25 +187,25 @@ def subset(
     if size is None:
         sizes = size_table(table.values, table.environments)
         return Answer("subset", ids, about, sizes, (), tuple(landscapes))
-    found = select_environments(table, size, tolerance=tolerance)
+    selection = select_environments(table, size, tolerance=tolerance)
     rows = [
         {
             "place": place,
-            "environments": each.environments,
-            "error": each.error,
-            "correlation": each.correlation,
-            "unweighted": each.unweighted,
-            "weights": each.weights,
-            "cost": each.cost,
+            "environments": tie.environments,
+            "error": tie.error,
+            "correlation": tie.correlation,
+            "unweighted": tie.unweighted,
+            "weights": tie.weights,
+            "cost": tie.cost,
         }
-        for place, each in enumerate(found.near_ties, 1)
+        for place, tie in enumerate(selection.near_ties, 1)
     ]
     about |= {
         "size": size,
-        "candidates": found.n_candidates,
+        "candidates": selection.n_candidates,
         "tolerance": tolerance,
         "near_ties": len(rows),
-        "best": list(found.best.environments),
-        "cheapest": list(found.cheapest.environments),
+        "best": list(selection.best.environments),
+        "cheapest": list(selection.cheapest.environments),
     }
     return Answer("subset", ids, about, pd.DataFrame(rows), (), tuple(landscapes))

@@ -1,4 +1,6 @@
-"""The `Chart` of each kind of `Answer`: what a figure shows, independent of how it is drawn.
+"""The `Chart` of each kind of `Answer`: the content of its figure.
+
+It is independent of how it is drawn.
 
 `kinds` says which function here belongs to which kind. `plots` draws charts with matplotlib (PNG,
 SVG, PDF) or plotly (HTML), so both show the same numbers, names and scales.
@@ -36,8 +38,8 @@ def importance(answer: Answer) -> Chart:
     table = answer.table.head(MOST_BARS)
     method = answer.about["method"]
     labels = [
-        f"{name} × {other}" if isinstance(other, str) else name
-        for name, other in zip(
+        f"{name} × {partner}" if isinstance(partner, str) else name
+        for name, partner in zip(
             table["hyperparameter"], table.get("with", [None] * len(table)), strict=True
         )
     ]
@@ -97,7 +99,7 @@ def subset(answer: Answer) -> Chart:
     label = "cross-validated rank correlation"
     if "k" not in table:
         shown = table.head(MOST_BARS)
-        labels = [", ".join(each) for each in shown["environments"]]
+        labels = [", ".join(environments) for environments in shown["environments"]]
         title = f"Subsets of {answer.about['size']} environments, near-ties"
         scores = 1.0 - shown["error"].to_numpy()
         return _bars(
@@ -106,8 +108,9 @@ def subset(answer: Answer) -> Chart:
     lines = []
     for place, name in enumerate(("best", "second", "third"), 1):
         rows = table[table["place"] == place]
-        names = tuple(", ".join(each) for each in rows["environments"])
-        x, y = rows["k"].to_numpy(float), 1.0 - rows["error"].to_numpy()
+        names = tuple(", ".join(environments) for environments in rows["environments"])
+        x = rows["k"].to_numpy(float)
+        y = 1.0 - rows["error"].to_numpy()
         lines.append(Line(name, x, y, names=names, marker="o", joined=place == 1))
     sizes = sorted(table["k"].unique())
     axis = Axis("environments in the subset", ticks=tuple((float(k), str(k)) for k in sizes))
@@ -117,7 +120,8 @@ def subset(answer: Answer) -> Chart:
 
 
 def dependence(answer: Answer) -> Chart:
-    table, item = answer.table, _item(answer, 0)
+    table = answer.table
+    item = _item(answer, 0)
     band = (table["low"].to_numpy(), table["high"].to_numpy())
     names = tuple(_short(value) for value in table["value"])
     axis = axis_of(item, names)
@@ -127,13 +131,14 @@ def dependence(answer: Answer) -> Chart:
         else positions(item, table["value"])
     )
     label = "mean; 10 % to 90 % of configurations"
+    marker = "o" if axis.categories else ""
     mark = Line(
         label,
         x,
         table["mean"].to_numpy(),
         band,
         names,
-        "o" if axis.categories else "",
+        marker,
         not axis.categories,
     )
     title = f"Partial dependence on {item.name}"
@@ -157,13 +162,14 @@ def surface(answer: Answer) -> Chart:
 
 def interaction(answer: Answer) -> Chart:
     table = answer.table
-    known = {*table["first"], *table["second"]}
-    names = [name for name in answer.data[0].space.names if name in known]
+    paired = {*table["first"], *table["second"]}
+    names = [name for name in answer.data[0].space.names if name in paired]
     matrix = np.full((len(names), len(names)), np.nan)
     for first, second, value in table[["first", "second", "interaction"]].itertuples(
         index=False, name=None
     ):
-        row, column = names.index(first), names.index(second)
+        row = names.index(first)
+        column = names.index(second)
         matrix[row, column] = matrix[column, row] = value
     axis = Axis("", categories=tuple(names))
     limits = (0.0, max(0.25, float(table["interaction"].max())))
@@ -231,15 +237,18 @@ def over_time(answer: Answer) -> Chart:
     marks = []
     for name in largest.index[:_MOST_LINES]:
         rows = table[table["hyperparameter"] == name]
-        values, spread = rows["importance"].to_numpy(), rows["spread"].to_numpy()
+        values = rows["importance"].to_numpy()
+        spread = rows["spread"].to_numpy()
         band = (np.maximum(0.0, values - spread), values + spread)
         marks.append(Line(str(name), rows["step"].to_numpy(float), values, band, marker="o"))
-    x, y = Axis(_steps(answer)), Axis("share of variance (± sd over trees)", limits=(0.0, 1.02))
+    x = Axis(_steps(answer))
+    y = Axis("share of variance (± sd over trees)", limits=(0.0, 1.02))
     return Chart("Importance while training goes on", _about(answer), x, y, tuple(marks))
 
 
 def curves(answer: Answer) -> Chart:
-    table, band = answer.table, answer.detail["band"]
+    table = answer.table
+    band = answer.detail["band"]
     everyone = (band["low"].to_numpy(), band["high"].to_numpy())
     steps = band["step"].to_numpy(float)
     marks = [
@@ -254,9 +263,10 @@ def curves(answer: Answer) -> Chart:
     for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:
         rows = table[table["config_id"] == config_id]
         interval = (rows["low"].to_numpy(), rows["high"].to_numpy())
-        known = None if np.isnan(interval[0]).any() else interval
-        x, mean = rows["step"].to_numpy(float), rows["mean"].to_numpy()
-        marks.append(Line(f"configuration {config_id}", x, mean, known, marker="o"))
+        drawn_interval = None if np.isnan(interval[0]).any() else interval
+        x = rows["step"].to_numpy(float)
+        mean = rows["mean"].to_numpy()
+        marks.append(Line(f"configuration {config_id}", x, mean, drawn_interval, marker="o"))
     about = answer.about
     choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
     text = f"{answer.landscapes[0]} · {choice}"
@@ -267,8 +277,8 @@ def curves(answer: Answer) -> Chart:
 
 def tunability(answer: Answer) -> Chart:
     marks = [
-        Line(f"{name} ({found.value:.2f})", found.quantiles, found.curve, muted=False)
-        for name, found in sorted(answer.detail.items(), key=lambda each: -each[1].value)
+        Line(f"{name} ({measured.value:.2f})", measured.quantiles, measured.curve, muted=False)
+        for name, measured in sorted(answer.detail.items(), key=lambda entry: -entry[1].value)
     ]
     x = Axis("quantile of configurations", limits=(0.0, 1.0))
     y = Axis("best − quantile, share of range", limits=(0.0, 1.02))
@@ -293,7 +303,8 @@ def _matrix(answer: Answer, title: str, label: Callable[[Any], str]) -> Chart:
     mark = HeatMap(
         wide.to_numpy(), "regret (0 = its own best, 1 = the worst)", (0.0, 1.0), annotate=True
     )
-    x, y = Axis("used in", categories=columns), Axis("best in", categories=rows)
+    x = Axis("used in", categories=columns)
+    y = Axis("best in", categories=rows)
     return Chart(title, _about(answer), x, y, (mark,))
 
 
@@ -318,7 +329,11 @@ def _bars(
 
 
 def _about(answer: Answer) -> str:
-    """One line: which landscape, how many configurations, which seeds, where, how well the forest fits."""
+    """Write a line on the data of an answer.
+
+    It says which landscape, how many configurations, which seeds, where, and how well the forest
+    fits.
+    """
     about = answer.about
     count = len(answer.landscapes)
     parts = [answer.landscapes[0] if count == 1 else f"{count} landscapes"]

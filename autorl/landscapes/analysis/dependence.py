@@ -1,8 +1,9 @@
 """Partial dependence on one or two hyperparameters, and how strongly two interact.
 
-Partial dependence [1] at a value: the mean prediction over the recorded configurations when the hyperparameter is set
-to that value in each of them. Interaction [2] is Friedman and Popescu's H squared: the share of the variance of the
-joint partial dependence of two hyperparameters that their separate ones do not add up to.
+Partial dependence [1] at a value: the mean prediction over the recorded configurations when the
+hyperparameter is set to that value in each of them. Interaction [2] is Friedman and Popescu's H
+squared: the share of the variance of the joint partial dependence of two hyperparameters that their
+separate ones do not add up to.
 
 References:
     [1] Friedman, "Greedy function approximation: a gradient boosting machine", 2001.
@@ -30,7 +31,10 @@ Predict: TypeAlias = Callable[[Array], Array]
 def individual_dependence(
     predict: Predict, rows: Array, columns: Sequence[int], points: Array
 ) -> Array:
-    """Predictions of every row with `columns` set to each point: rows (n, d), points (g, len(columns)) -> (n, g)."""
+    """Predict every row with `columns` set to each point.
+
+    From rows (n, d) and points (g, len(columns)) to predictions (n, g).
+    """
     moved = np.repeat(rows[:, None, :], len(points), axis=1)
     moved[:, :, list(columns)] = points
     return predict(moved.reshape(-1, rows.shape[1])).reshape(len(rows), len(points))
@@ -39,26 +43,35 @@ def individual_dependence(
 def partial_dependence(
     predict: Predict, rows: Array, columns: Sequence[int], points: Array
 ) -> Array:
-    """Mean over rows of `individual_dependence`: (g,)."""
+    """Average `individual_dependence` over rows: (g,)."""
     return np.asarray(individual_dependence(predict, rows, columns, points).mean(axis=0))
 
 
 def interaction_strength(predict: Predict, rows: Array, first: int, second: int) -> float:
-    """H squared of two columns over the rows, in [0, 1]; 0 where the joint partial dependence is flat."""
-    joint, one, two = (
+    """Compute H squared of two columns over the rows, in [0, 1].
+
+    It is 0 where the joint partial dependence is flat.
+    """
+    joint, first_alone, second_alone = (
         partial_dependence(predict, rows, columns, rows[:, list(columns)])
         for columns in ((first, second), (first,), (second,))
     )
     rounding = 1e-12 * float(np.abs(joint).max())
-    joint, one, two = (each - each.mean() for each in (joint, one, two))
+    joint, first_alone, second_alone = (
+        surface - surface.mean() for surface in (joint, first_alone, second_alone)
+    )
     total = float((joint**2).mean())
     return (
-        0.0 if total <= rounding**2 else min(1.0, float(((joint - one - two) ** 2).mean()) / total)
+        0.0
+        if total <= rounding**2
+        else min(1.0, float(((joint - first_alone - second_alone) ** 2).mean()) / total)
     )
 
 
 def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFrame:
-    """Partial dependence on one hyperparameter: value, mean, and the 10 % and 90 % quantiles over configurations.
+    """Tabulate the partial dependence on one hyperparameter.
+
+    Columns: value, mean, and low and high, the 10 % and 90 % quantiles over configurations.
 
     Raises:
         InputError: unknown or constant hyperparameter.
@@ -76,7 +89,9 @@ def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFram
 
 
 def dependence_surface(forest: Forest, first: str, second: str, points: int = 16) -> pd.DataFrame:
-    """Joint partial dependence: a row per value of `first`, a column per value of `second`.
+    """Tabulate the joint partial dependence on two hyperparameters.
+
+    There is a row per value of `first` and a column per value of `second`.
 
     Raises:
         InputError: unknown or constant hyperparameter, or the same one twice.
@@ -89,7 +104,9 @@ def dependence_surface(forest: Forest, first: str, second: str, points: int = 16
             f"two different hyperparameters are needed, got {first!r} twice", key="hyperparameter"
         )
     grids = [forest.grid(name, points) for name in (first, second)]
-    mesh = np.stack([each.ravel() for each in np.meshgrid(*grids, indexing="ij")], axis=1)
+    mesh = np.stack(
+        [axis_values.ravel() for axis_values in np.meshgrid(*grids, indexing="ij")], axis=1
+    )
     surface = partial_dependence(forest.predict, forest.rows, columns, mesh).reshape(
         len(grids[0]), len(grids[1])
     )
@@ -103,12 +120,15 @@ def dependence_surface(forest: Forest, first: str, second: str, points: int = 16
 def interaction_table(
     forest: Forest, names: Sequence[str] | None = None, sample: int = 48, seed: int = 0
 ) -> pd.DataFrame:
-    """H squared of every pair of hyperparameters (None = of all): first, second, interaction; largest first.
+    """Compute H squared of every pair of hyperparameters.
+
+    Columns: first, second, interaction. The largest comes first.
 
     Args:
         forest: the fitted forest.
-        names: the hyperparameters that are paired.
-        sample: configurations it is computed on, drawn without replacement; the cost grows with its square.
+        names: the hyperparameters that are paired, None = all.
+        sample: configurations it is computed on, drawn without replacement; the cost grows with its
+            square.
         seed: of that draw.
 
     Raises:
@@ -122,9 +142,9 @@ def interaction_table(
         raise InputError("an interaction needs two different hyperparameters", key="hyperparameter")
     drawn = np.random.default_rng(seed).permutation(len(forest.rows))[:sample]
     rows = forest.rows[drawn]
-    found = [
+    strengths = [
         (first, second, interaction_strength(forest.predict, rows, columns[first], columns[second]))
         for first, second in combinations(columns, 2)
     ]
-    table = pd.DataFrame(found, columns=["first", "second", "interaction"])
+    table = pd.DataFrame(strengths, columns=["first", "second", "interaction"])
     return table.sort_values("interaction", ascending=False, kind="stable", ignore_index=True)

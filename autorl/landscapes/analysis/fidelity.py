@@ -1,7 +1,10 @@
-"""How early training tells the end: rank correlation between budgets, and what choosing early costs.
+"""Fidelity of early training: how soon it tells the end.
 
-Spearman's correlation of the configurations' mean scores at two checkpoints, as DeepCAVE [1] shows it. On ARLBench's
-landscapes it is about 0.5 at 10 % of training and 0.8 at half of it: multi-fidelity search is risky early.
+Measured are the rank correlation between budgets, and what choosing early costs.
+
+Spearman's correlation of the configurations' mean scores at two checkpoints, as DeepCAVE [1] shows
+it. On ARLBench's landscapes it is about 0.5 at 10 % of training and 0.8 at half of it:
+multi-fidelity search is risky early.
 
 References:
     [1] Sass et al., "DeepCAVE: an interactive analysis tool for automated machine learning", 2022.
@@ -25,9 +28,12 @@ if TYPE_CHECKING:
 
 
 def budget_correlation(values: npt.ArrayLike) -> Array:
-    """Spearman of the configurations' means between every two checkpoints: (n, s seeds, e steps) -> (e, e).
+    """Correlate the configurations' means between every two checkpoints.
 
-    The last row is the correlation with the end of training. 0 with a checkpoint where all configurations are equal.
+    Spearman, from (n, s seeds, e steps) to (e, e).
+
+    The last row is the correlation with the end of training. 0 with a checkpoint where all
+    configurations are equal.
     """
     means = np.asarray(values, dtype=np.float64).mean(axis=1).T
     return spearman(means[:, None, :], means[None, :, :])
@@ -36,7 +42,10 @@ def budget_correlation(values: npt.ArrayLike) -> Array:
 def correlation_intervals(
     values: npt.ArrayLike, resamples: int = 500, seed: int = 0
 ) -> tuple[Array, Array]:
-    """95 % percentile intervals of `budget_correlation`'s last row, by bootstrap over configurations: (low, high)."""
+    """Bootstrap intervals of `budget_correlation`'s last row.
+
+    They are 95 % percentile intervals over configurations: (low, high).
+    """
     means = np.asarray(values, dtype=np.float64).mean(axis=1)
     rows = np.random.default_rng(seed).integers(len(means), size=(resamples, len(means)))
     drawn = np.moveaxis(means[rows], 1, 2)
@@ -45,9 +54,12 @@ def correlation_intervals(
 
 
 def early_choice_regret(values: npt.ArrayLike) -> Array:
-    """What the configuration that is best at each checkpoint misses at the last one: (n, s, e) -> (e,).
+    """Measure what choosing the best at each checkpoint misses at the end.
 
-    In units of the range of final means, 0 = nothing missed. Between configurations that tie, the average.
+    From (n, s, e) to (e,).
+
+    In units of the range of final means, 0 = nothing missed. Between configurations that tie, the
+    average.
 
     Raises:
         InputError: all configurations end with the same mean.
@@ -59,9 +71,10 @@ def early_choice_regret(values: npt.ArrayLike) -> Array:
 
 
 def budget_table(data: Dataset, seeds: SeedSet = "all") -> pd.DataFrame:
-    """step, fraction of the last step, rank correlation with it (and its interval), regret of choosing there.
+    """Tabulate how each checkpoint tells the end, a row per checkpoint.
 
-    A row per checkpoint; low and high are those of `correlation_intervals`.
+    Columns: step, fraction of the last step, rank correlation with it, low and high (those of
+    `correlation_intervals`), and regret of choosing there.
 
     Raises:
         InputError: no complete configuration, or all of them end with the same mean.

@@ -1,7 +1,10 @@
-"""The random forest behind importance and dependence: configurations in the unit cube -> mean score.
+"""The random forest behind importance and dependence.
 
-Values are on their hyperparameter's scale (a learning rate on the log scale), which matters for importance. An inactive
-hyperparameter has its default there, as in the original fANOVA. Constants are left out.
+It maps configurations in the unit cube to their mean score.
+
+Values are on their hyperparameter's scale (a learning rate on the log scale), which matters for
+importance. An inactive hyperparameter has its default there, as in the original fANOVA. Constants
+are left out.
 """
 
 from __future__ import annotations
@@ -39,9 +42,10 @@ class Forest:
 
     Attributes:
         names: the hyperparameters that vary, one per column of `rows`.
-        rows: the configurations it was fitted to, (n, d) in the unit cube. targets: their scores (n,).
-        out_of_bag: rank correlation between the scores and predictions of trees that did not see them. Below about 0.5
-            the importances describe noise.
+        rows: the configurations it was fitted to, (n, d) in the unit cube.
+        targets: their scores (n,).
+        out_of_bag: rank correlation between the scores and predictions of trees that did not see
+            them. Below about 0.5 the importances describe noise.
     """
 
     space: Space
@@ -52,21 +56,27 @@ class Forest:
     out_of_bag: float
 
     def predict(self, rows: npt.ArrayLike) -> Array:
-        """Predicted scores of rows (n, d) of the unit cube."""
+        """Predict the scores of rows (n, d) of the unit cube."""
         return np.asarray(self.model.predict(np.asarray(rows, dtype=np.float32)), dtype=np.float64)
 
     def encode(self, configs: Sequence[Mapping[str, Any]]) -> Array:
-        """Rows (n, d) of configurations."""
+        """Encode configurations as rows (n, d)."""
         return encode(self.space, self.names, configs)
 
     def column(self, name: str) -> int:
-        """Column of a hyperparameter. Raises InputError if it is unknown or constant."""
+        """Return the column of a hyperparameter.
+
+        Raises:
+            InputError: it is unknown or constant.
+        """
         if name not in self.names:
             raise InputError(unknown_key(name, self.names), key="hyperparameter")
         return self.names.index(name)
 
     def grid(self, name: str, points: int) -> Array:
-        """Where to look along a hyperparameter: every choice, every integer if they are few, or `points` bin centres.
+        """Place points along a hyperparameter.
+
+        They are every choice, every integer if they are few, or `points` bin centres.
 
         The values are distinct and weigh the same in the unit interval.
         """
@@ -88,11 +98,13 @@ def fit_forest(
     trees: int = TREES,
     seed: int = 0,
 ) -> Forest:
-    """A forest of regression trees on bootstrap samples of configurations and their mean scores.
+    """Fit a forest of regression trees to configurations and mean scores.
+
+    Each tree is grown on a bootstrap sample.
 
     Raises:
-        InputError: scikit-learn is not installed, fewer than 10 configurations or 32 trees, equal scores, or nothing
-            that varies.
+        InputError: scikit-learn is not installed, fewer than 10 configurations or 32 trees, equal
+            scores, or nothing that varies.
     """
     if trees < MIN_TREES:
         raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
@@ -100,7 +112,8 @@ def fit_forest(
     names = tuple(name for name in space.names if space.hyperparameters[name].type != "constant")
     if len(configs) < _MIN_ROWS or len(scores) != len(configs):
         raise InputError(
-            f"a forest needs at least {_MIN_ROWS} configurations with a score each, got {len(configs)}"
+            f"a forest needs at least {_MIN_ROWS} configurations with a score each, got "
+            f"{len(configs)}"
         )
     if not names or np.ptp(scores) == 0.0:
         raise InputError(
@@ -125,7 +138,10 @@ def landscape_forest(
     trees: int = TREES,
     seed: int = 0,
 ) -> Forest:
-    """`fit_forest` to a landscape's mean scores over the seeds of a role at a step (None = the last)."""
+    """Fit a forest to a landscape's mean scores.
+
+    They are means over the seeds of a role at a step (None = the last). See `fit_forest`.
+    """
     curves = final_scores(data, seeds, step)
     return fit_forest(
         data.space, configurations(data, curves.config_ids), curves.means, trees=trees, seed=seed
@@ -133,18 +149,22 @@ def landscape_forest(
 
 
 def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> Array:
-    """Rows of a configuration with one hyperparameter moved along a grid; what that deactivates takes its default."""
+    """Encode a configuration with one hyperparameter moved along a grid.
+
+    What that deactivates takes its default.
+    """
     return forest.encode(moved(forest, config, name, grid))
 
 
 def moved(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> list[Config]:
-    """A configuration with one hyperparameter at each point of a grid; what that activates has its default."""
+    """Move one hyperparameter of a configuration along a grid.
+
+    What that activates has its default.
+    """
     item = forest.space.hyperparameters[name]
-    defaults = {each: forest.space.hyperparameters[each].default for each in forest.space.names}
-    found = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
-    return [
-        Config({each: values[each] for each in forest.space.active(values)}) for values in found
-    ]
+    defaults = {key: forest.space.hyperparameters[key].default for key in forest.space.names}
+    filled = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
+    return [Config({key: values[key] for key in forest.space.active(values)}) for values in filled]
 
 
 def _rank_score(targets: Array, predictions: Array) -> float:

@@ -155,15 +155,15 @@ def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
 
     (landscape,) = data
     phases = phase_scores(landscape, ask.seeds or "all")
-    found = compare_phases(phases.scores)
-    count = len(found.best)
+    comparison = compare_phases(phases.scores)
+    count = len(comparison.best)
     rows = [
         {
             "best_in": source + 1,
-            "config_id": int(phases.config_ids[found.best[source]]),
+            "config_id": int(phases.config_ids[comparison.best[source]]),
             "used_in": target + 1,
-            "regret": float(found.regret[source, target]),
-            "correlation": float(found.correlation[source, target]),
+            "regret": float(comparison.regret[source, target]),
+            "correlation": float(comparison.correlation[source, target]),
         }
         for source in range(count)
         for target in range(count)
@@ -173,7 +173,7 @@ def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
         "configurations": len(phases.config_ids),
         "starts": phases.starts.tolist(),
         "ends": phases.ends.tolist(),
-        "schedule_gain": found.schedule_gain,
+        "schedule_gain": comparison.schedule_gain,
     }
     del about["step"]
     return Answer("phases", (landscape.manifest.id,), about, pd.DataFrame(rows), (), tuple(data))
@@ -182,17 +182,17 @@ def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
 def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
     def row(landscape: Dataset) -> dict[str, Any]:
         scores = final_scores(landscape, ask.seeds or "all", ask.step).final
-        found = seed_noise(scores)
+        components = seed_noise(scores)
         low, high = icc_interval(scores)
         return {
-            "icc": found.icc,
+            "icc": components.icc,
             "low": low,
             "high": high,
-            "noise_share": found.noise_share,
-            "seed_sd": float(np.sqrt(found.within)),
-            "configurations": found.n_configurations,
-            "seeds": found.n_seeds,
-            "seeds_for_0.9": found.seeds_for(0.9),
+            "noise_share": components.noise_share,
+            "seed_sd": float(np.sqrt(components.within)),
+            "configurations": components.n_configurations,
+            "seeds": components.n_seeds,
+            "seeds_for_0.9": components.seeds_for(0.9),
         }
 
     return _per_landscape(data, ask, "noise", row)
@@ -203,12 +203,12 @@ def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
 
     def row(landscape: Dataset) -> dict[str, Any]:
         means = final_scores(landscape, ask.seeds or "all", ask.step).means
-        found = tunability_of(means)
-        curves[landscape.manifest.id] = found
+        measured = tunability_of(means)
+        curves[landscape.manifest.id] = measured
         return {
-            "tunability": found.value,
-            "area": found.area,
-            "near_best": found.near_best,
+            "tunability": measured.value,
+            "area": measured.area,
+            "near_best": measured.near_best,
             "best": float(means.max()),
             "median": float(np.median(means)),
             "configurations": len(means),
@@ -228,14 +228,14 @@ def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
 
 def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
     def row(landscape: Dataset) -> dict[str, Any]:
-        found = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
+        measured = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
         return {
-            "epsilon": found.epsilon,
-            "configurations": found.n,
-            "distinct": found.distinct,
-            "redundant": found.share,
-            "as_good_as_best": found.as_good,
-            "expected_trials": found.expected_trials,
+            "epsilon": measured.epsilon,
+            "configurations": measured.n,
+            "distinct": measured.distinct,
+            "redundant": measured.share,
+            "as_good_as_best": measured.as_good,
+            "expected_trials": measured.expected_trials,
         }
 
     return _per_landscape(data, ask, "redundancy", row)
@@ -250,7 +250,8 @@ def _per_landscape(
     """
     import pandas as pd
 
-    rows, notes = [], []
+    rows = []
+    notes = []
     for landscape in data:
         try:
             rows.append({"landscape": landscape.manifest.id, **row(landscape)})
@@ -261,40 +262,42 @@ def _per_landscape(
     if not rows:
         raise InputError(f"{kind}: none of {len(data)} landscapes can be analysed; {notes[0]}")
     about = {"seeds": ask.seeds or "all", "step": ask.step or "last"}
-    found = tuple(each["landscape"] for each in rows)
-    return Answer(kind, found, about, pd.DataFrame(rows), tuple(notes), tuple(data))
+    answered = tuple(entry["landscape"] for entry in rows)
+    return Answer(kind, answered, about, pd.DataFrame(rows), tuple(notes), tuple(data))
 
 
 def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     choose, show = _chosen_and_shown(data, ask.seeds)
-    shown, chosen = task_table(data, show), task_table(data, choose)
+    shown = task_table(data, show)
+    chosen = task_table(data, choose)
     ids = np.intersect1d(shown.config_ids, chosen.config_ids)
-    tables = [each.values[np.searchsorted(each.config_ids, ids)] for each in (shown, chosen)]
-    found, single = transfer_regret(tables[0], shown.environments, tables[1]), best_single(*tables)
+    tables = [table.values[np.searchsorted(table.config_ids, ids)] for table in (shown, chosen)]
+    regrets = transfer_regret(tables[0], shown.environments, tables[1])
+    single = best_single(*tables)
     rows = [
         {
             "best_in": source,
-            "config_id": int(ids[found.best[row]]),
+            "config_id": int(ids[regrets.best[row]]),
             "used_in": target,
-            "regret": float(found.regret[row, column]),
-            "percentile": float(found.percentile[row, column]),
+            "regret": float(regrets.regret[row, column]),
+            "percentile": float(regrets.percentile[row, column]),
         }
-        for row, source in enumerate(found.environments)
-        for column, target in enumerate(found.environments)
+        for row, source in enumerate(regrets.environments)
+        for column, target in enumerate(regrets.environments)
     ]
     about = {
         "configurations": len(ids),
         "chosen_on": choose,
         "seeds": show,
-        "mean_regret_elsewhere": found.mean_loss,
+        "mean_regret_elsewhere": regrets.mean_loss,
         "best_single": {"config_id": int(ids[single.row]), "mean_regret": single.mean_loss},
     }
     optimistic = (
         ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
     )
-    names = tuple(each.manifest.id for each in data)
+    names = tuple(landscape.manifest.id for landscape in data)
     return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
 
 
@@ -302,8 +305,8 @@ def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[S
     """Give the seeds to choose on, and those to show."""
     if seeds is not None:
         return seeds, seeds
-    both = all({"tuning", "test"} <= set(each.grid.roles) for each in data)
-    return ("tuning", "test") if both else ("all", "all")
+    every_has_both = all({"tuning", "test"} <= set(landscape.grid.roles) for landscape in data)
+    return ("tuning", "test") if every_has_both else ("all", "all")
 
 
 _SEVERAL = (1, None)  # any number of landscapes

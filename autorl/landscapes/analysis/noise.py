@@ -1,7 +1,10 @@
-"""How much of the scores is seed noise: the intraclass correlation of a one-way layout.
+"""Seed noise in the scores: the intraclass correlation.
 
-ICC(1) of [1]: with n configurations and s seeds each, MSB and MSW the mean squares between and within configurations,
-(MSB - MSW) / (MSB + (s - 1) MSW) estimates the share of variance that lies between configurations. The rest is noise.
+The layout is one-way: seeds within configurations.
+
+ICC(1) of [1]: with n configurations and s seeds each, MSB and MSW the mean squares between and
+within configurations, (MSB - MSW) / (MSB + (s - 1) MSW) estimates the share of variance that lies
+between configurations. The rest is noise.
 
 References:
     [1] Shrout and Fleiss, "Intraclass correlations: uses in assessing rater reliability", 1979.
@@ -26,7 +29,8 @@ class SeedNoise:
     """Variance components of scores.
 
     Attributes:
-        icc: estimated share of variance between configurations; can fall slightly below 0 when there is none.
+        icc: estimated share of variance between configurations; can fall slightly below 0 when
+            there is none.
         between: estimated variance of the configurations' true means; negative with `icc`.
         within: variance over seeds within a configuration, averaged over configurations.
     """
@@ -48,12 +52,18 @@ class SeedNoise:
         return math.sqrt(self.within / self.n_seeds)
 
     def reliability(self, seeds: int) -> float:
-        """Share of variance between configurations when each scores its mean over `seeds` (Spearman-Brown)."""
+        """Return the share of variance between configurations' means.
+
+        Each mean is over `seeds` (Spearman-Brown).
+        """
         share = max(0.0, self.icc)
         return seeds * share / (1.0 + (seeds - 1) * share)
 
     def seeds_for(self, reliability: float = 0.9) -> int | None:
-        """Fewest seeds whose mean is that reliable; None if no number is, because nothing differs but by noise."""
+        """Return the fewest seeds whose mean is that reliable.
+
+        None if no number is, because nothing differs but by noise.
+        """
         if not 0.0 < reliability < 1.0:
             raise InputError(
                 f"reliability must lie between 0 and 1, got {reliability}", key="reliability"
@@ -65,7 +75,7 @@ class SeedNoise:
 
 
 def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
-    """Variance components of scores (n configurations, s seeds).
+    """Split the variance of scores (n configurations, s seeds).
 
     Raises:
         InputError: fewer than two configurations or seeds, or all scores are equal.
@@ -89,7 +99,9 @@ def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
 def icc_interval(
     scores: npt.ArrayLike, resamples: int = 2000, seed: int = 0
 ) -> tuple[float, float]:
-    """95 % percentile interval of the ICC of scores (n, s), by bootstrap over configurations.
+    """Bootstrap the ICC of scores (n, s) over configurations.
+
+    Returned is the 95 % percentile interval.
 
     Raises:
         InputError: as `seed_noise`.
@@ -109,5 +121,8 @@ def icc_interval(
 
 
 def landscape_noise(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
-    """`seed_noise` of a landscape at a step (None = the last)."""
+    """Compute the `seed_noise` of a landscape.
+
+    At a step, None = the last.
+    """
     return seed_noise(final_scores(data, seeds, step).final)

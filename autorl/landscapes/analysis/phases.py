@@ -1,11 +1,14 @@
-"""Does the landscape change while training goes on? Phases compared with each other, after AutoRL landscapes [1].
+"""Phases of training compared, after AutoRL landscapes [1].
 
-In a landscape with phases every configuration is trained from scratch in the first one, and from the best agent of the
-phase before in each later one. Where the best configuration differs from phase to phase, a schedule can beat every
-fixed configuration.
+They tell whether the landscape changes while training goes on.
+
+In a landscape with phases every configuration is trained from scratch in the first one, and from
+the best agent of the phase before in each later one. Where the best configuration differs from
+phase to phase, a schedule can beat every fixed configuration.
 
 References:
-    [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes", AutoML 2023.
+    [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes",
+        AutoML 2023.
 """
 
 from __future__ import annotations
@@ -45,14 +48,15 @@ class Phases:
 
 @dataclass(frozen=True, eq=False)
 class PhaseComparison:
-    """How alike the phases are.
+    """The likeness of phases.
 
     Attributes:
         best: row of the best configuration of each phase by its mean over seeds, (p,).
         correlation: Spearman of the configurations' means between every two phases, (p, p).
-        regret: what the row phase's best configuration misses in the column phase, (p, p); 0 best, 1 worst of it.
-        schedule_gain: what choosing anew in each phase gains over the best fixed configuration: the least mean regret
-            over phases that any one configuration has.
+        regret: what the row phase's best configuration misses in the column phase, (p, p); 0 best,
+            1 worst of it.
+        schedule_gain: what choosing anew in each phase gains over the best fixed configuration: the
+            least mean regret over phases that any one configuration has.
     """
 
     best: Integers
@@ -70,7 +74,8 @@ def compare_phases(scores: npt.ArrayLike) -> PhaseComparison:
     table = np.asarray(scores, dtype=np.float64)
     if table.ndim != 3 or len(table) < 2:
         raise InputError(
-            f"expected scores (phases, configurations, seeds) of at least two phases, got {table.shape}"
+            "expected scores (phases, configurations, seeds) of at least two phases, got "
+            f"{table.shape}"
         )
     means = table.mean(axis=2)
     relative = unit_scores(means.T).T
@@ -82,7 +87,9 @@ def compare_phases(scores: npt.ArrayLike) -> PhaseComparison:
 
 
 def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:
-    """The scores of a landscape at the end of each phase: all runs that start at one step are a phase.
+    """Read the scores of a landscape at the end of each phase.
+
+    All runs that start at one step are a phase.
 
     Kept are the configurations with a score for every seed in every phase.
 
@@ -114,6 +121,9 @@ def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:
 
 
 def _phase(rows: pd.DataFrame, seeds: Integers) -> pd.DataFrame:
-    """Configurations x seeds of one phase, complete rows only; the mean, should a seed be there more than once."""
+    """Tabulate configurations x seeds of one phase, complete rows only.
+
+    A cell is the mean, should a seed be there more than once.
+    """
     table = rows.pivot_table(index="config_id", columns="seed", values="value", aggfunc="mean")
     return table.reindex(columns=seeds).dropna()

@@ -1,8 +1,12 @@
-"""Figures of answers: PNG, SVG and PDF by matplotlib, interactive HTML by plotly. Both come with the extra `plots`.
+"""Figures of answers.
 
-`figure_of` returns a matplotlib Figure of its own, without touching pyplot's global state, and `interactive` a plotly
-Figure, to be changed before it is shown. `save` writes a file: an SVG of the same answer is the same file every time,
-and an HTML file holds plotly.js, so that it opens without a network.
+PNG, SVG and PDF are drawn by matplotlib, interactive HTML by plotly. Both come with the extra
+`plots`.
+
+`figure_of` returns a matplotlib Figure of its own, without touching pyplot's global state, and
+`interactive` a plotly Figure, to be changed before it is shown. `save` writes a file: an SVG of the
+same answer is the same file every time, and an HTML file holds plotly.js, so that it opens without
+a network.
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ SUFFIXES = (*STATIC, ".html")
 
 
 def figure_of(answer: Answer) -> Figure:
-    """A matplotlib Figure of an answer.
+    """Draw an answer as a matplotlib Figure.
 
     Raises:
         InputError: matplotlib is not installed.
@@ -32,7 +36,7 @@ def figure_of(answer: Answer) -> Figure:
 
 
 def interactive(answer: Answer) -> Any:
-    """A plotly Figure of an answer.
+    """Draw an answer as a plotly Figure.
 
     Raises:
         InputError: plotly is not installed.
@@ -43,7 +47,9 @@ def interactive(answer: Answer) -> Any:
 
 
 def save(answer: Answer, path: str | Path) -> Path:
-    """Draw an answer into a file; the suffix decides: .png, .svg, .pdf or .html.
+    """Draw an answer into a file.
+
+    The suffix decides: .png, .svg, .pdf or .html.
 
     Raises:
         InputError: another suffix, no such folder, or the library is not installed.

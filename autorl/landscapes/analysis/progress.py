@@ -1,4 +1,7 @@
-"""What changes while training goes on: learning curves of the best configurations, importance at every step."""
+"""Changes while training goes on.
+
+These are learning curves of the best configurations, and importance at every step.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +26,12 @@ _QUANTILES = {"low": 0.1, "median": 0.5, "high": 0.9}
 def importance_by_step(
     data: Dataset, seeds: SeedSet = "all"
 ) -> tuple[pd.DataFrame, tuple[int, ...]]:
-    """Main effects of fANOVA at every step: step, hyperparameter, importance, spread, out_of_bag.
+    """Compute the main effects of fANOVA at every step.
 
-    Also the steps without an answer, where all configurations score the same (nobody has learned anything yet).
+    Columns: step, hyperparameter, importance, spread, out_of_bag.
+
+    Also the steps without an answer, where all configurations score the same (nobody has learned
+    anything yet).
 
     Raises:
         InputError: no complete configuration, or all scores are the same at every step.
@@ -33,7 +39,8 @@ def importance_by_step(
     import pandas as pd
 
     curves = learning_curves(data, seeds)
-    parts, skipped = [], []
+    parts = []
+    skipped = []
     for step in curves.steps.tolist():
         if np.ptp(final_scores(data, seeds, step).means) == 0.0 and step != curves.steps[-1]:
             skipped.append(step)
@@ -50,12 +57,12 @@ def importance_by_step(
 def best_curves(
     data: Dataset, choose: SeedSet, show: SeedSet, count: int = BEST, rule: Rule | None = None
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Learning curves of the best configurations, and where the curves of all lie.
+    """Return the best configurations' curves, and quantiles of all curves.
 
-    The best by `rule` (None: the recorded one, else the mean at the last step) over the `choose` seeds. First: place,
-    config_id, step, mean over the `show` seeds, and low and high of its 95 % Student's t interval (NaN with one seed).
-    Second: step, and the 10 %, 50 % and 90 % quantiles (low, median, high) of the means of all configurations; `attrs`
-    says how many these are.
+    The best by `rule` (None: the recorded one, else the mean at the last step) over the `choose`
+    seeds. First: place, config_id, step, mean over the `show` seeds, and low and high of its 95 %
+    Student's t interval (NaN with one seed). Second: step, and the 10 %, 50 % and 90 % quantiles
+    (low, median, high) of the means of all configurations; `attrs` says how many these are.
 
     Raises:
         InputError: no configuration has a score for every seed and step.

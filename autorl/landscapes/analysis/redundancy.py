@@ -1,11 +1,15 @@
-"""How many different results a landscape has: configurations whose scores cannot be told apart are redundant.
+"""Redundant configurations: their scores cannot be told apart.
 
-DODGE [1] searches well by skipping configurations whose result lies within epsilon of one already seen, because there
-are few results that differ by more. This measures whether that holds: with how many results are all configurations
-covered to within epsilon, and how soon random search meets one that is as good as the best.
+They say how many different results a landscape has.
+
+DODGE [1] searches well by skipping configurations whose result lies within epsilon of one already
+seen, because there are few results that differ by more. This measures whether that holds: with how
+many results are all configurations covered to within epsilon, and how soon random search meets one
+that is as good as the best.
 
 References:
-    [1] Agrawal, Fu, Chen, Shen and Menzies, "How to DODGE complex software analytics", 2019, arXiv 1902.01838.
+    [1] Agrawal, Fu, Chen, Shen and Menzies, "How to DODGE complex software analytics", 2019, arXiv
+        1902.01838.
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ class Redundancy:
         epsilon: the difference that counts, in units of the score.
         distinct: fewest results such that every configuration lies within epsilon of one of them.
         as_good: number of configurations within epsilon of the best.
-        expected_trials: mean number of configurations that random search without repetition draws until it has one
-            of those.
+        expected_trials: mean number of configurations that random search without repetition draws
+            until it has one of those.
     """
 
     epsilon: float
@@ -45,7 +49,7 @@ class Redundancy:
 
 
 def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redundancy:
-    """Redundancy of scores (n configurations, s seeds).
+    """Measure the redundancy of scores (n configurations, s seeds).
 
     Args:
         scores: larger is better.
@@ -68,12 +72,18 @@ def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redund
 
 
 def detectable_difference(scores: npt.ArrayLike) -> float:
-    """The difference of two means over s seeds that noise alone exceeds once in 20 times: 1.96 sqrt(2 within / s)."""
+    """Return the difference of means that noise exceeds once in 20 times.
+
+    The means are over s seeds: 1.96 sqrt(2 within / s).
+    """
     return float(1.96 * np.sqrt(2.0) * seed_noise(scores).standard_error)
 
 
 def _cover(ordered: Array, epsilon: float) -> int:
-    """Fewest of the ascending values such that each value is within epsilon of one of them (greedy is optimal)."""
+    """Count the fewest ascending values that cover all within epsilon.
+
+    Each value lies within epsilon of one of them. Greedy is optimal.
+    """
     count = first = 0
     while first < len(ordered):
         centre = int(np.searchsorted(ordered, ordered[first] + epsilon, side="right")) - 1

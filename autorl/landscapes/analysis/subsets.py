@@ -1,14 +1,18 @@
-"""Representative subsets of environments: few tasks whose scores predict the mean rank over all of them.
+"""Representative subsets of environments.
 
-The method of ARLBench [1], which follows Atari-5 [2]: rank-normalise each environment, target = mean rank over all
-environments, and for every subset of k environments predict the target by linear regression with non-negative weights
-and no intercept; the subset with the smallest cross-validated error wins. That winner is fragile: many subsets are as
-good to within noise. So the selection holds all near-ties, and the cheapest of them.
+The scores of few tasks predict the mean rank over all of them.
+
+The method of ARLBench [1], which follows Atari-5 [2]: rank-normalise each environment, target =
+mean rank over all environments, and for every subset of k environments predict the target by linear
+regression with non-negative weights and no intercept; the subset with the smallest cross-validated
+error wins. That winner is fragile: many subsets are as good to within noise. So the selection holds
+all near-ties, and the cheapest of them.
 
 References:
-    [1] Becktepe et al., "ARLBench: flexible and efficient benchmarking for hyperparameter optimization in reinforcement
-        learning", 2024, arXiv 2409.18827.
-    [2] Aitchison, Sweetser and Hutter, "Atari-5: distilling the Arcade Learning Environment down to five games", 2023.
+    [1] Becktepe et al., "ARLBench: flexible and efficient benchmarking for hyperparameter
+        optimization in reinforcement learning", 2024, arXiv 2409.18827.
+    [2] Aitchison, Sweetser and Hutter, "Atari-5: distilling the Arcade Learning Environment down to
+        five games", 2023.
 """
 
 from __future__ import annotations
@@ -44,8 +48,10 @@ class Subset:
     """A subset of environments.
 
     Attributes:
-        error: mean over the folds of 1 - Spearman (or the squared error) between prediction and target.
-        weights: of the environments in the regression on all configurations; non-negative, not normalised.
+        error: mean over the folds of 1 - Spearman (or the squared error) between prediction and
+            target.
+        weights: of the environments in the regression on all configurations; non-negative, not
+            normalised.
         correlation: Spearman between that regression and the target over all configurations.
         unweighted: the same for the plain mean of the subset's normalised scores.
         cost: sum of the costs of its environments; None if no costs were given.
@@ -80,16 +86,22 @@ class SubsetSelection:
 
     @property
     def cheapest(self) -> Subset:
-        """The near-tie of the lowest cost, then the smallest error; the best one if there are no costs."""
-        return min(self.near_ties, key=lambda each: (each.cost or 0.0, each.error))
+        """The near-tie of the lowest cost, then the smallest error.
+
+        It is the best one if there are no costs.
+        """
+        return min(self.near_ties, key=lambda tie: (tie.cost or 0.0, tie.error))
 
     def rank(self, environments: Sequence[str]) -> int | None:
-        """Place of a subset among the near-ties, 1 = best; None if it is not one."""
-        wanted = frozenset(environments)
+        """Place a subset among the near-ties, 1 = best.
+
+        None if it is not one.
+        """
+        members = frozenset(environments)
         places = (
             place
-            for place, each in enumerate(self.near_ties, 1)
-            if frozenset(each.environments) == wanted
+            for place, tie in enumerate(self.near_ties, 1)
+            if frozenset(tie.environments) == members
         )
         return next(places, None)
 
@@ -105,10 +117,11 @@ def select_subset(
     costs: Sequence[float] | None = None,
     keep: int = KEEP,
 ) -> SubsetSelection:
-    """The best subsets of k environments, by exhaustive search.
+    """Find the best subsets of k environments, by exhaustive search.
 
     Args:
-        scores: (n configurations, m environments), mean over seeds, larger is better; NaN = crashed, the worst rank.
+        scores: (n configurations, m environments), mean over seeds, larger is better; NaN =
+            crashed, the worst rank.
         environments: names of the columns.
         k: number of environments in a subset.
         normalise: percentile ranks (ARLBench) or min-max.
@@ -118,7 +131,8 @@ def select_subset(
         keep: most near-ties that are reported.
 
     Raises:
-        InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets, lengths that differ.
+        InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets,
+            lengths that differ.
     """
     table = np.asarray(scores, dtype=np.float64)
     _check(table, environments, k, costs)
@@ -128,17 +142,20 @@ def select_subset(
     errors = _cross_validated(columns, target, subsets, error)
     order = np.argsort(errors, kind="stable")
     tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
-    found = tuple(
+    near_ties = tuple(
         _refit(columns, target, subsets[row], environments, costs, float(errors[row]))
         for row in tied
     )
-    return SubsetSelection(k, found, len(subsets), tolerance)
+    return SubsetSelection(k, near_ties, len(subsets), tolerance)
 
 
 def select_environments(
     table: TaskTable, k: int, *, normalise: Normalisation = "rank", tolerance: float = TOLERANCE
 ) -> SubsetSelection:
-    """`select_subset` of landscapes (see `task_table`), with their training lengths as costs."""
+    """Select a subset of landscapes (see `task_table`).
+
+    Their training lengths are the costs. See `select_subset`.
+    """
     return select_subset(
         table.values,
         table.environments,
@@ -155,10 +172,12 @@ def size_table(
     sizes: Sequence[int] = range(1, 7),
     top: int = 3,
 ) -> pd.DataFrame:
-    """The best subsets of several sizes: k, place, environments, error, correlation, unweighted.
+    """Tabulate the best subsets of several sizes.
 
-    What a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of each. Sizes that are not smaller than
-    the number of environments are left out.
+    Columns: k, place, environments, error, correlation, unweighted.
+
+    What a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of each. Sizes that are
+    not smaller than the number of environments are left out.
 
     Raises:
         InputError: as `select_subset`.
@@ -166,24 +185,26 @@ def size_table(
     import pandas as pd
 
     rows = []
-    for k in [each for each in sizes if each < len(environments)]:
-        found = select_subset(scores, environments, k, tolerance=np.inf, keep=top)
+    for k in [size for size in sizes if size < len(environments)]:
+        selection = select_subset(scores, environments, k, tolerance=np.inf, keep=top)
         rows += [
             {
                 "k": k,
                 "place": place,
-                "environments": each.environments,
-                "error": each.error,
-                "correlation": each.correlation,
-                "unweighted": each.unweighted,
+                "environments": tie.environments,
+                "error": tie.error,
+                "correlation": tie.correlation,
+                "unweighted": tie.unweighted,
             }
-            for place, each in enumerate(found.near_ties, 1)
+            for place, tie in enumerate(selection.near_ties, 1)
         ]
     return pd.DataFrame(rows)
 
 
 def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[Integers, Integers]]:
-    """(training rows, test rows) of each fold; equal to scikit-learn's KFold(folds, shuffle=True, random_state=seed).
+    """Split rows into (training rows, test rows) of each fold.
+
+    Equal to scikit-learn's KFold(folds, shuffle=True, random_state=seed).
 
     Raises:
         InputError: fewer rows than folds.
@@ -192,9 +213,8 @@ def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[I
         raise InputError(
             f"cross-validation needs 2 <= folds <= rows, got {folds} folds of {n} rows", key="folds"
         )
-    shuffled = np.random.RandomState(seed).permutation(
-        n
-    )  # the generator scikit-learn shuffles with
+    # The generator scikit-learn shuffles with.
+    shuffled = np.random.RandomState(seed).permutation(n)
     rows = np.arange(n)
     tests = [np.sort(part) for part in np.array_split(shuffled, folds)]
     return [(np.setdiff1d(rows, test, assume_unique=True), test) for test in tests]
@@ -205,7 +225,8 @@ def _check(
 ) -> None:
     if table.ndim != 2 or table.shape[1] != len(environments):
         raise InputError(
-            f"scores of {len(environments)} environments need as many columns, got shape {table.shape}"
+            f"scores of {len(environments)} environments need as many columns, got shape "
+            f"{table.shape}"
         )
     n, m = table.shape
     if not 1 <= k < m:
@@ -224,24 +245,27 @@ def _check(
 
 
 def _normalised(table: Array, normalise: Normalisation) -> Array:
-    """Columns in [0, 1]; NaN becomes 0, after the ranks were taken over what is not NaN."""
+    """Normalise columns to [0, 1].
+
+    NaN becomes 0, after the ranks were taken over what is not NaN.
+    """
     from scipy.stats import rankdata
 
     if normalise not in ("rank", "min_max"):
         raise InputError(f"expected rank or min_max, got {normalise!r}", key="normalise")
     columns = np.zeros_like(table)
     for column, values in enumerate(table.T):
-        known = ~np.isnan(values)
-        if known.any():
-            kept = values[known]
-            columns[known, column] = (
-                rankdata(kept) / len(kept) if normalise == "rank" else unit_scores(kept)
+        present = ~np.isnan(values)
+        if present.any():
+            scores = values[present]
+            columns[present, column] = (
+                rankdata(scores) / len(scores) if normalise == "rank" else unit_scores(scores)
             )
     return columns
 
 
 def _cross_validated(columns: Array, target: Array, subsets: Integers, error: ErrorName) -> Array:
-    """Mean error of each subset over the folds."""
+    """Average the error of each subset over the folds."""
     if error not in ("spearman", "mse"):
         raise InputError(f"expected spearman or mse, got {error!r}", key="error")
     total = np.zeros(len(subsets))
@@ -257,9 +281,12 @@ def _cross_validated(columns: Array, target: Array, subsets: Integers, error: Er
 
 
 def _weights(columns: Array, target: Array, subsets: Integers) -> Array:
-    """Non-negative least squares without intercept for each subset: (c, k) -> (c, m), zero outside the subset.
+    """Fit non-negative least squares without intercept for each subset.
 
-    All subsets share one QR factorisation, which leaves the least-squares problem what it was and makes it m rows long.
+    From subsets (c, k) to weights (c, m), zero outside the subset.
+
+    All subsets share one QR factorisation, which leaves the least-squares problem what it was and
+    makes it m rows long.
     """
     from scipy.optimize import nnls
 
@@ -280,11 +307,12 @@ def _refit(
     error: float,
 ) -> Subset:
     weights = _weights(columns, target, subset[None, :])[0]
+    cost = None if costs is None else float(sum(costs[column] for column in subset))
     return Subset(
         environments=tuple(environments[column] for column in subset),
         error=error,
         weights=tuple(float(weights[column]) for column in subset),
         correlation=float(spearman(columns @ weights, target)),
         unweighted=float(spearman(columns[:, subset].mean(axis=1), target)),
-        cost=None if costs is None else float(sum(costs[column] for column in subset)),
+        cost=cost,
     )

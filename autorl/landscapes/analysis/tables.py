@@ -1,7 +1,10 @@
-"""The arrays that the analyses work on, cut out of landscapes: final scores, learning curves, scores by task.
+"""The arrays that the analyses work on, cut out of landscapes.
 
-Scores are larger-is-better here: those of a landscape that is minimised change their sign. A failed run scores the
-landscape's penalty. Configurations without a score for every seed asked for are left out.
+They are final scores, learning curves and scores by task.
+
+Scores are larger-is-better here: those of a landscape that is minimised change their sign. A failed
+run scores the landscape's penalty. Configurations without a score for every seed asked for are left
+out.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class TaskTable:
 
     Attributes:
         values: (n configurations, m environments), larger is better.
-        config_ids: the rows. environments: the columns.
+        config_ids: the rows.
+        environments: the columns.
         costs: training cost of one run in each environment, in environment steps.
     """
 
@@ -66,7 +70,9 @@ class TaskTable:
 
 
 def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
-    """Curves of the configurations that have a score for every seed at every step that any run from scratch reached.
+    """Return the curves of the complete configurations.
+
+    They have a score for every seed at every step that any run from scratch reached.
 
     Raises:
         InputError: no seeds of that role, or no complete configuration.
@@ -76,7 +82,9 @@ def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
 
 
 def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> Curves:
-    """The scores at one step (None = the last) as curves of length 1; other steps may be missing.
+    """Return the scores at one step (None = the last).
+
+    They are curves of length 1. Other steps may be missing.
 
     Raises:
         InputError: no seeds of that role, no such step, or no complete configuration.
@@ -85,7 +93,9 @@ def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None)
 
 
 def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> SeedSet:
-    """`all`, or `tuning` where fewer than half of the configurations with all tuning seeds have the test seeds too.
+    """Choose `all` seeds, or `tuning` where few have test seeds.
+
+    Few are fewer than half of the configurations with all tuning seeds.
 
     That is so in a study that trains its best configurations alone on test seeds.
     """
@@ -108,22 +118,24 @@ def task_table(
     first: int | None = None,
     clip: Mapping[str, float] | None = None,
 ) -> TaskTable:
-    """Mean scores at the last step of the configurations that all the landscapes have in common.
+    """Average the last scores of configurations that all landscapes share.
 
-    Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id to one point of the
-    unit cube, also where the ranges of a hyperparameter differ between domains. Over one space, ids that stand for
-    other configurations are an error.
+    The mean is over seeds.
+
+    Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id
+    to one point of the unit cube, also where the ranges of a hyperparameter differ between domains.
+    Over one space, ids that stand for other configurations are an error.
 
     Args:
         landscapes: one per environment, over the same hyperparameters.
         seeds: the seed role that is averaged over.
         first: keep the configurations with an id below this one only.
-        clip: {environment: value}; a run's score below it counts as it, before the mean over seeds. Beside the floor
-            of the landscape's own objective.
+        clip: {environment: value}; a run's score below it counts as it, before the mean over seeds.
+            Beside the floor of the landscape's own objective.
 
     Raises:
-        InputError: fewer than two landscapes, other hyperparameters in one of them, nothing in common, or an
-            environment to clip that is not there.
+        InputError: fewer than two landscapes, other hyperparameters in one of them, nothing in
+            common, or an environment to clip that is not there.
     """
     if len(landscapes) < 2:
         raise InputError(
@@ -152,17 +164,19 @@ def task_table(
         for part, data in zip(parts, landscapes, strict=True)
     ]
     unique = len(set(environments)) == len(environments)
-    labels = tuple(environments if unique else (data.manifest.id for data in landscapes))
+    labels = environments if unique else [data.manifest.id for data in landscapes]
     return TaskTable(
         np.stack(columns, axis=1),
         shared,
-        labels,
+        tuple(labels),
         tuple(float(data.manifest.steps[-1]) for data in landscapes),
     )
 
 
 def unit_scores(scores: npt.ArrayLike) -> Array:
-    """Scores (n, m tasks) or (n,) min-max normalised by column: worst 0, best 1.
+    """Normalise scores by column: worst 0, best 1.
+
+    Scores are (n, m tasks) or (n,), and the normalisation is min-max.
 
     Raises:
         InputError: all scores of a column are equal.
@@ -184,22 +198,33 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
 
 
 def _raised(scores: Array, data: Dataset, limits: Mapping[str, float]) -> Array:
-    """Scores with values of the metric below the limit of their environment raised to it."""
+    """Raise scores below the limit of their environment to it.
+
+    The limit is one of values of the metric.
+    """
     limit = limits.get(data.manifest.environment, -np.inf)
-    minimized = data.manifest.objective.direction == "minimize"
-    return np.asarray(np.minimum(scores, -limit) if minimized else np.maximum(scores, limit))
+    if data.manifest.objective.direction == "minimize":
+        return np.asarray(np.minimum(scores, -limit))
+    return np.asarray(np.maximum(scores, limit))
 
 
 def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
-    """That an id stands for one configuration. Most of them: imported values may differ by round-off."""
+    """Check that an id stands for one configuration.
+
+    Most of them have to: imported values may differ by round-off.
+    """
     hashes: dict[str, tuple[str, dict[int, str]]] = {}
     for data in landscapes:
-        mine = dict(data.own_query("SELECT config_id, config_hash FROM configs").fetchall())
-        name, first = hashes.setdefault(data.space.hash, (data.manifest.id, mine))
-        if sum(first[each] != mine[each] for each in shared.tolist()) > len(shared) / 2:
+        by_id = dict(data.own_query("SELECT config_id, config_hash FROM configs").fetchall())
+        name, first = hashes.setdefault(data.space.hash, (data.manifest.id, by_id))
+        if (
+            sum(first[config_id] != by_id[config_id] for config_id in shared.tolist())
+            > len(shared) / 2
+        ):
             raise InputError(
-                f"config_ids of {data.manifest.id} stand for other configurations than those of {name}, so their "
-                "scores cannot be paired: build landscapes with one sampler and seed"
+                f"config_ids of {data.manifest.id} stand for other configurations than those of "
+                f"{name}, so their scores cannot be paired: build landscapes with one sampler and "
+                "seed"
             )
 
 

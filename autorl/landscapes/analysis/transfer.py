@@ -1,7 +1,10 @@
-"""Does one configuration serve many environments? Regret of transfer, and of the best single configuration.
+"""Transfer between environments.
 
-Scores are min-max normalised by environment, so regret is in units of each environment's range: 0 = as good as its own
-best configuration, 1 = the worst of the landscape.
+Does one configuration serve many of them? Measured are the regret of transfer, and of the best
+single configuration.
+
+Scores are min-max normalised by environment, so regret is in units of each environment's range: 0 =
+as good as its own best configuration, 1 = the worst of the landscape.
 """
 
 from __future__ import annotations
@@ -28,7 +31,8 @@ class Transfer:
     Attributes:
         best: row of the best configuration of each environment, (m,).
         regret: (m, m), from the row's environment to the column's.
-        percentile: (m, m), share of configurations the transferred one beats there, ties counted half.
+        percentile: (m, m), share of configurations the transferred one beats there, ties counted
+            half.
     """
 
     environments: tuple[str, ...]
@@ -42,7 +46,7 @@ class Transfer:
         return float(self.regret[~np.eye(len(self.regret), dtype=bool)].mean())
 
     def to_pandas(self) -> pd.DataFrame:
-        """The regrets, from (index) and to (columns)."""
+        """Tabulate the regrets, from (index) and to (columns)."""
         import pandas as pd
 
         names = list(self.environments)
@@ -56,7 +60,8 @@ class BestSingle:
     """The configuration with the largest mean normalised score.
 
     Attributes:
-        row: its row. losses: its regret in each environment, (m,).
+        row: its row.
+        losses: its regret in each environment, (m,).
     """
 
     row: int
@@ -64,28 +69,34 @@ class BestSingle:
 
     @property
     def mean_loss(self) -> float:
-        """Mean over environments of (best score there - its score): the generalisation gap."""
+        """Mean over environments of (best score there - its score).
+
+        It is the generalisation gap.
+        """
         return float(self.losses.mean())
 
 
 def transfer_regret(
     scores: npt.ArrayLike, environments: Sequence[str], chosen_by: npt.ArrayLike | None = None
 ) -> Transfer:
-    """Regret of every environment's best configuration in every other one.
+    """Measure the regret of each environment's best configuration in the others.
 
     Args:
         scores: (n configurations, m environments), mean over seeds.
         environments: names of the columns.
-        chosen_by: scores of the same shape that the best configurations are chosen by (tuning seeds, if `scores` are of
-            test seeds); default: `scores`, which leaves a zero diagonal. Ties: the first row.
+        chosen_by: scores of the same shape that the best configurations are chosen by (tuning
+            seeds, if `scores` are of test seeds); default: `scores`, which leaves a zero diagonal.
+            Ties: the first row.
 
     Raises:
-        InputError: shapes differ, fewer than two environments, or an environment in which nothing differs.
+        InputError: shapes differ, fewer than two environments, or an environment in which nothing
+            differs.
     """
     table, choice = _pair(scores, chosen_by)
     if table.shape[1] != len(environments) or len(environments) < 2:
         raise InputError(
-            f"expected at least two environments, one per column; got {len(environments)}, {table.shape}"
+            f"expected at least two environments, one per column; got {len(environments)}, "
+            f"{table.shape}"
         )
     best = choice.argmax(axis=0).astype(np.int64)
     tried = table[best]
@@ -96,7 +107,10 @@ def transfer_regret(
 
 
 def best_single(scores: npt.ArrayLike, chosen_by: npt.ArrayLike | None = None) -> BestSingle:
-    """The best configuration on average over environments, and what it loses in each. Arguments: `transfer_regret`."""
+    """Find the best configuration on average over environments.
+
+    Beside it stands what it loses in each. The arguments are those of `transfer_regret`.
+    """
     table, choice = _pair(scores, chosen_by)
     row = int(choice.mean(axis=1).argmax())
     return BestSingle(row, 1.0 - table[row])
@@ -107,6 +121,7 @@ def _pair(scores: npt.ArrayLike, chosen_by: npt.ArrayLike | None) -> tuple[Array
     choice = table if chosen_by is None else np.asarray(chosen_by, dtype=np.float64)
     if table.ndim != 2 or choice.shape != table.shape:
         raise InputError(
-            f"expected scores (configurations, environments) of one shape, got {table.shape}, {choice.shape}"
+            f"expected scores (configurations, environments) of one shape, got {table.shape}, "
+            f"{choice.shape}"
         )
     return unit_scores(table), unit_scores(choice)

@@ -1,11 +1,15 @@
-"""How much choosing pays: the distance from typical configurations to the best one, after [1].
+"""Tunability: how much choosing pays, after [1].
 
-Of a whole landscape: from the recorded scores. Of one hyperparameter [2]: what the best value of it alone gains over a
-reference configuration, as a forest predicts it.
+It is the distance from typical configurations to the best one.
+
+Of a whole landscape: from the recorded scores. Of one hyperparameter [2]: what the best value of it
+alone gains over a reference configuration, as a forest predicts it.
 
 References:
-    [1] Kleuker et al. (LUH-AI), analysis of ARLBench's landscapes: tunability curves and their area.
-    [2] Probst, Boulesteix and Bischl, "Tunability: importance of hyperparameters of machine learning algorithms", 2019.
+    [1] Kleuker et al. (LUH-AI), analysis of ARLBench's landscapes: tunability curves and their
+        area.
+    [2] Probst, Boulesteix and Bischl, "Tunability: importance of hyperparameters of machine
+        learning algorithms", 2019.
 """
 
 from __future__ import annotations
@@ -31,10 +35,12 @@ class Tunability:
     """Tunability of min-max normalised configuration means.
 
     Attributes:
-        value: best minus median: what tuning gains over a typical configuration, in units of the range.
+        value: best minus median: what tuning gains over a typical configuration, in units of the
+            range.
         quantiles: q of each point of the curve, from 0 (worst configuration) to 1 (best).
         curve: best minus the q-quantile, from 1 down to 0.
-        area: under the curve; 0 if all configurations but the worst are best, near 1 if one stands out.
+        area: under the curve; 0 if all configurations but the worst are best, near 1 if one stands
+            out.
         near_best: share of configurations above 90 % of the range.
     """
 
@@ -45,7 +51,7 @@ class Tunability:
     near_best: float
 
     def at(self, quantile: float) -> float:
-        """Best minus the quantile, linear between order statistics.
+        """Return best minus the quantile, linear between order statistics.
 
         Raises:
             InputError: it does not lie in [0, 1].
@@ -56,13 +62,14 @@ class Tunability:
 
 
 def tunability_of(means: npt.ArrayLike) -> Tunability:
-    """Tunability of configuration means (n,), larger is better.
+    """Measure the tunability of configuration means (n,), larger is better.
 
     Raises:
         InputError: all of them are equal.
     """
     ordered = np.sort(unit_scores(means))
-    quantiles, curve = np.linspace(0.0, 1.0, len(ordered)), 1.0 - ordered
+    quantiles = np.linspace(0.0, 1.0, len(ordered))
+    curve = 1.0 - ordered
     return Tunability(
         value=float(1.0 - np.median(ordered)),
         quantiles=quantiles,
@@ -73,10 +80,13 @@ def tunability_of(means: npt.ArrayLike) -> Tunability:
 
 
 def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
-    """What tuning one hyperparameter gains over a configuration: hyperparameter, gain, reference, best; largest first.
+    """Measure what tuning one hyperparameter gains over a configuration.
 
-    `gain` is in units of the score, `reference` the value in the configuration and `best` the one with the largest
-    prediction when the others stay and the space allows it. Inactive hyperparameters gain 0.
+    Columns: hyperparameter, gain, reference, best. The largest gain comes first.
+
+    `gain` is in units of the score, `reference` the value in the configuration and `best` the one
+    with the largest prediction when the others stay and the space allows it. Inactive
+    hyperparameters gain 0.
 
     Raises:
         InputError: the configuration is not valid in the space.
@@ -90,14 +100,15 @@ def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) ->
     for name in forest.names:
         allowed = moved(forest, config, name, forest.grid(name, points)) if name in active else []
         allowed = [
-            each for each in allowed if forest.space.missing or not forest.space.violated(each)
+            candidate
+            for candidate in allowed
+            if forest.space.missing or not forest.space.violated(candidate)
         ]
         predicted = forest.predict(forest.encode(allowed)) if allowed else np.array([base])
         better = bool(predicted.max() > base)
         best = allowed[int(predicted.argmax())][name] if better else config.get(name)
-        rows.append(
-            (name, float(predicted.max()) - base if better else 0.0, config.get(name), best)
-        )
+        gain = float(predicted.max()) - base if better else 0.0
+        rows.append((name, gain, config.get(name), best))
     table = pd.DataFrame(rows, columns=["hyperparameter", "gain", "reference", "best"]).astype(
         {"reference": object, "best": object}
     )

@@ -1,4 +1,7 @@
-"""Performance by hyperparameter value: how configurations score that share a choice, or lie in one bin of a range."""
+"""Performance by hyperparameter value.
+
+It says how configurations score that share a choice, or lie in one bin of a range.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +31,13 @@ def performance_by_value(
     name: str,
     bins: int = 8,
 ) -> pd.DataFrame:
-    """Scores of configurations grouped by the value of one hyperparameter.
+    """Group the scores of configurations by the value of one hyperparameter.
 
-    A row per choice, or per bin: `bins` of equal width on the hyperparameter's scale, none wider than it takes (an
-    integer with fewer values has a bin per value); then a row `inactive` if some configurations lack it. Columns: value
-    (the choice, or "low..high"), low, high (of the values seen; None for choices), n, mean, sd, q25, median, q75, best,
-    top_share (share of the best tenth of all configurations that lies here). Statistics of an empty group are NaN.
+    A row per choice, or per bin: `bins` of equal width on the hyperparameter's scale, none wider
+    than it takes (an integer with fewer values has a bin per value); then a row `inactive` if some
+    configurations lack it. Columns: value (the choice, or "low..high"), low, high (of the values
+    seen; None for choices), n, mean, sd, q25, median, q75, best, top_share (share of the best tenth
+    of all configurations that lies here). Statistics of an empty group are NaN.
 
     Raises:
         InputError: unknown hyperparameter, or fewer than 1 bins.
@@ -48,9 +52,8 @@ def performance_by_value(
     item = space.hyperparameters[name]
     values = [config.get(name) for config in configs]
     active = np.array([name in config for config in configs], dtype=bool)
-    units = np.array(
-        [item.to_unit(value) if on else np.nan for value, on in zip(values, active, strict=True)]
-    )
+    units = np.full(len(values), np.nan)
+    units[active] = [item.to_unit(config[name]) for config in configs if name in config]
     n_bins = item.n_choices or _bins(item, bins)
     places = np.where(
         active, np.minimum(np.nan_to_num(units) * n_bins, n_bins - 1).astype(np.int64), -1
@@ -73,7 +76,10 @@ def performance_by_value(
 def values_table(
     data: Dataset, name: str, seeds: SeedSet = "all", step: int | None = None, bins: int = 8
 ) -> pd.DataFrame:
-    """`performance_by_value` of a landscape's mean scores at a step (None = the last)."""
+    """Group a landscape's mean scores at a step (None = the last).
+
+    See `performance_by_value`.
+    """
     curves = final_scores(data, seeds, step)
     return performance_by_value(
         data.space, configurations(data, curves.config_ids), curves.means, name, bins

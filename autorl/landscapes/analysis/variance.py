@@ -1,19 +1,25 @@
-"""Importance of hyperparameters: over the whole space (fANOVA) and around one configuration (local).
+"""Importance of hyperparameters, global and local.
 
-fANOVA [1] splits the variance of a random forest's prediction over the uniform unit cube into shares of single
-hyperparameters and of pairs. A tree is constant on boxes, so every integral is a sum over leaves, and exact. With leaf
-values v, sizes s, and q = s (v - mean), the variance of the marginal over the hyperparameters U is
+It is measured over the whole space (fANOVA) and around one configuration (local).
 
-    V_U = sum over leaves i, j of  q_i q_j  prod over d in U of  overlap_d(i, j) / (width_d(i) width_d(j)),
+fANOVA [1] splits the variance of a random forest's prediction over the uniform unit cube into
+shares of single hyperparameters and of pairs. A tree is constant on boxes, so every integral is a
+sum over leaves, and exact. With leaf values v, sizes s, and q = s (v - mean), the variance of the
+marginal over the hyperparameters U is
+
+    V_U = sum over leaves i, j of  q_i q_j  prod over d in U of
+          overlap_d(i, j) / (width_d(i) width_d(j)),
 
 and the share of a pair alone is V_ab - V_a - V_b, all divided by the variance of the tree.
 
-Local importance [2] is the variance of the prediction when one hyperparameter moves and the others stay at a given
-configuration, divided by the sum of those variances over hyperparameters.
+Local importance [2] is the variance of the prediction when one hyperparameter moves and the others
+stay at a given configuration, divided by the sum of those variances over hyperparameters.
 
 References:
-    [1] Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter importance", ICML 2014.
-    [2] Biedenkapp et al., "CAVE: configuration assessment, visualization and evaluation", LION 2018.
+    [1] Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter
+        importance", ICML 2014.
+    [2] Biedenkapp et al., "CAVE: configuration assessment, visualization and evaluation", LION
+        2018.
 """
 
 from __future__ import annotations
@@ -38,7 +44,12 @@ _FEW = 1000  # values of an integer that are counted one by one; more are as goo
 
 @dataclass(frozen=True, eq=False)
 class Leaves:
-    """A tree as boxes: low and high (leaves, d) in the measure of each hyperparameter, values (leaves,)."""
+    """A tree as boxes.
+
+    Attributes:
+        low, high: (leaves, d), in the measure of each hyperparameter.
+        values: (leaves,).
+    """
 
     low: Array
     high: Array
@@ -46,9 +57,12 @@ class Leaves:
 
 
 def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
-    """Variance shares: first, second, importance (mean over trees), spread (standard deviation over trees).
+    """Compute variance shares over the whole space.
 
-    Largest first. `second` is None for the main effect of a hyperparameter alone. With `pairs`, those of all pairs too.
+    Columns: first, second, importance (mean over trees), spread (standard deviation over trees).
+
+    Largest first. `second` is None for the main effect of a hyperparameter alone. With `pairs`,
+    those of all pairs too.
 
     Raises:
         InputError: no tree has a split.
@@ -59,16 +73,17 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
     terms: list[tuple[int, ...]] = [(column,) for column in columns]
     if pairs:
         terms += combinations(columns, 2)
-    shares = [variance_shares(each, terms) for each in forest_leaves(forest)]
+    shares = [variance_shares(leaves, terms) for leaves in forest_leaves(forest)]
     if not shares:
         raise InputError(
             "no tree of the forest has a split: the scores do not depend on the hyperparameters"
         )
     table = np.array(shares)
     named = [tuple(forest.names[column] for column in term) for term in terms]
+    partners = [name[1] if len(name) == 2 else None for name in named]
     rows = {
         "first": [name[0] for name in named],
-        "second": pd.Series([name[1] if len(name) == 2 else None for name in named], dtype=object),
+        "second": pd.Series(partners, dtype=object),
         "importance": table.mean(axis=0),
         "spread": table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(terms)),
     }
@@ -78,9 +93,12 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
 
 
 def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
-    """Variance shares around a configuration: hyperparameter, importance; largest first.
+    """Compute variance shares around a configuration.
 
-    Inactive hyperparameters have 0. All are 0 where the prediction is flat around the configuration.
+    Columns: hyperparameter, importance. The largest comes first.
+
+    Inactive hyperparameters have 0. All are 0 where the prediction is flat around the
+    configuration.
 
     Raises:
         InputError: the configuration is not valid in the space.
@@ -97,13 +115,16 @@ def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64
     ]
     total = sum(variances) or 1.0
     table = pd.DataFrame(
-        {"hyperparameter": forest.names, "importance": [each / total for each in variances]}
+        {"hyperparameter": forest.names, "importance": [variance / total for variance in variances]}
     )
     return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
 
 
 def variance_shares(leaves: Leaves, terms: list[tuple[int, ...]]) -> list[float]:
-    """Share of a tree's variance of each term: one column (its main effect) or two (the pair beyond both)."""
+    """Compute each term's share of a tree's variance.
+
+    A term is one column (its main effect) or two (the pair beyond both).
+    """
     widths = leaves.high - leaves.low
     sizes = widths.prod(axis=1)
     centred = leaves.values - sizes @ leaves.values
@@ -123,26 +144,31 @@ def variance_shares(leaves: Leaves, terms: list[tuple[int, ...]]) -> list[float]
 
 
 def forest_leaves(forest: Forest) -> list[Leaves]:
-    """The leaves of each tree that has a split."""
+    """Return the leaves of each tree that has a split."""
     items = [forest.space.hyperparameters[name] for name in forest.names]
-    found = (_leaves(estimator.tree_, items) for estimator in forest.model.estimators_)
-    return [each for each in found if np.ptp(each.values) > 0.0]
+    trees = (_leaves(estimator.tree_, items) for estimator in forest.model.estimators_)
+    return [leaves for leaves in trees if np.ptp(leaves.values) > 0.0]
 
 
 def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
-    """Boxes of a scikit-learn tree. Leaves that no value can reach have no size and are left out."""
+    """Cut a scikit-learn tree into boxes.
+
+    Leaves that no value can reach have no size and are left out.
+    """
     boxes: list[tuple[Array, Array, float]] = []
     stack = [(0, np.zeros(len(items)), np.ones(len(items)))]
     while stack:
         node, low, high = stack.pop()
-        left, right = tree.children_left[node], tree.children_right[node]
+        left = tree.children_left[node]
+        right = tree.children_right[node]
         if left == right:
             if np.all(high > low):
                 boxes.append((low, high, float(tree.value[node].item())))
             continue
         column = int(tree.feature[node])
         cut = _measure(items[column], float(tree.threshold[node]))
-        below, above = high.copy(), low.copy()
+        below = high.copy()
+        above = low.copy()
         below[column] = above[column] = cut
         stack += [(left, low, below), (right, above, high)]
     lows, highs, values = zip(*boxes, strict=True)
@@ -150,22 +176,28 @@ def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
 
 
 def _measure(item: Hyperparameter, threshold: float) -> float:
-    """Share of the hyperparameter's values at or below a threshold of the unit interval."""
+    """Return the share of a hyperparameter's values up to a threshold.
+
+    The threshold lies in the unit interval, and a value at it counts.
+    """
     count = item.n_choices
     if item.type == "int" and item.scale == "linear":
         lower, upper = item.bounds
         count = int(upper - lower) + 1 if upper - lower < _FEW else 0
     if not count:
         return threshold
-    centres = ((np.arange(count) + 0.5) / count).astype(
-        np.float32
-    )  # the forest compares in single precision
+    # The forest compares in single precision.
+    centres = ((np.arange(count) + 0.5) / count).astype(np.float32)
     return float(np.count_nonzero(centres <= threshold)) / count
 
 
 def _kernel(leaves: Leaves, column: int) -> Array:
-    """Of every two leaves along one column: their overlap / (width of one x width of the other)."""
-    low, high = leaves.low[:, column], leaves.high[:, column]
+    """Relate the leaves' overlaps along one column to their widths.
+
+    Of every two leaves: their overlap / (width of one x width of the other).
+    """
+    low = leaves.low[:, column]
+    high = leaves.high[:, column]
     overlap = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
     width = high - low
     return np.asarray(np.maximum(overlap, 0.0) / (width[:, None] * width))

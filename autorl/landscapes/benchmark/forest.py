@@ -43,7 +43,7 @@ class Trees:
     """
 
     def __init__(self, model: Regressor, units: npt.NDArray[np.float32]) -> None:
-        trees = [each.tree_ for each in model.estimators_]
+        trees = [estimator.tree_ for estimator in model.estimators_]
         counts = np.array([tree.node_count for tree in trees])
         self._roots = np.concatenate([[0], np.cumsum(counts)[:-1]])
         offsets = np.repeat(self._roots, counts)
@@ -51,18 +51,15 @@ class Trees:
             np.concatenate([getattr(tree, name) for tree in trees])
             for name in ("children_left", "children_right", "feature", "threshold")
         )
-        leaf, self_ = left < 0, np.arange(counts.sum())
-        self._left, self._right = (
-            np.where(leaf, self_, left + offsets),
-            np.where(leaf, self_, right + offsets),
-        )
-        self._feature, self._threshold = (
-            np.where(leaf, 0, feature),
-            np.where(leaf, np.inf, threshold),
-        )
+        leaf = left < 0
+        self_ = np.arange(counts.sum())
+        self._left = np.where(leaf, self_, left + offsets)
+        self._right = np.where(leaf, self_, right + offsets)
+        self._feature = np.where(leaf, 0, feature)
+        self._threshold = np.where(leaf, np.inf, threshold)
         self._depth = max(int(tree.max_depth) for tree in trees)
         self._leaves = model.apply(units) + self._roots  # (n, trees)
-        drawn = [np.bincount(each, minlength=len(units)) for each in model.estimators_samples_]
+        drawn = [np.bincount(sample, minlength=len(units)) for sample in model.estimators_samples_]
         bag = np.stack(drawn, axis=1).astype(np.float64)
         totals = np.bincount(self._leaves.ravel(), bag.ravel(), minlength=len(self_))
         self._share = bag / totals[self._leaves] / len(trees)
@@ -102,9 +99,9 @@ class Noise:
         """Take noise from recorded runs."""
         curves = np.stack([values[rows] for values in table.curves.values()]).astype(np.float64)
         failed = np.isin(table.status[rows], [status.value for status in Status if status.failed])
-        whole = table.trained[rows] & ~failed
-        succeeded = np.where(whole[None, :, :, None], curves, np.nan)
-        count = np.maximum(whole.sum(axis=1), 1)[None, :, None, None]
+        counted = table.trained[rows] & ~failed
+        succeeded = np.where(counted[None, :, :, None], curves, np.nan)
+        count = np.maximum(counted.sum(axis=1), 1)[None, :, None, None]
         means = nanmean(succeeded, axis=2)
         stretch = np.sqrt(count / np.maximum(count - 1, 1))
         deviations = np.nan_to_num(
@@ -137,10 +134,11 @@ class Cost:
     """
 
     def __init__(self, units: npt.NDArray[np.float32], seconds: Array) -> None:
-        known = np.flatnonzero(~np.isnan(seconds))
-        self._seconds, self._forest = seconds[known], None
-        if len(known) >= MIN_ROWS and np.ptp(self._seconds) > 0:
-            self._forest = Trees(grow(units[known], self._seconds, MIN_TREES), units[known])
+        timed = np.flatnonzero(~np.isnan(seconds))
+        self._seconds = seconds[timed]
+        self._forest = None
+        if len(timed) >= MIN_ROWS and np.ptp(self._seconds) > 0:
+            self._forest = Trees(grow(units[timed], self._seconds, MIN_TREES), units[timed])
 
     def of(self, unit: npt.NDArray[np.float32]) -> float | None:
         """Predict the seconds per step at a point of the unit cube."""
@@ -161,8 +159,8 @@ def mean_scores(values: npt.NDArray[np.float32], trained: npt.NDArray[np.bool_])
 
     The last step stays: a run counts as trained if it was scored there.
     """
-    known = np.where(trained[:, :, None], carry_forward(values), np.nan).astype(np.float64)
-    means = nanmean(known, axis=1)
+    scores = np.where(trained[:, :, None], carry_forward(values), np.nan).astype(np.float64)
+    means = nanmean(scores, axis=1)
     return means[:, ~np.isnan(means).any(axis=0)]
 
 
@@ -171,7 +169,7 @@ def nanmean(values: Array, axis: int) -> Array:
 
     NaN where all are, without a warning.
     """
-    known = ~np.isnan(values)
-    count = known.sum(axis=axis)
-    total = np.where(known, values, 0.0).sum(axis=axis)
+    present = ~np.isnan(values)
+    count = present.sum(axis=axis)
+    total = np.where(present, values, 0.0).sum(axis=axis)
     return np.asarray(np.divide(total, count, out=np.full(total.shape, np.nan), where=count > 0))

@@ -51,8 +51,9 @@ class RecordedRun:
         one; else None.
         status: how it ended.
         end: step it ended at; None if it is `done`, and then it goes on to the last recorded step.
-        steps: recorded steps, ascending. values: by metric, one for each of `steps`, the last known
-            where one is missing, NaN before the first.
+        steps: recorded steps, ascending.
+        values: by metric, one for each of `steps`, the last known where one is missing, NaN before
+            the first.
         seconds_per_step: recorded wall seconds per environment step; None where no time was
             recorded.
     """
@@ -113,14 +114,17 @@ class Replay:
     ) -> None:
         if lookup not in LOOK_UPS:
             raise InputError(f"expected {' or '.join(LOOK_UPS)}, got {lookup!r}", key="lookup")
-        self.landscape, self.lookup, self.wrap_seeds = landscape, lookup, wrap_seeds
-        self.space, self.grid = landscape.space, landscape.grid
+        self.landscape = landscape
+        self.lookup = lookup
+        self.wrap_seeds = wrap_seeds
+        self.space = landscape.space
+        self.grid = landscape.grid
         self._rows: dict[Config, int] = {}
         self._places: dict[tuple[str, int], int] = {}
         self._table = tabulate(landscape)
         over = "tuning" if "tuning" in self.grid.roles else "all"
-        whole = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
-        self._answering = np.flatnonzero(whole)
+        complete = self._table.trained[:, self.grid.seed_positions(over)].all(axis=1)
+        self._answering = np.flatnonzero(complete)
         if not len(self._answering):
             raise InputError(
                 "no configuration was trained with every tuning seed", file=str(landscape.path)
@@ -134,9 +138,11 @@ class Replay:
                 data set; it has no seeds of this role; the configuration was not trained with this
                 seed.
         """
-        row, place = self.row(config), self.seed_place(seed, role)
+        row = self.row(config)
+        place = self.seed_place(seed, role)
         table = self._table
-        config_id, own_seed = int(self.grid.config_ids[row]), int(self.grid.seeds[place])
+        config_id = int(self.grid.config_ids[row])
+        own_seed = int(self.grid.seeds[place])
         if not table.trained[row, place]:
             raise InputError(
                 f"configuration {config_id} was not trained with {role} seed {own_seed}; "
@@ -145,15 +151,17 @@ class Replay:
             )
         end = int(table.ends[row, place])
         seconds = float(table.seconds[row, place])
+        ended_at = None if end < 0 else end
+        seconds_per_step = None if np.isnan(seconds) else seconds
         return RecordedRun(
             config_id=config_id,
             seed=own_seed,
             repeats=self.repeated(seed, role),
             status=Status(str(table.status[row, place])),
-            end=None if end < 0 else end,
+            end=ended_at,
             steps=self.grid.steps,
             values={name: curves[row, place] for name, curves in table.curves.items()},
-            seconds_per_step=None if np.isnan(seconds) else seconds,
+            seconds_per_step=seconds_per_step,
         )
 
     def row(self, config: Mapping[str, Any]) -> int:
@@ -195,7 +203,8 @@ class Replay:
 
         Not where seeds may begin again.
         """
-        count, first = len(self.grid.seed_positions(role)), first_seed(role)
+        count = len(self.grid.seed_positions(role))
+        first = first_seed(role)
         wrong = [seed for seed in seeds if not first <= seed < first + count]
         if wrong and not self.wrap_seeds:
             raise InputError(
@@ -236,7 +245,7 @@ class Replay:
 
 
 def first_seed(role: SeedRole) -> int:
-    """Give the first seed of a role in a study file that counts them."""
+    """Give a role's first seed in a study file that counts seeds."""
     return FIRST_TEST_SEED if role == "test" else 0
 
 
@@ -250,8 +259,9 @@ class ReplayObjective:
     steps=objective.horizon)`. Pickled, it names the folder and loads it again where it is used.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last
-            recorded step.
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
     """
 
     def __init__(
@@ -280,7 +290,8 @@ class ReplayObjective:
             InputError: as `Replay.run`, or nothing is recorded at or before `until`.
         """
         replay = self.replay
-        row, place = replay.row(config), replay.seed_place(seed, role)
+        row = replay.row(config)
+        place = replay.seed_place(seed, role)
         at = len(self._steps) - 1 if until is None else bisect_right(self._steps, until) - 1
         if at < 0:
             raise InputError(
@@ -327,7 +338,7 @@ class Table:
 
 
 def tabulate(landscape: Dataset) -> Table:
-    """Arrange the runs trained from the start on the axes of the grid.
+    """Arrange the runs trained from the start on the grid's axes.
 
     Raises:
         InputError: it was trained in phases.
@@ -348,7 +359,8 @@ def tabulate(landscape: Dataset) -> Table:
     rows = np.searchsorted(grid.config_ids, runs["config_id"])
     places = np.searchsorted(grid.seeds, runs["seed"])
     status = np.full(shape, "", dtype="<U16")
-    steps, seconds = np.full(shape, np.nan), np.full(shape, np.nan)
+    steps = np.full(shape, np.nan)
+    seconds = np.full(shape, np.nan)
     status[rows, places] = runs["status"].astype("<U16")
     steps[rows, places] = np.ma.filled(
         np.ma.asarray(runs["environment_steps"], dtype=np.float64), np.nan
@@ -360,11 +372,11 @@ def tabulate(landscape: Dataset) -> Table:
         zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True)
     )
     curves = _curves(landscape, cells)
-    known = ~np.isnan(curves[landscape.manifest.objective.metric])
-    measured = known.cumsum(axis=2)[:, :, -1] > 0
+    scored = ~np.isnan(curves[landscape.manifest.objective.metric])
+    measured = scored.cumsum(axis=2)[:, :, -1] > 0
     cut = (status != "") & (status != Status.DONE.value)
-    ends = _ends(grid.steps, known, steps, status == Status.STOPPED.value)
-    trained = cut | known[:, :, -1]
+    ends = _ends(grid.steps, scored, steps, status == Status.STOPPED.value)
+    trained = cut | scored[:, :, -1]
     lasting = np.where(np.isnan(steps) & measured, float(grid.steps[-1]), steps)
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(lasting > 0, seconds / lasting, np.nan)
@@ -400,7 +412,8 @@ def _curves(
 
     NaN where nothing is stored.
     """
-    grid, objective = landscape.grid, landscape.manifest.objective
+    grid = landscape.grid
+    objective = landscape.manifest.objective
     listed = ", ".join(identifier(name) for name in landscape.metrics)
     columns = landscape.own_query(
         f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"

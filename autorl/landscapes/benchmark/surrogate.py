@@ -54,7 +54,7 @@ _REMEMBERED = 10_000  # configurations whose prediction is kept
 
 @dataclass(frozen=True)
 class Quality:
-    """How well a forest predicts configurations its trees did not see.
+    """The fit of a forest to configurations its trees did not see.
 
     Attributes:
         r2: share of the variance of mean scores at the last step that is explained.
@@ -76,9 +76,13 @@ class Quality:
 
 @dataclass(frozen=True, eq=False)
 class _Prediction:
-    """What is predicted of one configuration.
+    """The prediction for one configuration.
 
-    Its hash, weights (n,), expected curves (metrics, steps), and seconds per step if known.
+    Attributes:
+        hash: of the configuration.
+        weights: (n,), shares of the recorded configurations.
+        curves: (metrics, steps), expected.
+        seconds: per step, if known.
     """
 
     hash: str
@@ -113,7 +117,9 @@ class Surrogate:
     ) -> None:
         if trees < MIN_TREES:
             raise InputError(f"a forest needs at least {MIN_TREES} trees, got {trees}", key="trees")
-        self.landscape, self.space, self.grid = landscape, landscape.space, landscape.grid
+        self.landscape = landscape
+        self.space = landscape.space
+        self.grid = landscape.grid
         self._table = tabulate(landscape)
         self._rows = np.flatnonzero(
             self._table.trained.any(axis=1)
@@ -145,7 +151,9 @@ class Surrogate:
         """
         prediction = self._predict(config)
         donor, place = self._draw(prediction, seed, role)
-        noise, end = self._noise, int(self._table.ends[self._rows[donor], place])
+        noise = self._noise
+        end = int(self._table.ends[self._rows[donor], place])
+        ended_at = None if end < 0 else end
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
@@ -154,7 +162,7 @@ class Surrogate:
             seed=int(self.grid.seeds[place]),
             repeats=None,
             status=Status(str(self._table.status[self._rows[donor], place])),
-            end=None if end < 0 else end,
+            end=ended_at,
             steps=self.grid.steps,
             values=dict(zip(self._table.curves, values.astype(np.float32), strict=True)),
             seconds_per_step=prediction.seconds,
@@ -171,12 +179,12 @@ class Surrogate:
                 f"{self.landscape.manifest.id} records nothing at or before step {until}",
                 key="until",
             )
-        run, step = self.run(config, seed, role), int(self.grid.steps[place])
+        run = self.run(config, seed, role)
+        step = int(self.grid.steps[place])
         if run.status.failed and run.ended(step):
             return self._penalty
-        return run.at(step if run.end is None else min(step, run.end))[
-            self.landscape.manifest.objective.metric
-        ]
+        reached = step if run.end is None else min(step, run.end)
+        return run.at(reached)[self.landscape.manifest.objective.metric]
 
     def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
         """Give the share of each recorded configuration in a prediction.
@@ -229,13 +237,13 @@ class Surrogate:
         key = config if isinstance(config, Config) else Config(config)
         prediction = self._predictions.get(key)
         if prediction is None:
-            whole = self.space.config(key)
-            unit = self._encode([whole])[0]
+            valid = self.space.config(key)
+            unit = self._encode([valid])[0]
             weights = self._forest.weights(unit)
             if len(self._predictions) >= _REMEMBERED:
                 self._predictions.clear()
             prediction = self._predictions[key] = _Prediction(
-                self.space.config_hash(whole),
+                self.space.config_hash(valid),
                 weights,
                 self._noise.expected(weights),
                 self._cost.of(unit),
@@ -257,16 +265,17 @@ class Surrogate:
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
 
     def _columns(self, seed: int, role: SeedRole) -> list[int]:
-        """List the places on the seed axis that may answer for a seed.
+        """List the places that may answer for a seed.
 
-        Its own comes first, then those of its role, then all.
+        They lie on the seed axis. Its own comes first, then those of its role, then all.
         """
-        places = self.grid.seed_positions(role if role in self.grid.roles else "all")
+        recorded_role = role if role in self.grid.roles else "all"
+        places = self.grid.seed_positions(recorded_role)
         number = seed - first_seed(role)
         if not 0 <= number < len(places):
             number = integer_seed(seed, "noise", role) % len(places)
-        others = self.grid.seed_positions("all")
-        return [*np.roll(places, -number).tolist(), *np.setdiff1d(others, places).tolist()]
+        every_place = self.grid.seed_positions("all")
+        return [*np.roll(places, -number).tolist(), *np.setdiff1d(every_place, places).tolist()]
 
 
 class SurrogateObjective:
@@ -278,12 +287,14 @@ class SurrogateObjective:
     again.
 
     Attributes:
-        space: the landscape's search space. direction: maximize or minimize. horizon: the last
-            recorded step.
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
     """
 
     def __init__(self, landscape: Dataset, **options: Any) -> None:
-        self.surrogate, self._options = Surrogate(landscape, **options), options
+        self.surrogate = Surrogate(landscape, **options)
+        self._options = options
         self.space = landscape.space
         self.direction = landscape.manifest.objective.direction
         self.horizon = int(landscape.grid.steps[-1])
@@ -310,7 +321,8 @@ class SurrogateObjective:
             InputError: the configuration is not in the space, or nothing is recorded at or before
                 `until`.
         """
-        return self.surrogate.score(config, seed, role, self.horizon if until is None else until)
+        last = self.horizon if until is None else until
+        return self.surrogate.score(config, seed, role, last)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reload, (str(self.surrogate.landscape.path), self._options)

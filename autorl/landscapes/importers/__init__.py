@@ -64,7 +64,7 @@ FORMATS = MappingProxyType(
 def import_any(
     source: str | Path, target: str | Path, *, format: str | None = None, **options: Any
 ) -> list[Manifest]:
-    """Import a file or folder, in a given or in a recognised format.
+    """Import a file or folder, in a given or a recognised format.
 
     A folder may be recognised to be in several.
 
@@ -77,7 +77,8 @@ def import_any(
     Raises:
         InputError: there is no such file, its format is not known, or it is not as its format says.
     """
-    path, settings = Path(source), Options(out=Path(target), **options)
+    path = Path(source)
+    settings = Options(out=Path(target), **options)
     if not path.exists():
         raise InputError("no such file or folder", file=str(source))
     if format is not None and format not in FORMATS:
@@ -118,10 +119,10 @@ def _recognised(path: Path, *, tabular: bool) -> list[str]:
     """
     if tabular and FORMATS["csv"].importer.recognises(path):
         return ["csv"]
-    found = [name for name, known in FORMATS.items() if known.importer.recognises(path)]
-    if not found:
+    recognised = [name for name, entry in FORMATS.items() if entry.importer.recognises(path)]
+    if not recognised:
         raise InputError(
             f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path)
         )
-    together = [name for name in found if name.startswith("arlbench")]
-    return together or found[:1]
+    together = [name for name in recognised if name.startswith("arlbench")]
+    return together or recognised[:1]

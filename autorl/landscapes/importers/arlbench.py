@@ -1,9 +1,10 @@
 """ARLBench's raw landscape files (CSV or CSV.gz) as landscape folders.
 
-A file `<domain>_<environment>_<algorithm>.csv[.gz]` has one row per (configuration, seed, checkpoint): `run_id` or
-`config_id`, `budget` or `training_steps`, `performance` (empty = crashed), `seed`, `hp_config.<name>` (empty =
-inactive). The data set on Hugging Face keeps such files in its folder `landscapes`. A task, algorithm or hyperparameter
-that ARLBench's own landscapes do not have is taken as the file says, over a space inferred from it.
+A file `<domain>_<environment>_<algorithm>.csv[.gz]` has one row per (configuration, seed,
+checkpoint): `run_id` or `config_id`, `budget` or `training_steps`, `performance` (empty = crashed),
+`seed`, `hp_config.<name>` (empty = inactive). The data set on Hugging Face keeps such files in its
+folder `landscapes`. A task, algorithm or hyperparameter that ARLBench's own landscapes do not have
+is taken as the file says, over a space inferred from it.
 """
 
 from __future__ import annotations
@@ -38,14 +39,16 @@ _SYNONYMS = {
 }
 _COLUMNS = ("config_id", "budget", "performance", "seed", "optimisation_seed", "optimization_step")
 _PREFIX = "hp_config."
-_DIGITS = (
-    6  # hyperparameters of one configuration that differ by less between seeds differ by round-off
-)
+# Hyperparameters of one configuration that differ by less between seeds differ by round-off.
+_DIGITS = 6
 EPISODES = 128
 ORIGIN: Mapping[str, Any] = {
     "evaluation": FrozenMap(episodes=EPISODES),
     "licence": "https://opensource.org/license/bsd-3-clause",
-    "citation": "Becktepe et al., ARLBench: flexible and efficient benchmarking for HPO in RL, arXiv 2409.18827 (2024)",
+    "citation": (
+        "Becktepe et al., ARLBench: flexible and efficient benchmarking for HPO in RL, "
+        "arXiv 2409.18827 (2024)"
+    ),
     "creator": "AutoML Hannover",
     "url": "https://github.com/automl/arlbench",
     "created": "2025-02-01",
@@ -53,7 +56,10 @@ ORIGIN: Mapping[str, Any] = {
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, some file in a folder or in its folder `landscapes` has columns `hp_config.*`."""
+    """Tell whether some file has columns `hp_config.*`.
+
+    Looked at are the file, or the files of the folder and of its folder `landscapes`.
+    """
     if path.is_dir():
         return any(recognises(file) for file in sorted(_tables_of(path)))
     return path.name.endswith((".csv", ".csv.gz")) and any(
@@ -62,7 +68,10 @@ def recognises(path: Path) -> bool:
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import what `recognises` knows; see `import_arlbench`."""
+    """Import the files that `recognises` accepts.
+
+    See `import_arlbench`.
+    """
     folder = path / HF_FOLDER if (path / HF_FOLDER).is_dir() else path
     namespace = options.namespace or "arlbench"
     return import_arlbench(folder, options.out, options.tuning_seeds, namespace, options.replace)
@@ -75,21 +84,24 @@ def import_arlbench(
     namespace: str = "arlbench",
     replace: bool = False,
 ) -> list[Manifest]:
-    """Import a file, or every landscape file of a folder, to `target/<namespace>/<algorithm>/<environment>`.
+    """Import a file, or every landscape file of a folder.
 
-    ARLBench gives its ten seeds no role. Here the lowest `tuning_seeds` of them (None = half) become tuning seeds and
-    the rest test seeds, so that what is chosen can be reported on seeds that did not choose it.
+    Each goes to `target/<namespace>/<algorithm>/<environment>`.
+
+    ARLBench gives its ten seeds no role. Here the lowest `tuning_seeds` of them (None = half)
+    become tuning seeds and the rest test seeds, so that what is chosen can be reported on seeds
+    that did not choose it.
 
     Raises:
-        InputError: no such file, a name or column that is not ARLBench's, repeated rows, values outside its search
-            space.
+        InputError: no such file, a name or column that is not ARLBench's, repeated rows, values
+            outside its search space.
     """
     path = Path(source)
     return [import_file(file, target, tuning_seeds, namespace, replace) for file in csv_files(path)]
 
 
 def csv_files(path: Path) -> list[Path]:
-    """The CSV files of a folder, or the one file given."""
+    """List the CSV files of a folder, or the one file given."""
     files = sorted(path.glob("*.csv*")) if path.is_dir() else [path]
     if not files:
         raise InputError("no .csv or .csv.gz files in it", file=str(path))
@@ -99,7 +111,10 @@ def csv_files(path: Path) -> list[Path]:
 def import_file(
     path: Path, target: str | Path, tuning_seeds: int | None, namespace: str, replace: bool
 ) -> Manifest:
-    """Import one file; see `import_arlbench`."""
+    """Import one file.
+
+    See `import_arlbench`.
+    """
     algorithm, task = task_of(path)
     frame, names = read_rows(path, ("config_id", "seed", "budget"))
     try:
@@ -111,7 +126,10 @@ def import_file(
         raise InputError(error.message, file=str(path), key=error.key) from None
     manifest = Manifest(
         id=f"{namespace}/{algorithm}/{task.environment}",
-        description=f"ARLBench landscape of {algorithm.upper()} on {task.environment}, {len(configs)} configurations.",
+        description=(
+            f"ARLBench landscape of {algorithm.upper()} on {task.environment}, "
+            f"{len(configs)} configurations."
+        ),
         algorithm=algorithm,
         environment=task.environment,
         objective=Objective(floor=task.floor),
@@ -130,11 +148,15 @@ def import_file(
 
 
 def task_of(path: Path) -> tuple[str, Task]:
-    """Algorithm and task by a file's name. A task ARLBench does not have is its own environment and domain."""
+    """Read algorithm and task from a file's name.
+
+    A task ARLBench does not have is its own environment and domain.
+    """
     match = _NAME.match(path.name)
     if match is None:
         raise InputError(
-            f"expected <task>_<algorithm>.csv[.gz], such as cc_cartpole_ppo.csv; known tasks: {', '.join(TASKS)}",
+            "expected <task>_<algorithm>.csv[.gz], such as cc_cartpole_ppo.csv; known tasks: "
+            f"{', '.join(TASKS)}",
             file=str(path),
         )
     unknown = Task(id_part(match["task"]), match["task"])
@@ -144,7 +166,9 @@ def task_of(path: Path) -> tuple[str, Task]:
 def space_of(
     algorithm: str, task: Task, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
 ) -> tuple[Space, tuple[str, ...]]:
-    """ARLBench's space if it has one with these hyperparameters, else one inferred from the configurations; and notes.
+    """Return ARLBench's space with these hyperparameters, else an inferred one.
+
+    Beside it stand notes for the manifest.
 
     Raises:
         InputError: the space cannot be inferred.
@@ -162,7 +186,9 @@ def space_of(
 
 
 def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
-    """The rows with columns config_id, budget, performance, seed and hyperparameters; and the names of the latter.
+    """Read the rows of a file, and the names of the hyperparameters.
+
+    The columns are config_id, budget, performance, seed and the hyperparameters.
 
     Raises:
         InputError: the file cannot be read, lacks a column, or two rows have the same `key`.
@@ -195,7 +221,10 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
 
 
 def _numbered_by_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Proposals numbered through the steps of the optimizer, where config_id begins again at each."""
+    """Number proposals through the optimizer's steps.
+
+    For files in which config_id begins again at each step.
+    """
     return frame.assign(
         config_id=frame.groupby(["optimization_step", "config_id"], sort=True).ngroup()
     )
@@ -220,7 +249,10 @@ def _header(path: Path) -> list[str]:
 def _with_configurations(
     frame: pd.DataFrame, names: Sequence[str]
 ) -> tuple[pd.DataFrame, dict[int, dict[str, Any]], tuple[str, ...]]:
-    """Rows with one config_id per distinct configuration, the configurations, and notes about what was repaired."""
+    """Give every distinct configuration one config_id.
+
+    Returned are the rows, the configurations, and notes about what was repaired.
+    """
     names = list(names)
     distinct = frame[["config_id", *names]].drop_duplicates()
     differing = distinct.loc[distinct["config_id"].duplicated(), "config_id"].nunique()
@@ -231,9 +263,9 @@ def _with_configurations(
             "config_id"
         )
         notes = (
-            f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between seeds. Differences "
-            f"after digit {_DIGITS} were taken as round-off (the lowest seed's are kept); {added} more are their own "
-            "configurations.",
+            f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between "
+            f"seeds. Differences after digit {_DIGITS} were taken as round-off (the lowest seed's "
+            f"are kept); {added} more are their own configurations.",
         )
     distinct = distinct.sort_values("config_id")
     rows = table_rows({name: distinct[name].tolist() for name in names})
@@ -241,7 +273,10 @@ def _with_configurations(
 
 
 def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.DataFrame, int]:
-    """Rows with a new config_id (above the others) where the rounded values are not those of the lowest seed."""
+    """Renumber rows whose values differ from the lowest seed's.
+
+    Values are compared rounded, and the new config_ids lie above the others.
+    """
     frame = frame.sort_values("seed", kind="stable")
     vector = (
         frame[list(names)]
@@ -254,10 +289,10 @@ def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.Data
     added: dict[tuple[int, str], int] = {}
     ids = []
     for config_id, text in zip(frame["config_id"].tolist(), vector.tolist(), strict=True):
-        same = lowest_seed.setdefault(config_id, text) == text
-        ids.append(
-            config_id if same else added.setdefault((config_id, text), first_free + len(added))
-        )
+        if lowest_seed.setdefault(config_id, text) == text:
+            ids.append(config_id)
+        else:
+            ids.append(added.setdefault((config_id, text), first_free + len(added)))
     return frame.assign(config_id=ids), len(added)
 
 

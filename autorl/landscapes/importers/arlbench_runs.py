@@ -1,12 +1,15 @@
-"""ARLBench's published optimizer runs (random search, SMAC, SMAC with Hyperband, PBT) as landscape folders.
+"""ARLBench's published optimizer runs as landscape folders.
 
-`<method>/<domain>_<environment>_<algorithm>.csv[.gz]`: one row per (optimisation_seed, config_id, seed), its budget.
-Every proposal is a run; its `member` is `<optimisation seed>/<config_id>`, the order of proposals. In PBT files
-config_id counts through the generations, and `budget` is the length of one.
+Optimizers are random search, SMAC, SMAC with Hyperband, and PBT. A file
+`<method>/<domain>_<environment>_<algorithm>.csv[.gz]` has one row per (optimisation_seed,
+config_id, seed), its budget. Every proposal is a run; its `member` is
+`<optimisation seed>/<config_id>`, the order of proposals. In PBT files config_id counts through the
+generations, and `budget` is the length of one.
 
-In the published files of random search configurations and scores do not belong together: a model of the landscape of
-the same task, which ranks the trials of SMAC with a correlation of 0.6, ranks those with one of -0.05 (mean over 19
-tasks, `benchmarks/arlbench_replay.py`). The landscape's notes say so.
+In the published files of random search configurations and scores do not belong together: a model of
+the landscape of the same task, which ranks the trials of SMAC with a correlation of 0.6, ranks
+those with one of -0.05 (mean over 19 tasks, `benchmarks/arlbench_replay.py`). The landscape's notes
+say so.
 """
 
 from __future__ import annotations
@@ -43,20 +46,24 @@ METHODS: Mapping[str, str] = {
     "pbt": "pbt",
 }
 _UNPAIRED = (
-    "Random search as published: scores do not follow the configurations beside them (rank correlation with a model of "
-    "the task -0.05; SMAC's 0.61). The distribution of scores is usable, pairs of configuration and score are not."
+    "Random search as published: scores do not follow the configurations beside them (rank "
+    "correlation with a model of the task -0.05; SMAC's 0.61). The distribution of scores is "
+    "usable, pairs of configuration and score are not."
 )
 _GENERATIONS = 10  # of every published PBT run
 _KEY = ("optimisation_seed", "config_id", "seed")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a folder has one of the folders of methods."""
+    """Tell whether a folder has one of the folders of methods."""
     return any((path / name).is_dir() for name in METHODS)
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import what `recognises` knows; see `import_arlbench_runs`."""
+    """Import the folders that `recognises` accepts.
+
+    See `import_arlbench_runs`.
+    """
     return import_arlbench_runs(path, options.out, options.namespace or "arlbench", options.replace)
 
 
@@ -85,7 +92,10 @@ def _import_file(
     frame, names = read_rows(path, _KEY)
     try:
         space, notes = space_of(
-            algorithm, task, names, table_rows({each: frame[each].tolist() for each in names})
+            algorithm,
+            task,
+            names,
+            table_rows({column: frame[column].tolist() for column in names}),
         )
     except InputError as error:
         raise InputError(error.message, file=str(path), key=error.key) from None
@@ -103,7 +113,9 @@ def _import_file(
     name = METHODS[method]
     manifest = Manifest(
         id=f"{namespace}-{name}/{algorithm}/{task.environment}",
-        description=f"ARLBench's published runs of {name} tuning {algorithm.upper()} on {task.environment}.",
+        description=(
+            f"ARLBench's published runs of {name} tuning {algorithm.upper()} on {task.environment}."
+        ),
         algorithm=algorithm,
         environment=task.environment,
         objective=Objective(floor=task.floor),
@@ -124,7 +136,10 @@ def _import_file(
 def _configurations(
     frame: pd.DataFrame, space: Space, path: Path
 ) -> tuple[pd.DataFrame, dict[int, Config]]:
-    """Rows with `number`, one per distinct configuration, and the configurations by number."""
+    """Number the distinct configurations.
+
+    Returned are the rows with a column `number`, and the configurations by number.
+    """
     names = [name for name in space.names if name in frame]
     numbers: dict[str, int] = {}
     configs: dict[int, Config] = {}
@@ -144,11 +159,14 @@ def _configurations(
 
 
 def _active(space: Space, row: Mapping[Any, Any]) -> dict[str, Any]:
-    """The given values that are active: PBT files also list inactive ones."""
-    given = {str(name): value for name, value in row.items() if value == value}
+    """Return the given values that are active.
+
+    PBT files also list inactive ones.
+    """
+    present = {str(name): value for name, value in row.items() if value == value}
     defaults = {name: item.default for name, item in space.hyperparameters.items()}
-    active = space.active({**defaults, **given})
-    return {name: value for name, value in given.items() if name in active}
+    active = space.active({**defaults, **present})
+    return {name: value for name, value in present.items() if name in active}
 
 
 def _generation(frame: pd.DataFrame) -> pd.Series[int]:

@@ -1,8 +1,10 @@
-"""The search spaces and tasks of ARLBench's landscapes, as its run scripts state them.
+"""The search spaces and tasks of ARLBench's landscapes.
+
+They are as ARLBench's run scripts state them.
 
 References:
-    [Becktepe2024] Becktepe et al., "ARLBench: flexible and efficient benchmarking for hyperparameter optimization in
-        reinforcement learning", EWRL 2024, arXiv 2409.18827.
+    [Becktepe2024] Becktepe et al., "ARLBench: flexible and efficient benchmarking for
+        hyperparameter optimization in reinforcement learning", EWRL 2024, arXiv 2409.18827.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from autorl.types import InputError
 
 @dataclass(frozen=True)
 class Task:
-    """An ARLBench task: its environment id, domain, and the range of its returns (floor: values below are noise)."""
+    """An ARLBench task.
+
+    Attributes:
+        environment: its id.
+        domain: the family of environments it belongs to.
+        bounds: the range of its returns.
+        floor: values below are noise.
+    """
 
     environment: str
     domain: str
@@ -25,7 +34,8 @@ class Task:
     floor: float | None = None
 
 
-_BOX2D_FLOOR, _BRAX_FLOOR = -200.0, -2000.0
+_BOX2D_FLOOR = -200.0
+_BRAX_FLOOR = -2000.0
 TASKS: Mapping[str, Task] = {
     "atari_battle_zone": Task("BattleZone-v5", "atari", (0.0, None)),
     "atari_double_dunk": Task("DoubleDunk-v5", "atari", (-24.0, 24.0)),
@@ -82,20 +92,20 @@ _BUFFERS = {
 
 
 def has_space(algorithm: str, domain: str) -> bool:
-    """Whether ARLBench has landscapes of the algorithm in the domain."""
+    """Tell whether ARLBench has landscapes of the algorithm in the domain."""
     return domain in _BATCHES.get(algorithm, {})
 
 
 def arlbench_space(algorithm: str, domain: str) -> Space:
-    """The space an ARLBench landscape was sampled from.
+    """Return the space an ARLBench landscape was sampled from.
 
     Raises:
         InputError: ARLBench has no such combination.
     """
     if not has_space(algorithm, domain):
-        known = {name: sorted(domains) for name, domains in _BATCHES.items()}
+        domains_of = {name: sorted(domains) for name, domains in _BATCHES.items()}
         raise InputError(
-            f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {known}"
+            f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {domains_of}"
         )
     build = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}[algorithm]
     return load_space(build(domain))
@@ -131,8 +141,9 @@ def _ppo(domain: str) -> dict[str, Any]:
 
 
 def _replay(algorithm: str, domain: str, epsilon: tuple[float, float, float]) -> dict[str, Any]:
-    """The hyperparameters DQN and SAC share."""
-    batches, sizes = _BATCHES[algorithm][domain], _BUFFERS[algorithm][domain]
+    """Describe the hyperparameters that DQN and SAC share."""
+    batches = _BATCHES[algorithm][domain]
+    sizes = _BUFFERS[algorithm][domain]
     return {
         "learning_rate": _real(1e-6, 0.1, 3e-4, "log"),
         "buffer_batch_size": _choice(batches, batches[0]),
@@ -152,23 +163,25 @@ _PRIORITISED = {
 
 def _dqn(domain: str) -> dict[str, Any]:
     atari = domain == "atari"
+    longest_interval = 2000 if atari else 100
     return {
         "hyperparameters": {
             **_replay("dqn", domain, (1e-7, 1e-3, 1e-6)),
             "initial_epsilon": _real(0.5, 1.0, 1.0),
             "target_epsilon": _real(0.001, 0.2, 0.05),
             "learning_starts": _int(1024, 32_768, 1024) if atari else _int(0, 2048, 128),
-            "target_update_interval": _int(1, 2000 if atari else 100, 10),
+            "target_update_interval": _int(1, longest_interval, 10),
         },
         "conditions": {**_PRIORITISED, "target_update_interval": "use_target_network == true"},
     }
 
 
 def _sac(domain: str) -> dict[str, Any]:
+    latest_start = 16_384 if domain == "brax" else 8192
     return {
         "hyperparameters": {
             **_replay("sac", domain, (1e-9, 1e-4, 1e-7)),
-            "learning_starts": _int(0, 16_384 if domain == "brax" else 8192, 128),
+            "learning_starts": _int(0, latest_start, 128),
             "tau": _real(0.01, 1.0, 1.0),
             "reward_scale": _real(0.1, 10.0, 1.0, "log"),
         },

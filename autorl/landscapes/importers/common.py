@@ -1,4 +1,7 @@
-"""What all importers share: their options, seed roles, and the way from runs to the tables of a landscape."""
+"""The parts that all importers share.
+
+These are their options, seed roles, and the way from runs to the tables of a landscape.
+"""
 
 from __future__ import annotations
 
@@ -29,14 +32,16 @@ TEXTS = ("description", "licence", "citation", "url", "creator")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """What a user may say about an import.
+    """The settings a user may give for an import.
 
     Attributes:
         out: folder of landscapes.
-        namespace: first part of the ids, for formats that name algorithm and environment; None = the format's.
+        namespace: first part of the ids, for formats that name algorithm and environment; None =
+            the format's.
         id: `namespace/algorithm/environment`, for formats that do not name them.
         tuning_seeds: the lowest so many seeds tune, the others test; None = half of them.
-        metric: which recorded value is the objective; `direction`: which way it is better. None = as the source says.
+        metric: which recorded value is the objective; `direction`: which way it is better. None =
+            as the source says.
         map: for tables: `column=role`, or the path of a YAML file with such lines.
         unit: steps in one unit of the source's budget (iterations, epochs, fractions of a run).
         about: texts of the manifest: description, licence, citation, url, creator.
@@ -69,7 +74,7 @@ class Options:
                 raise InputError(f"unknown; allowed: {', '.join(TEXTS)}", key=f"about.{key}")
 
     def named(self, source: Path, found: str | None = None) -> str:
-        """The id that was given, or else the one that was found in the source.
+        """Return the id that was given, or else the source's own.
 
         Raises:
             InputError: there is neither.
@@ -101,7 +106,10 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """What an importer read: configurations by the source's number, runs, and what is known about them."""
+    """The data an importer read.
+
+    These are configurations by the source's number, runs, and what is known about them.
+    """
 
     path: Path
     files: Sequence[Path]
@@ -123,8 +131,8 @@ def write_source(source: Source, options: Options) -> Manifest:
     """Write what was read as the landscape folder `options.out / source.id`.
 
     Raises:
-        InputError: configurations outside the space, a run that is there twice, more tuning seeds than seeds, or the
-            folder exists.
+        InputError: configurations outside the space, a run that is there twice, more tuning seeds
+            than seeds, or the folder exists.
     """
     try:
         if not any(run.steps for run in source.runs):
@@ -140,6 +148,9 @@ def write_source(source: Source, options: Options) -> Manifest:
             error.message, file=error.file or str(source.path), key=error.key
         ) from None
     steps = sorted({step for run in runs for step in run.steps})
+    sampler = FrozenMap(name=source.sampler) if source.sampler else FrozenMap()
+    evaluation = FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap()
+    inferred = () if source.space else (NOTE,)
     _, algorithm, environment = source.id.split("/", 2)
     tables = assemble_tables(rows, _run_rows(runs, roles), _eval_rows(runs), algorithm, environment)
     about: dict[str, Any] = {
@@ -158,11 +169,11 @@ def write_source(source: Source, options: Options) -> Manifest:
         seeds=FrozenMap(
             {role: sorted(s for s in seeds if roles[s] == role) for role in ("tuning", "test")}
         ),
-        sampler=FrozenMap(name=source.sampler) if source.sampler else FrozenMap(),
-        evaluation=FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap(),
+        sampler=sampler,
+        evaluation=evaluation,
         sources=(fingerprint(source.path, source.files),),
         created=_date(source.files),
-        notes=(*([] if source.space else [NOTE]), *source.notes, *notes),
+        notes=(*inferred, *source.notes, *notes),
         **about,
     )
     return write_landscape(options.out / source.id, tables, manifest, space, options.replace)
@@ -171,10 +182,10 @@ def write_source(source: Source, options: Options) -> Manifest:
 def assemble_tables(
     configs: pd.DataFrame, runs: pd.DataFrame, evals: pd.DataFrame, algorithm: str, environment: str
 ) -> Tables:
-    """The four tables of runs that each are one segment.
+    """Assemble the four tables of runs that each are one segment.
 
-    `runs` has run_id, config_id, seed, seed_role, status, environment_steps and, where known, start_step, last_step,
-    member and wall_seconds.
+    `runs` has run_id, config_id, seed, seed_role, status, environment_steps and, where known,
+    start_step, last_step, member and wall_seconds.
     """
     import pandas as pd
 
@@ -199,7 +210,9 @@ def assemble_tables(
 
 
 def seed_roles(seeds: Sequence[int], tuning_seeds: int | None) -> dict[int, str]:
-    """Roles for seeds that have none: the lowest `tuning_seeds` (None = half, rounded up) tune, the others test.
+    """Assign roles to seeds that have none.
+
+    The lowest `tuning_seeds` (None = half, rounded up) tune, the others test.
 
     Raises:
         InputError: there are not so many.
@@ -212,7 +225,10 @@ def seed_roles(seeds: Sequence[int], tuning_seeds: int | None) -> dict[int, str]
 
 
 def fingerprint(path: Path, files: Sequence[Path]) -> FrozenMap:
-    """The entry of a manifest's `sources`: one hash over a file, or over the names and contents of several."""
+    """Make the entry of a manifest's `sources`.
+
+    It has one hash over a file, or over the names and contents of several.
+    """
     if list(files) == [path]:
         return FrozenMap(path=path.name, sha256=file_sha256(path))
     digest = hashlib.sha256()
@@ -222,14 +238,17 @@ def fingerprint(path: Path, files: Sequence[Path]) -> FrozenMap:
 
 
 def whole_step(value: float, unit: float, file: Path, row: str) -> int:
-    """A budget of the source as a whole number of steps.
+    """Convert a budget of the source to a whole number of steps.
 
     Raises:
         InputError: it is not one.
     """
     steps = value * unit
     if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
-        message = f"the budget {value} is not a whole number of steps; --unit N says how many steps 1 stands for"
+        message = (
+            f"the budget {value} is not a whole number of steps; "
+            "--unit N says how many steps 1 stands for"
+        )
         raise InputError(message, file=str(file), key=row)
     if abs(steps) >= _STEP_LIMIT:
         raise InputError(
@@ -239,20 +258,24 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
 
 
 def metric_column(name: str) -> str:
-    """A foreign metric's name as a column of `evals`."""
+    """Turn a foreign metric's name into a column of `evals`."""
     clean = re.sub(r"\W+", "_", name).strip("_") or "value"
     return f"metric_{clean}" if clean in ("run_id", "step") or clean[0].isdigit() else clean
 
 
 def id_part(text: str) -> str:
-    """A foreign name as a part of a landscape's id."""
+    """Turn a foreign name into a part of a landscape's id."""
     return re.sub(r"[^A-Za-z0-9_.:-]+", "_", text).strip(".") or "unnamed"
 
 
 def _distinct(
     space: Space, configs: Mapping[int, Mapping[str, Any]]
 ) -> tuple[dict[int, int], dict[int, Any]]:
-    """The id of each of the source's numbers (the first number with equal values), and the configurations by id."""
+    """Give equal configurations one id.
+
+    Returned are the id of each of the source's numbers (the first number with equal values), and
+    the configurations by id.
+    """
     by_hash: dict[str, int] = {}
     ids: dict[int, int] = {}
     distinct: dict[int, Any] = {}
@@ -269,24 +292,29 @@ def _distinct(
 def _identified(
     runs: Sequence[Run], ids: Mapping[int, int], metric: str
 ) -> tuple[list[Run], tuple[str, ...]]:
-    """Runs with their distinct configuration and a seed, curves cleaned, by configuration and seed; and notes."""
-    found: dict[tuple[int, int], Run] = {}
+    """Give every run its distinct configuration and a seed.
+
+    Returned are the runs, curves cleaned, by configuration and seed, and notes for the manifest.
+    """
+    identified: dict[tuple[int, int], Run] = {}
     repeated = unnamed = 0
     for run in runs:
         config_id = ids[run.config_id]
-        named, seed = run.seed is not None, run.seed or 0
-        while not named and (config_id, seed) in found:
+        named = run.seed is not None
+        seed = run.seed or 0
+        while not named and (config_id, seed) in identified:
             seed += 1
         clean = _cleaned(dataclasses.replace(run, config_id=config_id, seed=seed), metric)
         unnamed += not named
-        if found.setdefault((config_id, seed), clean) is clean:
+        if identified.setdefault((config_id, seed), clean) is clean:
             continue
-        if (found[config_id, seed].steps, found[config_id, seed].metrics) != (
+        if (identified[config_id, seed].steps, identified[config_id, seed].metrics) != (
             clean.steps,
             clean.metrics,
         ):
             raise InputError(
-                f"configuration {run.config_id} was trained twice with seed {seed}, with other results"
+                f"configuration {run.config_id} was trained twice with seed {seed}, with other "
+                "results"
             )
         repeated += 1
     notes = []
@@ -294,15 +322,17 @@ def _identified(
         notes.append(f"{repeated} exact copies of runs were left out.")
     if unnamed:
         notes.append(
-            f"The source names no seeds for {unnamed} runs: repetitions of a configuration are numbered."
+            f"The source names no seeds for {unnamed} runs: repetitions of a configuration are "
+            "numbered."
         )
-    return [found[key] for key in sorted(found)], tuple(notes)
+    return [identified[key] for key in sorted(identified)], tuple(notes)
 
 
 def _cleaned(run: Run, metric: str) -> Run:
-    """Without evaluations before training; values that are not finite are missing.
+    """Leave out evaluations before training.
 
-    A run without a value of the objective somewhere has failed, whatever the source says: diverged.
+    Values that are not finite are missing. A run without a value of the objective somewhere has
+    failed, whatever the source says: diverged.
     """
     keep = [place for place, step in enumerate(run.steps) if step > 0]
     metrics = {
@@ -312,7 +342,8 @@ def _cleaned(run: Run, metric: str) -> Run:
     steps = [run.steps[place] for place in keep]
     if sorted(set(steps)) != steps:
         raise InputError(
-            f"the steps of configuration {run.config_id} with seed {run.seed} do not rise: {steps[:6]}"
+            f"the steps of configuration {run.config_id} with seed {run.seed} do not rise: "
+            f"{steps[:6]}"
         )
     status = "diverged" if broken else run.status
     return dataclasses.replace(run, steps=steps, metrics=metrics, status=status)
@@ -325,15 +356,16 @@ def _finite(value: float | None) -> float | None:
 def _given_roles(
     roles: Mapping[str, Sequence[int]] | None, seeds: Sequence[int]
 ) -> dict[int, str] | None:
-    """The roles the source gives, if it gives one to every seed."""
-    given = {int(seed): role for role, listed in (roles or {}).items() for seed in listed}
-    return {seed: given[seed] for seed in seeds} if roles and set(seeds) <= set(given) else None
+    """Return the source's roles, if it gives one to every seed."""
+    by_seed = {int(seed): role for role, listed in (roles or {}).items() for seed in listed}
+    return {seed: by_seed[seed] for seed in seeds} if roles and set(seeds) <= set(by_seed) else None
 
 
 def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
     import pandas as pd
 
     last = [run.steps[-1] if run.steps else 0 for run in runs]
+    counted = [float(at) if run.counted else None for at, run in zip(last, runs, strict=True)]
     return pd.DataFrame(
         {
             "run_id": range(len(runs)),
@@ -342,9 +374,7 @@ def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
             "seed_role": [roles[run.seed or 0] for run in runs],
             "member": [run.member for run in runs],
             "status": [run.status for run in runs],
-            "environment_steps": [
-                float(at) if run.counted else None for at, run in zip(last, runs, strict=True)
-            ],
+            "environment_steps": counted,
             "last_step": last,
             "wall_seconds": [run.wall_seconds for run in runs],
         }
@@ -362,19 +392,22 @@ def _eval_rows(runs: Sequence[Run]) -> pd.DataFrame:
     for name in names:
         missing = [None]
         columns[name] = [
-            each for run in runs for each in run.metrics.get(name, missing * len(run.steps))
+            value for run in runs for value in run.metrics.get(name, missing * len(run.steps))
         ]
     return pd.DataFrame(columns)
 
 
 def _gaps(runs: Sequence[Run], steps: Sequence[int]) -> bool:
-    """Whether some finished run lacks an evaluation before its last one that others have."""
+    """Tell whether a finished run lacks an evaluation that others have.
+
+    The evaluation lies before the last one of the run.
+    """
     done = [run for run in runs if run.status == "done" and run.steps]
     return any(len(run.steps) < sum(step <= run.steps[-1] for step in steps) for run in done)
 
 
 def _date(files: Sequence[Path]) -> str:
-    """The day the newest file was written."""
+    """Return the day the newest file was written."""
     return (
         datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat()
     )

@@ -1,4 +1,7 @@
-"""Any CSV file as a landscape, given what its columns are; see `mapping`. A row is one evaluation."""
+"""Any CSV file as a landscape, given what its columns are.
+
+A row is one evaluation. See `mapping` for the roles of columns.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,10 @@ _HEADER = 2  # the first row of data is line 2 of the file
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is a table; what its columns are, only a mapping says."""
+    """Tell whether a file is a table.
+
+    Which columns it has, only a mapping says.
+    """
     return path.is_file() and path.name.endswith((".csv", ".csv.gz"))
 
 
@@ -39,12 +45,15 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     """Import one file.
 
     Raises:
-        InputError: no mapping or a wrong one, no hyperparameter or metric among the columns, or a row with a cell that
-            is not what its role says.
+        InputError: no mapping or a wrong one, no hyperparameter or metric among the columns, or a
+            row with a cell that is not what its role says.
     """
     frame = read_csv(path)
     if not options.map:
-        message = "not a format that is known; for any other table say what its columns are: --map column=role"
+        message = (
+            "not a format that is known; for any other table say what its columns are: "
+            "--map column=role"
+        )
         raise InputError(message, file=str(path), key="--map")
     columns = [str(name) for name in frame]
     roles = read_mapping(options.map, columns, path)
@@ -63,8 +72,9 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     ignored = [
         name
         for name in columns
-        if name not in {each for listed in roles.values() for each in listed}
+        if name not in {column for listed in roles.values() for column in listed}
     ]
+    notes = (f"Columns left out: {', '.join(ignored)}.",) if ignored else ()
     source = Source(
         path=path,
         files=[path],
@@ -74,7 +84,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         runs=_runs(frame.assign(**{_NUMBER: numbers}), roles, metrics, path, options),
         objective=Objective(metrics[objective], options.direction or "maximize"),
         roles=_seed_roles(frame, roles, path),
-        notes=(f"Columns left out: {', '.join(ignored)}.",) if ignored else (),
+        notes=notes,
     )
     return [write_source(source, options)]
 
@@ -84,7 +94,7 @@ _NUMBER = "\0configuration"  # no column of a file is called so
 
 
 def read_csv(path: Path) -> pd.DataFrame:
-    """A CSV file, compressed or not.
+    """Read a CSV file, compressed or not.
 
     Raises:
         InputError: it cannot be read.
@@ -102,9 +112,12 @@ def read_csv(path: Path) -> pd.DataFrame:
 def _configurations(
     frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path
 ) -> tuple[dict[int, dict[str, Any]], list[int]]:
-    """The configurations by number (that of the file, if it gives one), and the number of each row."""
+    """Return the configurations by number, and the number of each row.
+
+    A configuration's number is that of the file, if it gives one.
+    """
     listed = list(roles["hyperparameter"])
-    given = [_whole(frame, name, path) for name in roles["config_id"]]
+    numberings = [_whole(frame, name, path) for name in roles["config_id"]]
     seen: dict[str, int] = {}
     configs: dict[int, dict[str, Any]] = {}
     numbers = []
@@ -112,7 +125,11 @@ def _configurations(
         clean_name(name): [_parsed(cell) for cell in frame[name].tolist()] for name in listed
     }
     for place, config in enumerate(table_rows(columns)):
-        number = given[0][place] if given else seen.setdefault(canonical_json(config), len(seen))
+        number = (
+            numberings[0][place]
+            if numberings
+            else seen.setdefault(canonical_json(config), len(seen))
+        )
         if configs.setdefault(number, config) != config:
             message = f"configuration {number} has other hyperparameters than before"
             raise InputError(message, file=str(path), line=place + _HEADER)
@@ -121,7 +138,10 @@ def _configurations(
 
 
 def _parsed(cell: Any) -> Any:
-    """A list or mapping that was written as JSON text; every other cell as it is."""
+    """Parse a list or mapping that was written as JSON text.
+
+    Every other cell stays as it is.
+    """
     if not isinstance(cell, str) or not cell.startswith(("[", "{")):
         return cell
     try:
@@ -137,11 +157,14 @@ def _runs(
     path: Path,
     options: Options,
 ) -> list[Run]:
-    """Rows of one configuration and seed as a run. Without seed and step every row is a run of its own."""
+    """Gather the rows of one configuration and seed into a run.
+
+    Without seed and step every row is a run of its own.
+    """
     for name in (*metrics, *roles["step"], *roles["wall_seconds"]):
         _numeric(frame, name, path)
-    seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else None
-    frame = frame.assign(**{"\0seed": seeds if seeds is not None else 0})
+    seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else [0] * len(frame)
+    frame = frame.assign(**{"\0seed": seeds})
     alone = not roles["seed"] and not roles["step"]
     keys = [_NUMBER, "\0seed"] if not alone else [frame.index]
     runs = []
@@ -201,7 +224,7 @@ def _seed_roles(
 
 
 def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:
-    """A column of whole numbers."""
+    """Return a column of whole numbers."""
     _numeric(frame, name, path)
     column = frame[name]
     wrong = column[column.isna() | (column % 1 != 0)]

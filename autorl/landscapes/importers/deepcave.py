@@ -1,11 +1,15 @@
-"""Run folders of DeepCAVE as landscapes: a row of `history.jsonl` is one evaluation of (configuration, budget, seed).
+"""Run folders of DeepCAVE as landscapes.
 
-Read are `history.jsonl` and `configs.json`, and where they are there `configspace.json` (else the space is inferred),
-`meta.json` (objectives; else one cost that is minimized) and `origins.json`. Rows have eight fields up to version 1.3
-(configuration, budget, seed, costs, start, end, status, additional); 1.4 puts the processor time before the start.
+A row of `history.jsonl` is one evaluation of (configuration, budget, seed).
+
+Read are `history.jsonl` and `configs.json`, and where they are there `configspace.json` (else the
+space is inferred), `meta.json` (objectives; else one cost that is minimized) and `origins.json`.
+Rows have eight fields up to version 1.3 (configuration, budget, seed, costs, start, end, status,
+additional); 1.4 puts the processor time before the start.
 
 References:
-    [Sass2022] Sass et al., "DeepCAVE: an interactive analysis tool for automated machine learning", arXiv 2206.03493.
+    [Sass2022] Sass et al., "DeepCAVE: an interactive analysis tool for automated machine learning",
+        arXiv 2206.03493.
 """
 
 from __future__ import annotations
@@ -41,16 +45,19 @@ STATUS = {
     9: "lost",
 }
 _NOT_EVALUATED = 6
-_SHORT, _LONG = 8, 9
+_SHORT = 8
+_LONG = 9
 
 
 def recognises(path: Path) -> bool:
-    """Whether a folder is a DeepCAVE run."""
+    """Tell whether a folder is a DeepCAVE run."""
     return (path / HISTORY).is_file() and (path / CONFIGS).is_file()
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import one run folder. A landscape that was exported comes back under its id, with its roles and objective.
+    """Import one run folder.
+
+    A landscape that was exported comes back under its id, with its roles and objective.
 
     Raises:
         InputError: a file is missing or not as described above, or the objective is not known.
@@ -60,17 +67,17 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             raise InputError("missing; a DeepCAVE run folder has it", file=str(path / name))
     meta = _json(path / META) if (path / META).is_file() else {}
     listed = meta.get("objectives") or [{"name": "cost", "optimize": "lower"}]
-    names = [str(each.get("name")) for each in listed]
-    own = meta.get("autorl", {})
-    place, objective = _objective(listed, own, path, options)
+    names = [str(entry.get("name")) for entry in listed]
+    extras = meta.get("autorl", {})
+    place, objective = _objective(listed, extras, path, options)
     configs = {_number(key, path): value for key, value in _json(path / CONFIGS).items()}
     space = _space(path / CONFIGSPACE)
     if space is not None:
         values: dict[int, Mapping[str, Any]] = {
-            key: from_configuration(space, each) for key, each in configs.items()
+            key: from_configuration(space, config) for key, config in configs.items()
         }
     else:
-        values = {key: _given(each) for key, each in configs.items()}
+        values = {key: _given(config) for key, config in configs.items()}
     metrics = [
         objective.metric if at == place else metric_column(name) for at, name in enumerate(names)
     ]
@@ -85,28 +92,32 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         for name in (HISTORY, CONFIGS, CONFIGSPACE, META, ORIGINS)
         if (path / name).is_file()
     ]
+    about = {"licence": extras["licence"]} if extras.get("licence") else {}
     source = Source(
         path=path,
         files=files,
-        id=options.named(path, own.get("id")),
+        id=options.named(path, extras.get("id")),
         format=f"the DeepCAVE run {path.name!r}",
         configs={number: config for number, config in values.items() if number in used},
         runs=runs,
         objective=objective,
         space=space,
-        roles=own.get("seeds"),
+        roles=extras.get("seeds"),
         origin="deepcave",
         return_bounds=(bounds[0], bounds[1]),
-        about={"licence": own["licence"]} if own.get("licence") else {},
+        about=about,
     )
     return [write_source(source, options)]
 
 
 def _objective(
-    listed: Sequence[Mapping[str, Any]], own: Mapping[str, Any], path: Path, options: Options
+    listed: Sequence[Mapping[str, Any]], extras: Mapping[str, Any], path: Path, options: Options
 ) -> tuple[int, Objective]:
-    """Which of the objectives counts, and how: the one named, else the first."""
-    names = [str(each.get("name")) for each in listed]
+    """Choose the objective that counts: the one named, else the first.
+
+    Returned are its place among the costs, and the objective.
+    """
+    names = [str(entry.get("name")) for entry in listed]
     if options.metric is not None and options.metric not in names:
         raise InputError(
             f"no objective {options.metric!r}; allowed: {', '.join(names)}",
@@ -114,13 +125,15 @@ def _objective(
             key="metric",
         )
     place = names.index(options.metric) if options.metric is not None else 0
-    if place == 0 and own.get("objective"):
-        return 0, Objective(**own["objective"])
-    found: Any = {"lower": "minimize", "upper": "maximize"}.get(str(listed[place].get("optimize")))
-    if found is None:
+    if place == 0 and extras.get("objective"):
+        return 0, Objective(**extras["objective"])
+    direction: Any = {"lower": "minimize", "upper": "maximize"}.get(
+        str(listed[place].get("optimize"))
+    )
+    if direction is None:
         message = f"expected lower or upper, got {listed[place].get('optimize')!r}"
         raise InputError(message, file=str(path / META), key=f"objectives[{place}].optimize")
-    return place, Objective(metric_column(names[place]), options.direction or found)
+    return place, Objective(metric_column(names[place]), options.direction or direction)
 
 
 def _space(file: Path) -> Space | None:
@@ -139,8 +152,11 @@ def _space(file: Path) -> Space | None:
 def _runs(
     file: Path, configs: Mapping[int, Any], metrics: Sequence[str], options: Options
 ) -> list[Run]:
-    """Rows of one configuration and seed as one run, which ended as its row with the largest budget did."""
-    found: dict[tuple[int, int], dict[int, tuple[Sequence[Any], str]]] = {}
+    """Gather the rows of one configuration and seed into one run.
+
+    It ended as its row with the largest budget did.
+    """
+    curves: dict[tuple[int, int], dict[int, tuple[Sequence[Any], str]]] = {}
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         if not text.strip():
             continue
@@ -156,13 +172,13 @@ def _runs(
             message = f"{len(costs)} costs, but the objectives are {', '.join(metrics)}"
             raise InputError(message, file=str(file), line=number)
         step = 1 if budget is None else whole_step(budget, options.unit, file, where)
-        curve = found.setdefault((config_id, seed), {})
+        curve = curves.setdefault((config_id, seed), {})
         if step in curve:
             message = f"configuration {config_id}, seed {seed}, budget {budget} is there twice"
             raise InputError(message, file=str(file), line=number)
         curve[step] = (costs, STATUS[status])
     runs = []
-    for (config_id, seed), curve in found.items():
+    for (config_id, seed), curve in curves.items():
         steps = sorted(curve)
         columns = {name: [curve[step][0][at] for step in steps] for at, name in enumerate(metrics)}
         runs.append(Run(config_id, seed, steps, columns, curve[steps[-1]][1]))
@@ -170,15 +186,25 @@ def _runs(
 
 
 def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Sequence[Any], int]:
-    """(configuration, budget, seed, costs, status) of a line. An infinite budget is None: there is only one."""
+    """Parse a line into (configuration, budget, seed, costs, status).
+
+    An infinite budget is None: there is only one.
+    """
     try:
         row = json.loads(text)
     except ValueError as error:
         raise InputError(f"not JSON: {error}", file=str(file), line=number) from None
     if not isinstance(row, list) or len(row) not in (_SHORT, _LONG) or not isinstance(row[3], list):
-        message = "expected [configuration, budget, seed, [costs], (processor time,) start, end, status, {...}]"
+        message = (
+            "expected [configuration, budget, seed, [costs], (processor time,) "
+            "start, end, status, {...}]"
+        )
         raise InputError(message, file=str(file), line=number)
-    config_id, budget, seed, costs, status = row[0], row[1], row[2], row[3], row[-2]
+    config_id = row[0]
+    budget = row[1]
+    seed = row[2]
+    costs = row[3]
+    status = row[-2]
     if status not in STATUS and status != _NOT_EVALUATED:
         raise InputError(f"status {status!r} is not one of 1 to 9", file=str(file), line=number)
     if not isinstance(config_id, int) or not isinstance(seed, int | None):
@@ -206,7 +232,10 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a configuration without a space; null stands for an inactive hyperparameter."""
+    """Return the values of a configuration without a space.
+
+    In the file, null stands for an inactive hyperparameter.
+    """
     return flatten({name: value for name, value in config.items() if value is not None})
 
 

@@ -1,11 +1,15 @@
-"""HPO-RL-Bench's JSON files as landscapes: one file is one run of a configuration with a seed, evaluated 100 times.
+"""HPO-RL-Bench's JSON files as landscapes.
 
-`<environment>_<ALGORITHM>_[random_]lr_<log10>_gamma_<...>[_<name>_<value>...]_seed<n>[_eval].json` with `returns_eval`,
-`std_returns_eval` and `timestamps_eval`. Files of schedules (`configs`, `switch_every`) list a value for each of three
-phases. The i-th evaluation is taken at nominal step 10,000 i: the logged steps are not counted ones.
+One file is one run of a configuration with a seed, evaluated 100 times.
+
+`<environment>_<ALGORITHM>_[random_]lr_<log10>_gamma_<...>[_<name>_<value>...]_seed<n>[_eval].json`
+with `returns_eval`, `std_returns_eval` and `timestamps_eval`. Files of schedules (`configs`,
+`switch_every`) list a value for each of three phases. The i-th evaluation is taken at nominal step
+10,000 i: the logged steps are not counted ones.
 
 References:
-    [Shala2024] Shala et al., "HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement learning", AutoML 2024.
+    [Shala2024] Shala et al., "HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement
+        learning", AutoML 2024.
 """
 
 from __future__ import annotations
@@ -23,30 +27,36 @@ from autorl.types import InputError
 
 INTERVAL = 10_000  # nominal steps between evaluations
 _NAME = re.compile(
-    r"(?P<environment>.+?)_(?P<algorithm>PPO|A2C|DDPG|SAC|TD3|DQN)_(random_)?(?P<values>lr_.+)_seed(?P<seed>\d+)"
-    r"(_eval(_\d+)?)?\.json\Z"
+    r"(?P<environment>.+?)_(?P<algorithm>PPO|A2C|DDPG|SAC|TD3|DQN)_"
+    r"(random_)?(?P<values>lr_.+)_seed(?P<seed>\d+)(_eval(_\d+)?)?\.json\Z"
 )
 _NAMES = {"lr": "learning_rate", "clip": "clip_range", "layers": "n_layers", "units": "n_units"}
 _EXTENDED = "n_layers"
 _ABOUT = {
-    "citation": "Shala et al., HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement learning, AutoML 2024",
+    "citation": (
+        "Shala et al., HPO-RL-Bench: a zero-cost benchmark for HPO in reinforcement learning, "
+        "AutoML 2024"
+    ),
     "url": "https://github.com/releaunifreiburg/HPO-RL-Bench",
     "creator": "Universität Freiburg",
 }
 _NOTES = (
-    "Steps are nominal: the i-th evaluation is at 10,000 i. Training went on in whole rollouts, up to 16,384 steps an "
-    "evaluation, and the logged counts reset; so counted steps are not given.",
+    "Steps are nominal: the i-th evaluation is at 10,000 i. Training went on in whole rollouts, "
+    "up to 16,384 steps an evaluation, and the logged counts reset; so counted steps are not "
+    "given.",
 )
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file, or some file below a folder, has such a name."""
+    """Tell whether the name of a file, or of one below, fits."""
     files = [path] if path.is_file() else path.rglob("*_seed*.json")
     return any(_NAME.match(file.name) for file in files)
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import all files below a folder: one landscape for each algorithm, environment and kind of space.
+    """Import all files below a folder.
+
+    Each algorithm, environment and kind of space becomes one landscape.
 
     Raises:
         InputError: no such files, or one is not as described above.
@@ -66,27 +76,32 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id"
         )
     return [
-        write_source(_source(path, options.id or id, found), options)
-        for id, found in sorted(groups.items())
+        write_source(_source(path, options.id or id, group), options)
+        for id, group in sorted(groups.items())
     ]
 
 
 def _id(config: Mapping[str, Any], name: re.Match[str], namespace: str | None) -> str:
     kind = "-dynamic" if "learning_rate_1" in config else "-extended" if _EXTENDED in config else ""
-    return f"{namespace or 'hpo-rl-bench'}{kind}/{name['algorithm'].lower()}/{id_part(name['environment'])}"
+    algorithm = name["algorithm"].lower()
+    environment = id_part(name["environment"])
+    return f"{namespace or 'hpo-rl-bench'}{kind}/{algorithm}/{environment}"
 
 
-def _source(path: Path, id: str, found: Sequence[tuple[Path, dict[str, Any], Run]]) -> Source:
-    """A group of files; curves shorter than the others' were cut, and nobody says why: lost."""
-    longest = max(len(run.steps) for _, _, run in found)
+def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, Any], Run]]) -> Source:
+    """Describe a group of files as a source.
+
+    Curves shorter than the others' were cut, and nobody says why: lost.
+    """
+    longest = max(len(run.steps) for _, _, run in group)
     numbers: dict[tuple[Any, ...], int] = {}
-    configs, runs = {}, []
-    for _, config, run in found:
+    configs = {}
+    runs = []
+    for _, config, run in group:
         number = numbers.setdefault(tuple(sorted(config.items())), len(numbers))
         configs[number] = config
-        runs.append(
-            replace(run, config_id=number, status="done" if len(run.steps) == longest else "lost")
-        )
+        status = "done" if len(run.steps) == longest else "lost"
+        runs.append(replace(run, config_id=number, status=status))
     cut = sum(run.status == "lost" for run in runs)
     notes = (
         (f"{cut} curves stop before the others without a reason given; they count as lost.",)
@@ -95,7 +110,7 @@ def _source(path: Path, id: str, found: Sequence[tuple[Path, dict[str, Any], Run
     )
     return Source(
         path=path,
-        files=[file for file, _, _ in found],
+        files=[file for file, _, _ in group],
         id=id,
         format="HPO-RL-Bench",
         configs=configs,
@@ -117,10 +132,10 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
     for metric, key in (("eval_return", "returns_eval"), ("eval_return_std", "std_returns_eval")):
         curve = values.get(key) if isinstance(values, dict) else None
         if not isinstance(curve, list) or not all(
-            isinstance(each, int | float | None) for each in curve
+            isinstance(value, int | float | None) for value in curve
         ):
             raise InputError("expected a list of numbers", file=str(file), key=key)
-        curves[metric] = [float("nan") if each is None else float(each) for each in curve]
+        curves[metric] = [float("nan") if value is None else float(value) for value in curve]
     if len(curves["eval_return_std"]) != len(curves["eval_return"]):
         message = (
             f"{len(curves['eval_return_std'])} values for {len(curves['eval_return'])} evaluations"
@@ -133,7 +148,7 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
 
 
 def _static(text: str, file: Path) -> dict[str, Any]:
-    """`lr_-4_gamma_0.95_clip_0.2` as hyperparameters."""
+    """Parse `lr_-4_gamma_0.95_clip_0.2` into hyperparameters."""
     words = text.split("_")
     config: dict[str, Any] = {}
     try:
@@ -148,12 +163,12 @@ def _static(text: str, file: Path) -> dict[str, Any]:
 
 
 def _schedule(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The values of each phase of a schedule."""
+    """Read the values of each phase of a schedule."""
     config: dict[str, Any] = {}
     for key in ("learning_rate", "gamma"):
         listed = values.get(key)
         if not isinstance(listed, list) or not all(
-            isinstance(each, int | float) for each in listed
+            isinstance(value, int | float) for value in listed
         ):
             raise InputError(
                 f"expected a list with a value for each phase, got {listed!r}",

@@ -1,4 +1,7 @@
-"""A search space from the configurations of a data set that does not bring one."""
+"""Search spaces inferred from the configurations of a data set.
+
+For data sets that do not bring one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, Literal
 
 from autorl.space import Hyperparameter, Space, canonical_json, define_space
 from autorl.space.canonical import spelled
@@ -14,20 +17,21 @@ from autorl.types import InputError
 
 _SPAN = 10.0  # values within such a factor look alike on both scales
 NOTE = (
-    "The search space was inferred: bounds are the smallest and largest recorded value, the scale is logarithmic where "
-    f"positive values span a factor of {_SPAN:g} or more and lie evenly on it."
+    "The search space was inferred: bounds are the smallest and largest recorded value, the "
+    f"scale is logarithmic where positive values span a factor of {_SPAN:g} or more and lie "
+    "evenly on it."
 )
 _FOREIGN = re.compile(r"[^A-Za-z0-9_/.-]+")
 
 
 def clean_name(name: str) -> str:
-    """A foreign name with what a hyperparameter's name cannot hold replaced by `_`."""
+    """Replace what a hyperparameter's name cannot hold by `_`."""
     clean = re.sub(r"\.{2,}", ".", _FOREIGN.sub("_", name)).strip(".")
     return clean if clean[:1].isalpha() or clean.startswith("_") else f"_{clean}"
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one, names joined by a dot."""
+    """Flatten nested mappings into one, names joined by a dot."""
     flat: dict[str, Any] = {}
     for name, value in values.items():
         key = clean_name(f"{prefix}{name}")
@@ -36,10 +40,13 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Rows of a table without their empty cells. A column that is fractional only because of those is of integers."""
-    whole = {name for name, cells in columns.items() if _whole_with_gaps(cells)}
+    """Return the rows of a table without their empty cells.
+
+    A column that is fractional only because of those is of integers.
+    """
+    integers = {name for name, cells in columns.items() if _whole_with_gaps(cells)}
     listed = [
-        [int(cell) if name in whole and cell == cell else cell for cell in columns[name]]
+        [int(cell) if name in integers and cell == cell else cell for cell in columns[name]]
         for name in columns
     ]
     return [
@@ -49,21 +56,21 @@ def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
 
 def _whole_with_gaps(cells: Sequence[Any]) -> bool:
-    given = [cell for cell in cells if cell == cell]
-    return len(given) < len(cells) and all(
-        isinstance(cell, float) and cell.is_integer() for cell in given
+    filled = [cell for cell in cells if cell == cell]
+    return len(filled) < len(cells) and all(
+        isinstance(cell, float) and cell.is_integer() for cell in filled
     )
 
 
 def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
-    """The smallest space of plain ranges and choices that holds all configurations.
+    """Find the smallest space of plain ranges and choices with all configurations.
 
-    A hyperparameter that some configurations lack becomes conditional on the first other one whose values tell them
-    apart.
+    A hyperparameter that some configurations lack becomes conditional on the first other one whose
+    values tell them apart.
 
     Raises:
-        InputError: no configurations, a value that is not finite, or a hyperparameter is missing now and then and no
-            other one says when.
+        InputError: no configurations, a value that is not finite, or a hyperparameter is missing
+            now and then and no other one says when.
     """
     names = list(dict.fromkeys(name for config in configs for name in config))
     if not names:
@@ -76,7 +83,7 @@ def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
 
 
 def infer_conditions(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """A condition for every hyperparameter that some configurations lack.
+    """Infer a condition for every hyperparameter that some configurations lack.
 
     Raises:
         InputError: no other hyperparameter says when one is active.
@@ -91,15 +98,21 @@ def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
     if len(distinct) == 1:
         return Hyperparameter.constant(name, distinct[0])
     if kinds <= {int, float}:
-        lower, upper = min(distinct), max(distinct)
+        lower = min(distinct)
+        upper = max(distinct)
         build = Hyperparameter.integer if kinds == {int} else Hyperparameter.real
-        return build(name, lower, upper, scale="log" if _looks_logarithmic(distinct) else "linear")
+        scale: Literal["log", "linear"] = "log" if _looks_logarithmic(distinct) else "linear"
+        return build(name, lower, upper, scale=scale)
     return Hyperparameter.categorical(name, sorted(distinct, key=canonical_json))
 
 
 def _looks_logarithmic(values: Sequence[float]) -> bool:
-    """Whether the median of distinct values is nearer to the middle of their range on the logarithmic scale."""
-    lower, upper = min(values), max(values)
+    """Tell whether values lie more evenly on the logarithmic scale.
+
+    There the median of the distinct values is nearer to the middle of their range.
+    """
+    lower = min(values)
+    upper = max(values)
     if lower <= 0 or upper / lower < _SPAN:
         return False
     middle = median(values)
@@ -115,29 +128,44 @@ def _finite(name: str, value: Any) -> Any:
 
 
 def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> str:
-    """When `name` is active, as an expression over another hyperparameter that is there wherever `name` is."""
-    counts = {each: sum(each in config for config in configs) for each in names}
-    parents = [each for each in names if counts[each] > counts[name]]
+    """Return when `name` is active, as an expression over another hyperparameter.
+
+    That one is there wherever `name` is.
+    """
+    counts = {candidate: sum(candidate in config for config in configs) for candidate in names}
+    parents = [candidate for candidate in names if counts[candidate] > counts[name]]
     parents = [
-        each for each in parents if all(each in config for config in configs if name in config)
+        candidate
+        for candidate in parents
+        if all(candidate in config for config in configs if name in config)
     ]
     for choices_only in (True, False):
         for parent in parents:
-            found = _telling(name, parent, configs, choices_only=choices_only)
-            if found:
-                return found
+            condition = _telling(name, parent, configs, choices_only=choices_only)
+            if condition:
+                return condition
     missing = len(configs) - counts[name]
-    message = f"missing in {missing} of {len(configs)} configurations, and no other hyperparameter says when"
+    message = (
+        f"missing in {missing} of {len(configs)} configurations, "
+        "and no other hyperparameter says when"
+    )
     raise InputError(message, key=name)
 
 
 def _telling(
     name: str, parent: str, configs: Sequence[Mapping[str, Any]], *, choices_only: bool
 ) -> str | None:
-    """The condition of `name` on `parent`, if the parent's values tell where it is active."""
-    given = [(config[parent], name in config) for config in configs if parent in config]
-    active = list({canonical_json(value): value for value, there in given if there}.values())
-    without = list({canonical_json(value): value for value, there in given if not there}.values())
+    """Return the condition of `name` on `parent`.
+
+    None unless the parent's values tell where `name` is active.
+    """
+    pairs = [(config[parent], name in config) for config in configs if parent in config]
+    active = list(
+        {canonical_json(value): value for value, is_active in pairs if is_active}.values()
+    )
+    without = list(
+        {canonical_json(value): value for value, is_active in pairs if not is_active}.values()
+    )
     numeric = all(
         isinstance(value, int | float) and not isinstance(value, bool)
         for value in (*active, *without)

@@ -1,11 +1,13 @@
-"""What each column of a foreign table is: `column=role` pairs, or a YAML file that lists the columns of each role.
+"""The role of each column of a foreign table.
+
+Roles are given as `column=role` pairs, or by a YAML file that lists the columns of each role.
 
 ```yaml
-config_id: trial                     # optional: rows with equal hyperparameters are one configuration
-hyperparameters: [lr, "hp.*"]        # names or patterns
-seed: seed                           # optional
-step: timesteps                      # optional: one evaluation at the end
-metrics: [return, length]            # the first is the objective
+config_id: trial                 # optional: rows with equal hyperparameters are one configuration
+hyperparameters: [lr, "hp.*"]    # names or patterns
+seed: seed                       # optional
+step: timesteps                  # optional: one evaluation at the end
+metrics: [return, length]        # the first is the objective
 ```
 """
 
@@ -35,30 +37,32 @@ MANY = ("hyperparameter", "metric")
 def read_mapping(
     entries: Sequence[str], columns: Sequence[str], file: Path
 ) -> dict[str, list[str]]:
-    """The columns of each role, in the order of the mapping.
+    """List the columns of each role, in the order of the mapping.
 
     Args:
-        entries: `column=role`, where the column may be a pattern (`hp.*`), or the path of a YAML file.
+        entries: `column=role`, where the column may be a pattern (`hp.*`), or the path of a YAML
+            file.
         columns: those of the table.
         file: the table, for messages.
 
     Raises:
-        InputError: no such role or column, a column with two roles, or two columns with a role of which there is one.
+        InputError: no such role or column, a column with two roles, or two columns with a role of
+            which there is one.
     """
     roles: dict[str, list[str]] = {role: [] for role in ROLES}
     taken: dict[str, str] = {}
     for pattern, role, where in [pair for entry in entries for pair in _pairs(entry)]:
         matching = [name for name in columns if fnmatchcase(name, pattern) and name not in taken]
-        found = [pattern] if pattern in columns else matching
-        if not found:
+        named = [pattern] if pattern in columns else matching
+        if not named:
             message = f"no column {pattern!r} in {file.name}; it has {', '.join(columns)}"
             raise InputError(message, file=where, key=role)
-        for name in found:
+        for name in named:
             if taken.setdefault(name, role) != role:
                 raise InputError(
                     f"the column {name!r} is {taken[name]} already", file=where, key=role
                 )
-        roles[role] += [name for name in found if name not in roles[role]]
+        roles[role] += [name for name in named if name not in roles[role]]
         if role not in MANY and len(roles[role]) > 1:
             raise InputError(
                 f"one column can be {role}, got {', '.join(roles[role])}", file=where, key=role
@@ -67,7 +71,7 @@ def read_mapping(
 
 
 def _pairs(entry: str) -> list[tuple[str, str, str]]:
-    """(column, role, where it is written) of an entry."""
+    """Return (column, role, where it is written) of an entry."""
     if "=" in entry:
         column, _, role = entry.rpartition("=")
         return [(column, _role(role, "--map"), "--map")]

@@ -1,7 +1,10 @@
-"""Studies in Optuna's storages (SQLite, journal file) as landscapes: a trial is a run, its reports are evaluations.
+"""Studies in Optuna's storages as landscapes.
 
-The user attribute `seed` of a trial is its seed; without it, repetitions of a configuration are numbered. Complete
-trials are done, pruned ones stopped, failed ones crashed; waiting and running ones are left out.
+A storage is SQLite or a journal file. A trial is a run, its reports are evaluations.
+
+The user attribute `seed` of a trial is its seed; without it, repetitions of a configuration are
+numbered. Complete trials are done, pruned ones stopped, failed ones crashed; waiting and running
+ones are left out.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from autorl.landscapes.importers.common import (
     Options,
@@ -38,7 +41,7 @@ _ID = re.compile(r"[^/\s]+/[^/\s]+/\S+\Z")
 
 
 def recognises(path: Path) -> bool:
-    """Whether a file is an Optuna storage."""
+    """Tell whether a file is an Optuna storage."""
     if not path.is_file():
         return False
     with path.open("rb") as stream:
@@ -49,11 +52,13 @@ def recognises(path: Path) -> bool:
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import one study; `options.study` says which if there are several.
+    """Import one study.
+
+    `options.study` says which if there are several.
 
     Raises:
-        InputError: not a storage of this Optuna, no such study, several objectives and none chosen, or distributions
-            that do not fit together.
+        InputError: not a storage of this Optuna, no such study, several objectives and none chosen,
+            or distributions that do not fit together.
     """
     with _opened(path) as storage:
         study = _study(storage, options.study, path)
@@ -75,18 +80,19 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
     shift = int(any(0 in trial.intermediate_values for trial in trials))
     runs = [_run(trial, place, objective.metric, shift, path, options) for trial in trials]
     differing = sum(_differs(trial, place) for trial in trials)
+    stated_id = study.study_name if _ID.match(study.study_name) else None
     notes = [
         f"{left_out} trials that had not ended were left out." if left_out else "",
         "Steps count from 0 in the source, here from 1." if shift else "",
-        f"In {differing} trials the value differs from the last report; it is recorded at that step, the report in "
-        "`reported`."
+        f"In {differing} trials the value differs from the last report; it is recorded at that "
+        "step, the report in `reported`."
         if differing
         else "",
     ]
     return Source(
         path=path,
         files=[path],
-        id=options.named(path, study.study_name if _ID.match(study.study_name) else None),
+        id=options.named(path, stated_id),
         format=f"the Optuna study {study.study_name!r}",
         configs=configs,
         runs=runs,
@@ -122,12 +128,13 @@ def _run(
     path: Path,
     options: Options,
 ) -> Run:
-    """A trial's reports as a curve that ends with its value."""
+    """Turn a trial's reports into a curve that ends with its value."""
     reports = {
         whole_step(step + shift, options.unit, path, f"trial {trial.number}"): value
         for step, value in sorted(trial.intermediate_values.items())
     }
-    steps, curve = list(reports), list(reports.values())
+    steps = list(reports)
+    curve = list(reports.values())
     metrics: dict[str, Sequence[float]] = {metric: curve}
     final = (
         trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
@@ -135,10 +142,8 @@ def _run(
     if final is not None and _differs(trial, place):
         metrics = {metric: [*curve[:-1], final], "reported": curve}
     elif final is not None and not steps:
-        steps, metrics = (
-            [whole_step(1, options.unit, path, f"trial {trial.number}")],
-            {metric: [final]},
-        )
+        steps = [whole_step(1, options.unit, path, f"trial {trial.number}")]
+        metrics = {metric: [final]}
     seed = trial.user_attrs.get("seed")
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise InputError(
@@ -146,13 +151,14 @@ def _run(
             file=str(path),
             key=f"trial {trial.number}",
         )
+    wall_seconds = trial.duration.total_seconds() if trial.duration else None
     return Run(
         trial.number,
         seed,
         steps,
         metrics,
         _STATUS[trial.state.name],
-        wall_seconds=trial.duration.total_seconds() if trial.duration else None,
+        wall_seconds=wall_seconds,
     )
 
 
@@ -165,13 +171,16 @@ def _differs(trial: optuna.trial.FrozenTrial, place: int) -> bool:
 def _space(
     trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, Any]]
 ) -> Space:
-    """The union of the trials' distributions; conditions are inferred from who has which."""
+    """Unite the trials' distributions.
+
+    Conditions are inferred from who has which.
+    """
     seen: dict[str, list[Any]] = {}
     for trial in trials:
         for name, distribution in trial.distributions.items():
-            known = seen.setdefault(clean_name(name), [])
-            if distribution not in known:
-                known.append(distribution)
+            distributions = seen.setdefault(clean_name(name), [])
+            if distribution not in distributions:
+                distributions.append(distribution)
     if not seen:
         raise InputError("its trials have no parameters")
     items = [_hyperparameter(name, distributions) for name, distributions in seen.items()]
@@ -181,25 +190,34 @@ def _space(
 def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
     from optuna.distributions import CategoricalDistribution, IntDistribution
 
-    kinds = {type(each) for each in distributions}
-    if len(kinds) > 1 or len({getattr(each, "log", False) for each in distributions}) > 1:
+    kinds = {type(distribution) for distribution in distributions}
+    if (
+        len(kinds) > 1
+        or len({getattr(distribution, "log", False) for distribution in distributions}) > 1
+    ):
         raise InputError(
             f"its trials drew from distributions that do not fit together: {distributions[:3]}",
             key=name,
         )
     if kinds == {CategoricalDistribution}:
-        choices = list(dict.fromkeys(choice for each in distributions for choice in each.choices))
+        choices = list(
+            dict.fromkeys(
+                choice for distribution in distributions for choice in distribution.choices
+            )
+        )
         single = len(choices) == 1
         return (
             Hyperparameter.constant(name, choices[0])
             if single
             else Hyperparameter.categorical(name, choices)
         )
-    lower, upper = min(each.low for each in distributions), max(each.high for each in distributions)
+    lower = min(distribution.low for distribution in distributions)
+    upper = max(distribution.high for distribution in distributions)
     if lower == upper:
         return Hyperparameter.constant(name, lower)
     build = Hyperparameter.integer if kinds == {IntDistribution} else Hyperparameter.real
-    return build(name, lower, upper, scale="log" if distributions[0].log else "linear")
+    scale: Literal["log", "linear"] = "log" if distributions[0].log else "linear"
+    return build(name, lower, upper, scale=scale)
 
 
 def _study(storage: Any, wanted: str | None, path: Path) -> optuna.Study:
@@ -217,7 +235,10 @@ def _study(storage: Any, wanted: str | None, path: Path) -> optuna.Study:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """The storage of a copy of the file: Optuna writes to what it opens."""
+    """Open the storage of a copy of the file.
+
+    Optuna writes to what it opens.
+    """
     import optuna
     from optuna.storages.journal import JournalFileBackend
     from sqlalchemy.exc import SQLAlchemyError

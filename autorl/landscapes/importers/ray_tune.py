@@ -1,8 +1,11 @@
-"""Experiment folders of Ray Tune as landscapes: a trial is a run, its results are evaluations.
+"""Experiment folders of Ray Tune as landscapes.
 
-A trial folder has `params.json` and `result.json` (or `progress.csv`); `error.txt` or the state ERROR in
-`experiment_state-*.json` say that it crashed. The step is `timesteps_total` where it is recorded, else
-`training_iteration`, or what `--map NAME=step` says; the seed is the parameter `seed`, or what `--map NAME=seed` says.
+A trial is a run, its results are evaluations.
+
+A trial folder has `params.json` and `result.json` (or `progress.csv`); `error.txt` or the state
+ERROR in `experiment_state-*.json` say that it crashed. The step is `timesteps_total` where it is
+recorded, else `training_iteration`, or what `--map NAME=step` says; the seed is the parameter
+`seed`, or what `--map NAME=seed` says.
 """
 
 from __future__ import annotations
@@ -32,7 +35,10 @@ _NAMED = 20  # settings equal in all trials that the note lists
 
 
 def recognises(path: Path) -> bool:
-    """Whether a folder is an experiment: trial folders in it have `params.json` and results."""
+    """Tell whether a folder is an experiment.
+
+    Trial folders in it have `params.json` and results.
+    """
     return path.is_dir() and any(_results(folder) for folder in _trials(path))
 
 
@@ -40,7 +46,8 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     """Import one experiment.
 
     Raises:
-        InputError: no trials, no such metric, or a trial whose configuration changed while it ran (PBT).
+        InputError: no trials, no such metric, or a trial whose configuration changed while it ran
+            (PBT).
     """
     if options.metric is None:
         raise InputError(
@@ -79,9 +86,13 @@ def _trials(path: Path) -> list[Path]:
 
 
 def _results(folder: Path) -> Path | None:
-    """The file of results; Ray writes an empty result.json before the first one."""
+    """Find the file of results.
+
+    Ray writes an empty result.json before the first one.
+    """
     files = [folder / name for name in ("result.json", "progress.csv") if (folder / name).is_file()]
-    return next((file for file in files if file.stat().st_size), files[0] if files else None)
+    default = files[0] if files else None
+    return next((file for file in files if file.stat().st_size), default)
 
 
 def _mapped(options: Options) -> dict[str, str]:
@@ -95,7 +106,7 @@ def _mapped(options: Options) -> dict[str, str]:
 
 
 def _states(path: Path) -> dict[str, str]:
-    """The state of each trial in the newest `experiment_state-*.json`."""
+    """Read each trial's state from the newest `experiment_state-*.json`."""
     files = sorted(path.glob("experiment_state-*.json"))
     if not files:
         return {}
@@ -114,7 +125,10 @@ def _states(path: Path) -> dict[str, str]:
 def _read(
     folder: Path, names: Mapping[str, str], states: Mapping[str, str], options: Options
 ) -> tuple[dict[str, Any], Run]:
-    """The configuration of a trial without its seed, and its run; the status is the trial's own."""
+    """Read the configuration of a trial without its seed, and its run.
+
+    The status is the trial's own.
+    """
     config = _settings(
         _parsed((folder / "params.json").read_text(encoding="utf-8"), folder / "params.json")
     )
@@ -156,20 +170,20 @@ def _read(
 
 
 def _ended(number: int, run: Run, longest: int) -> Run:
-    """The run with its number; one that ended before the longest was stopped by a scheduler."""
+    """Number a run, and call it `stopped` if it ended early.
+
+    One that ended before the longest was stopped by a scheduler.
+    """
     early = run.status == "done" and (not run.steps or run.steps[-1] < longest)
-    return Run(
-        number,
-        run.seed,
-        run.steps,
-        run.metrics,
-        "stopped" if early else run.status,
-        run.wall_seconds,
-    )
+    status = "stopped" if early else run.status
+    return Run(number, run.seed, run.steps, run.metrics, status, run.wall_seconds)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
-    """The results of a trial, nested names joined by a slash as Ray does."""
+    """Read the results of a trial.
+
+    Nested names are joined by a slash as Ray does.
+    """
     if file.suffix == ".csv":
         records = read_csv(file).to_dict("records") if file.stat().st_size else []
         return [{str(name): value for name, value in record.items()} for record in records]
@@ -227,7 +241,10 @@ def _same_configuration(
 
 
 def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
-    """Configurations without the settings that are equal in all (unless all are), and the names of those."""
+    """Leave out the settings that are equal in all configurations.
+
+    They stay if all are equal. The names of those left out follow.
+    """
     names = dict.fromkeys(name for config in configs for name in config)
     distinct = {
         name: {canonical_json(config[name]) if name in config else None for config in configs}
@@ -237,7 +254,7 @@ def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
     if len(equal) == len(names):
         return list(configs), ""
     more = f" and {len(equal) - _NAMED} more" if len(equal) > _NAMED else ""
-    kept = [
+    varying = [
         {name: value for name, value in config.items() if name not in equal} for config in configs
     ]
-    return kept, ", ".join(equal[:_NAMED]) + more
+    return varying, ", ".join(equal[:_NAMED]) + more
