@@ -1,8 +1,9 @@
-"""Schedules of a population trained again, as one run each: what their scores are worth without selected agents.
+"""Schedules of a population, trained again as one run each.
 
-A member that copied others ends with an agent that was picked again and again for being ahead, by skill or by luck, and
-its score is that of the luckiest. The schedule of configurations behind it, trained from step 0 by nobody but itself,
-is what a study reports, so that is what it should be chosen by.
+A member that copied others ends with an agent that was picked again and again for being ahead, by
+skill or by luck, and its score is that of the luckiest. The schedule of configurations behind it,
+trained from step 0 by nobody but itself, is what a study reports, so that is what it should be
+chosen by.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from autorl.types import (
 
 
 class Retraining:
-    """Proposes the parts of schedules, one after the other; a fold over events."""
+    """Proposes the parts of schedules, one after the other.
+
+    It is a fold over events.
+    """
 
     def __init__(self, history: History, horizon: int) -> None:
         self._history = history
@@ -33,17 +37,21 @@ class Retraining:
         self._proposed: dict[ProposalId, list[ProposalId]] = {}
 
     def observe(self, event: Proposed) -> bool:
-        """Take note of an event; whether it is a part of a schedule."""
+        """Take note of an event, and tell whether it is a part of a schedule."""
         of = event.proposal.meta.get(RETRAINS)
         if of is not None:
             self._proposed.setdefault(of, []).append(event.id)
         return of is not None
 
     def ask(self, chosen: Sequence[Record]) -> Proposal | Wait | Done:
-        """The next part of the schedules that lead to the proposals `chosen`; these must be the same at every call."""
+        """Propose the next part of the schedules that lead to proposals.
+
+        The proposals `chosen` must be the same at every call.
+        """
         answer: Wait | Done = Done()
         for record in chosen:
-            parts, proposed = self._parts(record), self._proposed.get(record.id, [])
+            parts = self._parts(record)
+            proposed = self._proposed.get(record.id, [])
             if len(proposed) == len(parts):
                 continue
             before = self._history[proposed[-1]] if proposed else None

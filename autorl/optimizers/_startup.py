@@ -33,7 +33,8 @@ def counts_option() -> Any:
     """Make the option that says what a start-up is counted in."""
     return option(
         "proposed",
-        "what `startup` counts: proposals, those in flight included, or scores, as earlier versions did",
+        "what `startup` counts: proposals, those in flight included, or scores, "
+        "as earlier versions did",
         choices=("proposed", "scored"),
     )
 

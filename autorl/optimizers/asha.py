@@ -62,17 +62,19 @@ class ASHA(BaseOptimizer[ASHAOptions]):
 
         Every rung lets its share go on.
         """
-        eta, last = self.options.eta, len(self.steps) - 1
+        eta = self.options.eta
+        last = len(self.steps) - 1
         ends = ", ".join(f"{step:,}" for step in self.steps)
         lines = [f"rungs end at {ends} steps; one in {eta} goes on from each at once"]
         if math.isfinite(self.problem.budget):
             new = [
                 step - before for step, before in zip(self.steps, (0, *self.steps), strict=False)
             ]
-            each = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
-            started = self.problem.budget / each
+            mean = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
+            started = self.problem.budget / mean
             lines.append(
-                f"the budget pays for about {started:.0f} configurations, {started / eta**last:.0f} to the end"
+                f"the budget pays for about {started:.0f} configurations, "
+                f"{started / eta**last:.0f} to the end"
             )
         return tuple(lines)
 
@@ -84,17 +86,20 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         for rung in reversed(range(len(self.steps) - 1)):
             parent = self._promotable(rung)
             if parent is not None:
-                meta, origin = FrozenMap(rung=rung + 1), f"promoted to rung {rung + 1}"
-                config, until = parent.proposal.config, self.steps[rung + 1]
-                going_on = Continue(parent.id)
-                return Proposal(config, until, going_on, origin=origin, meta=meta, informed=True)
+                return Proposal(
+                    parent.proposal.config,
+                    self.steps[rung + 1],
+                    Continue(parent.id),
+                    origin=f"promoted to rung {rung + 1}",
+                    meta=FrozenMap(rung=rung + 1),
+                    informed=True,
+                )
         if self._started < len(self.problem.initial):
-            config, origin = (
-                self.problem.initial[self._started],
-                "default" if self._started == 0 else "warm start",
-            )
+            config = self.problem.initial[self._started]
+            origin = "default" if self._started == 0 else "warm start"
         else:
-            config, origin = self.problem.space.sample(rng), "random"
+            config = self.problem.space.sample(rng)
+            origin = "random"
         return Proposal(config, self.steps[0], origin=origin, meta=FrozenMap(rung=0))
 
     def _promotable(self, rung: int) -> Record | None:
@@ -119,7 +124,8 @@ class ASHA(BaseOptimizer[ASHAOptions]):
                 )
             return
         record = self.history[event.proposal]
-        rung, old = record.proposal.meta["rung"], self._merits.get(record.id)
+        rung = record.proposal.meta["rung"]
+        old = self._merits.get(record.id)
         new = merit(record) if may_go_on(record) else None
         self._runs[rung] += record.id not in self._merits
         self._merits[record.id] = new

@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 class BOHBOptions(HyperbandOptions):
     startup: int | None = option(
         None,
-        "runs scored at one length before the model of that length is used; null: 10, at most a quarter of the budget",
+        "runs scored at one length before the model of that length is used; "
+        "null: 10, at most a quarter of the budget",
         minimum=1,
     )
     candidates: int = option(

@@ -137,9 +137,8 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
     def outline(self) -> tuple[str, ...]:
         """Describe the lengths runs may have."""
-        return (
-            f"runs are trained to {', '.join(f'{step:,}' for step in self.steps)} steps, as the front suggests",
-        )
+        lengths = ", ".join(f"{step:,}" for step in self.steps)
+        return (f"runs are trained to {lengths} steps, as the front suggests",)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space, initial = self.problem.space, self.problem.initial
@@ -193,7 +192,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return found
 
     def _continuations(self) -> list[Candidate]:
-        """Runs of the front that can be trained on, to every greater length."""
+        """List runs of the front that can be trained on, to every length."""
         ended = [
             self.history[number] for number in self._kept if number not in self.history.pending
         ]

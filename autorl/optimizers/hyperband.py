@@ -84,12 +84,13 @@ def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
         return ()
     advice = "fewer `rungs` or a smaller `eta` make it longer"
     return (
-        f"the lowest rung ends after {share:.1%} of a run, where rankings say little about full runs: {advice}",
+        f"the lowest rung ends after {share:.1%} of a run, "
+        f"where rankings say little about full runs: {advice}",
     )
 
 
 def may_go_on(record: Record) -> bool:
-    """Tell whether a run was scored with all seeds and did not stop itself."""
+    """Tell whether a run was scored and did not stop itself."""
     result = record.result
     return (
         isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
@@ -173,7 +174,7 @@ class Hyperband(BaseOptimizer[B]):
         return [first // eta**k for k in range(halvings + 1)], self.steps[-1 - halvings :]
 
     def outline(self) -> tuple[str, ...]:
-        """Describe the brackets of a cycle and how many the budget pays for."""
+        """Describe the brackets, and how many the budget pays for."""
         shapes = list(
             dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps)))
         )
@@ -185,7 +186,8 @@ class Hyperband(BaseOptimizer[B]):
             )
             brackets = self.problem.budget / cost * len(shapes)
             lines.append(
-                f"the budget pays for {brackets:.3g} brackets ({cost:.3g} full runs for each {len(shapes)})"
+                f"the budget pays for {brackets:.3g} brackets "
+                f"({cost:.3g} full runs for each {len(shapes)})"
             )
         return tuple(lines)
 
@@ -207,10 +209,12 @@ class Hyperband(BaseOptimizer[B]):
             config, origin, informed = self._new_configuration(rng)
             meta = FrozenMap(bracket=bracket.number, rung=0)
             return Proposal(config, bracket.steps[0], origin=origin, meta=meta, informed=informed)
-        parent, rung = bracket.awaited[0], bracket.rung
+        parent = bracket.awaited[0]
+        rung = bracket.rung
         origin = f"promoted to rung {rung} of bracket {bracket.number}"
         meta = FrozenMap(bracket=bracket.number, rung=rung)
-        config, until = self.history[parent].proposal.config, bracket.steps[rung]
+        config = self.history[parent].proposal.config
+        until = bracket.steps[rung]
         return Proposal(config, until, Continue(parent), origin=origin, meta=meta, informed=True)
 
     def _new_configuration(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
@@ -251,7 +255,7 @@ class Hyperband(BaseOptimizer[B]):
             del self._open[number]
 
     def _withdraw(self, bracket: Bracket, record: Record) -> None:
-        """Withdraw the promotion of a run whose later score has a failed seed."""
+        """Withdraw the promotion of a run that a later seed has failed."""
         if record.id in bracket.awaited and not may_go_on(record):
             bracket.promoted[-1].remove(record.id)
             bracket.sizes[bracket.rung] -= 1
@@ -285,12 +289,12 @@ class Hyperband(BaseOptimizer[B]):
 
         In each they are those of the current rung and those promoted but not continued yet.
         """
-        kept: list[ProposalId] = []
+        resumable: list[ProposalId] = []
         for bracket in self._open.values():
-            kept += bracket.awaited
+            resumable += bracket.awaited
             if bracket.rung < len(bracket.sizes) - 1:
-                kept += bracket.rungs[-1]
-        return kept
+                resumable += bracket.rungs[-1]
+        return resumable
 
 
 class SuccessiveHalving(Hyperband[HyperbandOptions]):
@@ -299,7 +303,7 @@ class SuccessiveHalving(Hyperband[HyperbandOptions]):
     """
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
-        """Runs per rung and the steps they are brought to."""
+        """Return the runs of each rung and the steps they are brought to."""
         return super().shape(0)
 
 
@@ -312,7 +316,7 @@ def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
 
 
 def _cost(sizes: list[int], steps: Sequence[int]) -> int:
-    """Add up the steps of a bracket when everybody continues from a checkpoint."""
+    """Add up the steps of a bracket whose runs continue from checkpoints."""
     return sum(
         size * (step - before)
         for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True)

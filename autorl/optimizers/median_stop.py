@@ -54,8 +54,8 @@ class MedianStopOptions:
     )
     against: str = option(
         "averages",
-        "`averages`: the best score so far against the running averages of ended runs (Vizier); `scores`: the score at "
-        "the rung against those of all others there",
+        "`averages`: the best score so far against the running averages of ended runs (Vizier); "
+        "`scores`: the score at the rung against those of all others there",
         choices=("averages", "scores"),
     )
 
@@ -150,17 +150,13 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
             rung = run.rung + 1
             config = self.history[run.root].proposal.config
             meta = FrozenMap(root=run.root, rung=rung)
-            origin, informed = (
-                f"continue to rung {rung}",
-                run.compared or self.history[run.last].proposal.informed,
-            )
             return Proposal(
                 config,
                 self.steps[rung],
                 parent=Continue(run.last),
-                origin=origin,
+                origin=f"continue to rung {rung}",
                 meta=meta,
-                informed=informed,
+                informed=run.compared or self.history[run.last].proposal.informed,
             )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
@@ -193,12 +189,13 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         meta = event.proposal.meta
         if "root" in meta:
             run = self._runs[meta["root"]]
-            run.last, run.rung = event.id, meta["rung"]
+            run.last = event.id
+            run.rung = meta["rung"]
             self._ready.remove(run.root)
             return
         self._runs[event.id] = self._going[event.id] = _Run(event.id, event.id)
-        whole = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
-        self.inner.observe(Proposed(event.id, whole))
+        uncut = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
+        self.inner.observe(Proposed(event.id, uncut))
 
     def _ends(self, run: _Run, scored: Scored) -> bool:
         """Tell whether a run just scored at its rung goes no further."""

@@ -92,7 +92,9 @@ class OptunaOptimizer(BaseOptimizer[O]):
         return common
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
-        table, space, name = self._synchronized(), self.problem.space, type(self).__name__.lower()
+        table = self._synchronized()
+        space = self.problem.space
+        name = type(self).__name__.lower()
         informed = self._ready()
         name = name if informed else f"{name}, start-up"
         for _ in range(1 + self.redraws):

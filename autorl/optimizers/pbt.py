@@ -1,38 +1,44 @@
 """Population-based training [1]: who copies whom, when, and what may change.
 
-A population of runs trains in generations of equal length. A member that is behind exploits one that is ahead: it
-resumes from the donor's checkpoint with the donor's whole configuration, and explores: each changeable hyperparameter
-is moved or drawn anew in the unit cube, valid and within its bounds always. Everybody else continues. A member that
-failed or stopped itself is replaced in the same way, by a clone of a survivor. Members are compared at equal steps.
+A population of runs trains in generations of equal length. A member that is behind exploits one
+that is ahead: it resumes from the donor's checkpoint with the donor's whole configuration, and
+explores: each changeable hyperparameter is moved or drawn anew in the unit cube, valid and within
+its bounds always. Everybody else continues. A member that failed or stopped itself is replaced in
+the same way, by a clone of a survivor. Members are compared at equal steps.
 
-    generation 0   member 0: Proposal(c0, until=10)                   member 1: Proposal(c1, until=10)
+    generation 0   member 0: Proposal(c0, until=10)   member 1: Proposal(c1, until=10)
     Scored(0, 1.0), Scored(1, 0.2)
     generation 1   member 0: Proposal(c0, until=20, Continue(0))
                    member 1: Proposal(c0', until=20, Exploit(0, "1"))
 
-Selection: `truncation` replaces the bottom quantile by draws from the top one; in a binary `tournament` each member
-meets another at random and copies it if it is better. Synchronous by default: a generation is decided when all of it
-is scored. Otherwise each member is decided when it is scored itself, among those scored at its step by then.
+Selection: `truncation` replaces the bottom quantile by draws from the top one; in a binary
+`tournament` each member meets another at random and copies it if it is better. Synchronous by
+default: a generation is decided when all of it is scored. Otherwise each member is decided when it
+is scored itself, among those scored at its step by then.
 
-In the first `ready` part of a run only failed members are replaced, because who leads early says little about who will
-lead: on seven landscapes that come with the package the ranking of configurations correlates with the final one by
--0.10 to 0.48 after a tenth of a run, and by 0.70 to 0.88 after half. Replacing from the start, a population of SAC on
-Pendulum-v1 loses all members that learn to those that do not yet get worse.
+In the first `ready` part of a run only failed members are replaced, because who leads early says
+little about who will lead: on seven landscapes that come with the package the ranking of
+configurations correlates with the final one by -0.10 to 0.48 after a tenth of a run, and by 0.70 to
+0.88 after half. Replacing from the start, a population of SAC on Pendulum-v1 loses all members that
+learn to those that do not yet get worse.
 
-A member that copied others has an agent that was picked for being ahead, and luck is a part of that: its score is
-provisional. In the end the best schedules found so are trained from step 0 again, within the same budget, and compete
-by that score with the members that copied nobody (`retrain`; with 0 everybody competes by the score they have). On DQN
-for CartPole-v1 the winners of populations scored 305 on tuning seeds, their schedules 175 on others, and those of
-random search 231 and 197.
+A member that copied others has an agent that was picked for being ahead, and luck is a part of
+that: its score is provisional. In the end the best schedules found so are trained from step 0
+again, within the same budget, and compete by that score with the members that copied nobody
+(`retrain`; with 0 everybody competes by the score they have). On DQN for CartPole-v1 the winners of
+populations scored 305 on tuning seeds, their schedules 175 on others, and those of random search
+231 and 197.
 
-With several `frequencies` [2] the population is split into as many parts, of which each evolves more rarely than the
-one before, so that what pays at once does not crowd out what pays late. When a part evolves, its second-lowest quarter
-takes better agents from other parts: from a slower part with their configuration, from a faster one with the changeable
-hyperparameters of the part's own best member, which greed does not reach so.
+With several `frequencies` [2] the population is split into as many parts, of which each evolves
+more rarely than the one before, so that what pays at once does not crowd out what pays late. When a
+part evolves, its second-lowest quarter takes better agents from other parts: from a slower part
+with their configuration, from a faster one with the changeable hyperparameters of the part's own
+best member, which greed does not reach so.
 
 References:
     [1] Jaderberg et al., "Population based training of neural networks", 2017 (arXiv 1711.09846).
-    [2] Doulazmi et al., "Multiple-frequencies population-based training", RLC 2025 (arXiv 2506.03225).
+    [2] Doulazmi et al., "Multiple-frequencies population-based training", RLC 2025
+        (arXiv 2506.03225).
 """
 
 from __future__ import annotations
@@ -131,9 +137,10 @@ O = TypeVar("O", bound=PBTOptions)  # noqa: E741  (the options of a subclass)
 
 @dataclass(frozen=True)
 class Copy:
-    """What a member that is behind does: resume `donor` with the configuration of `source`, explored or as it is.
+    """A copy that a member which is behind takes over.
 
-    Where `source` is another than the donor, only its changeable hyperparameters are taken.
+    It resumes `donor` with the configuration of `source`, explored or as it is. Where `source` is
+    another than the donor, only its changeable hyperparameters are taken.
     """
 
     donor: Record
@@ -142,7 +149,9 @@ class Copy:
 
 
 class Population(BaseOptimizer[O]):
-    """Selection among the members of a population. Subclasses say how a copy explores.
+    """Selection among the members of a population.
+
+    Subclasses say how a copy explores.
 
     Attributes:
         population: number of members.
@@ -172,7 +181,7 @@ class Population(BaseOptimizer[O]):
         return equal_parts(horizon, options.generations)
 
     def outline(self) -> tuple[str, ...]:
-        """Who is replaced from when on, and what is trained again, for `--dry-run`."""
+        """Say who is replaced from when on, and what is trained again."""
         ready = [
             step for step in self.steps[:-1] if step >= self.options.ready * self.problem.horizon
         ]
@@ -190,8 +199,9 @@ class Population(BaseOptimizer[O]):
         return tuple(lines)
 
     def cautions(self) -> tuple[str, ...]:
-        """How much of the budget this population cannot use."""
-        budget, planned = self.problem.budget, self.population + self.retrain
+        """Say how much of the budget this population cannot use."""
+        budget = self.problem.budget
+        planned = self.population + self.retrain
         if math.isinf(budget) or budget - planned < 1:
             return ()
         return (
@@ -204,9 +214,10 @@ class Population(BaseOptimizer[O]):
     def _explore(
         self, donor: Record, generation: int, rng: np.random.Generator
     ) -> tuple[Config, FrozenMap]:
-        """A valid configuration for a copy of `donor` to train in `generation`; only changeable hyperparameters differ.
+        """Choose a valid configuration for a copy of `donor` to train.
 
-        With it, what a later `ask` needs to know of the decision (it goes into the proposal's meta).
+        Only changeable hyperparameters differ. With it comes what a later `ask` needs to know of the
+        decision, for the proposal's meta.
         """
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
@@ -248,12 +259,11 @@ class Population(BaseOptimizer[O]):
 
     def _first(self, member: int, rng: np.random.Generator) -> Proposal:
         if member < len(self.problem.initial):
-            config, origin = (
-                self.problem.initial[member],
-                "default" if member == 0 else "warm start",
-            )
+            config = self.problem.initial[member]
+            origin = "default" if member == 0 else "warm start"
         else:
-            config, origin = self.problem.space.sample(rng), "random"
+            config = self.problem.space.sample(rng)
+            origin = "random"
         return Proposal(
             config,
             self.steps[0],
@@ -264,7 +274,8 @@ class Population(BaseOptimizer[O]):
         )
 
     def _next(self, member: int, generation: int, rng: np.random.Generator) -> Proposal:
-        until, meta = self.steps[generation], FrozenMap(generation=generation)
+        until = self.steps[generation]
+        meta = FrozenMap(generation=generation)
         known = self._known(generation - 1)
         own = self.history[self._generations[generation - 1][member]]
         ranked = sorted(filter(may_go_on, known), key=merit)
@@ -306,7 +317,7 @@ class Population(BaseOptimizer[O]):
             changes=_changes(donor.proposal.config, config),
         )
 
-    # -- selection -------------------------------------------------------------------------------------------------
+    # -- selection ---------------------------------------------------------------------------------
 
     def _select(
         self,
@@ -316,7 +327,10 @@ class Population(BaseOptimizer[O]):
         generation: int,
         rng: np.random.Generator,
     ) -> Copy | None:
-        """Whom `own` copies; None: it continues. `ranked`: those of `known` that may go on, best first."""
+        """Choose whom `own` copies, None if it continues.
+
+        `ranked` are those of `known` that may go on, best first.
+        """
         part = self._part(own)
         peers = [record for record in ranked if self._part(record) == part]
         count = math.ceil(
@@ -335,7 +349,7 @@ class Population(BaseOptimizer[O]):
     def _better(
         self, own: Record, peers: Sequence[Record], count: int, rng: np.random.Generator
     ) -> Record | None:
-        """Whom `own`, which may go on, copies among its peers; None: nobody."""
+        """Choose whom `own`, which may go on, copies among its peers."""
         if self.options.selection == "truncation":
             behind = own in peers[max(count, len(peers) - count) :]
             return self._survivor(peers, count, rng) if behind else None
@@ -354,7 +368,10 @@ class Population(BaseOptimizer[O]):
     def _migrant(
         self, own: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
     ) -> Copy | None:
-        """The better agent of another part that takes the place of `own`, if `own` is in the second-lowest bracket."""
+        """Find the better agent of another part that replaces `own`.
+
+        None unless `own` is in the second-lowest bracket.
+        """
         part = self._part(own)
         others = [record for record in ranked if self._part(record) != part]
         for place in peers[max(count, len(peers) - 2 * count) : len(peers) - count]:
@@ -368,7 +385,10 @@ class Population(BaseOptimizer[O]):
         return None
 
     def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
-        """The donor's configuration with what may change from the source, or as it is where that breaks a rule."""
+        """Mix the donor's configuration with what may change of the source.
+
+        Where that breaks a rule it stays as it is.
+        """
         config, source, names = (
             copy.donor.proposal.config,
             copy.source.proposal.config,
@@ -391,10 +411,13 @@ class Population(BaseOptimizer[O]):
         )
 
     def _part(self, record: Record) -> int:
-        """The part of the population a member is in: 0 evolves in every generation, each other one more rarely."""
+        """Return the part of the population a member is in.
+
+        Part 0 evolves in every generation, each other one more rarely.
+        """
         return int(record.proposal.member or 0) * self.options.frequencies // self.population
 
-    # -- state -----------------------------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     def _known(self, generation: int) -> list[Record]:
         """What is settled of a generation, by member."""
@@ -412,12 +435,15 @@ class Population(BaseOptimizer[O]):
             self._reached[member] = generation
 
     def keeps(self) -> Collection[ProposalId]:
-        """The generations somebody has still to be decided from, and all after them: any of it may be a donor."""
+        """Return the generations that somebody has still to be decided from.
+
+        And all after them: any of it may be a donor.
+        """
         oldest = max(0, min(self._reached))
-        kept = [
+        donors = [
             number for generation in self._generations[oldest:-1] for number in generation.values()
         ]
-        return kept + self._retraining.keeps()
+        return donors + self._retraining.keeps()
 
 
 class PBT(Population[PBTOptions]):
@@ -450,17 +476,22 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
             "several frequencies need `synchronous: true`", key="optimizer.frequencies"
         )
     if 2 * options.frequencies > population:
-        message = f"expected at most {population // 2} for a population of {population}, got {options.frequencies}"
+        message = (
+            f"expected at most {population // 2} for a population of {population}, "
+            f"got {options.frequencies}"
+        )
         raise InputError(message, key="optimizer.frequencies")
 
 
 def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
-    """Members, and schedules trained again: together as many full-length runs as the budget affords.
+    """Count the members, and the schedules trained again.
 
-    Members that do not use it up leave the rest to schedules, as many as there can be that copied others.
+    Together they are as many full-length runs as the budget affords. Members that do not use it up
+    leave the rest to schedules, as many as there can be that copied others.
     """
     unlimited, most = POPULATIONS
-    population, retrain = options.population, options.retrain
+    population = options.population
+    retrain = options.retrain
     if math.isinf(budget):
         population = population or unlimited
         return population, population // 3 if retrain is None else retrain

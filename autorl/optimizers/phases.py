@@ -1,16 +1,20 @@
-"""Sobol configurations trained in phases, for landscapes that show how training changes them (Mohan et al. 2023).
+"""Sobol configurations trained in phases, for landscapes (Mohan et al. 2023).
 
-The horizon is cut into phases of equal length. In the first one every configuration is trained from scratch; in each
-later one every configuration goes on from the best agent of the phase before: it resumes the checkpoint of the best
-configuration, so that within a phase all have the same beginning. Seed by seed: what is trained with seed s continues
-the best configuration's agent of seed s, in [1] the agent of its best seed. So test seeds never continue an agent that
-was chosen by tuning scores, and a phase has as many independent beginnings as there are seeds.
+The horizon is cut into phases of equal length. In the first one every configuration is trained from
+scratch; in each later one every configuration goes on from the best agent of the phase before: it
+resumes the checkpoint of the best configuration, so that within a phase all have the same
+beginning. Seed by seed: what is trained with seed s continues the best configuration's agent of
+seed s, in [1] the agent of its best seed. So test seeds never continue an agent that was chosen by
+tuning scores, and a phase has as many independent beginnings as there are seeds.
 
-    phase 1   Proposal(c0, until=10), Proposal(c1, until=10)            Scored(0, 1.0), Scored(1, 2.0)
-    phase 2   Proposal(c0, until=20, Exploit(1, "phase 2")), Proposal(c1, until=20, Exploit(1, "phase 2"))
+    phase 1   Proposal(c0, until=10), Proposal(c1, until=10)
+    Scored(0, 1.0), Scored(1, 2.0)
+    phase 2   Proposal(c0, until=20, Exploit(1, "phase 2"))
+              Proposal(c1, until=20, Exploit(1, "phase 2"))
 
 References:
-    [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes", AutoML 2023.
+    [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes",
+        AutoML 2023.
 """
 
 from __future__ import annotations
@@ -69,7 +73,8 @@ class Phases(BaseOptimizer[PhasesOptions]):
         )
         if fixed:
             raise InputError(
-                f"every phase changes the whole configuration, but {', '.join(fixed)} cannot change during training: "
+                f"every phase changes the whole configuration, but {', '.join(fixed)} "
+                "cannot change during training: "
                 "mark what can `changeable: true`, make the rest constant",
                 key="space",
             )
@@ -118,14 +123,14 @@ class Phases(BaseOptimizer[PhasesOptions]):
     def _first(self, rng: np.random.Generator) -> Proposal | Done:
         place = len(self._phases[0])
         if place < len(self.problem.initial):
-            config, origin, meta = (
-                self.problem.initial[place],
-                "warm start" if place else "default",
-                {},
-            )
+            config = self.problem.initial[place]
+            origin = "warm start" if place else "default"
+            meta = {}
         else:
             point = self._sobol._ask(rng)
-            config, origin, meta = point.config, point.origin, dict(point.meta)
+            config = point.config
+            origin = point.origin
+            meta = dict(point.meta)
         return Proposal(
             config,
             self.ends[0],
@@ -144,16 +149,19 @@ class Phases(BaseOptimizer[PhasesOptions]):
         self._phases[-1].append(event.id)
 
     def keeps(self) -> Collection[ProposalId]:
-        """Of the latest phase, what waits for its score and the best so far; until it is full, where it began too."""
+        """Return what waits for its score in the latest phase, and the best.
+
+        Until the phase is full, where it began too.
+        """
         latest = [self.history[number] for number in self._phases[-1]]
-        kept = [record.id for record in latest if record.result is None]
+        needed = [record.id for record in latest if record.result is None]
         if len(self._phases) < len(self.ends):
-            kept += _best(latest)
+            needed += _best(latest)
         else:
-            kept = []
+            needed = []
         if len(self._phases) > 1 and len(latest) < self.configurations:
-            kept += [number for number in (latest[0].proposal.resume_from,) if number is not None]
-        return kept
+            needed += [number for number in (latest[0].proposal.resume_from,) if number is not None]
+        return needed
 
 
 def _best(records: list[Record]) -> list[ProposalId]:

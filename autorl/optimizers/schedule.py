@@ -1,4 +1,6 @@
-"""One given schedule: a run whose configuration changes at given steps. What `autorl replay --schedule` writes.
+"""One given schedule: a run whose configuration changes at given steps.
+
+`autorl replay --schedule` writes such studies:
 
 optimizer:
   name: schedule
@@ -24,7 +26,8 @@ if TYPE_CHECKING:
 class ScheduleOptions:
     schedule: Mapping[str, Any] | None = option(
         None,
-        "configurations by the step they start at, the first at 0; null: the default and the warm starts, unchanged",
+        "configurations by the step they start at, the first at 0; "
+        "null: the default and the warm starts, unchanged",
     )
 
 
@@ -38,8 +41,9 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
 
     def __init__(self, problem: Problem, options: ScheduleOptions) -> None:
         super().__init__(problem, options)
-        given = _read(problem, options.schedule) if options.schedule else None
-        self.parts = given or [(0, config) for config in problem.initial]
+        self.parts = [(0, config) for config in problem.initial]
+        if options.schedule:
+            self.parts = _read(problem, options.schedule)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         number = len(self.history)
