@@ -140,9 +140,11 @@ WITHOUT_CIRCLES = [
     "report",
     "rlhf",
     "space",
+    "spec",
     "statistics",
     "store",
     "study",
+    "testing",
 ]  # rooms whose files import each other in one direction only
 
 
@@ -164,7 +166,7 @@ def file_of(name):
 @pytest.mark.parametrize("name", WITHOUT_CIRCLES)
 def test_the_files_of_a_room_import_each_other_without_a_circle(name):
     remaining = {module: imported_files(module) for module in MODULES if room(module) == name}
-    assert sum(len(files) for files in remaining.values()) > len(remaining)
+    assert sum(len(files) for files in remaining.values()) >= len(remaining)
     while leaves := {module for module, files in remaining.items() if not files}:
         remaining = {
             module: files - leaves for module, files in remaining.items() if module not in leaves
@@ -176,7 +178,6 @@ MAY_IMPORT_LATE = {  # imports of the package inside functions, by room; only ev
     "landscapes": 3,
     "optimizers": 4,
     "rlhf": 2,
-    "spec": 1,
     "trainers": 25,
 }
 
@@ -363,7 +364,7 @@ MAY_NAME_OPTIMIZERS = {
     "report/text.py": ["schedule"],
     "space/yaml_format.py": ["schedule"],  # a key of the format
     "spec/sections.py": ["median"],  # the values of a key
-    "spec/study_file.py": ["schedule"],  # a kind of search
+    "spec/spec.py": ["schedule"],  # a kind of search
     "statistics/__init__.py": ["median"],
     "statistics/aggregates.py": ["median"],
     "statistics/coverage.py": ["median"],

@@ -7,7 +7,8 @@ from autorl.spec.sections import (
     SeedsSection,
     TrainerSection,
 )
-from autorl.spec.study_file import UNLIMITED, Spec, load_spec, parse_override, thaw
+from autorl.spec.spec import UNLIMITED, Spec
+from autorl.spec.study_file import load_spec, parse_override, thaw
 
 __all__ = [
     "MOST_RUNS",

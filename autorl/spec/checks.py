@@ -6,21 +6,16 @@ checked. A study that was stored is taken as it is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autorl import optimizers
 from autorl.seeds import generator
 from autorl.spec.folder_name import check_folder_name
 from autorl.spec.optimizer import optimizer_of
+from autorl.spec.spec import Spec
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, Proposal
-
-if TYPE_CHECKING:
-    from autorl.space import Space
-    from autorl.spec.study_file import Spec
 
 
 def check_names_and_places(spec: Spec) -> None:
@@ -111,32 +106,6 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
                 f"as {place}: say it in one place"
             )
             raise InputError(message, key="environment.n_envs")
-
-
-def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
-    """Give a space the numbers a study knows, for its constraints.
-
-    Raises:
-        InputError: its default configuration breaks a constraint with them.
-    """
-    try:
-        return space.with_constants(constants)
-    except InputError as error:
-        broken = re.fullmatch(r"constraints\[(\d+)\]", error.key or "")
-        rule = space.constraints[int(broken[1])] if broken else None
-        if rule is None or "evaluation_interval" not in rule.constants:
-            raise
-        defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}
-        numbers = {
-            name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)
-        }
-        values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
-        raise InputError(
-            f"the default configuration breaks the constraint {rule.text!r} ({values}): "
-            "its rollout is longer than the steps between two evaluations or rungs; "
-            "give more fidelity.steps, fewer fidelity.evaluations or rungs, "
-            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}"
-        ) from None
 
 
 def check_racing(spec: Spec) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 from autorl import trainers
+from autorl.rlhf.tasks.files import pinned
 
 Content: TypeAlias = dict[str, Any]
 
@@ -107,8 +108,6 @@ def _pin_files(data: Content) -> None:
     """Make the paths of a user's own models and data absolute."""
     environment = data.get("environment")
     if isinstance(environment, dict) and environment.get("id") == "files":
-        from autorl.rlhf.tasks.files import pinned
-
         kwargs = environment.get("kwargs")
         if isinstance(kwargs, Mapping):
             environment["kwargs"] = pinned(kwargs, str(data["path"]))

@@ -1,0 +1,86 @@
+"""The options of a study's optimizer, and their defaults now and earlier."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from autorl import optimizers
+from autorl.optimizers.registry import REGISTRY, find_stopping
+from autorl.space import Space
+from autorl.spec.sections import OptimizerSection
+from autorl.types import InputError
+
+
+def given_options(section: OptimizerSection) -> dict[str, Any]:
+    """Return the options that a study file gives its optimizer.
+
+    Those of `stop` are among them.
+    """
+    options = section.options
+    options |= {} if section.stop is None else {"stop": section.stop}
+    options |= {} if section.rungs is None else {"rungs": section.rungs}
+    return options
+
+
+def cuts_of(section: OptimizerSection, steps: int, path: str | None) -> tuple[int, ...]:
+    """Return the steps at which an optimizer ends segments of runs.
+
+    Args:
+        section: of the study file.
+        steps: of a full run.
+        path: folder that a class of the user's lies in.
+    """
+    try:
+        return optimizers.cuts(section.name, steps, path, **given_options(section))
+    except InputError:  # wrong options: `optimizer_of` raises the error
+        return (steps,)
+
+
+def stored_options(section: OptimizerSection, path: str | None, seed: int) -> dict[str, Any]:
+    """Give the options of a study's optimizer with every default written out.
+
+    Those that the study file gives, alone, where the class of another package cannot be imported.
+
+    Args:
+        section: of the study file.
+        path: folder that a class of the user's lies in.
+        seed: of the study.
+    """
+    written = section.options
+    if section.rungs is not None:
+        written = written | {"rungs": section.rungs}
+    try:
+        classes = [optimizers.find(section.name, path)]
+    except InputError:
+        return written
+    if section.stop is not None:
+        classes.append(find_stopping(section.stop))
+    fields = [field for cls in classes for field in dataclasses.fields(cls.Options)]
+    defaults = {field.name: field.default for field in fields}
+    if "seed" in defaults:
+        defaults["seed"] = seed
+    return defaults | written
+
+
+def earlier_options(
+    name: str, read_space: Callable[[], Space], stored: Mapping[str, object]
+) -> dict[str, Any]:
+    """Fill in what options were worth when the study was stored.
+
+    A file stored today has all of them, so whatever is missing was stored by a version that did not
+    write defaults. Classes of other packages have no such versions.
+
+    Args:
+        name: of the optimizer.
+        read_space: gives the search space of the study, where a default depends on its size.
+        stored: the optimizer's section, `stop` included.
+    """
+    earlier: dict[str, Any] = {}
+    if name in REGISTRY:
+        earlier |= optimizers.find(name).earlier_defaults(read_space)
+    stop = stored.get("stop")
+    if isinstance(stop, str):
+        earlier |= find_stopping(stop).earlier_defaults(read_space)
+    return earlier | dict(stored)

@@ -1,0 +1,428 @@
+"""Holds a study file that was checked, with all that is resolved from it.
+
+`autorl.spec.study_file` makes one of YAML. `Spec.freeze` gives the self-contained YAML that is
+stored with the study: the search space is written out, seed counts become lists, paths become
+absolute, so the study never depends on a file that may change later.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
+
+from autorl import trainers
+from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
+from autorl.optimizers.registry import search_kind
+from autorl.seeds import SeedPlan
+from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
+from autorl.spec.options import cuts_of, earlier_options, stored_options
+from autorl.spec.sections import (
+    MOST_RUNS,
+    AlgorithmSection,
+    BudgetSection,
+    ConstraintSection,
+    Count,
+    EnvironmentSection,
+    EvaluationSection,
+    ExecutorSection,
+    FailuresSection,
+    FidelitySection,
+    KeepSection,
+    LandscapeSection,
+    LimitsSection,
+    ObjectiveSection,
+    OptimizerSection,
+    Section,
+    SeedsSection,
+    StudySeed,
+    TestSection,
+    TrainerSection,
+    WarmStart,
+)
+from autorl.trainers import TrainerInfo
+from autorl.types import Config, FrozenMap, InputError, TrainerSpec
+
+# Configurations: the budget of an embedded search, which ends when its caller stops asking.
+UNLIMITED = MOST_RUNS
+
+
+class Spec(Section):
+    """A study file that was checked.
+
+    Spaces, seeds and the specs of trainers are resolved on it.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    name: str = "study"
+    seed: StudySeed = 0
+    trainer: TrainerSection | None = None
+    environment: EnvironmentSection = EnvironmentSection()
+    space: str | dict[str, Any] | None = None
+    algorithms: dict[str, AlgorithmSection] | None = None
+    objective: list[ObjectiveSection] = Field(default_factory=lambda: [ObjectiveSection()])
+    allow_proxy_selection: bool = False
+    """RLHF: whether a study may select by the signal it trains on.
+
+    Doing so finds the worst over-optimisation.
+    """
+    constraints: list[ConstraintSection] = Field(default_factory=list)
+    fidelity: FidelitySection
+    optimizer: OptimizerSection = OptimizerSection()
+    budget: BudgetSection
+    seeds: SeedsSection = SeedsSection()
+    evaluation: EvaluationSection = EvaluationSection()
+    parallelism: Count = 8
+    """Proposals in flight: outcome i - parallelism is observed before ask i.
+
+    `load_spec` sets the default by budget.
+    """
+    asynchronous: bool = False
+    executor: ExecutorSection = ExecutorSection()
+    failures: FailuresSection = FailuresSection()
+    limits: LimitsSection = LimitsSection()
+    warm_start: WarmStart = Field(default_factory=list)
+    test: TestSection = TestSection()
+    keep: KeepSection = KeepSection()
+    landscape: LandscapeSection | None = None
+    path: str | None = None
+    """Folder modules are imported from; default the study file's."""
+    _document: Document | None = PrivateAttr(None)
+    # False where it is the default for the study's budget.
+    _own_parallelism: bool = PrivateAttr(True)
+
+    @field_validator("objective", mode="before")
+    @classmethod
+    def _one_objective(cls, value: object) -> object:
+        return value if isinstance(value, list) else [value]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if (self.algorithms is None) == (self.trainer is None):
+            raise ValueError("needs either `trainer` and `space`, or `algorithms`")
+        if (self.algorithms is None) == (self.space is None):
+            raise ValueError("needs `space` beside `trainer`; `algorithms` bring their own")
+        if not self.objective:
+            raise ValueError("`objective` needs at least one entry")
+        labels = [objective.label for objective in self.objectives()]
+        repeated = next((label for label in labels if labels.count(label) > 1), None)
+        if repeated is not None:
+            raise ValueError(f"`objective` lists {repeated} twice")
+        return self
+
+    # -- resolved: what the rest of the package asks for -------------------------------------------
+
+    @cached_property
+    def plan(self) -> SeedPlan:
+        return self.seeds.resolve()
+
+    @cached_property
+    def search_space(self) -> Space:
+        """The space all optimizers see.
+
+        With `algorithms`, it is one conditional space over all of them.
+        """
+        return compile_algorithms(self.spaces) if self.algorithms is not None else self.spaces[""]
+
+    @cached_property
+    def spaces(self) -> dict[str, Space]:
+        """The space of each algorithm, without its prefix.
+
+        Where there is one trainer only, its name is "".
+        """
+        if self.algorithms is not None:
+            return {name: self._load(part.space) for name, part in self.algorithms.items()}
+        assert self.space is not None
+        return {"": self._load(self.space)}
+
+    @property
+    def frozen_space(self) -> Space:
+        """The space of a frozen study file: `search_space`, found without importing anything.
+
+        A frozen file holds the shortest distance between two evaluations where its space needs it.
+        To find it anew, the study's optimizer is asked, which may be a class of the user's.
+        """
+        if self.algorithms is not None:
+            parts = self.algorithms.items()
+            return compile_algorithms(
+                {name: self._load(part.space, frozen=True) for name, part in parts}
+            )
+        assert self.space is not None
+        return self._load(self.space, frozen=True)
+
+    @property
+    def starts(self) -> list[dict[str, Any]]:
+        """The configurations to begin with, after the default one."""
+        assert isinstance(self.warm_start, list), "load_spec looks sources up"
+        return self.warm_start
+
+    def _load(self, source: str | dict[str, Any], *, frozen: bool = False) -> Space:
+        space = load_space(source, self._folder)
+        # Constraints of shipped spaces use them: a rollout must fit between two evaluations.
+        constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
+        named = {*space.missing, *space.constants}
+        if "evaluation_interval" in named and not frozen:
+            constants["evaluation_interval"] = self.evaluation_interval
+        used = {name: value for name, value in constants.items() if name in named}
+        return with_constants_of_study(space, used) if used else space
+
+    @cached_property
+    def evaluation_steps(self) -> tuple[int, ...]:
+        """Nominal steps of a full run's evaluations, equally spaced.
+
+        The last is at the end.
+        """
+        steps = self.fidelity.steps
+        count = self.fidelity.evaluations
+        return tuple(sorted({steps * k // count for k in range(1, count + 1)} - {0}))
+
+    @cached_property
+    def evaluation_interval(self) -> int:
+        """Shortest distance between two evaluations or two cuts, in steps.
+
+        Cuts are where the optimizer ends segments; step 0 counts as one.
+        """
+        cuts = cuts_of(self.optimizer, self.fidelity.steps, self.path)
+        ends = (self.evaluation_steps, cuts)
+        return min(later - step for steps in ends for step, later in pairwise((0, *steps)))
+
+    @property
+    def trainers(self) -> dict[str, TrainerSpec]:
+        """Trainers the study may use, by algorithm.
+
+        Where there is one only, its name is "".
+        """
+        if self.algorithms is not None:
+            return {
+                name: self._trainer(section.trainer) for name, section in self.algorithms.items()
+            }
+        assert self.trainer is not None
+        return {"": self._trainer(self.trainer)}
+
+    def info(self, trainer: TrainerSpec | TrainerSection) -> TrainerInfo:
+        """Describe one of its trainers.
+
+        A class of the user's lies beside the study file.
+        """
+        return trainers.info(trainer.name, self.path)
+
+    @property
+    def steps(self) -> str:
+        """Name what its trainers count.
+
+        It is `environment steps`, `optimizer steps`, or `steps` of the user's own.
+        """
+        units = {self.info(trainer).step_unit for trainer in self.trainers.values()}
+        unit = units.pop() if len(units) == 1 else None
+        return (unit or "steps").replace("_", " ")
+
+    def _trainer(self, section: TrainerSection) -> TrainerSpec:
+        """Resolve the spec of a trainer.
+
+        Scripts and functions are looked for beside the study file unless it says where.
+        """
+        of_user = self.info(section).of_user
+        where = {"path": self.path} if of_user and self.path is not None else {}
+        return TrainerSpec(section.name, FrozenMap({**where, **section.kwargs}))
+
+    def trainer_for(self, config: Config) -> tuple[TrainerSpec, Config]:
+        """Return the trainer of a configuration, and what that trainer is given.
+
+        The configuration loses the prefix of its algorithm.
+        """
+        if self.algorithms is None:
+            return self.trainers[""], config
+        algorithm, config_of_algorithm = split_algorithm(config)
+        return self.trainers[algorithm], config_of_algorithm
+
+    def objectives(self) -> tuple[Objective, ...]:
+        return tuple(
+            Objective(section.metric, section.reduce, section.direction)
+            for section in self.objective
+        )
+
+    @property
+    def stated_penalty(self) -> float | None:
+        """Score of a failed run that the study file states, or None.
+
+        It is in the metric's own direction; None means the worst score told so far.
+        """
+        return None if isinstance(self.failures.penalty, str) else self.failures.penalty
+
+    def judge(self) -> Judge:
+        constraints = [
+            Constraint(section.metric, section.max, section.min) for section in self.constraints
+        ]
+        return Judge(self.objectives(), constraints, self.evaluation.aggregate, self.stated_penalty)
+
+    @property
+    def ends_at_chosen_step(self) -> bool:
+        """Whether runs trained for their model end at their score's step.
+
+        Not where another objective needs the whole run, nor for a landscape, which is made of whole
+        curves.
+        """
+        return self.landscape is None and self.judge().reads_one_step
+
+    @property
+    def adds_baseline(self) -> bool:
+        """Whether the default configuration is trained as far as the incumbent.
+
+        It is where there is a search, and a test of it.
+        """
+        kind = search_kind(self.optimizer.name, self.path)
+        if self.landscape is not None or kind in ("phased_design", "schedule"):
+            return False
+        return self.test.baseline and bool(self.plan.test)
+
+    def policy(self) -> Fixed | Racing:
+        if self.evaluation.seeds == "fixed":
+            return Fixed(self.plan.tuning)
+        maximum = self.evaluation.max or len(self.plan.tuning)
+        return Racing(self.plan.tuning, self.evaluation.min, maximum, self.evaluation.rule)
+
+    @property
+    def full_runs(self) -> float:
+        """Full-length proposals the budget pays for at the first seeds.
+
+        That is what an optimizer may plan with.
+        """
+        per_proposal = len(self.policy().first)
+        budget = self.budget
+        if budget.configurations is not None:
+            return math.inf if budget.configurations >= UNLIMITED else float(budget.configurations)
+        if budget.environment_steps is not None:
+            return budget.environment_steps / (self.fidelity.steps * per_proposal)
+        return budget.runs / per_proposal if budget.runs is not None else float("inf")
+
+    @property
+    def indeterminate(self) -> str | None:
+        """Reasons why the same file may give another table, None without any."""
+        reasons = [
+            ("asynchronous: true", self.asynchronous),
+            ("a budget in hours", self.budget.hours is not None),
+            ("limits.segment_seconds", self.limits.segment_seconds is not None),
+            ("limits.memory_gb", self.limits.memory_gb is not None),
+            (
+                "an objective in wall-clock seconds",
+                any(o.metric == "wall_seconds" for o in self.objective),
+            ),
+            (
+                "a constraint in wall-clock seconds",
+                any(c.metric == "wall_seconds" for c in self.constraints),
+            ),
+        ]
+        holding = [text for text, holds in reasons if holds]
+        return ", ".join(holding) if holding else None
+
+    @property
+    def _folder(self) -> Path | None:
+        return Path(self.path) if self.path else None
+
+    def changed(self, **sections: object) -> Self:
+        """Copy the spec with other sections.
+
+        What the study resolves from them is resolved anew.
+        """
+        copy = self.model_copy(update=sections)
+        # `model_copy` keeps what cached properties hold.
+        for name in ("plan", "search_space", "evaluation_steps", "evaluation_interval"):
+            copy.__dict__.pop(name, None)
+        return copy
+
+    def read_from(self, document: Document) -> Self:
+        """Remember the file the study was read from, for messages."""
+        self._document = document
+        return self
+
+    def with_default_parallelism(self, count: int) -> Self:
+        """Copy the spec with a parallelism that its file does not state."""
+        copy = self.model_copy(update={"parallelism": count})
+        copy._own_parallelism = False
+        return copy
+
+    def located(self, error: InputError) -> InputError:
+        """Add the file and line of its key to an error.
+
+        It is returned as it is where the study was not read from a file.
+        """
+        if self._document is None or error.file is not None:
+            return error
+        return self._document.located(error)
+
+    def freeze(self) -> str:
+        """Write the study file as it is stored.
+
+        It is self-contained YAML with every default written out.
+        """
+        data = self.model_dump(mode="json")
+        if self.space is not None:
+            data["space"] = self._load(self.space).to_dict()
+        for name, section in (self.algorithms or {}).items():
+            data["algorithms"][name]["space"] = self._load(section.space).to_dict()
+        data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        optimizer = self.optimizer
+        named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
+        data["optimizer"] = named | stored_options(optimizer, self.path, self.seed)
+        written = {key: value for key, value in data.items() if value is not None}
+        return str(yaml.dump(written, Dumper=Dumper, sort_keys=False))
+
+    def earlier_optimizer(self, read_space: Callable[[], Space]) -> OptimizerSection:
+        """Return the optimizer's section with the defaults of its version.
+
+        What an earlier version left out has the value it had then.
+
+        Args:
+            read_space: gives the search space, where a default depends on its size.
+        """
+        section = self.optimizer
+        written = section.model_dump(exclude_none=True)
+        return OptimizerSection(
+            **earlier_options(section.name, read_space, written) | section.options
+        )
+
+    def same_study(self, stored: Spec) -> bool:
+        """Tell whether a stored study is this one.
+
+        It may have the defaults of today or those of earlier versions: a study keeps the defaults
+        it began with. Where it was started and what runs its segments are no part of it.
+        """
+        moved = self.model_copy(update={"path": stored.path, "executor": stored.executor})
+        before: dict[str, object] = {"optimizer": self.earlier_optimizer(lambda: self.search_space)}
+        if not self._own_parallelism:
+            before["parallelism"] = Spec.model_fields["parallelism"].default
+        return stored.freeze() in (moved.freeze(), moved.model_copy(update=before).freeze())
+
+
+def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:
+    """Give a space the numbers a study knows, for its constraints.
+
+    Raises:
+        InputError: its default configuration breaks a constraint with them.
+    """
+    try:
+        return space.with_constants(constants)
+    except InputError as error:
+        broken = re.fullmatch(r"constraints\[(\d+)\]", error.key or "")
+        rule = space.constraints[int(broken[1])] if broken else None
+        if rule is None or "evaluation_interval" not in rule.constants:
+            raise
+        defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}
+        numbers = {
+            name: constants.get(name, space.constants.get(name)) for name in sorted(rule.constants)
+        }
+        values = ", ".join(f"{name} {value:,}" for name, value in {**defaults, **numbers}.items())
+        raise InputError(
+            f"the default configuration breaks the constraint {rule.text!r} ({values}): "
+            "its rollout is longer than the steps between two evaluations or rungs; "
+            "give more fidelity.steps, fewer fidelity.evaluations or rungs, "
+            f"fewer environment.n_envs, or a smaller default for {' or '.join(defaults)}"
+        ) from None
