@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autorl.plain_text import shortened
+from autorl.store.log import columns_of_log, stored_bytes
 from autorl.types import InputError
 
 
@@ -60,13 +61,9 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
     """Check the log, up to the first event that does not fit."""
     head = Head()
     first_hashed = None
-    stored_hash = "hash" if has_hashes(connection) else "NULL"
-    query = (
-        f"SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, {stored_hash} "
-        "FROM event ORDER BY seq"
-    )
+    hashed = "hash" in columns_of_log(connection)
     try:
-        for seq, kind, body, time, stored in connection.execute(query):
+        for seq, kind, body, time, stored in stored_bytes(connection, hashed=hashed):
             expected = head.seq + 1
             if seq != expected:
                 return Chain(head, first_hashed, expected, f"event {expected} is missing")
@@ -74,7 +71,11 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
             if stored is None and first_hashed is not None:
                 return Chain(head, first_hashed, seq, f"event {seq} carries no hash")
             if stored is not None and stored != computed:
-                return Chain(head, first_hashed, seq, _misfit(seq, first_hashed))
+                problem = f"event {seq} is not what was recorded"
+                if first_hashed is None and seq > 1:
+                    # One hash stands for all events of an earlier version, so any may differ.
+                    problem = f"one of the events 1 to {seq} is not what was recorded"
+                return Chain(head, first_hashed, seq, problem)
             if stored is not None and first_hashed is None:
                 first_hashed = seq
             head = Head(seq, computed)
@@ -133,17 +134,3 @@ def whole_events(count: int) -> str:
     if count < 2:
         return "event 1 is whole" if count else "no event before it is whole"
     return f"events 1 to {count} are whole"
-
-
-def has_hashes(connection: sqlite3.Connection) -> bool:
-    """Tell whether the log has a column for hashes.
-
-    Logs of earlier versions have none.
-    """
-    return any(name == "hash" for _, name, *_ in connection.execute("PRAGMA table_info(event)"))
-
-
-def _misfit(seq: int, first_hashed: int | None) -> str:
-    if first_hashed is None and seq > 1:
-        return f"one of the events 1 to {seq} is not what was recorded"
-    return f"event {seq} is not what was recorded"

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from autorl.types import (
     Checkpoint,
@@ -31,6 +31,9 @@ from autorl.types import (
     SegmentId,
     Status,
 )
+
+Body: TypeAlias = Mapping[str, Any]
+"""What the log holds of an event beside its kind: JSON, by name."""
 
 Reduction: TypeAlias = tuple[str, int, float, float, int, float, float]
 """One row of `Judge.reductions`: the metric, the last step, and every reduction of its curve."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from autorl.plain_text import shown
 from autorl.store.codec import KINDS, UnknownEventError
 from autorl.store.events import StudyBegun
-from autorl.store.tables import StudyTables
+from autorl.store.log import EventLog, columns_of_log
 from autorl.types import InputError
 
 DATABASE = "study.sqlite"
@@ -72,8 +72,8 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
     Raises:
         InputError: naming the database.
     """
-    columns = [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
-    if columns and StudyTables.of(connection).holds_events():
+    columns = columns_of_log(connection)
+    if columns and EventLog.of(connection).holds_events():
         return
     of_earlier_version = bool(columns) and "hash" not in columns
     if not of_earlier_version or any(_holds_anything(folder / name) for name in _DATA):
@@ -86,7 +86,7 @@ def check_kinds(connection: sqlite3.Connection, path: Path) -> None:
     Raises:
         InputError: naming the database and the kind.
     """
-    for kind in StudyTables.of(connection).kinds():
+    for kind in EventLog.of(connection).kinds():
         if kind not in KINDS:
             raise InputError(f"cannot be used ({UnknownEventError(kind)})", file=str(path))
 
@@ -136,8 +136,8 @@ def _has_begun(path: Path) -> bool:
     """
     try:
         with closing(sqlite3.connect(path, timeout=30)) as connection:
-            tables = StudyTables.of(connection)
-            return tables.has_log() and bool(set(tables.kinds()) - {StudyBegun.kind})
+            log = EventLog.of(connection)
+            return log.has_log() and bool(set(log.kinds()) - {StudyBegun.kind})
     except sqlite3.Error as error:
         raise InputError(f"cannot be used ({error})", file=str(path)) from error
 

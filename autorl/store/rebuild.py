@@ -7,19 +7,23 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from autorl.plain_text import shown
 from autorl.store import schema
-from autorl.store.chain import Chain, has_hashes, one_line
+from autorl.store.chain import Chain, one_line
+from autorl.store.events import (
+    CheckpointRegained,
+    CheckpointsCollected,
+    ProposalMade,
+    SegmentEnded,
+)
+from autorl.store.log import add_event, bodies_until, events_until
 from autorl.types import InputError
-
-_COLUMNS = ("seq", "kind", "body", "time", "hash")
 
 
 @dataclass(frozen=True)
@@ -51,16 +55,13 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     """
     copy = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(copy)
-    columns = _COLUMNS if has_hashes(source) else (*_COLUMNS[:-1], "NULL")
-    query = f"SELECT {', '.join(columns)} FROM event WHERE seq <= ? ORDER BY seq"
-    counts_from_1 = _counts_from_1(source)
+    counts_from_1 = schema.counts_from_1(source)
     copy.execute("BEGIN")
-    for seq, kind, body, time, link in source.execute(query, (until,)):
-        copy.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, body, time, link))
+    for seq, kind, body, time, link in events_until(source, until):
+        add_event(copy, seq, kind, body, time, link)
         schema.apply(copy, seq, kind, json.loads(body))
-        if counts_from_1 and kind == "proposed":
-            copy.execute("UPDATE configs SET config_id = 1")
-            copy.execute("UPDATE proposals SET config_id = 1")
+        if counts_from_1 and kind == ProposalMade.kind:
+            schema.count_from_1(copy)
             counts_from_1 = False
     copy.execute("COMMIT")
     return copy
@@ -89,27 +90,13 @@ def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, pat
         )
 
 
-def _counts_from_1(source: sqlite3.Connection) -> bool:
-    """Tell whether configurations are numbered as an early version did.
-
-    See `schema.apply`.
-    """
-    try:
-        return bool(source.execute("SELECT min(config_id) FROM configs").fetchone() == (1,))
-    except sqlite3.DatabaseError:  # the table is damaged: any numbering will do
-        return False
-
-
 def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -> list[str]:
     """Describe each stored table that does not follow from the events.
 
     It is one line each, with the first row that differs.
     """
-    tables = derived.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
-    )
     lines = []
-    for (table,) in tables.fetchall():
+    for table in schema.derived_tables(derived):
         try:
             difference = _first_difference(stored, derived, table)
         except sqlite3.DatabaseError as error:
@@ -123,17 +110,21 @@ def _first_difference(
     stored: sqlite3.Connection, derived: sqlite3.Connection, table: str
 ) -> str | None:
     columns = derived.execute(f"PRAGMA table_info({table})").fetchall()
-    names = ", ".join(name for _, name, *_ in columns)
+    names = [name for _, name, *_ in columns]
     keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)
-    order = ", ".join(columns[number][1] for _, number in keys)
-    query = f"SELECT {names} FROM {table} ORDER BY {order}"
-    for has, should in zip_longest(stored.execute(query), derived.execute(query)):
+    order = [names[number] for _, number in keys]
+    pairs = zip_longest(
+        schema.ordered_rows(stored, table, names, order),
+        schema.ordered_rows(derived, table, names, order),
+    )
+    for has, should in pairs:
         if has == should:
             continue
         rows = [[row[number] for _, number in keys] for row in (has, should) if row is not None]
+        # By type first: a damaged key may be of any type, and Python does not compare them.
         first = min(rows, key=lambda row: [(type(value).__name__, value) for value in row])
-        names_and_values = zip((columns[number][1] for _, number in keys), first, strict=True)
-        key = ", ".join(f"{name} {shown(value, 40)}" for name, value in names_and_values)
+        named = zip(order, first, strict=True)
+        key = ", ".join(f"{name} {shown(value, 40)}" for name, value in named)
         return f"does not follow from the events, first at {key}"
     return None
 
@@ -144,8 +135,9 @@ def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, S
     The first `until` events count.
     """
     saved: dict[str, SavedCheckpoint] = {}
-    for kind, body in _bodies(connection, ("outcome", "regained", "collected"), until):
-        if kind == "collected":
+    kinds = (SegmentEnded.kind, CheckpointRegained.kind, CheckpointsCollected.kind)
+    for kind, body in bodies_until(connection, kinds, until):
+        if kind == CheckpointsCollected.kind:
             for segment in body["segments"]:
                 saved.pop(segment, None)
         elif body["checkpoint"] is not None:
@@ -157,13 +149,4 @@ def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, S
 
 def trained_segments(connection: sqlite3.Connection, until: int) -> set[str]:
     """Return segments whose outcome is among the first `until` events."""
-    return {body["segment"] for _, body in _bodies(connection, ("outcome",), until)}
-
-
-def _bodies(
-    connection: sqlite3.Connection, kinds: tuple[str, ...], until: int
-) -> Iterator[tuple[str, Any]]:
-    marks = ", ".join("?" for _ in kinds)
-    query = f"SELECT kind, body FROM event WHERE kind IN ({marks}) AND seq <= ? ORDER BY seq"
-    for kind, body in connection.execute(query, (*kinds, until)):
-        yield kind, json.loads(body)
+    return {body["segment"] for _, body in bodies_until(connection, (SegmentEnded.kind,), until)}

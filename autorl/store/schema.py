@@ -3,24 +3,46 @@
 `event` is the truth: append-only, one row per durable fact. The other tables are a fold over it,
 updated in the same transaction, and carry the names of the landscape schema so that a live study
 can be queried like a data set.
+
+Where each proposal stands in the search has tables of its own. `status` and `best` read them
+instead of replaying every event. A database that an earlier version wrote has none: they are filled
+from its events when it is opened for writing, and in memory when it is only read.
+
+    standing    provisional, baseline, anew, informed: of the proposal (informed is NULL where it
+        was not recorded) infeasible, reached, n_seeds, value, mean, spread: what it is ranked by,
+        larger is better; NULL until scored. `objectives`: the values of all objectives, a JSON
+        list. A later failure leaves them. seeds: tuning seeds of the latest score or failure;
+        charged: those its chain was charged for; beyond: steps trained beyond the budget
+    places    the place in the log of the proposal `12` and of the outcome of the segment `12.3`
+    noted       what trainers noted about segments, each once
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autorl.store import standing
 from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
+from autorl.store.events import (
+    Body,
+    CandidatesFrozen,
+    CandidateTested,
+    CheckpointRegained,
+    CheckpointsCollected,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SegmentEnded,
+)
 from autorl.types import SegmentId
 
-# 2: events carry hashes, and `standing.py` has tables. Of one version, `apply` makes the same
-# tables of the same events
+# 2: events carry hashes, and there are tables of where proposals stand. Of one version, `apply`
+# makes the same tables of the same events: a study is refused whose tables are others.
 SCHEMA_VERSION = 2
 
 # SQLite stores these texts as they are: where a line ends in `\` its text goes on.
-TABLES = """
+_FIRST_TABLES = """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, time REAL NOT NULL, hash TEXT
 );
@@ -65,14 +87,35 @@ seed INTEGER NOT NULL, value REAL,
     status TEXT NOT NULL, PRIMARY KEY (proposal, objective, seed)
 ) WITHOUT ROWID;
 """
-TABLES += standing.TABLES
+_STANDING_TABLES = """
+CREATE TABLE standing (
+    proposal INTEGER PRIMARY KEY, provisional INTEGER NOT NULL, baseline INTEGER NOT NULL, \
+anew INTEGER NOT NULL,
+    informed INTEGER, infeasible REAL, reached INTEGER, n_seeds INTEGER, value REAL, mean REAL, \
+spread REAL,
+    objectives TEXT, seeds TEXT, charged TEXT, beyond INTEGER
+);
+CREATE TABLE places (subject TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE noted (note TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX event_kind ON event (kind);
+"""
 
-Body = Mapping[str, Any]
+_STANDING_KINDS = (
+    ProposalMade.kind,
+    SegmentEnded.kind,
+    CheckpointRegained.kind,
+    ProposalScored.kind,
+    ProposalFailed.kind,
+)
+"""The kinds of event that `_change_standing` knows."""
 
 
 def create(connection: sqlite3.Connection) -> None:
+    """Make the tables of a database that has none."""
+    # All in one transaction: a kill leaves an empty database, or a whole one without events.
     connection.executescript(
-        "BEGIN IMMEDIATE;" + TABLES + f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        f"BEGIN IMMEDIATE; {_FIRST_TABLES} {_STANDING_TABLES} "
+        f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
 
 
@@ -90,7 +133,7 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute("ALTER TABLE event ADD COLUMN hash TEXT")
-        standing.fill(connection)
+        _add_standing(connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     finally:
@@ -98,15 +141,17 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
             connection.execute("ROLLBACK")
 
 
-def holds_events(connection: sqlite3.Connection) -> bool:
-    """Say whether a database is a study's.
-
-    One that was killed before its tables were made is empty.
-    """
-    return (
-        connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'event'").fetchone()
-        is not None
+def _add_standing(connection: sqlite3.Connection) -> None:
+    """Make the tables of where proposals stand, and fill them from the events."""
+    # One by one: `executescript` would commit the transaction that the caller has begun.
+    for statement in _STANDING_TABLES.split(";")[:-1]:
+        connection.execute(statement)
+    marks = ", ".join("?" for _ in _STANDING_KINDS)
+    rows = connection.execute(
+        f"SELECT seq, kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", _STANDING_KINDS
     )
+    for seq, kind, text in rows.fetchall():
+        _change_standing(connection, seq, kind, loads(text))
 
 
 def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
@@ -121,13 +166,52 @@ def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> No
     """
     if kind not in KINDS:
         raise UnknownEventError(kind)
-    change = _CHANGES.get(kind)
-    if change is not None:
-        change(connection, body)
-    standing.apply(connection, seq, kind, body)
+    _change_tables(connection, kind, body)
+    _change_standing(connection, seq, kind, body)
 
 
-def _proposed(connection: sqlite3.Connection, body: Body) -> None:
+# -- the tables of a data set ----------------------------------------------------------------------
+
+
+def _change_tables(connection: sqlite3.Connection, kind: str, body: Body) -> None:
+    match kind:
+        case ProposalMade.kind:
+            _add_proposal(connection, body)
+        case SegmentEnded.kind:
+            _add_segment(connection, body)
+        case ProposalScored.kind:
+            _score_proposal(connection, body)
+        case ProposalFailed.kind:
+            connection.execute(
+                "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, "
+                "message = ? WHERE proposal = ?",
+                (body["kind"], dumps(body["score"]), body["message"], body["proposal"]),
+            )
+        case CandidatesFrozen.kind:
+            # Candidates of an extended study are new ones: those tested before keep their rows.
+            connection.execute("UPDATE tests SET label = 'earlier'")
+            connection.executemany(
+                "UPDATE tests SET label = ? WHERE proposal = ?",
+                [(label, proposal) for label, proposal, *_ in body["candidates"]],
+            )
+        case CandidateTested.kind:
+            connection.executemany(
+                "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
+                [(body["proposal"], body["label"], *row) for row in body["rows"]],
+            )
+        case CheckpointsCollected.kind:
+            connection.executemany(
+                "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
+                [(segment,) for segment in body["segments"]],
+            )
+        case CheckpointRegained.kind:
+            connection.execute(
+                "UPDATE segments SET checkpoint = ? WHERE segment = ?",
+                (body["checkpoint"], body["segment"]),
+            )
+
+
+def _add_proposal(connection: sqlite3.Connection, body: Body) -> None:
     # A configuration has the number of the proposal that introduced it. A study of an earlier
     # version, which counted configurations from 1, goes on as it began: a NULL key is the next
     # free number.
@@ -152,7 +236,7 @@ def _proposed(connection: sqlite3.Connection, body: Body) -> None:
     )
 
 
-def _outcome(connection: sqlite3.Connection, body: Body) -> None:
+def _add_segment(connection: sqlite3.Connection, body: Body) -> None:
     run = body["run"]
     (config_id,) = connection.execute(
         "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
@@ -247,11 +331,10 @@ def _into_run(
     )
 
 
-def _scored(connection: sqlite3.Connection, body: Body) -> None:
+def _score_proposal(connection: sqlite3.Connection, body: Body) -> None:
     connection.execute(
         "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, "
-        "constraints = ?, "
-        "resumable = ? WHERE proposal = ?",
+        "constraints = ?, resumable = ? WHERE proposal = ?",
         (
             dumps(body["score"]),
             dumps(body["spread"]),
@@ -264,55 +347,118 @@ def _scored(connection: sqlite3.Connection, body: Body) -> None:
     )
 
 
-def _failed(connection: sqlite3.Connection, body: Body) -> None:
+# -- where proposals stand -------------------------------------------------------------------------
+
+
+def _change_standing(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
+    match kind:
+        case ProposalMade.kind:
+            flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
+            informed = None if "informed" not in body else int(body["informed"])
+            connection.execute(
+                "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (body["id"], *flags, informed),
+            )
+            connection.execute("INSERT INTO places VALUES (?, ?)", (str(body["id"]), seq))
+        case SegmentEnded.kind:
+            connection.execute(
+                "INSERT OR REPLACE INTO places VALUES (?, ?)", (body["segment"], seq)
+            )
+            _note(connection, body["notes"])
+        case CheckpointRegained.kind:
+            # The outcome of the segment stays the first one; what was noted of it is new.
+            _note(connection, body["notes"])
+        case ProposalScored.kind:
+            _rank(connection, body)
+            _charge(connection, body)
+        case ProposalFailed.kind:
+            _charge(connection, body)
+
+
+def _note(connection: sqlite3.Connection, notes: Sequence[str]) -> None:
+    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes])
+
+
+def _rank(connection: sqlite3.Connection, body: Body) -> None:
+    values = body["values"]
+    mean = body["mean"]
+    spread = body["spread"]
+    first_mean = mean[0] if mean else values[0]
+    first_spread = spread[0] if spread else 0.0
     connection.execute(
-        "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? WHERE "
-        "proposal = ?",
-        (body["kind"], dumps(body["score"]), body["message"], body["proposal"]),
+        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
+        "spread = ?, objectives = ? WHERE proposal = ?",
+        (
+            sum(max(0, violation) for violation in body["constraints"]),
+            body["reached"],
+            body["n_seeds"],
+            values[0],
+            first_mean,
+            first_spread,
+            dumps(values),
+            body["proposal"],
+        ),
     )
 
 
-def _frozen(connection: sqlite3.Connection, body: Body) -> None:
-    """Label the candidates.
+def _charge(connection: sqlite3.Connection, body: Body) -> None:
+    """Note the seeds.
 
-    Those of an extended study are new ones: those tested before keep their rows under another
-    label.
+    They are charged unless all of it was beyond the budget.
     """
-    connection.execute("UPDATE tests SET label = 'earlier'")
-    connection.executemany(
-        "UPDATE tests SET label = ? WHERE proposal = ?",
-        [(label, proposal) for label, proposal, *_ in body["candidates"]],
-    )
-
-
-def _tested(connection: sqlite3.Connection, body: Body) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
-        [(body["proposal"], body["label"], *row) for row in body["rows"]],
-    )
-
-
-def _collected(connection: sqlite3.Connection, body: Body) -> None:
-    connection.executemany(
-        "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
-        [(segment,) for segment in body["segments"]],
-    )
-
-
-def _regained(connection: sqlite3.Connection, body: Body) -> None:
+    proposal = body["proposal"]
+    seeds = list(body["seeds"])
+    connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
+    if "beyond" in body:
+        connection.execute(
+            "UPDATE standing SET beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
+            (body["beyond"], proposal),
+        )
+        return
+    (before,) = connection.execute(
+        "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+    ).fetchone()
+    if before is not None:
+        seeds = list(dict.fromkeys([*loads(f'{{"seeds":{before}}}')["seeds"], *seeds]))
     connection.execute(
-        "UPDATE segments SET checkpoint = ? WHERE segment = ?",
-        (body["checkpoint"], body["segment"]),
+        "UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal)
     )
 
 
-_CHANGES: dict[str, Callable[[sqlite3.Connection, Body], None]] = {
-    "proposed": _proposed,
-    "outcome": _outcome,
-    "scored": _scored,
-    "failed": _failed,
-    "frozen": _frozen,
-    "tested": _tested,
-    "collected": _collected,
-    "regained": _regained,
-}
+# -- derived anew ----------------------------------------------------------------------------------
+
+
+def counts_from_1(connection: sqlite3.Connection) -> bool:
+    """Tell whether configurations are numbered as an early version did."""
+    try:
+        row = connection.execute("SELECT min(config_id) FROM configs").fetchone()
+    except sqlite3.DatabaseError:  # the table is damaged: any numbering will do
+        return False
+    return bool(row == (1,))
+
+
+def count_from_1(connection: sqlite3.Connection) -> None:
+    """Number the first configuration as an early version did.
+
+    Those that follow go on from it (`_add_proposal`).
+    """
+    connection.execute("UPDATE configs SET config_id = 1")
+    connection.execute("UPDATE proposals SET config_id = 1")
+
+
+def derived_tables(connection: sqlite3.Connection) -> list[str]:
+    """List the tables that follow from the events."""
+    rows = connection.execute(
+        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
+    )
+    return [name for (name,) in rows.fetchall()]
+
+
+def ordered_rows(
+    connection: sqlite3.Connection, table: str, columns: Sequence[str], order: Sequence[str]
+) -> sqlite3.Cursor:
+    """Read columns of a table, its rows in the order of some of them."""
+    return connection.execute(
+        f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(order)}"
+    )

@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from autorl.store.schema import SCHEMA_VERSION, bring_up_to_date, holds_events
+from autorl.store.log import EventLog
+from autorl.store.schema import SCHEMA_VERSION, bring_up_to_date
 from autorl.types import InputError
 
 
@@ -37,7 +38,7 @@ def snapshot(path: Path) -> sqlite3.Connection:
             file=str(path),
         )
     # Its own tables are left as they are: only the copy has all.
-    if version < SCHEMA_VERSION and holds_events(copy):
+    if version < SCHEMA_VERSION and EventLog.of(copy).has_log():
         try:
             bring_up_to_date(copy)
         except ValueError as error:

@@ -39,8 +39,10 @@ from autorl.store.folder import (
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
+from autorl.store.log import EventLog, add_event
 from autorl.store.rebuild import check_tables
-from autorl.types import InputError, ProposalId, StudyError
+from autorl.store.tables import StudyTables
+from autorl.types import InputError, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
@@ -164,7 +166,7 @@ class Store:
                 check_tables(connection, chain, folder, folder / DATABASE)
                 store = cls(connection, folder, lock, chain.head)
                 text = file.read_text(encoding="utf-8")
-                recorded = study_file.recorded_study_file(store.query)
+                recorded = EventLog(store.query).study_file()
                 study_file.check_unchanged(recorded, text, file)
                 store._unrecorded_file = text if recorded is None else None
                 schema.bring_up_to_date(connection)
@@ -216,9 +218,7 @@ class Store:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_alone()
-            self._connection.execute(
-                "INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, text, when, link)
-            )
+            add_event(self._connection, seq, kind, text, when, link)
             schema.apply(self._connection, seq, kind, body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
@@ -246,7 +246,7 @@ class Store:
         Raises:
             StudyError: the last event is not the one this driver wrote.
         """
-        ((last,),) = self._connection.execute("SELECT coalesce(max(seq), 0) FROM event").fetchall()
+        last = EventLog.of(self._connection).last_number()
         if last != self._head.seq:
             raise StudyError(
                 f"{self.folder}: another process has written to this study (event {last} after our "
@@ -260,17 +260,14 @@ class Store:
             InputError: the log is damaged.
         """
         self.check_thread()
-        ((last,),) = self.query("SELECT coalesce(max(seq), 0) FROM event")
+        last = EventLog(self.query).last_number()
         for begin in range(0, last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 
     def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
-            rows = self.query(
-                "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
-                (begin, end),
-            )
+            rows = EventLog(self.query).rows_between(begin, end)
             return [
                 Recorded(seq, self.read(kind, loads(body)), when) for seq, kind, body, when in rows
             ]
@@ -287,11 +284,7 @@ class Store:
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.
         """
-        return _with_path(read_event(kind, body, self._member_of), self.locate)
-
-    def _member_of(self, proposal: ProposalId) -> str | None:
-        ((member,),) = self.query("SELECT member FROM proposals WHERE proposal = ?", (proposal,))
-        return None if member is None else str(member)
+        return _with_path(read_event(kind, body, StudyTables(self.query).member), self.locate)
 
     def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""

@@ -17,8 +17,6 @@ from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.events import StudyBegun
-from autorl.store.query import Query
-from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
 # Where it runs, by what, and for how much room: no part of a table.
@@ -52,14 +50,6 @@ def recordable(text: str) -> str:
     if without_secrets == data:
         return text
     return str(yaml.dump(without_secrets, Dumper=Dumper, sort_keys=False))
-
-
-def recorded_study_file(query: Query) -> Mapping[str, Any] | None:
-    """Return the body of the event that fixes the study file.
-
-    None in a log of an earlier version.
-    """
-    return StudyTables(query).study_file()
 
 
 def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:

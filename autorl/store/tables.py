@@ -1,20 +1,18 @@
 """The tables of a study, read as typed rows.
 
-No other room asks a study's database in SQL. `schema.py` and `standing.py` say what the tables hold
-and write them. What the rows mean together, with the study file, is said by
-`autorl.study.record.StudyRecord`.
+No other room asks a study's database in SQL. `schema.py` says what the tables hold and writes them.
+What the rows mean together, with the study file, is said by `autorl.study.record.StudyRecord`.
 """
 
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autorl.store.codec import dumps, loads
-from autorl.store.query import Query
+from autorl.store.codec import loads
+from autorl.store.log import EventLog
 from autorl.types import ProposalId, SeedRole, SegmentId, StudyError
 
 SUCCEEDED = ("done", "stopped")
@@ -23,7 +21,8 @@ SUCCEEDED = ("done", "stopped")
 # Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
 _SEARCHED = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
-# A study that an early version began counts its configurations from 1 (`schema._proposed`).
+# A study that an early version began counts its configurations from 1
+# (`schema.count_from_1`).
 _INTRODUCED = "(SELECT config_id, min(proposal) AS first FROM proposals GROUP BY config_id)"
 
 
@@ -158,13 +157,6 @@ class Failure(NamedTuple):
     message: str
 
 
-class Latest(NamedTuple):
-    """The kind of an event and the wall-clock time it was written."""
-
-    kind: str
-    time: float
-
-
 class RunValue(NamedTuple):
     """A value that a run has at a step."""
 
@@ -195,73 +187,8 @@ class ProposalCounts:
     modelled: int
 
 
-class StudyTables:
-    """Reads the database of one study.
-
-    Every method is one look at it, as it is now.
-
-    Args:
-        query: runs a read-only statement, `Store.query` for one.
-    """
-
-    def __init__(self, query: Query) -> None:
-        self._query = query
-
-    @classmethod
-    def of(cls, connection: sqlite3.Connection) -> StudyTables:
-        """Read through a connection that somebody else closes."""
-
-        def query(sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-            return connection.execute(sql, parameters).fetchall()
-
-        return cls(query)
-
-    def _one(self, sql: str, parameters: tuple[Any, ...] = ()) -> Any:
-        """Return the one value of the one row of an answer."""
-        ((value,),) = self._query(sql, parameters)
-        return value
-
-    # -- the event log -----------------------------------------------------------------------------
-
-    def has_log(self) -> bool:
-        """Say whether the database is a study's.
-
-        One that was killed at its start is empty.
-        """
-        return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
-
-    def holds_events(self) -> bool:
-        """Say whether the log has an event."""
-        return bool(self._query("SELECT 1 FROM event LIMIT 1"))
-
-    def kinds(self) -> list[str]:
-        """List every kind of event in the log."""
-        return [kind for (kind,) in self._query("SELECT DISTINCT kind FROM event")]
-
-    def last_event(self) -> Latest | None:
-        """Return the latest event, or None before the first."""
-        rows = self._query("SELECT kind, time FROM event ORDER BY seq DESC LIMIT 1")
-        return Latest(*rows[0]) if rows else None
-
-    def newest_time(self) -> float | None:
-        """Return the latest time of an event, in seconds since 1970."""
-        value: float | None = self._one("SELECT max(time) FROM event")
-        return value
-
-    def count_events(self, kind: str) -> int:
-        """Count the events of a kind."""
-        return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
-
-    def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
-        """List kind and body of the events of some kinds.
-
-        They are in the order they were recorded.
-        """
-        marks = ", ".join("?" for _ in kinds)
-        rows = self._query(
-            f"SELECT kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", kinds
-        )
-        return [(kind, loads(text)) for kind, text in rows]
+class StudyTables(EventLog):
+    """Reads the database of one study: its log, and what follows from it."""
 
     def event_of(self, subject: str) -> tuple[str, dict[str, Any]] | None:
         """Return kind and body of what `subject` names.
@@ -272,64 +199,6 @@ class StudyTables:
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
         return (rows[0][0], loads(rows[0][1])) if rows else None
-
-    def added_test_seeds(self) -> list[int]:
-        """List the test seeds that were added to the study.
-
-        They are in the order they were asked for.
-        """
-        return [seed for _, body in self.events("test_seeds") for seed in body["seeds"]]
-
-    def study_file(self) -> Mapping[str, Any] | None:
-        """Return the body of the event that fixes the study file.
-
-        None in a log of an earlier version.
-        """
-        rows = self._query("SELECT body FROM event WHERE kind = 'study_file' ORDER BY seq LIMIT 1")
-        return loads(rows[0][0]) if rows else None
-
-    def sessions(self) -> list[dict[str, Any]]:
-        """List the sessions that recorded anything, in order.
-
-        One that ended before changed nothing.
-        """
-        rows = self._query("SELECT seq, body FROM event WHERE kind = 'session' ORDER BY seq")
-        last = self._one("SELECT max(seq) FROM event")
-        ends = [seq for seq, _ in rows[1:]] + [(last or 0) + 1]
-        return [loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
-
-    def hours(self) -> float:
-        """Add up the driver hours of all sessions.
-
-        A session lasts from its start to its last event. What is asked for between two sessions,
-        more runs or test seeds, belongs to neither: the pause is not counted.
-        """
-        last = (
-            "SELECT time FROM event WHERE seq < ? AND kind NOT IN ('budget', 'test_seeds') "
-            "ORDER BY seq DESC LIMIT 1"
-        )
-        sessions = self._query("SELECT seq, time FROM event WHERE kind = 'session' ORDER BY seq")
-        ends = [seq for seq, _ in sessions[1:]] + [2**62]
-        total = 0.0
-        for (_, begun), end in zip(sessions, ends, strict=False):
-            total += self._one(last, (end,)) - begun
-        return total / 3600
-
-    def saved_files(self, segment: SegmentId) -> Mapping[str, str]:
-        """Return the SHA-256 of each file of a segment's checkpoint, by name.
-
-        Files are left out as far as they were not recorded.
-        """
-        # The whole log is searched as text: a body is parsed only if it names the segment.
-        rows = self._query(
-            "SELECT body FROM event WHERE kind IN ('outcome', 'regained') AND instr(body, ?) > 0 "
-            "ORDER BY seq",
-            (f'"segment":{dumps(segment)}',),
-        )
-        bodies = [loads(text) for (text,) in rows]
-        saved = [body for body in bodies if body["segment"] == segment]
-        files: Mapping[str, str] = saved[-1].get("checkpoint_files", {}) if saved else {}
-        return files
 
     # -- proposals ---------------------------------------------------------------------------------
 
@@ -378,6 +247,11 @@ class StudyTables:
             raise StudyError(f"proposal {proposal} is not in this study")
         config, until, parent = rows[0]
         return Link(json.loads(config), until, parent)
+
+    def member(self, proposal: ProposalId) -> str | None:
+        """Return the slot a proposal fills, None without one."""
+        name = self._one("SELECT member FROM proposals WHERE proposal = ?", (proposal,))
+        return None if name is None else str(name)
 
     def score(self, proposal: ProposalId) -> tuple[float, ...]:
         """Return a proposal's values by each objective.

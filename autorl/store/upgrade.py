@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import TypeAlias
 
+from autorl.store.events import Body
 from autorl.types import ProposalId
 
-Body: TypeAlias = Mapping[str, Any]
 MemberOf: TypeAlias = Callable[[ProposalId], str | None]
 """The member of an earlier proposal of the same log."""
 
