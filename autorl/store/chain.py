@@ -53,6 +53,7 @@ def event_hash(previous: str, seq: int, kind: bytes, body: bytes, time: object) 
     It is SHA-256 over the hash before it, its number, kind, time and body as stored.
     """
     total = hashlib.sha256(f"{previous}\n{seq}\n".encode())
+    # `repr` keeps every bit of a time, and tells the float of the column from a whole number.
     total.update(kind + b"\n" + repr(time).encode() + b"\n" + body)
     return total.hexdigest()
 
@@ -78,7 +79,9 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
                 return Chain(head, first_hashed, seq, problem)
             if stored is not None and first_hashed is None:
                 first_hashed = seq
+            # Computed also where none is stored: the first stored hash covers all events before it.
             head = Head(seq, computed)
+    # A kind or a body that has become NULL is a TypeError.
     except (sqlite3.DatabaseError, TypeError) as error:
         return Chain(
             head,
@@ -95,6 +98,7 @@ def check_pages(connection: sqlite3.Connection) -> str | None:
     None when the file is whole.
     """
     try:
+        # Not `quick_check`, which does not compare indexes with their tables. One problem will do.
         rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
         return one_line(error)

@@ -49,15 +49,16 @@ def writing(segment: Segment) -> Iterator[Path]:
         yield half
         sync_tree(half)
         if final.exists():
+            # Renamed before it is deleted: a folder half deleted would pass for a checkpoint.
             _remove(before)
             final.rename(before)
             _remove(before)
         half.rename(final)
-    except BaseException:
+    except BaseException:  # Ctrl-C too
         _remove(half)
         _remove_if_empty(attempts)
         raise
-    _sync(final.parent)
+    _sync(final.parent)  # its entry in the folder above has to last as well
     _remove_if_empty(attempts)
 
 
@@ -124,7 +125,16 @@ def file_hashes(folder: Path) -> dict[str, str]:
     A symbolic link counts as the text it holds, whatever it leads to. Empty where there is no such
     folder.
     """
-    return {name: _file_hash(folder / name) for name in sorted(_file_names(folder))}
+    names = []
+    for parent, folders, files in os.walk(folder):
+        # Folders too: `os.walk` lists a link to a folder among them.
+        for name in (*folders, *files):
+            path = Path(parent) / name
+            mode = path.lstat().st_mode
+            # Sockets and pipes hold no state, and reading a pipe would wait for a writer.
+            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
+                names.append(path.relative_to(folder).as_posix())
+    return {name: _file_hash(folder / name) for name in sorted(names)}
 
 
 def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
@@ -143,6 +153,7 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     for name, saved in sorted(checkpoint_files.items()):
         path = folder / name
         text = printable(shortened(name), keep_lines=False)
+        # `is_file` follows links: one that leads nowhere is whole if its text is.
         if not (path.is_symlink() or path.is_file()):
             return f"{text} is missing"
         try:
@@ -152,16 +163,6 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
         if current != saved:
             return f"{text} differs from what was saved"
     return None
-
-
-def _file_names(folder: Path) -> Iterator[str]:
-    """List relative paths of regular files and symbolic links below a folder."""
-    for parent, folders, files in os.walk(folder):
-        for name in (*folders, *files):
-            path = Path(parent) / name
-            mode = path.lstat().st_mode
-            if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
-                yield path.relative_to(folder).as_posix()
 
 
 def _file_hash(path: Path) -> str:

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from autorl.plain_values import python_scalar
 from autorl.store.events import (
+    Body,
     BudgetExtended,
     Candidate,
     CandidatesFrozen,
@@ -55,8 +56,6 @@ from autorl.types import (
     freeze,
 )
 
-Body = Mapping[str, Any]
-
 KINDS = frozenset(event.kind for event in get_args(StudyEvent))
 
 
@@ -72,8 +71,35 @@ class UnknownEventError(ValueError):
 
 def body_of(event: StudyEvent) -> dict[str, Any]:
     """Return what is stored of an event beside its kind."""
-    write = _WRITERS.get(event.kind)
-    return _fields_of(event) if write is None else write(event)
+    match event:
+        case SessionBegun():
+            return dict(event.facts)
+        case ProposalMade():
+            return _proposed_body(event)
+        case SegmentEnded():
+            return _outcome_body(event)
+        case ProposalScored() | ProposalFailed():
+            return _settled_body(event)
+        case CheckpointRegained():
+            return {
+                "segment": event.segment,
+                "checkpoint": event.checkpoint.path,
+                "checkpoint_files": event.checkpoint.files,
+                "cost": event.cost,
+                "notes": event.notes,
+            }
+        case CandidatesFrozen():
+            return {"candidates": _candidate_rows(event), "seeds": event.seeds}
+        case CandidateTested():
+            rows = [
+                [score.objective, score.seed, score.value, score.status.value]
+                for score in event.scores
+            ]
+            return {"proposal": event.proposal, "label": event.label, "rows": rows}
+        case ModelsNamed():
+            return {"candidates": _candidate_rows(event)}
+        case _:
+            return _fields_of(event)
 
 
 def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
@@ -93,6 +119,7 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
         raise UnknownEventError(kind)
     try:
         return read(upgraded(kind, body, member_of))
+    # All that a reader raises at a body of another shape.
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         problem = f"{type(error).__name__}: {error}"
         raise ValueError(f"event of kind {kind!r} cannot be read ({problem})") from error
@@ -101,7 +128,7 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
 # -- JSON --------------------------------------------------------------------------------------
 
 
-def dumps(body: Any) -> str:
+def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
     return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_unfrozen)
 
@@ -111,7 +138,7 @@ def loads(text: str) -> dict[str, Any]:
     return {name: freeze(value) for name, value in json.loads(text).items()}
 
 
-def _unfrozen(value: Any) -> Any:
+def _unfrozen(value: object) -> object:
     # Not `plain`: json calls this for the few values it does not know and walks the rest in C.
     if isinstance(value, Mapping):
         return dict(value)
@@ -124,7 +151,7 @@ def _unfrozen(value: Any) -> Any:
     )
 
 
-def _fields_of(value: Any) -> dict[str, Any]:
+def _fields_of(value: StudyEvent | Scored | Failed | SegmentPlace) -> dict[str, Any]:
     """Return the fields of a dataclass by name.
 
     Unlike those of `asdict`, their values stay what they are.
@@ -149,6 +176,7 @@ def _proposed_body(event: ProposalMade) -> dict[str, Any]:
         "informed": proposal.informed,
     }
     if proposal.changes is not None:
+        # `origin` is a sentence made of both, for people: these are what is read back.
         body["reason"] = proposal.origin
         body["changes"] = [[change.name, change.old, change.new] for change in proposal.changes]
     flags = {
@@ -157,6 +185,7 @@ def _proposed_body(event: ProposalMade) -> dict[str, Any]:
         "retain": proposal.retain,
         "anew": event.anew,
     }
+    # Only those that are set: most proposals have none.
     return body | {name: True for name, is_set in flags.items() if is_set}
 
 
@@ -204,24 +233,19 @@ def _read_proposed(body: Body) -> ProposalMade:
     )
 
 
-def _settled_body(result: dict[str, Any], event: ProposalScored | ProposalFailed) -> dict[str, Any]:
-    body = {**result, "seeds": event.seeds, "score": event.score}
+def _settled_body(event: ProposalScored | ProposalFailed) -> dict[str, Any]:
+    if isinstance(event, ProposalScored):
+        body = _fields_of(event.scored)
+    else:
+        body = _fields_of(event.failed) | {"kind": event.failed.kind.value}
+    body |= {"seeds": event.seeds, "score": event.score}
     return body if event.beyond is None else {**body, "beyond": event.beyond}
-
-
-def _scored_body(event: ProposalScored) -> dict[str, Any]:
-    return _settled_body(_fields_of(event.scored), event)
 
 
 def _read_scored(body: Body) -> ProposalScored:
     names = [field.name for field in dataclasses.fields(Scored)]
     scored = Scored(**{name: body[name] for name in names})
     return ProposalScored(scored, body["seeds"], body["score"], body.get("beyond"))
-
-
-def _failed_body(event: ProposalFailed) -> dict[str, Any]:
-    result = {**_fields_of(event.failed), "kind": event.failed.kind.value}
-    return _settled_body(result, event)
 
 
 def _read_failed(body: Body) -> ProposalFailed:
@@ -235,6 +259,8 @@ def _read_failed(body: Body) -> ProposalFailed:
 def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
     outcome = event.outcome
     checkpoint = outcome.checkpoint
+    place = _fields_of(event.place)
+    segment = place.pop("segment")  # the outcome names it
     body: dict[str, Any] = {
         "segment": outcome.segment,
         "status": outcome.status.value,
@@ -245,19 +271,13 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
         "applied": outcome.applied,
         "notes": outcome.notes,
         "message": outcome.message,
-        "run": _place_body(event.place),
+        "run": place | {"proposal": segment.proposal, "seed": segment.seed},
     }
     if checkpoint is not None and checkpoint.files:
         body["checkpoint_files"] = checkpoint.files
     if event.reductions is not None:
         body["reductions"] = event.reductions
     return body
-
-
-def _place_body(place: SegmentPlace) -> dict[str, Any]:
-    body = _fields_of(place)
-    segment = body.pop("segment")
-    return body | {"proposal": segment.proposal, "seed": segment.seed}
 
 
 def _read_place(segment: SegmentId, body: Body) -> SegmentPlace:
@@ -298,16 +318,6 @@ def _read_outcome(body: Body) -> SegmentEnded:
     return SegmentEnded(outcome, _read_place(segment, body["run"]), body.get("reductions"))
 
 
-def _regained_body(event: CheckpointRegained) -> dict[str, Any]:
-    return {
-        "segment": event.segment,
-        "checkpoint": event.checkpoint.path,
-        "checkpoint_files": event.checkpoint.files,
-        "cost": event.cost,
-        "notes": event.notes,
-    }
-
-
 def _read_regained(body: Body) -> CheckpointRegained:
     files = FrozenMap(body["checkpoint_files"])
     segment = SegmentId.parse(body["segment"])
@@ -329,12 +339,6 @@ def _read_candidates(body: Body) -> tuple[Candidate, ...]:
     return tuple(Candidate(*row) for row in body["candidates"])
 
 
-def _tested_body(event: CandidateTested) -> dict[str, Any]:
-    scores = event.scores
-    rows = [[score.objective, score.seed, score.value, score.status.value] for score in scores]
-    return {"proposal": event.proposal, "label": event.label, "rows": rows}
-
-
 def _read_tested(body: Body) -> CandidateTested:
     rows = body["rows"]
     scores = [TestScore(number, seed, value, Status(how)) for number, seed, value, how in rows]
@@ -342,22 +346,6 @@ def _read_tested(body: Body) -> CandidateTested:
 
 
 # -- every kind --------------------------------------------------------------------------------
-
-_WRITERS: dict[str, Callable[[Any], dict[str, Any]]] = {
-    SessionBegun.kind: lambda event: dict(event.facts),
-    ProposalMade.kind: _proposed_body,
-    SegmentEnded.kind: _outcome_body,
-    ProposalScored.kind: _scored_body,
-    ProposalFailed.kind: _failed_body,
-    CheckpointRegained.kind: _regained_body,
-    CandidatesFrozen.kind: lambda event: {
-        "candidates": _candidate_rows(event),
-        "seeds": event.seeds,
-    },
-    CandidateTested.kind: _tested_body,
-    ModelsNamed.kind: lambda event: {"candidates": _candidate_rows(event)},
-}
-"""Of kinds whose body is not just their fields by name."""
 
 _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     StudyBegun.kind: lambda body: StudyBegun(**body),

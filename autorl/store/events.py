@@ -39,6 +39,9 @@ Reduction: TypeAlias = tuple[str, int, float, float, int, float, float]
 """One row of `Judge.reductions`: the metric, the last step, and every reduction of its curve."""
 
 
+# The texts of `kind` are stored: they are never changed, whatever the classes are called.
+
+
 @dataclass(frozen=True)
 class StudyBegun:
     """The study file the study began with.

@@ -19,7 +19,7 @@ DATABASE = "study.sqlite"
 STUDY_FILE = "study.yaml"
 LOCK_FILE = "study.lock"
 _DATA = ("checkpoints", "logs")
-_BESIDE = ("-wal", "-shm", "-journal")
+_BESIDE = ("-wal", "-shm", "-journal")  # that SQLite lays beside a database
 _ADVICE = (
     "what was recorded cannot be read, and nothing was changed: put the whole database back (with "
     "study.sqlite-wal, if "
@@ -149,6 +149,7 @@ def _may_lie_there(entry: Path) -> bool:
     """
     if entry.name in _DATA:
         return not _holds_anything(entry)
+    # `.tmp`: a study file that was being written.
     return entry.name in (DATABASE, LOCK_FILE) or entry.name.startswith((f"{DATABASE}-", ".tmp"))
 
 

@@ -30,6 +30,7 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK_FILE
+        # "a+" leaves what is in it: who is refused reads the holder there.
         self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -96,17 +97,17 @@ def _recorded_holder(file: IO[str]) -> Mapping[str, Any]:
     return holder if isinstance(holder, dict) and isinstance(holder.get("pid"), int) else {}
 
 
-def _shown_holder(holder: Mapping[str, Any]) -> str:
+def _shown_holder(holder: Mapping[str, object]) -> str:
     return f"process {holder.get('pid')} on {holder.get('host')}"
 
 
 def _may_live(holder: Mapping[str, Any]) -> bool:
-    if holder.get("host") != socket.gethostname():
+    if holder.get("host") != socket.gethostname():  # from here it cannot be seen
         return True
     try:
         os.kill(holder["pid"], 0)
     except ProcessLookupError:
         return False
-    except PermissionError:
+    except PermissionError:  # it lives, and is another user's
         return True
     return True

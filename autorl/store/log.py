@@ -97,7 +97,10 @@ class EventLog:
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
 
     def rows_between(self, begin: int, end: int) -> list[tuple[int, str, str, float]]:
-        """List number, kind, body and time of the events after `begin`, up to `end`."""
+        """List the events after number `begin`, up to number `end`.
+
+        They come as number, kind, body and time.
+        """
         rows: list[Any] = self._query(
             "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
             (begin, end),
@@ -175,6 +178,7 @@ class EventLog:
         )
         bodies = [loads(text) for (text,) in rows]
         saved = [body for body in bodies if body["segment"] == segment]
+        # The last: a segment that was trained again for its checkpoint has new files.
         files: Mapping[str, str] = saved[-1].get("checkpoint_files", {}) if saved else {}
         return files
 
@@ -207,7 +211,7 @@ def events_until(
 def bodies_until(
     connection: sqlite3.Connection, kinds: Collection[str], until: int
 ) -> Iterator[tuple[str, Any]]:
-    """Read kind and body of those of the first `until` events that are of some kinds."""
+    """Read kind and body of events up to `until`, of some kinds."""
     query = (
         f"SELECT kind, body FROM event WHERE kind IN ({_marks(kinds)}) AND seq <= ? ORDER BY seq"
     )

@@ -45,6 +45,7 @@ class CappedLog:
         self._size = os.fstat(self._file).st_size
         self._left_out = 0
         self._tail_begins = head
+        # An earlier attempt may have cut it already. The line has fewer than 100 bytes.
         match = _LEFT_OUT.match(os.pread(self._file, 100, head))
         if match is not None:
             self._left_out = int(match[1])
@@ -53,6 +54,7 @@ class CappedLog:
     def write(self, data: bytes) -> None:
         """Append."""
         with self._guard:
+            # In pieces: one print of many megabytes must not pass the cap before it is cut.
             for begin in range(0, len(data), self._tail):
                 self._append(data[begin : begin + self._tail])
                 if self._size >= self._tail_begins + 2 * self._tail:
@@ -63,7 +65,7 @@ class CappedLog:
         with self._guard:
             try:
                 self._cut()
-            finally:
+            finally:  # on a full disk too
                 os.close(self._file)
 
     def _append(self, data: bytes) -> None:
@@ -96,8 +98,8 @@ class Printed:
     """
 
     def write(self, data: bytes) -> None:
-        while data:
-            data = data[os.write(2, data) :]
+        while data:  # a pipe may take a part
+            data = data[os.write(2, data) :]  # not `sys.stderr`, which user code may have replaced
 
     def close(self) -> None:
         """Do nothing: nothing is held."""

@@ -34,7 +34,7 @@ def own_source() -> FrozenMap:
     """
     root = Path(autorl.__file__).parent
     total = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
+    for path in sorted(root.rglob("*.py")):  # disks list files in any order
         total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     source = {"sha256": total.hexdigest()}
     if commit := checkout_commit():
@@ -58,7 +58,7 @@ def checkout_commit() -> str:
         "--always",
         "--dirty",
         "--abbrev=40",
-        "--exclude=*",
+        "--exclude=*",  # no tags: the commit itself
     ]
     try:
         return subprocess.run(

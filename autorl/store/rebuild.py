@@ -60,7 +60,7 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     for seq, kind, body, time, link in events_until(source, until):
         add_event(copy, seq, kind, body, time, link)
         schema.apply(copy, seq, kind, json.loads(body))
-        if counts_from_1 and kind == ProposalMade.kind:
+        if counts_from_1 and kind == ProposalMade.kind:  # the first; later ones go on from it
             schema.count_from_1(copy)
             counts_from_1 = False
     copy.execute("COMMIT")

@@ -19,6 +19,7 @@ from its events when it is opened for writing, and in memory when it is only rea
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -142,7 +143,7 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
 
 
 def _add_standing(connection: sqlite3.Connection) -> None:
-    """Make the tables of where proposals stand, and fill them from the events."""
+    """Make the tables of where proposals stand, and fill them."""
     # One by one: `executescript` would commit the transaction that the caller has begun.
     for statement in _STANDING_TABLES.split(";")[:-1]:
         connection.execute(statement)
@@ -241,6 +242,8 @@ def _add_segment(connection: sqlite3.Connection, body: Body) -> None:
     (config_id,) = connection.execute(
         "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
     ).fetchone()
+    # A test run may have ended at the step its score is read at, and now be trained whole, or the
+    # other way round: what both trained counts once.
     longest = _longest_so_far(connection, body["segment"])
     if longest is None or body["reached"] > longest["reached"]:
         counted = {} if longest is None else longest["cost"]
@@ -286,6 +289,7 @@ def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, A
     """
     named = SegmentId.parse(segment)
     uncut = SegmentId(named.proposal, named.seed)
+    # `A` comes after `@`: between the two bounds lie the names `12.3@500` and no other.
     names = connection.execute(
         "SELECT segment FROM segments WHERE segment = ? OR (segment > ? AND segment < ?) ORDER BY "
         "to_step DESC LIMIT 1",
@@ -384,6 +388,7 @@ def _rank(connection: sqlite3.Connection, body: Body) -> None:
     values = body["values"]
     mean = body["mean"]
     spread = body["spread"]
+    # As `Ranking` has them, whose order these columns give.
     first_mean = mean[0] if mean else values[0]
     first_spread = spread[0] if spread else 0.0
     connection.execute(
@@ -419,8 +424,8 @@ def _charge(connection: sqlite3.Connection, body: Body) -> None:
     (before,) = connection.execute(
         "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
     ).fetchone()
-    if before is not None:
-        seeds = list(dict.fromkeys([*loads(f'{{"seeds":{before}}}')["seeds"], *seeds]))
+    if before is not None:  # more seeds came in: each is charged once
+        seeds = list(dict.fromkeys([*json.loads(before), *seeds]))
     connection.execute(
         "UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal)
     )
@@ -458,7 +463,7 @@ def derived_tables(connection: sqlite3.Connection) -> list[str]:
 def ordered_rows(
     connection: sqlite3.Connection, table: str, columns: Sequence[str], order: Sequence[str]
 ) -> sqlite3.Cursor:
-    """Read columns of a table, its rows in the order of some of them."""
+    """Read columns of a table, ordered by some of them."""
     return connection.execute(
         f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(order)}"
     )

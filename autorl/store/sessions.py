@@ -6,17 +6,17 @@ only then that of one uninterrupted run if all sessions computed with the same c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any
 
 from autorl.plain_text import LONGEST, shortened
+from autorl.store.events import Body
 
 _MOST_CHANGES = 4  # named in one line
 _DIGITS = 8  # of a hash
 
 
-def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:
+def changes(sessions: Sequence[Body]) -> dict[str, tuple[str, ...]]:
     """List the values of what differs between sessions, by name.
 
     They are in order and without repeats in a row. What one of two sessions did not record (an
@@ -37,7 +37,7 @@ def changes(sessions: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]
     return differing
 
 
-def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
+def changes_text(sessions: Sequence[Body]) -> str | None:
     """Name in one line what changed from what to what.
 
     None where nothing did.
@@ -58,12 +58,13 @@ def changes_text(sessions: Sequence[Mapping[str, Any]]) -> str | None:
 _OWN_CODE = "autorl's code"
 
 
-def _facts(session: Mapping[str, Any]) -> dict[str, str]:
+def _facts(session: Body) -> dict[str, str]:
     """Return what can be compared of one session, by name.
 
     Names and values are short texts.
     """
-    facts = {"autorl": session.get("version"), _OWN_CODE: _code(session.get("source", {}))}
+    own_code = session.get("source", {}).get("sha256") or ""
+    facts = {"autorl": session.get("version"), _OWN_CODE: own_code[:_DIGITS]}
     facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
     facts |= dict(session.get("packages", {}))
     facts |= {name: digest[:_DIGITS] for name, digest in session.get("files", {}).items()}
@@ -72,8 +73,3 @@ def _facts(session: Mapping[str, Any]) -> dict[str, str]:
         for name, value in facts.items()
         if value
     }
-
-
-def _code(source: Mapping[str, str]) -> str | None:
-    digest = source.get("sha256")
-    return None if digest is None else digest[:_DIGITS]

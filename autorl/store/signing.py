@@ -32,6 +32,7 @@ def sign(purpose: str, data: bytes) -> str | None:
 def is_signed(purpose: str, data: bytes, signature: str) -> bool:
     """Tell whether a signature is this installation's, of `data` and purpose."""
     key = _key(make=False)
+    # In constant time: how long the comparison takes tells nothing of the right signature.
     return key is not None and hmac.compare_digest(_digest(key, purpose, data), signature)
 
 
@@ -50,6 +51,7 @@ def key_file() -> Path | None:
 
 
 def _digest(key: bytes, purpose: str, data: bytes) -> str:
+    # With the purpose: a signature for one is worth nothing for another.
     return hmac.new(key, purpose.encode() + b"\0" + data, hashlib.sha256).hexdigest()
 
 
@@ -65,7 +67,7 @@ def _key(*, make: bool) -> bytes | None:
         if make and not path.exists():
             _make(path)
         with path.open("rb") as file:
-            status = os.fstat(file.fileno())
+            status = os.fstat(file.fileno())  # of what is read, wherever the path leads by now
             private = (
                 not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO) and status.st_uid == os.geteuid()
             )
@@ -89,6 +91,7 @@ def _make(path: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
         with suppress(FileExistsError):
+            # Not `rename`, which would replace a key that another process uses already.
             os.link(scratch, path)
     finally:
         scratch.unlink()

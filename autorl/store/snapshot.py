@@ -60,4 +60,5 @@ def _copied(path: Path, log: Path, *, immutable: bool) -> sqlite3.Connection | N
             if immutable and log.exists():
                 return None
             raise
+    # A log that is there by now: pages may have changed while they were copied.
     return None if immutable and log.exists() else copy

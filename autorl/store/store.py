@@ -19,7 +19,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import body_of, dumps, loads, read_event
-from autorl.store.events import CheckpointRegained, SegmentEnded, StudyEvent
+from autorl.store.events import Body, CheckpointRegained, SegmentEnded, StudyEvent
 from autorl.store.folder import (
     DATABASE,
     STUDY_FILE,
@@ -88,7 +88,7 @@ class Store:
     ) -> None:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
-        self.on_append: Callable[[str, Mapping[str, Any]], None] | None = None
+        self.on_append: Callable[[str, Body], None] | None = None
         self._connection = connection
         self._head = head or Head()
         self._unrecorded_file: str | None = None  # of a log that an earlier version began
@@ -169,6 +169,7 @@ class Store:
                 recorded = EventLog(store.query).study_file()
                 study_file.check_unchanged(recorded, text, file)
                 store._unrecorded_file = text if recorded is None else None
+                # Last: a study that is refused is left as it is.
                 schema.bring_up_to_date(connection)
                 undo.pop_all()
         except OSError as error:
@@ -207,7 +208,7 @@ class Store:
         """
         self._append_body(event.kind, body_of(_with_path(event, self.relative)))
 
-    def _append_body(self, kind: str, body: Mapping[str, Any]) -> None:
+    def _append_body(self, kind: str, body: Body) -> None:
         self.check_thread()
         text = dumps(body)
         head = self._head
@@ -216,6 +217,7 @@ class Store:
         seq = head.seq + 1
         link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
         try:
+            # The write lock first: nobody comes between the look at the last event and the next.
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_alone()
             add_event(self._connection, seq, kind, text, when, link)
@@ -230,7 +232,7 @@ class Store:
                 self._connection.execute("ROLLBACK")
         self._head = Head(seq, link)
         if self._file is not None:
-            self._file.check()
+            self._file.check()  # a file that was removed takes writes without an error
         if self.on_append is not None:
             self.on_append(kind, body)
         if self._unrecorded_file is not None:  # once, after the event: its time is of this session
@@ -276,7 +278,7 @@ class Store:
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
             ) from error
 
-    def read(self, kind: str, body: Mapping[str, Any]) -> StudyEvent:
+    def read(self, kind: str, body: Body) -> StudyEvent:
         """Return an event of this log from its kind and its body.
 
         The body is as `codec.loads` gives it.
@@ -286,7 +288,7 @@ class Store:
         """
         return _with_path(read_event(kind, body, StudyTables(self.query).member), self.locate)
 
-    def query(self, sql: str, parameters: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""
         self.check_thread()
         return self._connection.execute(sql, parameters).fetchall()
@@ -394,6 +396,7 @@ class _OpenFile:
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
+        # Without an isolation level the module begins no transaction of its own.
         connection = sqlite3.connect(path, isolation_level=None, timeout=30)
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > schema.SCHEMA_VERSION:
@@ -403,7 +406,8 @@ def _connect(path: Path) -> sqlite3.Connection:
                 f"{schema.SCHEMA_VERSION})",
                 file=str(path),
             )
-        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the driver
+        # With NORMAL a power loss takes the last transactions of a write-ahead log.
         connection.execute("PRAGMA synchronous = FULL")
     except sqlite3.Error as error:
         raise InputError(f"cannot be used ({one_line(error)})", file=str(path)) from error
@@ -415,5 +419,5 @@ def _write_atomically(path: Path, text: str) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
-        os.fsync(file.fileno())
+        os.fsync(file.fileno())  # whole on the disk before it has its name
     os.replace(temporary, path)

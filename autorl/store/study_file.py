@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -16,15 +15,11 @@ from autorl.masking import masked
 from autorl.plain_text import shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
-from autorl.store.events import StudyBegun
+from autorl.store.events import Body, StudyBegun
 from autorl.types import InputError
 
 # Where it runs, by what, and for how much room: no part of a table.
-MAY_CHANGE = (
-    "path",
-    "executor",
-    "limits.disk_gb",
-)
+MAY_CHANGE = ("path", "executor", "limits.disk_gb")
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
@@ -52,7 +47,7 @@ def recordable(text: str) -> str:
     return str(yaml.dump(without_secrets, Dumper=Dumper, sort_keys=False))
 
 
-def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -> None:
+def check_unchanged(recorded: Body | None, text: str, file: Path) -> None:
     """Refuse a study file that was changed since the study began.
 
     The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE` and
@@ -83,22 +78,28 @@ def check_unchanged(recorded: Mapping[str, Any] | None, text: str, file: Path) -
     )
 
 
-def changed_keys(before: Any, now: Any) -> dict[str, tuple[Any, Any]]:
+def changed_keys(before: object, now: object) -> dict[str, tuple[object, object]]:
     """List the dotted keys whose values differ, with both values.
 
     They are in the order of `before`. The keys of `MAY_CHANGE` are left out.
     """
     first = _flat(before)
     second = _flat(now)
-    keys = [*first, *(key for key in second if key not in first)]
+    values = {
+        key: (first.get(key, _MISSING), second.get(key, _MISSING)) for key in {**first, **second}
+    }
     return {
-        key: (first.get(key, _MISSING), second.get(key, _MISSING))
-        for key in keys
-        if not _same(first.get(key, _MISSING), second.get(key, _MISSING)) and not _may_change(key)
+        key: (old, new)
+        for key, (old, new) in values.items()
+        # By `repr`, so that `1` is not `true`, and a NaN is itself.
+        if old is not new
+        and repr(old) != repr(new)
+        # A key may change alone or with those below it.
+        and not f"{key}.".startswith(tuple(f"{name}." for name in MAY_CHANGE))
     }
 
 
-def _flat(value: Any, above: str = "") -> dict[str, Any]:
+def _flat(value: object, above: str = "") -> dict[str, object]:
     """List every leaf of a document by its dotted key.
 
     A list of plain values is a leaf.
@@ -112,15 +113,6 @@ def _flat(value: Any, above: str = "") -> dict[str, Any]:
     return {key: leaf for name, item in parts for key, leaf in _flat(item, name).items()}
 
 
-def _same(first: Any, second: Any) -> bool:
-    """Compare so that `1` is not `true`, and a NaN is itself."""
-    return first is second or repr(first) == repr(second)
-
-
-def _may_change(key: str) -> bool:
-    return any(key == name or key.startswith(f"{name}.") for name in MAY_CHANGE)
-
-
-def _named(key: str, before: Any, now: Any) -> str:
+def _named(key: str, before: object, now: object) -> str:
     texts = ["nothing" if value is _MISSING else shown(value, _VALUE) for value in (before, now)]
     return f"{key} (was {texts[0]}, is {texts[1]})"

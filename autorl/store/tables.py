@@ -188,7 +188,7 @@ class ProposalCounts:
 
 
 class StudyTables(EventLog):
-    """Reads the database of one study: its log, and what follows from it."""
+    """Reads the database of one study, its log and its tables."""
 
     def event_of(self, subject: str) -> tuple[str, dict[str, Any]] | None:
         """Return kind and body of what `subject` names.
@@ -373,6 +373,7 @@ class StudyTables(EventLog):
         Returns:
             Their number, and how many of them were charged anew.
         """
+        # The notes of a segment are one text.
         noted = (
             "SELECT proposal FROM segments JOIN runs USING (run_id) "
             "WHERE seed_role = 'tuning' AND notes LIKE ?"
@@ -402,6 +403,7 @@ class StudyTables(EventLog):
 
     def evaluations(self) -> list[EvaluationRow]:
         """List every metric of every evaluation, by run and step."""
+        # Without a rowid a table is read in the order of its primary key.
         rows = self._query("SELECT run_id, step, metric, value FROM evals")
         return list(map(EvaluationRow._make, rows))
 
@@ -410,7 +412,7 @@ class StudyTables(EventLog):
 
         They are in descending order of the name.
         """
-        assert column in RunRow._fields
+        assert column in RunRow._fields  # the name of a column cannot be a parameter
         rows = self._query(
             f"SELECT {column}, SUM(environment_steps), SUM(wall_seconds) FROM runs "
             f"GROUP BY {column} ORDER BY 1 DESC"

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from autorl.store.events import Body
+from autorl.store.events import (
+    Body,
+    CandidatesFrozen,
+    ModelsNamed,
+    ProposalMade,
+    SegmentEnded,
+)
 from autorl.types import ProposalId
 
 MemberOf: TypeAlias = Callable[[ProposalId], str | None]
@@ -19,12 +25,14 @@ def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
     unchanged.
     """
     match kind:
-        case "proposed":
+        case ProposalMade.kind:
             return _proposed(body, member_of)
-        case "outcome":
+        case SegmentEnded.kind:
             return {"checkpoint_files": {}, **body}  # none were recorded: they are not compared
-        case "frozen" | "models":
-            return _candidates(body)
+        case CandidatesFrozen.kind | ModelsNamed.kind:
+            # Candidates had no step and no end at first: test runs were whole.
+            rows = [(*row, None, None)[:4] for row in body["candidates"]]
+            return {**body, "candidates": rows}
         case _:
             return body
 
@@ -43,12 +51,3 @@ def _proposed(body: Body, member_of: MemberOf) -> Body:
     if parent is not None:
         kind = "continue" if member_of(parent) == member else "exploit"
     return {**body, "parent": kind, "stream": str(member), "retain": member is not None}
-
-
-def _candidates(body: Body) -> Body:
-    """Add the step and the end that candidates lacked at first.
-
-    Test runs were whole.
-    """
-    rows = [(*row, None, None)[:4] for row in body["candidates"]]
-    return {**body, "candidates": rows}
