@@ -177,7 +177,6 @@ def test_the_files_of_a_room_import_each_other_without_a_circle(name):
 MAY_IMPORT_LATE = {  # imports of the package inside functions, by room; only ever to be lowered
     "landscapes": 3,
     "optimizers": 4,
-    "rlhf": 2,
     "trainers": 25,
 }
 

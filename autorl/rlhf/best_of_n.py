@@ -64,6 +64,7 @@ def best_of_n(proxy: npt.ArrayLike, gold: npt.ArrayLike, n: int) -> float:
     weights = _chances(size, n)
     total = 0.0
     for row, values in zip(scores, truth, strict=True):
+        # equal proxies share their chances: each completion counts with the mean gold of its group
         _, tied = np.unique(row, return_inverse=True)
         mean = np.bincount(tied, values) / np.bincount(tied)
         total += float(weights @ mean[np.sort(tied)])
@@ -92,6 +93,7 @@ def curve(
         most: completions.
     """
     repeated = [prompt for prompt in prompts for _ in range(most)]
+    # one sample serves every n: curves of separate samples would cross by chance
     texts = sample(policy, tokenizer, repeated, built.max_completion, seed).texts
     shape = (len(prompts), most)
     scores = np.array(proxy(repeated, texts)).reshape(shape)
@@ -111,6 +113,7 @@ def _chances(size: int, n: int) -> Array:
     It is C(i - 1, n - 1) / C(size, n), computed without large numbers.
     """
     chances = np.zeros(size)
+    # C(N - 1, n - 1) / C(N, n); large N overflow the binomials themselves
     chances[-1] = n / size
     for i in range(size - 1, n - 1, -1):  # C(i - 1, n - 1) = C(i, n - 1) (i - n + 1) / i
         chances[i - 1] = chances[i] * (i - n + 1) / i

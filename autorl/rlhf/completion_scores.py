@@ -38,6 +38,7 @@ def log_likelihoods(
             tokens, attention, mask = _encode(
                 tokenizer, texts[first : first + chunk], model.device, ends
             )
+            # padded right, so positions are those of an unpadded text without being given
             logits = model(input_ids=tokens, attention_mask=attention).logits[:, :-1].float()
             steps = logits.log_softmax(-1).gather(-1, tokens[:, 1:, None])[..., 0]
             values += (steps * mask[:, 1:]).sum(1).tolist()
@@ -96,13 +97,16 @@ def _encode(
     import torch
 
     rows = []
+    # one that only appends an end (as T5's) begins an empty text with that end
     begin = tokenizer("")["input_ids"][:1]
     if begin != [tokenizer.bos_token_id]:  # as where completions are sampled, or trained on
         begin = []
+    # apart: in one text a token could lie across the border, and the mask would cut it
     prompts = tokenizer([prompt for prompt, _ in texts], add_special_tokens=False)["input_ids"]
     continuations = [joined(*text) for text in texts]
     completions = tokenizer(continuations, add_special_tokens=False)["input_ids"]
     for prompt, completion in zip(prompts, completions, strict=True):
+        # a text that brings its own end gets no second one, as in TRL's training
         has_end = completion and completion[-1] in (tokenizer.eos_token_id, *ends)
         end = [] if has_end else [tokenizer.eos_token_id]
         rows.append((len(begin) + len(prompt), [*begin, *prompt, *completion, *end]))
@@ -111,5 +115,6 @@ def _encode(
     tokens = torch.tensor([[*row, *[padding] * (longest - len(row))] for _, row in rows])
     places = torch.arange(longest)
     attention = (places < torch.tensor([[len(row)] for _, row in rows])).long()
+    # ends count: a policy has to know when to stop
     mask = attention * (places >= torch.tensor([[start] for start, _ in rows]))
     return tokens.to(device), attention.to(device), mask.to(device)

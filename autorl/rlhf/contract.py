@@ -205,6 +205,7 @@ class PackagedTask:
     """What tasks share whose names are the same whatever their options."""
 
     name = ""
+    # shared by all subclasses, so nobody may write to it
     options: Mapping[str, Any] = MappingProxyType({})
     ensemble: Sequence[str] = ()
     probed: Sequence[str] = ()

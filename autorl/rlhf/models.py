@@ -12,6 +12,7 @@ from typing import Any
 from autorl.types import InputError
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when the hub's library is imported
+# not *.bin: the same weights again, pickled
 _FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """What is read of a model on a hub, weights in one format."""
 
@@ -44,6 +45,7 @@ def model_folder(source: str, key: str) -> Path:
         snapshot = snapshot_download(
             name, revision=revision or None, local_files_only=offline(), allow_patterns=list(_FILES)
         )
+    # the second: a relative path that does not exist is no name of a repository
     except (OSError, HFValidationError) as error:
         raise missing("folder of a model", source, key) from error
     return Path(snapshot)
@@ -67,6 +69,7 @@ def load_policy(folder: Path) -> Any:
     import torch
     from transformers import AutoModelForCausalLM
 
+    # transformers 5 would keep the precision of the file: bfloat16 loses small steps of Adam
     return AutoModelForCausalLM.from_pretrained(folder, local_files_only=True, dtype=torch.float32)
 
 
@@ -96,6 +99,7 @@ def load_tokenizer(folder: Path) -> Any:
 
     try:
         tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    # no file, or a class of tokenizers that transformers does not know
     except (OSError, ValueError) as error:
         raise InputError(
             f"{folder} has no tokenizer that can be read: {str(error).splitlines()[0]}"

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from autorl.landscapes import Landscape
 
 Form: TypeAlias = Literal["best_of_n", "rl"]
+# trl/rloo/letters-goldproxy: R2 of the square is 0.78 with those policies, 0.99 without
 SATURATED = 0.05
 """A mean gold this close to its lower bound, as a share of its range, is at the bound."""
 _LARGEST_EXPONENT = 300.0  # e^300 is farther than any policy
@@ -105,6 +106,7 @@ def fit(kl: npt.ArrayLike, gold: npt.ArrayLike, form: Form = "rl", *, origin: fl
             f"two coefficients need at least 3 different KL divergences, got {different}"
         )
     rise, fall = _columns(form, distances)
+    # both forms are linear in alpha and beta: no start values, one optimum
     coefficients, *_ = np.linalg.lstsq(
         np.stack([rise, -fall], axis=1), rewards - origin, rcond=None
     )
@@ -157,6 +159,7 @@ def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
     means = ", ".join(f"avg({name}) AS {name}" for name in _MEASURED)
     table: pd.DataFrame = landscape.own_query(
         f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = ? "
+        # a mean over some of the seeds only is not comparable with the others
         "GROUP BY config_id, step HAVING count(gold) = ? ORDER BY config_id, step",
         [seeds, n_seeds],
     ).df()
@@ -173,6 +176,7 @@ def frontier(landscape: Landscape) -> pd.DataFrame:
         InputError: as `policies`.
     """
     tuning = policies(landscape, "tuning").sort_values(["kl", "proxy"], ascending=[True, False])
+    # more of the proxy than all nearer ones; of equal KL the first has the most
     best = tuning["proxy"].cummax().shift(fill_value=-math.inf)
     chosen = tuning.loc[tuning["proxy"] > best, ["config_id", "step"]]
     return chosen.merge(policies(landscape, "test"), on=["config_id", "step"])
@@ -194,6 +198,7 @@ def fit_landscape(landscape: Landscape, form: Form = "rl", saturated: float = SA
     """
     points = frontier(landscape)
     low, high = landscape.manifest.return_bounds
+    # the bounds of a manifest are those of its objective
     of_gold = landscape.manifest.objective.metric == "gold"
     if of_gold and low is not None and high is not None:
         points = points[points["gold"] > low + saturated * (high - low)]
@@ -210,6 +215,7 @@ def _columns(form: Form, kl: Array) -> tuple[Array, Array]:
     distance = np.sqrt(np.maximum(kl, 0.0))
     if form == "best_of_n":
         return distance, distance**2
+    # log 1 = 0 stands for the limit at d = 0, without a warning of log 0
     return distance, distance * np.log(np.where(distance > 0, distance, 1.0))
 
 
@@ -218,6 +224,7 @@ def _peak(form: Form, alpha: float, beta: float) -> tuple[float | None, float | 
 
     It is at d = alpha / (2 beta), or at d = exp(alpha / beta - 1) with height beta d.
     """
+    # where the derivative is 0: alpha = 2 beta d, or alpha = beta (log d + 1)
     if beta <= 0 or (form == "best_of_n" and alpha <= 0):
         return None, None
     if form == "best_of_n":

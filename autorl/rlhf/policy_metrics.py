@@ -43,6 +43,7 @@ def evaluation_prompts(
     completions differ.
     """
     prompts = half(held_out, role)
+    # a stream of this evaluation: what was drawn before, or was not, cannot change it
     order = generator(seed, "evaluation", role, step).permutation(len(prompts))
     return [prompts[order[index % len(prompts)]] for index in range(n)]
 
@@ -71,6 +72,7 @@ def measure(
         Without a signal to judge by there is no win rate.
     """
     prompts = evaluation_prompts(built.held_out, seed, role, step, n)
+    # two seeds: of one seed a policy that has not moved would write the reference's own words
     policy_seed, reference_seed = evaluation_seeds(seed, role, step, 2)
     samples = sample(policy, tokenizer, prompts, built.max_completion, policy_seed)
     baseline = sample(reference, tokenizer, prompts, built.max_completion, reference_seed)
@@ -147,6 +149,7 @@ def reward_measures(
     by = judge(built)
     if by is None:
         return ranking
+    # 64 x 16 completions, whatever the number of episodes
     asked = half(built.held_out, role)[:_OF_16_PROMPTS]
     prompts = [prompt for prompt in asked for _ in range(16)]
     samples = sample(reference, tokenizer, prompts, built.max_completion, seed)
@@ -166,11 +169,13 @@ def judge(about: Built | Task) -> str | None:
 
     None if neither is a signal.
     """
+    # never by the signal trained on: a policy that exploits it would win
     return next((name for name in (about.report, about.selection) if name in about.signals), None)
 
 
 def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
     """Return the held-out prompts of a seed role."""
+    # even and odd places: `splits.HeldOut` lays its halves so
     return held_out[0 if role == "tuning" else 1 :: 2]
 
 
@@ -194,4 +199,5 @@ def _won(ours: float, theirs: float) -> float:
 
 
 def _mean(values: Sequence[float]) -> float:
+    # an exact sum: the order of the values cannot change the last digit
     return math.fsum(values) / len(values)

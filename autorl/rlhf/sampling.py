@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+# `sequence_kl` peaks at five tables of chunk x tokens x vocabulary x 4 bytes (measured on a CPU)
 _CHUNK = 256  # sequences in memory at once
 
 
@@ -83,6 +84,7 @@ def sample(
     distinct: list[float] = []
     batches = []
     ends = ends_of_sequence(model, tokenizer)
+    # `generate` takes no generator: it draws from the global stream, which is put back
     with torch.random.fork_rng(devices=[]), evaluating(model):
         torch.manual_seed(seed)
         for first in range(0, len(prompts), _CHUNK):
@@ -90,6 +92,7 @@ def sample(
             tokens, attention, mask = _complete(model, tokenizer, chunk, most, temperature)
             batches.append((tokens, attention, mask))
             for row, counted in zip(tokens, mask.bool(), strict=True):
+                # never empty: a completion is at least its end, or a token that was cut
                 completion = row[counted].tolist()
                 ended.append(completion[-1] in ends)
                 words = completion[:-1] if ended[-1] else completion
@@ -120,9 +123,11 @@ def sequence_kl(policy: PreTrainedModel, reference: PreTrainedModel, samples: Sa
         for tokens, attention, mask in samples.batches:
             of_policy = _log_probabilities(policy, tokens, attention)
             of_reference = _log_probabilities(reference, tokens, attention)
+            # torch's first argument is the log of q in KL(p || q)
             kl = torch.nn.functional.kl_div(
                 of_reference, of_policy, log_target=True, reduction="none"
             )
+            # position t holds the distribution of token t + 1
             total += float((kl.sum(-1) * mask[:, 1:]).sum(dtype=torch.float64))
             count += len(tokens)
     return total / count
@@ -161,6 +166,7 @@ def _complete(
     import torch
     from transformers import GenerationConfig
 
+    # completions follow the last column, so prompts have to end there
     side = tokenizer.padding_side
     tokenizer.padding_side = "left"
     encoded = tokenizer(
@@ -173,6 +179,7 @@ def _complete(
     model.generation_config = make()  # `generate` takes from it whatever is not set below
     drawing: dict[str, Any] = {"do_sample": False}
     if temperature > 0:
+        # 0 and 1.0 switch filters off: what is not set has top_k 50 in transformers
         drawing = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
     settings = make(
         **drawing,
@@ -189,6 +196,7 @@ def _complete(
     start = encoded["input_ids"].shape[1]
     mask = torch.zeros_like(tokens)
     ended = torch.isin(tokens[:, start:], torch.tensor(ends, device=tokens.device)).long()
+    # 1 up to the first end and on it: the count of earlier ends is 0
     mask[:, start:] = (ended.cumsum(1) - ended == 0).long()
     attention = torch.cat([encoded["attention_mask"], mask[:, start:]], dim=1)
     return tokens, attention, mask
@@ -198,6 +206,7 @@ def _log_probabilities(
     model: PreTrainedModel, tokens: torch.Tensor, attention: torch.Tensor
 ) -> Any:
     """Return log-probabilities of every next token, (sequences, length - 1, vocabulary)."""
+    # transformers counts the padding on the left as positions unless it is told otherwise
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     logits = model(input_ids=tokens, attention_mask=attention, position_ids=positions).logits
     return logits[:, :-1].float().log_softmax(-1)

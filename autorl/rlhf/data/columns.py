@@ -20,6 +20,7 @@ _MEANINGS = (
     "prompt · prompt, chosen, rejected · prompt, ranking · prompt, completion · "
     "prompt, completion, label · text"
 )
+# a CSV has texts; a column of 0 and 1 with gaps comes as floats
 _LABELS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
 
 
@@ -97,6 +98,7 @@ class Reader:
         return [self._example(number, row, have) for number, row in enumerate(rows, start=1)]
 
     def _example(self, number: int, row: Row, have: set[str]) -> Example:
+        # TRL's implicit prompt: all of two conversations but the last message
         if {"chosen", "rejected"} <= have and "prompt" not in have:
             return self._implicit(number, row)
         if "prompt" not in have:
@@ -121,6 +123,7 @@ class Reader:
             raise self._wrong(
                 number, "chosen and rejected are texts, so a column `prompt` is needed"
             )
+        # as lists, so that a tuple of the same messages is equal
         if list(chosen[:-1]) != list(rejected[:-1]):
             raise self._wrong(number, "chosen and rejected differ before their last message")
         pair = (str(chosen[-1]["content"]), str(rejected[-1]["content"]))
@@ -134,6 +137,7 @@ class Reader:
             raise self._wrong(
                 number, f"expected in {self.names['ranking']!r} at least two texts, the best first"
             )
+        # in the order of the ranking, so the first of each pair is the better one
         return tuple(combinations(ranking, 2))
 
     def _label(self, number: int, row: Row) -> bool:
@@ -166,6 +170,7 @@ class Reader:
         return value
 
     def _value(self, number: int, row: Row, name: str) -> Any:
+        # None: a line of a CSV that is too short, or a null of Parquet
         value = row.get(self.names[name])
         if value is None:
             raise self._wrong(number, f"nothing in column {self.names[name]!r}")
@@ -193,6 +198,7 @@ def chat_renderer(
 
     It does so by the template of the model's tokenizer, which is loaded when first needed.
     """
+    # data of plain texts needs no tokenizer, nor one with a template
     loaded: list[Any] = []
 
     def render(messages: Sequence[object]) -> str:

@@ -57,17 +57,20 @@ def _from_file(path: Path, key: str) -> Iterable[Row]:
     if ending == ".parquet":
         return _parquet(path, key)
     try:
+        # spreadsheets put a byte order mark before the first column's name
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
             f"{path} is not UTF-8: {error.reason} at byte {error.start}", key=key
         ) from error
     if ending == ".csv":
+        # quoted values may have line ends, which have to stay
         return list(csv.DictReader(text.splitlines(keepends=True)))
     return _json_lines(text, path, key) if ending == ".jsonl" else _json(text, path, key)
 
 
 def _json_lines(text: str, path: Path, key: str) -> Iterator[Row]:
+    # not `splitlines`: JSON may hold other line ends (U+2028) within a text
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _mapping(_parsed(line, path, key, number), path, key, number)
@@ -87,6 +90,7 @@ def _parsed(text: str, path: Path, key: str, line: int) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
+        # the number within the parsed text, which is one line of a .jsonl file
         place = line + error.lineno - 1
         raise InputError(
             f"not JSON: {error.msg} at column {error.colno}", file=str(path), key=key, line=place
@@ -102,6 +106,7 @@ def _mapping(row: object, path: Path, key: str, number: int) -> Row:
 def _parquet(path: Path, key: str) -> list[Row]:
     import duckdb
 
+    # its own: the module's default connection is shared by all threads
     with duckdb.connect() as connection:
         try:
             table = connection.execute("SELECT * FROM read_parquet(?)", [str(path)])
@@ -110,15 +115,6 @@ def _parquet(path: Path, key: str) -> list[Row]:
             raise InputError(f"{path} is not a Parquet file: {reason}", key=key) from error
         names = [column[0] for column in table.description or ()]
         return [dict(zip(names, row, strict=True)) for row in table.fetchall()]
-
-
-def _data_set(path: Path | None, name: str, subset: str | None, split: str) -> Any:
-    """Load all splits of a folder, or one of a hub."""
-    import datasets
-
-    if path is not None:
-        return datasets.load_from_disk(name)
-    return datasets.load_dataset(name, subset, split=split)
 
 
 def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
@@ -130,13 +126,14 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
         datasets.config.HF_HUB_OFFLINE = True
         huggingface_hub.constants.HF_HUB_OFFLINE = True
     path = local(source)
-    name = source if path is None else str(path)
-    if path is None:
-        name = source.partition(":")[0]
+    name = source.partition(":")[0] if path is None else str(path)
     split = source[len(name) + 1 :] or "train"
     try:
-        data = _data_set(path, name, subset, split)
-    except FileNotFoundError as error:
+        if path is not None:
+            data: Any = datasets.load_from_disk(name)
+        else:
+            data = datasets.load_dataset(name, subset, split=split)
+    except FileNotFoundError as error:  # before OSError, which it is one of
         if path is not None:
             raise InputError(
                 f"{path} is no folder that `save_to_disk` of datasets wrote", key=key
@@ -146,6 +143,7 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
         raise missing(_KIND, source, key) from error
     except (ValueError, RuntimeError) as error:
         raise InputError(f"cannot read {source}: {str(error).splitlines()[0]}", key=key) from error
+    # several splits, as `DatasetDict` was saved
     if isinstance(data, dict):
         if split not in data:
             raise InputError(f"{source} has no split {split!r}; it has {', '.join(data)}", key=key)

@@ -34,8 +34,10 @@ def comparable(text: str) -> str:
 
     A blank counts only between two words: `3 + 4 ?` is `3+4?`, and `1 23` is not `12 3`.
     """
+    # twice: casefold takes some letters apart (U+01F0); not NFKC, to which x² is x2
     folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", text).casefold())
     words = re.sub(r"\s+", " ", folded).strip()
+    # a text of blanks alone stays itself, not the empty text
     return re.sub(r"(?<!\w) | (?!\w)", "", words) or text
 
 
@@ -58,6 +60,7 @@ def hold_out_share(
     Raises:
         InputError: the share of either is fewer than two prompts, one for each half.
     """
+    # not sets, whose order changes with the hash seed
     learnt_once = dict.fromkeys(learnt)
     sampled_once = dict.fromkeys(sampled)
     groups = (
@@ -65,6 +68,7 @@ def hold_out_share(
         [key for key in learnt_once if key in sampled_once],
         [key for key in sampled_once if key not in learnt_once],
     )
+    # each data set gets its exact count: three shares, rounded one by one, could miss it
     of_both = round(share * len(groups[1]))
     only_learnt = _count(len(learnt_once), share) - of_both
     only_sampled = _count(len(sampled_once), share) - of_both
@@ -73,6 +77,7 @@ def hold_out_share(
         for group, count in zip(groups, (only_learnt, of_both, only_sampled), strict=True)
         for index in rng.permutation(len(group))[:count]
     ]
+    # prompts sampled from begin at `only_learnt`: they alternate as `policy_metrics.half` reads
     halves = {key: (place - only_learnt) % 2 for place, key in enumerate(held)}
     return HeldOut(halves, tuple(held[only_learnt:]))
 

@@ -82,9 +82,11 @@ class UserData:
                 key=f"{_KEY}.prompts",
             )
         as_written: dict[str, str] = {}
+        # the first spelling of a prompt is asked, that of the held-out set before all others
         for example in (*held_out, *examples, *to_sample):
             as_written.setdefault(example.key, example.identity)
         self.held_out = tuple(as_written[key] for key in held.prompts)
+        # by key: a near duplicate of a held-out prompt is held out as well
         not_held = (example.prompt for example in sampled if example.key not in held.halves)
         self.prompts = tuple(dict.fromkeys(not_held))
         if not self.prompts or not self.train:
@@ -115,11 +117,13 @@ class UserData:
         if not held_out:
             learnt = [example.key for example in examples]
             share = self._sources.held_out
+            # a data set has at least one row, so `held_out` would not be empty
             assert not isinstance(share, str)
             return hold_out_share(learnt, sampled or learnt, share, rng)
         held = hold_out_all([example.key for example in held_out], rng)
         if not to_sample or all(example.prompt for example in held_out):
             return held
+        # drawn from the rest: a prompt of the held-out set is out of training already
         free = [key for key in sampled if key not in held.halves]
         more = hold_out_share(free, free, SHARE, rng)
         return HeldOut({**held.halves, **more.halves}, more.prompts)
@@ -152,6 +156,7 @@ def completions_of(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
     return tuple(
         (example.prompt, example.completion)
         for example in examples
+        # None is no label: such completions are to be imitated
         if example.completion is not None and example.label is not False
     )
 
@@ -175,6 +180,7 @@ def _halves(held: HeldOut, examples: Sequence[Example]) -> tuple[list[Example], 
         if example.key in by_key:
             by_key[example.key].append(example)
     halves: tuple[list[Example], list[Example]] = ([], [])
+    # in the random order of the draw: an evaluation that reads the first 512 reads a sample
     for key, half in held.halves.items():
         halves[half].extend(by_key[key])
     return halves

@@ -112,6 +112,7 @@ class PPO:
         self.horizon = horizon
         self.reward = reward if reward is not None else built.signals[built.training]
         self.tokenizer: Any = load_tokenizer(reference_path)
+        # three copies: the value network shares no weight with the policy
         policy, reference, body = (load_policy(reference_path).eval() for _ in range(3))
         self.policy = policy
         self.reference = reference.requires_grad_(False)
@@ -121,10 +122,13 @@ class PPO:
             now.value_init,
             integer_seed(seed, "training", "value head"),
         )
+        # the body of a language model, without the layer that gives logits
         self.value = torch.nn.ModuleDict({"body": body.base_model, "head": head}).eval()
+        # policy first: `_apply` and `applied` take the groups in this order
         groups = [{"params": list(policy.parameters())}, {"params": list(self.value.parameters())}]
         self.optimizer = torch.optim.AdamW(groups, lr=now.learning_rate)
         self.step = 0
+        # -1 is no fork: random draws are keyed by a number in either case
         self.fork = -1
         self.logs: dict[str, float] = {}
         self._apply()
@@ -170,6 +174,7 @@ class PPO:
         """
         now = asdict(settings_at(self.config, self.step, self.horizon))
         policy, value = self.optimizer.param_groups
+        # None stays None: what is read back is compared with what was asked for
         shared = now["value_learning_rate"] is None
         return now | {
             "learning_rate": policy["lr"],
@@ -192,6 +197,7 @@ class PPO:
     def _cycle(self) -> None:
         """Sample a batch and train on it."""
         now = self._apply()
+        # the number of the cycle keys its draws: a continued run draws as an uninterrupted one
         number = self.step // now.cycle
         rollout = self._rollout(number, now)
         rng = generator(self.seed, "training", "minibatches", self.fork, number)
@@ -223,11 +229,13 @@ class PPO:
             )
             values = self._values(tokens, attention, mask)
         ended = torch.tensor(samples.ended)
+        # the order of [Huang2024]: missing ends, KL at each token, then whitening
         raw = torch.tensor(self.reward(prompts, samples.texts), dtype=torch.float32)
         scores = terms.final_scores(raw, ended, now.missing_eos, now.missing_eos_penalty)
         kl = terms.kl_estimate(log_old, log_reference, now.kl_estimator)
         rewards = terms.token_rewards(scores, kl, mask, now.kl_coef)
         if now.whiten_rewards:
+            # the mean stays: shifting it would change what ending early is worth
             rewards = terms.whiten(rewards, mask, shift_mean=False)
         advantages, returns = terms.advantages_and_returns(
             rewards, values, mask, now.gamma, now.lam
@@ -238,6 +246,7 @@ class PPO:
             "proxy": float(raw.mean()),
             "lowest_score": float(scores.min()),
             "highest_score": float(scores.max()),
+            # k1 summed over a completion, whichever estimator the reward uses
             "train_kl": float(((log_old - log_reference) * mask).sum(dim=1).mean()),
             "ended": float(ended.float().mean()),
         }
@@ -260,8 +269,10 @@ class PPO:
         self.optimizer.zero_grad()
         loss.backward()
         parameters = [*self.policy.parameters(), *self.value.parameters()]
+        # without a limit the call only measures the norm
         limit = math.inf if now.max_grad_norm is None else now.max_grad_norm
         norm = float(torch.nn.utils.clip_grad_norm_(parameters, limit))
+        # before the step, so that a diverged run ends with finite weights
         if not math.isfinite(loss.item()) or not math.isfinite(norm):
             raise NotFiniteError(f"loss {loss.item()}, gradient norm {norm} at step {self.step}")
         self.optimizer.step()
@@ -275,6 +286,7 @@ class PPO:
         prompts = self.built.prompts
         orders: dict[int, Any] = {}
         chosen = []
+        # by position since the run began, so that a checkpoint holds no order of prompts
         for position in range(number * count, (number + 1) * count):
             lap, place = divmod(position, len(prompts))
             if lap not in orders:
@@ -296,6 +308,7 @@ class PPO:
         They are 0 where the mask is.
         """
         width = mask.shape[1]
+        # the logits before each completion token, at the temperature it was sampled [Huang2024]
         logits = model(**_inputs(model, tokens, attention)).logits[:, -width - 1 : -1].float()
         steps = (logits / temperature).log_softmax(-1)
         of_tokens = steps.gather(-1, tokens[:, -width:, None]).squeeze(-1)
@@ -308,6 +321,7 @@ class PPO:
         """
         body = self.value["body"]
         hidden = body(**_inputs(body, tokens, attention)).last_hidden_state
+        # the state that a token is chosen in, not the one it leads to
         before = hidden[:, -mask.shape[1] - 1 : -1]
         values: Tensor = self.value["head"](before).squeeze(-1).float() * mask
         return values
@@ -320,7 +334,9 @@ def _inputs(model: PreTrainedModel, tokens: Tensor, attention: Tensor) -> dict[s
 
     Positions count from the first token.
     """
+    # whole sequences at once: a cache of keys and values would only take memory
     inputs: dict[str, Any] = {"input_ids": tokens, "attention_mask": attention, "use_cache": False}
+    # models with ALiBi (BLOOM) take none
     if "position_ids" in inspect.signature(model.forward).parameters:
         inputs["position_ids"] = (attention.cumsum(1) - 1).clamp(min=0)
     return inputs
@@ -333,6 +349,7 @@ def _value_head(width: int, kind: str, seed: int) -> torch.nn.Linear:
         if kind == "zero":
             head.weight.zero_()
         else:
+            # a generator of its own: the head is a function of the seed alone
             noise = torch.randn(head.weight.shape, generator=torch.Generator().manual_seed(seed))
             head.weight.copy_(noise / math.sqrt(width + 1))
         head.bias.zero_()
@@ -346,6 +363,7 @@ def _merged(samples: Samples, pad: int) -> tuple[Tensor, Tensor, Tensor]:
     """
     # the first token of a completion always counts
     starts = [int(mask[0].argmax()) for _, _, mask in samples.batches]
+    # chunks of `sample` are padded each for itself, on both sides
     front = max(starts)
     back = max(
         mask.shape[1] - start for (_, _, mask), start in zip(samples.batches, starts, strict=True)

@@ -70,6 +70,7 @@ class Settings:
     temperature: float = 0.7
     value_init: str = "normal"
     max_grad_norm: float | None = None
+    # PyTorch's own is 1e-8
     adam_epsilon: float = 1e-5
     weight_decay: float = 0.0
 
@@ -85,6 +86,7 @@ class Settings:
                     f"expected one of {', '.join(allowed)}, got {getattr(self, name)!r}", key=name
                 )
         for name in _POSITIVE:
+            # not `<= 0`: NaN has to be refused too
             if not getattr(self, name) > 0:
                 raise InputError(
                     f"expected a number above 0, got {getattr(self, name)!r}", key=name
@@ -99,6 +101,7 @@ class Settings:
                 raise InputError(
                     f"expected a number in 0..1, got {getattr(self, name)!r}", key=name
                 )
+        # else `Tensor.chunk` may give fewer parts than asked, and a cycle fewer steps
         if self.batch_size % self.num_mini_batches:
             raise InputError(
                 f"{self.batch_size} cannot be divided by num_mini_batches", key="batch_size"
@@ -122,6 +125,7 @@ def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settin
     Raises:
         InputError: a name PPO does not have, or a value out of range.
     """
+    # a last cycle may end beyond the horizon
     values = resolve_schedules(config, min(step, horizon), horizon)
     for name in values:
         if name not in DEFAULTS:
@@ -134,4 +138,5 @@ def settings_at(config: Mapping[str, object], step: int, horizon: int) -> Settin
 def align(config: Mapping[str, object], step: int) -> int:
     """Return the first step >= `step` at which a cycle ends."""
     cycle = settings_at(config, 0, 1).cycle
+    # rounded up in whole numbers
     return -(-step // cycle) * cycle

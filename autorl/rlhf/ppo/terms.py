@@ -31,6 +31,7 @@ def kl_estimate(log_policy: Tensor, log_reference: Tensor, estimator: Estimator 
         return difference
     if estimator == "k2":
         return 0.5 * difference.square()
+    # expm1 keeps the digits that exp(-x) - 1 loses where the policies are near
     return torch.expm1(-difference) + difference
 
 
@@ -51,7 +52,9 @@ def whiten(values: Tensor, mask: Tensor, *, shift_mean: bool = True) -> Tensor:
     """
     mean = masked_mean(values, mask)
     count = mask.sum()
+    # Bessel's correction, as `torch.var`; clamped because one token has no variance
     variance = masked_mean((values - mean).square(), mask) * count / (count - 1).clamp(min=1)
+    # 1e-8: equal values have variance 0
     whitened = (values - mean) * torch.rsqrt(variance + 1e-8)
     return (whitened if shift_mean else whitened + mean) * mask
 
@@ -63,8 +66,10 @@ def advantages_and_returns(
 
     Behind the last token that counts the value is 0.
     """
+    # what stands on padding must not reach the tokens before it
     rewards = rewards * mask
     values = values * mask
+    # A_t = delta_t + gamma lambda A_(t+1), from the end [Schulman2016, equation 16]
     advantage = torch.zeros(len(rewards))
     steps: list[Tensor] = []
     for t in reversed(range(rewards.shape[1])):
@@ -83,9 +88,11 @@ def policy_loss(
 
     The fraction is the share of tokens at which clipping counts.
     """
+    # masked before exp: an infinite ratio on padding times a mask of 0 is NaN
     ratio = torch.exp((log_new - log_old) * mask)
     plain = -advantages * ratio
     clipped = -advantages * ratio.clamp(1 - clip_range, 1 + clip_range)
+    # the larger loss is the smaller of the two objectives (PPO, Schulman et al. 2017, equation 7)
     loss = masked_mean(torch.maximum(plain, clipped), mask)
     return loss, masked_mean((clipped > plain).float(), mask)
 
@@ -124,6 +131,7 @@ def token_rewards(scores: Tensor, kl: Tensor, mask: Tensor, kl_coef: float) -> T
 
     It is -kl_coef * KL at every token that counts, plus the score at the last of them.
     """
+    # tokens that count come first, so their number gives the last of them
     last = mask.sum(dim=1).long() - 1
     rewards = -kl_coef * kl * mask
     rows = torch.arange(len(rewards))

@@ -62,6 +62,7 @@ def combine(values: npt.ArrayLike, rule: Rule = "mean", weight: float = 0.5) -> 
         raise InputError(
             f"the weight of the variance cannot be negative, got {weight}", key="reward.weight"
         )
+    # least over the models of each completion, not the least model: WCO of [Coste2023]
     if rule == "wco":
         return np.asarray(table.min(axis=0))
     mean = np.asarray(table.mean(axis=0))
@@ -115,6 +116,7 @@ def refine(
     steps: Sequence[float], threshold: float | None = None, difference: bool = False
 ) -> list[float]:
     """Clip (with a threshold), then take differences (if asked), as [Gao2024] does."""
+    # Clip before Delta: the differences are of what Clip left [Gao2024]
     clipped = list(steps) if threshold is None else clip(steps, threshold)
     return delta(clipped) if difference else clipped
 
@@ -164,6 +166,7 @@ def soft_overlong(length: int, longest: int, buffer: int) -> float:
         raise InputError(
             f"expected 0 < buffer <= longest, got {buffer} and {longest}", key="reward.buffer"
         )
+    # -((length - (longest - buffer)) / buffer) within the buffer: linear from 0 to -1
     return float(min(0.0, max(-1.0, (longest - buffer - length) / buffer)))
 
 
@@ -192,6 +195,7 @@ class WithLength(Signal):
         weight: float = 1.0,
         length: Callable[[str], int] = words,
     ) -> None:
+        # a wrong limit is an error now, not in the first training step
         soft_overlong(0, longest, buffer)
         self.signal = signal
         self.longest = longest

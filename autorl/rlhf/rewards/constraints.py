@@ -121,9 +121,11 @@ class Constrained(LearningSignal):
         The multipliers take one step then.
         """
         values = self._values(prompts, completions)
+        # with the multipliers from before this batch: its own violation comes after
         rewards = self._rewards(values)
         for i, constraint in enumerate(self.constraints):
             mean = float(np.mean(values[constraint.signal]))
+            # down the gradient of the Lagrangian in its multiplier, projected on [0, ceiling]
             violation = constraint.sign * (constraint.threshold - mean)
             moved = self.multipliers[i] + self.learning_rate * violation
             self.multipliers[i] = min(self.ceiling, max(0.0, moved))
@@ -131,6 +133,7 @@ class Constrained(LearningSignal):
 
     def copy(self) -> Constrained:
         """Return a signal with equal constraints and multipliers of its own."""
+        # the signals are shared: they do not learn
         twin = copy.copy(self)
         twin.multipliers = [*self.multipliers]
         return twin
@@ -160,6 +163,7 @@ class Constrained(LearningSignal):
         used = {self.objective, *(constraint.signal for constraint in self.constraints)}
         return {
             name: np.asarray(self.signals[name](prompts, completions), dtype=np.float64)
+            # sorted: a set's order, and so the order of calls, changes with the hash seed
             for name in sorted(used)
         }
 
@@ -168,5 +172,6 @@ class Constrained(LearningSignal):
         for multiplier, constraint in zip(self.multipliers, self.constraints, strict=True):
             surplus = values[constraint.signal] - constraint.threshold
             total = total + multiplier * constraint.sign * surplus
+        # a mean weighted by the multipliers: its scale does not grow with them
         scale = 1.0 + math.fsum(self.multipliers) if self.rescale else 1.0
         return [float(value) / scale for value in total]

@@ -33,6 +33,7 @@ def import_function(name: str, key: str) -> Callable[..., Any]:
     module, _, attribute = str(name).partition(":")
     try:
         imported = getattr(importlib.import_module(MOVED.get(module, module)), attribute)
+    # ValueError: a name without a module
     except (ImportError, AttributeError, ValueError) as error:
         raise InputError(
             f"cannot import {name!r}: expected `module:function` ({error})", key=key
@@ -67,6 +68,7 @@ class UserFunction:
         """
         try:
             answer = self.function(prompts, completions)
+            # TRL awaits reward functions too
             if inspect.isawaitable(answer):
                 answer = asyncio.run(_awaited(answer))
             return list(answer)
@@ -74,6 +76,7 @@ class UserFunction:
             raise
         except Exception as error:
             message = f"{self.source} failed: {type(error).__name__}: {error}"
+            # of a function for TRL's chat data: "string indices must be integers"
             if isinstance(error, TypeError):
                 message += " (prompts and completions are texts, not messages)"
             raise InputError(message, key=self.key) from error
@@ -115,5 +118,6 @@ class UserSignal(Signal):
             raise InputError(message, key=self.function.key) from error
 
 
+# `asyncio.run` takes a coroutine, not whatever can be awaited
 async def _awaited(answer: Awaitable[object]) -> object:
     return await answer

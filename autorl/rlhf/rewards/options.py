@@ -81,11 +81,13 @@ class OptionNames:
         """Read the names of hyperparameters, those of the trainer among them."""
         plain: set[str] = set()
         limits: list[tuple[str, Kind]] = []
+        # the order of constraints is that of names, whatever the order of a file
         for name in sorted(names):
             if not is_option(name):
                 continue
             option = name.removeprefix(PREFIX)
             signal, _, ending = option.rpartition(".")
+            # from the right: a signal's name may have dots
             if signal and ending in get_args(Kind):
                 kind: Kind = "at_least" if ending == "at_least" else "at_most"
                 limits.append((signal, kind))
@@ -202,6 +204,7 @@ class RewardOptions:
         with_rule = "rule" in self.names.plain
         listed = _parts(self.signals, with_rule, built.training, built.ensemble)
         parts = [_signal(built, name) for name in listed]
+        # of one signal every rule is the signal itself
         reward = parts[0] if len(parts) == 1 else Ensemble(parts, self.rule, self.weight)
         if self.process is not None:
             source = self.process.function
@@ -211,12 +214,18 @@ class RewardOptions:
         if self.length is not None:
             limits = (self.length.limit, self.length.buffer, self.length.weight)
             reward = WithLength(reward, *limits, _token_counter(built))
+        # last: the objective under constraints is the reward with its penalties
         return self._constrained(reward, built) if self.constraints else reward
 
     def _constrained(self, reward: Signal, built: Built) -> Constrained:
         signals = {**built.signals, _OF_RUN: reward}
         if any(constraint.signal == "length" for constraint in self.constraints):
-            signals = {"length": _lengths(built), **signals}
+            count = _token_counter(built)
+            lengths = FunctionSignal(
+                lambda prompts, completions: [float(count(text)) for text in completions]
+            )
+            # a signal of the task that is called so comes before ours
+            signals = {"length": lengths, **signals}
         return Constrained(
             signals,
             _OF_RUN,
@@ -293,6 +302,7 @@ def _check_names(options: OptionNames, signals: Collection[str]) -> None:
                 key=f"{PREFIX}{signal}.{kind}",
             )
     for option in sorted(options.plain):
+        # Gao et al. (2024) have it, so it is refused with a reason and not as unknown
         if option == "process_delta":
             raise InputError(
                 "Delta is for a reward at each step: of one number per completion, which every "
@@ -316,20 +326,13 @@ def _check_names(options: OptionNames, signals: Collection[str]) -> None:
         )
 
 
-def _lengths(built: Built) -> Signal:
-    """Return the tokens of each completion, as a signal."""
-    count = _token_counter(built)
-    return FunctionSignal(
-        lambda prompts, completions: [float(count(completion)) for completion in completions]
-    )
-
-
 def _token_counter(built: Built) -> Callable[[str], int]:
     """Return a function that counts tokens as the metric `length` does.
 
     They are the policy's own, the end of sequence not counted.
     """
     tokenizer = load_tokenizer(built.reference)
+    # without a beginning of sequence, which the policy did not write
     return lambda text: len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 

@@ -23,6 +23,7 @@ _GIVEN = ("prompts", "completions")
 
 def is_function(source: str) -> bool:
     """Whether a signal is `module:function` rather than a reward model."""
+    # a folder may have a colon in its name
     return ":" in source and not Path(source).expanduser().exists()
 
 
@@ -51,6 +52,7 @@ def function_signal(
     names = [parameter.name for parameter in parameters if parameter.kind in _WITH_A_NAME]
     takes_all = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
     if "completions" not in names:
+        # called by position: any two names will do
         if len(names) != 2:
             raise InputError(
                 f"{source} must take prompts and completions, not ({', '.join(names)})", key=key
@@ -89,6 +91,7 @@ class RewardModel(Signal):
     def __init__(self, folder: Path, key: str) -> None:
         import torch
 
+        # a head that the folder lacks is drawn from the global stream
         with torch.random.fork_rng(devices=[]):
             self.model = load_reward_model(folder)
             self.tokenizer = load_tokenizer(folder)
@@ -97,6 +100,7 @@ class RewardModel(Signal):
             raise InputError(
                 f"{folder} is no reward model: expected one output, its head has {outputs}", key=key
             )
+        # without it classifiers of transformers refuse more than one text at once
         if self.model.config.pad_token_id is None:
             self.model.config.pad_token_id = self.tokenizer.pad_token_id
 
@@ -139,6 +143,7 @@ def _columns(
             if name not in row or name in left_out:
                 continue
             values = columns.setdefault(name, {})
+            # values are looked up by prompt: of two for one prompt none is right
             if values.setdefault(prompt, row[name]) != row[name]:
                 left_out.add(name)
                 if name in named:
@@ -147,6 +152,7 @@ def _columns(
                         key=key,
                     )
     for name, values in columns.items():
+        # a further column that is not whole is left out in silence, a named one is an error
         missing = prompts - set(values)
         if missing:
             left_out.add(name)

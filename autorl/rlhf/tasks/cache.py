@@ -7,8 +7,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 
@@ -35,29 +34,23 @@ def cached(
         content: everything its result depends on, in JSON types.
         make: fills an empty folder.
     """
+    # equal options give the same folder in whatever order they were given
     text = json.dumps(content, sort_keys=True)
     final = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if final.exists():
         return final
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / f".{final.name}.lock"):
+    with (folder / f".{final.name}.lock").open("w") as lock:
+        # the kernel lets it go with the file, also of a process that was killed
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if final.exists():
             return final
+        # the name is fixed, under the lock: what a killed process left is removed, not collected
         scratch = folder / f".tmp-{final.name}"
         shutil.rmtree(scratch, ignore_errors=True)
         scratch.mkdir()
         make(scratch)
         (scratch / "content.json").write_text(text + "\n", encoding="utf-8")
+        # atomic on one file system: nobody sees half a task
         scratch.rename(final)
     return final
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the file lock `path`.
-
-    It goes with the process that holds it.
-    """
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

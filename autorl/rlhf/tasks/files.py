@@ -109,6 +109,7 @@ class Files:
                     key=f"{_KEY}.{name}",
                 )
             chosen[name] = value
+        # `check` says what is wrong with another value
         signals = options.get("signals", {})
         names = tuple(signals) if isinstance(signals, Mapping) else ()
         return Files(names, **chosen)
@@ -121,6 +122,7 @@ class Files:
         built = self._assemble(0, resolve_options(self.options, options, self.name))
         _try_signals(built)
         rows_by_kind = {
+            # every kind of data has prompts, or `UserData` refuses it
             "prompts": True,
             "pairs": built.pairs,
             "labelled": built.labelled,
@@ -176,6 +178,7 @@ class Files:
 
     def _check_names(self, signals: Mapping[str, object]) -> None:
         for name in signals:
+            # of two values under one name an evaluation would keep one
             if name in (*METRICS, DATA):
                 raise InputError(
                     f"{name!r} is a metric of every task: call the signal otherwise",
@@ -218,7 +221,9 @@ def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         return below if exists(below) else value
 
     changed = {
-        name: absolute(kwargs[name], _is_there) for name in ("model", *_DATA_SETS) if name in kwargs
+        name: absolute(kwargs[name], lambda below: local(below) is not None)
+        for name in ("model", *_DATA_SETS)
+        if name in kwargs
     }
     signals = kwargs.get("signals")
     if isinstance(signals, Mapping):
@@ -227,10 +232,6 @@ def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
             name: absolute(source, os.path.exists) for name, source in signals.items()
         }
     return {**kwargs, **changed}
-
-
-def _is_there(source: str) -> bool:
-    return local(source) is not None
 
 
 def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> UserData:
@@ -243,6 +244,7 @@ def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> Use
         chosen["subset"],
     )
     render = chat_renderer(partial(load_tokenizer, reference))
+    # by the instance, not the seed: all runs of a study share what is held out
     rng = np.random.default_rng(digest(instance, "held-out prompts"))
     return UserData(sources, render, rng)
 

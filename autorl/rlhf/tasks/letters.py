@@ -61,6 +61,7 @@ class Source:
         # instance 0 is the source the documented figures were measured on
         rng = np.random.default_rng(7 + instance)
         size = len(LETTERS)
+        # + 0.004: any letter may follow any other, so no text has the likelihood 0
         table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
         table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
         table[np.arange(size), np.arange(size)] *= 0.05
@@ -77,9 +78,11 @@ class Source:
         ended = np.full(n, PROMPT + COMPLETION)
         for position in range(PROMPT, PROMPT + COMPLETION):
             if position > PROMPT + 2:
+                # only the first end counts, whatever is drawn behind it
                 stops = (rng.random(n) < self.p_end) & (ended == PROMPT + COMPLETION)
                 ended[stops] = position
             drawn = (cumulative[letters[:, position - 1]] < rng.random(n)[:, None]).sum(axis=1)
+            # rounding may leave the last cumulative sum below 1, and a draw above it
             letters[:, position] = np.minimum(drawn, len(LETTERS) - 1)
         return [row[:end].tolist() for row, end in zip(letters, ended, strict=True)]
 
@@ -135,6 +138,7 @@ class LinearReward(Signal):
             gradient = differences.T @ wrong - ridge * weights
             weighted = differences * (wrong * (1.0 - wrong))[:, None]
             curvature = weighted.T @ differences + ridge * np.eye(len(weights))
+            # the penalty keeps the curvature invertible: no eigenvalue is below `ridge`
             weights = weights + np.linalg.solve(curvature, gradient)
         return cls(weights)
 
@@ -200,6 +204,7 @@ def comparisons(
     model, tokenizer = load(policy)
     texts = sample(model, tokenizer, doubled, COMPLETION, digest(instance, purpose) % 2**31).texts
     pairs: list[Pair] = []
+    # a chance for each, ties included: `flips` changes labels, not texts
     for prompt, first, second, chance in zip(
         asked, texts[::2], texts[1::2], rng.random(n), strict=True
     ):
@@ -359,10 +364,12 @@ def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str,
     """
     proxies = {}
     for number in range(models):
+        # streams by number: a larger ensemble begins with the models of a smaller one
         drawn = _generator(instance, f"bootstrap {number}").integers(len(pairs), size=len(pairs))
         proxies[f"proxy_{number}"] = LinearReward.fit([pairs[index] for index in drawn])
     return proxies
 
 
 def _generator(instance: int, purpose: str) -> np.random.Generator:
+    # PCG64 by name: NumPy may change what `default_rng` is, and a task stays what it was
     return np.random.Generator(np.random.PCG64(digest(instance, f"letters {purpose}")))

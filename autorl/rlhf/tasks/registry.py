@@ -55,6 +55,7 @@ def build(name: str, kwargs: Mapping[str, object], folder: Path | None = None) -
     """
     options = FrozenMap(without_instance(kwargs))
     instance = kwargs.get(INSTANCE, 0)
+    # True is an int to Python
     if isinstance(instance, bool) or not isinstance(instance, int) or instance < 0:
         raise InputError(
             f"expected a whole number, got {instance!r}", key=f"environment.kwargs.{INSTANCE}"
@@ -62,6 +63,7 @@ def build(name: str, kwargs: Mapping[str, object], folder: Path | None = None) -
     return _built(name, instance, tuple(sorted(options.items())), folder or cache_folder())
 
 
+# the options are a tuple because a cache needs keys that hash
 @lru_cache(maxsize=8)
 def _built(
     name: str, instance: int, options: tuple[tuple[str, object], ...], folder: Path

@@ -80,6 +80,7 @@ def snippets(archive: Path) -> tuple[list[Snippet], list[str]]:
         number: _WORD.findall(text.lower()) for number, text in texts.items() if number in ratings
     }
     counts = Counter(word for words in split.values() for word in words)
+    # ties by the word: the vocabulary is a function of the texts, not of their order
     by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     vocabulary = [word for word, _ in by_count[:VOCABULARY]]
     allowed = set(vocabulary)
@@ -124,6 +125,7 @@ class WordReward(Signal):
 
         def loss(weights: np.ndarray) -> tuple[float, np.ndarray]:
             margins = table @ weights
+            # exp overflows beyond 709
             wrong = 1.0 / (1.0 + np.exp(np.clip(margins, -500, 500)))
             value = float(np.logaddexp(0.0, -margins).sum() + 0.5 * ridge * weights @ weights)
             return value, ridge * weights - table.T @ wrong
@@ -172,6 +174,7 @@ class TinySentiment(PackagedTask):
         kinds = super().check(options)
         _check_gold()
         folder = cache_folder()
+        # a task that was built has no need of the ratings any more
         if not any(folder.glob(f"{self.name}-*")):
             _content(_archive(folder))
         return kinds
@@ -255,21 +258,15 @@ def _read(content: bytes) -> tuple[dict[str, str], dict[str, tuple[int, ...]]]:
         tarfile.open(fileobj=io.BytesIO(content)) as outer,
         tarfile.open(fileobj=_member(outer, _INNER)) as inner,
     ):
-        texts, ratings = (
-            [
-                line.lstrip("\ufeff").split("\t")
-                for line in _text(inner, f"{_SNIPPETS}{name}.txt").splitlines()
-            ]
-            for name in ("GroundTruth", "anonDataRatings")
-        )
+        tables: list[list[list[str]]] = []
+        for name in ("GroundTruth", "anonDataRatings"):
+            raw: bytes = _member(inner, f"{_SNIPPETS}{name}.txt").read()
+            lines = raw.decode("utf-8", errors="replace").splitlines()
+            tables.append([line.lstrip("\ufeff").split("\t") for line in lines])
+    texts, ratings = tables
     return {row[0]: row[2] for row in texts}, {
         row[0]: tuple(ast.literal_eval(row[3])) for row in ratings
     }
-
-
-def _text(archive: tarfile.TarFile, name: str) -> str:
-    content: bytes = _member(archive, name).read()
-    return content.decode("utf-8", errors="replace")
 
 
 def _member(archive: tarfile.TarFile, name: str) -> Any:
@@ -289,7 +286,8 @@ def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int
     prompts = dict.fromkeys(" ".join(snippet.words[:PROMPT]) for snippet in train)
     held_out = dict.fromkeys(" ".join(snippet.words[:PROMPT]) for snippet in held)
     number = {word: index for index, word in enumerate(vocabulary, start=len(SPECIAL))}
-    rows = [_tokens(snippet.words, number) for snippet in train]
+    longest = PROMPT + COMPLETION  # cut where a completion would be
+    rows = [[*(number[word] for word in snippet.words), EOS][:longest] for snippet in train]
     seed = digest(instance, "sentiment initialisation") % 2**31
     policy = new_policy(seed, len(vocabulary), hidden=96)
     fit_policy(policy, rows, options["sft_steps"], digest(instance, "sentiment batches") % 2**31)
@@ -297,16 +295,11 @@ def _write(target: Path, archive: Path, instance: int, options: Mapping[str, int
     write_tokenizer(target, vocabulary)
     stored = {
         "prompts": list(prompts),
+        # several reviews may begin with the same two words
         "held_out": [prompt for prompt in held_out if prompt not in prompts],
         "weights": WordReward.fit(_comparisons(train, instance, options["pairs"])).weights,
     }
     (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
-
-
-def _tokens(words: Sequence[str], number: Mapping[str, int]) -> list[int]:
-    """Return a snippet's token row, cut where a completion would be."""
-    longest = PROMPT + COMPLETION
-    return [*(number[word] for word in words), EOS][:longest]
 
 
 def _comparisons(
@@ -321,6 +314,7 @@ def _comparisons(
     for index, other_index in rng.integers(len(rated), size=(n, 2)):
         first = rated[index]
         second = rated[other_index]
+        # one rater each: real disagreement is the noise of the proxy's labels
         first_rating = int(rng.choice(first.ratings))
         second_rating = int(rng.choice(second.ratings))
         if first_rating > second_rating:

@@ -38,6 +38,7 @@ _TRIES = 8  # answers to each for pass@8
 
 def answer(prompt: str) -> list[str]:
     """Return the digits of `3 1 2 >` in order."""
+    # one digit a word, so words sort as numbers
     return sorted(word for word in prompt.split() if word != ">")
 
 
@@ -57,6 +58,7 @@ def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
     shares = []
     for prompt, text in zip(prompts, completions, strict=True):
         digits = answer(prompt)
+        # not strict: a short answer is wrong at the places it lacks, a long one at none
         right = sum(digit == word for digit, word in zip(digits, text.split(), strict=False))
         shares.append(right / len(digits))
     return shares
@@ -190,6 +192,7 @@ def problems(instance: int, digits: int, n: int) -> list[str]:
     prompts: dict[str, None] = {}
     while len(prompts) < count:
         rows = rng.integers(10, size=(n, digits))
+        # a dict, not a set: the order of the draw whatever the hash seed
         prompts.update(dict.fromkeys(" ".join([*map(str, row), ">"]) for row in rows))
     return list(prompts)[:count]
 
@@ -205,6 +208,7 @@ def _longest(digits: int) -> int:
 def _write(target: Path, instance: int, digits: int, steps: int) -> None:
     """Write the reference policy, its tokenizer and the problems of an instance."""
     drawn = problems(instance, digits, _PROMPTS + _HELD_OUT)
+    # two digits have 100 problems only: the same share of them is held out
     held = len(drawn) * _HELD_OUT // (_PROMPTS + _HELD_OUT)
     held_out = drawn[:held]
     prompts = drawn[held:]
@@ -214,6 +218,7 @@ def _write(target: Path, instance: int, digits: int, steps: int) -> None:
     ]
     policy = new_policy(digest(instance, "sorting initialisation") % 2**31, len(WORDS))
     seed = digest(instance, "sorting batches") % 2**31
+    # a constant rate, so that fewer steps are the beginning of more
     fit_policy(policy, rows, steps, seed, lr=2e-3, given=digits + 1, cycle=False)
     policy.save_pretrained(target)
     write_tokenizer(target, WORDS)

@@ -48,6 +48,7 @@ def new_policy(seed: int, words: int, hidden: int = 64, layers: int = 2, longest
         eos_token_id=EOS,
         tie_word_embeddings=False,
     )
+    # transformers initialises weights from the global stream only
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return LlamaForCausalLM(config)
@@ -80,14 +81,17 @@ def fit_policy(
     longest = max(map(len, rows))
     tokens = torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
     attention = (torch.arange(longest) < torch.tensor([[len(row)] for row in rows])).long()
+    # -100 is what the losses of transformers leave out
     labels = tokens.masked_fill(attention == 0, -100)
     labels[:, :given] = -100
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    # a factor of 1 throughout: the loop is the same with a cycle and without
     schedule: Any = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
     if cycle:
         schedule = torch.optim.lr_scheduler.OneCycleLR(
             optimizer, max_lr=lr, total_steps=steps, pct_start=0.1
         )
+    # of the batches alone: weights were drawn by another seed
     generator = torch.Generator().manual_seed(seed)
     for _ in range(steps):
         chosen = torch.randint(len(rows), (batch,), generator=generator)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 
+# before any of these libraries is imported: they read their variables then
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+# tokenizers warns, and goes on with one thread, when a process that used several is forked
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -39,6 +39,7 @@ def save(segment: Segment, source: Path, state: Mapping[str, object]) -> Checkpo
     with writing(segment) as folder:
         for path in sorted(source.iterdir()):
             if path.name not in _LEFT_OUT:
+                # a copy would need the disk space of a model twice
                 shutil.move(path, folder / path.name)
         (folder / _OURS).write_text(
             json.dumps(dict(state), sort_keys=True) + "\n", encoding="utf-8"
@@ -78,6 +79,7 @@ def model_files(checkpoint: Checkpoint) -> list[Path]:
         InputError: it is no checkpoint of a trainer of language models.
     """
     folder = Path(checkpoint.path)
+    # `rlhf/ppo` and TRL write both
     if not (folder / _OURS).is_file() or not (folder / "config.json").is_file():
         raise InputError(f"{checkpoint.path} is {_NONE}")
     return sorted(
@@ -90,5 +92,6 @@ def weights_hash(model: PreTrainedModel) -> str:
     digest = hashlib.sha256()
     for name, weight in sorted(model.state_dict().items()):
         digest.update(name.encode())
+        # as float32: NumPy has no bfloat16
         digest.update(weight.detach().cpu().contiguous().float().numpy().tobytes())
     return digest.hexdigest()[:16]

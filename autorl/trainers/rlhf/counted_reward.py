@@ -32,6 +32,7 @@ class CountedReward(Signal):
 
     def __init__(self, name: str, signal: Signal, *, grouped: bool = True) -> None:
         self.__name__ = name  # TRL's logs
+        # a task is built once for a process, so its signal is one for all runs there
         self._learning = signal.copy() if isinstance(signal, LearningSignal) else None
         self._score = signal if self._learning is None else self._learning.learn
         self.grouped = grouped
@@ -67,6 +68,7 @@ class CountedReward(Signal):
             by_prompt: dict[str, list[float]] = {}
             for prompt, reward in zip(prompts, rewards, strict=True):
                 by_prompt.setdefault(prompt, []).append(reward)
+            # where no prompt comes twice, the batch is what completions are held against
             groups = [group for group in by_prompt.values() if len(group) > 1] or [rewards]
             for group in groups:
                 self.compare(group)
@@ -80,6 +82,7 @@ class CountedReward(Signal):
         if len(rewards) < 2:
             return
         self.groups += 1
+        # not a deviation of 0, which rounding can miss
         self.equal_groups += min(rewards) == max(rewards)
 
     @property
@@ -107,5 +110,6 @@ class CountedReward(Signal):
 
     def _length(self, ids: Sequence[int]) -> int:
         """Count the tokens of a completion up to its end, that included."""
+        # a tokenizer without padding pads with its end: only the first one counts
         places = (place for place, token in enumerate(ids, start=1) if token in self.ends)
         return next(places, len(ids))

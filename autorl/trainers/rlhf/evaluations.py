@@ -72,6 +72,7 @@ class Evaluations:
             reached: by training.
             align: the step training reaches for a nominal one.
         """
+        # training may pass several; they are in order, so those due are the first
         steps = [step for step in self._pending if align(step) <= reached]
         self._pending = self._pending[len(steps) :]
         return steps
@@ -96,9 +97,11 @@ class Evaluations:
         Returns:
             Whether training is to stop.
         """
+        # before sampling, which raises in torch for NaN
         if not is_finite(policy):
             self.problem = "parameters are not finite"
             return True
+        # evaluations must not change training: a run is the same wherever it is evaluated
         with preserved():
             metrics = {**self._measures(policy, step, kind), **counted}
         evaluation = Report(self.segment.id, step, metrics)
@@ -113,6 +116,7 @@ class Evaluations:
     def _measures(self, policy: PreTrainedModel, step: int, kind: str) -> dict[str, float]:
         segment = self.segment
         built = self.built
+        # TRL moves the policy to the GPU, and nobody moves ours
         self.reference.to(policy.device)
         if kind == "ranking":
             (seed,) = evaluation_seeds(segment.seed, segment.role, step, 1)
@@ -148,6 +152,7 @@ class Evaluations:
             return self.built.test_pairs
         return self.built.held_out_pairs
 
+    # the reference never changes: once a segment, not at each evaluation
     @cached_property
     def _reference_likelihoods(self) -> list[float]:
         return pair_likelihoods(self.reference, self.tokenizer, self._pairs)

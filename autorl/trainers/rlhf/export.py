@@ -55,6 +55,7 @@ def export_model(
             f"{folder.with_suffix('').name or 'model'}",
             file=str(folder),
         )
+    # a link to nothing is a name that is taken, too
     if os.path.lexists(folder):
         raise InputError(
             "is there already; a model overwrites nothing: give another name", file=str(folder)
@@ -63,6 +64,7 @@ def export_model(
         raise InputError(
             "lies in the checkpoint, which stays as it is: give another name", file=str(folder)
         )
+    # beside the target: a rename is atomic on one file system alone
     scratch = folder.with_name(f".tmp-{folder.name}-{os.getpid()}")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +73,7 @@ def export_model(
         sync_tree(scratch)
         # fails where a file, or a folder that is not empty, has come meanwhile
         scratch.rename(folder)
+    # an interrupt leaves nothing behind either
     except BaseException as error:
         shutil.rmtree(scratch, ignore_errors=True)
         if isinstance(error, OSError):

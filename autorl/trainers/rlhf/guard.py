@@ -33,12 +33,14 @@ class Guard:
 
     def tripped(self, metrics: Mapping[str, float]) -> bool:
         """Record an evaluation and say whether the run is to stop."""
+        # one metric as both can never rise and fall at once
         if not self.patience or self.training in ("", self.selection):
             return False
         if self.training not in metrics or self.selection not in metrics:
             return False
         self.history.append((metrics[self.training], metrics[self.selection]))
         latest = self.history[-self.patience - 1 :]
+        # k changes need k + 1 evaluations
         if len(latest) <= self.patience:
             return False
         return all(now[0] > before[0] and now[1] < before[1] for before, now in pairwise(latest))

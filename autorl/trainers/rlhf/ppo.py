@@ -53,6 +53,7 @@ class PPOTrainer(RLHFTrainer):
     @property
     def changes(self) -> Mapping[str, Change]:
         defaults = ppo_settings.DEFAULTS
+        # choices and whole numbers have no value in between
         scheduled = [name for name in ppo_settings.CHANGES if isinstance(defaults[name], float)]
         changes: dict[str, Change] = {**ppo_settings.CHANGES}
         changes |= dict.fromkeys((f"{name}.shape" for name in scheduled), "apply")
@@ -65,6 +66,7 @@ class PPOTrainer(RLHFTrainer):
         check_names([base_name(name) for name in names], ppo_settings.DEFAULTS, what, "space")
 
     def check_fixed(self, fixed: Mapping[str, object], searched: Collection[str]) -> None:
+        # the space decides: its configurations are judged one by one
         undecided = _TIED if _TIED & {*searched} else frozenset()
         decided = {name: value for name, value in fixed.items() if name not in undecided}
         ppo_settings.settings_at(decided, 0, 1)
@@ -103,6 +105,7 @@ class _Run:
             segment, trainer.name, self.reference_hash, self.values, trainer.changes
         )
         reward = RewardOptions.read(self.values)
+        # PPO holds completions of a batch against each other, not those of one prompt
         self.reward = CountedReward(built.training, reward.signal(built), grouped=False)
         seed = integer_seed(segment.seed, "algorithm")
         own_values = without(self.values)
@@ -124,6 +127,7 @@ class _Run:
         evaluations = self.evaluations
         applied = self._applied()
         try:
+            # the end of a segment need not be evaluated
             for step in sorted({*segment.evaluate_at, segment.until}):
                 self.ppo.train_to(self._align(step))
                 for due in evaluations.due(self.ppo.step, self._align):
@@ -175,6 +179,7 @@ class _Run:
         """Take up what the parent's checkpoint holds."""
         import torch
 
+        # weights_only: a pickle of a stranger's study would run code
         saved = torch.load(Path(parent.path) / _STATE, weights_only=True)
         self.ppo.load(saved, fork=self.segment.fork)
         self.reward.load(state)
@@ -212,7 +217,9 @@ def _counting(reward: CountedReward) -> type[PPO]:
     class Counting(PPO):
         def _rollout(self, number: int, now: ppo_settings.Settings) -> Rollout:
             rollout = super()._rollout(number, now)
+            # of the batch as it was sampled: to tokenize texts again may give other tokens
             reward.tokens += int(rollout.mask.sum())
+            # the lowest and the highest of a batch say whether all were equal
             if len(rollout.mask) > 1:
                 reward.compare([self.logs["lowest_score"], self.logs["highest_score"]])
             return rollout

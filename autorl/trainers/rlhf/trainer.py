@@ -56,6 +56,7 @@ class RLHFTrainer(Trainer):
         self.name = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
+        # True is an int to Python
         is_number = isinstance(self.patience, int) and not isinstance(self.patience, bool)
         if not is_number or self.patience < 0:
             raise InputError(
@@ -107,6 +108,7 @@ class RLHFTrainer(Trainer):
             FixedValue(f"generation_kwargs.{name}", (name,), value, fills_in=False)
             for name, value in nested.items()
         ]
+        # it fixes beta at 0, whatever the space says
         if self.defaults.get("use_kl") is False:
             values.append(FixedValue("use_kl", ("beta",), fills_in=False))
         return tuple(values)
@@ -124,6 +126,7 @@ class RLHFTrainer(Trainer):
             watched = reward.trained_on(built.training, built.ensemble)
         signal = built.training
         if signal not in watched:
+            # any of them, but the same one in every process: sets have no order
             signal = min(built.signals.keys() & watched, default="")
         return Guard(self.patience, signal, built.selection, history)
 
@@ -148,11 +151,13 @@ class RLHFTrainer(Trainer):
         try:
             self.check_names(names - of_reward)
         except InputError as error:
+            # where the name was given: among the trainer's options, or in the space
             key = f"trainer.kwargs.{error.key}" if error.key in self.defaults else error.key
             raise InputError(error.message, key=key) from None
         try:
             self.check_fixed(reward_options.without(self.defaults), hyperparameters)
         except InputError as error:
+            # a check may name the space, which has no part in these values
             key = f"trainer.kwargs.{error.key}".removesuffix(".space")
             raise InputError(error.message, key=key) from None
         if not set(self.learns_from) & set(available):
@@ -217,6 +222,7 @@ class RLHFTrainer(Trainer):
         )
         refused = {*trained, about.training, *about.ensemble, *_NEVER}
         refused |= same_sources(environment.kwargs.get("signals"), refused)
+        # a win rate is decided by a signal: to select by it is to select by that
         judged_by = {about.selection: about.selection, **dict.fromkeys(JUDGED, judge(about))}
         alternative = repr(about.selection)
         if judged_by[about.selection] in refused:
@@ -311,5 +317,6 @@ def load_parent(
 
 def peak_memory_mb() -> float:
     """Return the most resident memory this process has had, in MiB."""
+    # bytes on macOS, KiB elsewhere
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak / (2**20 if sys.platform == "darwin" else 2**10)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 
+# before TRL is imported: `trl.experimental` warns as it is
 os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 
 from autorl.trainers.trl.trainer import TRLTrainer, make

@@ -12,6 +12,7 @@ from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import DEFAULTS, OF_TASK, Settings
 from autorl.types import InputError, TrainerSpec
 
+# not transformers' `linear`, which always ends at 0
 _DECAYS = {
     "linear": ("polynomial", "lr_end", {"power": 1.0}),
     "cosine": ("cosine_with_min_lr", "min_lr", {}),
@@ -75,7 +76,11 @@ def trl_arguments(
         decay = _decay(settings.values, steps, horizon) if name == "learning_rate" else {}
         values |= decay
         suffix = "" if decay else f", which {owner.__name__} cannot say"
-        notes.append(_in_words(settings.values, name, horizon, suffix))
+        start = settings.values[name]
+        last = settings.values[f"{name}.end"]
+        shape = settings.values[f"{name}.shape"]
+        goes = f"{name} goes from {start!r} to {last!r} by step {horizon} ({shape})"
+        notes.append(f"{goes}{suffix}")
     further = [
         f"{name}={plain(value)!r}" for name, value in translated.items() if name not in fields
     ]
@@ -91,12 +96,14 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     configuration names, or ends elsewhere than at the horizon. Only a line that ends before it is a
     line still.
     """
+    # half of a cosine is no shorter cosine
     if steps > horizon or (steps < horizon and values["learning_rate.shape"] != "linear"):
         return {}
     warm = any(values.get(name) for name in ("warmup_steps", "warmup_ratio"))
     if (
         warm
         or values["lr_scheduler_type"] != "constant"
+        # transformers refuses a polynomial whose end is not below its start
         or values["learning_rate.end"] >= values["learning_rate"]
     ):
         return {}
@@ -105,11 +112,3 @@ def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any
     last = values["learning_rate.end"]
     reached = last if steps == horizon else start + (last - start) * steps / horizon
     return {"lr_scheduler_type": kind, "lr_scheduler_kwargs": {end: reached, **further}}
-
-
-def _in_words(values: Mapping[str, object], name: str, horizon: int, suffix: str) -> str:
-    """Say in words what a schedule does."""
-    start = values[name]
-    end = values[f"{name}.end"]
-    shape = values[f"{name}.shape"]
-    return f"{name} goes from {start!r} to {end!r} by step {horizon} ({shape}){suffix}"

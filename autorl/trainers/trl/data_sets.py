@@ -22,6 +22,7 @@ def data_set(method: Method, built: Built) -> Any:
     """
     from datasets import Dataset
 
+    # TRL puts prompt and completion together as they are, without a space between words
     pairs = [
         (prompt, joined(prompt, better), joined(prompt, worse))
         for prompt, better, worse in built.pairs
@@ -35,6 +36,7 @@ def data_set(method: Method, built: Built) -> Any:
             labelled = [
                 (prompt, joined(prompt, text), label) for prompt, text, label in built.labelled
             ]
+            # for KTO and BCO a pair is a completion that is wanted and one that is not
             of_pairs = [
                 (prompt, text, label)
                 for prompt, *answers in pairs
@@ -45,6 +47,7 @@ def data_set(method: Method, built: Built) -> Any:
             imitated = [(prompt, joined(prompt, text)) for prompt, text in built.completions]
             chosen = [(prompt, text) for prompt, text, _ in pairs]
             columns = _columns(("prompt", "completion"), imitated or chosen)
+            # SFT trains on every token of `text`, of a completion on that alone
             if columns and not any(columns["prompt"]):
                 columns = {"text": columns["completion"]}
     if not columns:

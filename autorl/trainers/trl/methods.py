@@ -113,6 +113,7 @@ class Method:
         """
         if self.grouped:
             return _SCHEDULED
+        # not online DPO, whose `beta` is a property that cannot be set
         return _SCHEDULED[:2] if self.name == "dpo" else _SCHEDULED[:1]
 
     @property
@@ -139,8 +140,10 @@ class Method:
         """
         try:
             module = importlib.import_module(self.module)
+        # PPO left TRL with 1.13, and BCO, XPO and Nash-MD with 1.14
         except ModuleNotFoundError:
             raise InputError(_no_trainer(self.name), key="trainer") from None
+        # RLOO and KTO, but OnlineDPO: spelling does not follow from the name of a module
         in_lower_case = {name.lower(): name for name in dir(module)}
         stem = self.name.replace("_", "").lower()
         trainer = in_lower_case.get(f"{stem}trainer")
@@ -162,8 +165,9 @@ def find(name: str, data: str | None = None) -> Method:
     if name in _STABLE:
         return Method(name, _STABLE[name], "trl")
     chosen = data or _EXPERIMENTAL.get(name)
-    if chosen is None:
-        _check_there(name)
+    # first whether TRL has it at all; without TRL nothing is known of that
+    if chosen is None and importlib.util.find_spec("trl") is not None and name not in available():
+        raise InputError(_no_trainer(name), key="trainer")
     if chosen not in _LOSS:
         allowed = ", ".join(_LOSS)
         message = f"expected one of {allowed}, got {data!r}"
@@ -175,18 +179,10 @@ def find(name: str, data: str | None = None) -> Method:
     return Method(name, chosen, f"trl.experimental.{name}")  # type: ignore[arg-type]
 
 
-def _check_there(name: str) -> None:
-    """Raise `InputError` if the installed TRL has nothing of this name.
-
-    Without TRL nothing is known of it.
-    """
-    if importlib.util.find_spec("trl") is not None and name not in available():
-        raise InputError(_no_trainer(name), key="trainer")
-
-
 def _no_trainer(name: str) -> str:
     import trl
 
+    # `trl/ppo` is the earlier name of our own
     hint = did_you_mean(name, (*available(), "ppo"), f"it has {', '.join(available())}")
     return f"TRL {trl.__version__} has no trainer for {name!r}{hint}"
 

@@ -40,6 +40,7 @@ def check_named(trainer_class: type, config_class: type, name: str, value: objec
 @lru_cache(maxsize=64)
 def names_of_argument(trainer_class: type, config_class: type, name: str) -> tuple[str, ...]:
     """Return the texts that TRL's code compares an argument with."""
+    # comparisons are inherited too: GMPO's trainer is a subclass of GRPO's
     owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
     names: set[str] = set()
     for module in sorted(owners):

@@ -108,6 +108,7 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
         assert self.owner is not None
         trainer = self.owner.trainer
         horizon = self.segment.horizon
+        # once a segment: the checkpoint has brought optimizer and scheduler of its own by now
         if self._first:
             self.settings.write(trainer, state.global_step, horizon, first=True)
             self.applied = self.settings.read_back(trainer, state.global_step, horizon)
@@ -121,6 +122,7 @@ class SegmentCallback(TrainerCallback):  # type: ignore[misc]
         self._evaluate(state.global_step, control)
         if state.global_step >= self.align(self.segment.until):
             control.should_training_stop = True
+        # it is saved by transformers: optimizer, scheduler and streams beside the model
         if control.should_training_stop and self.segment.save and not self.evaluations.problem:
             control.should_save = True
 
@@ -150,6 +152,7 @@ def build(
     """
     method = settings.method
     trainer_class, _ = method.classes()
+    # before the model: a new head of a reward model is drawn from the global stream
     seed_global(seed)
     signal: Signal = FunctionSignal(_unscored)
     if method.online:
@@ -165,11 +168,14 @@ def build(
     accepted = inspect.signature(trainer_class.__init__).parameters
     if method.online:
         values["reward_funcs"] = [reward]
+    # DPO and KTO take one; GRPO and RLOO load it from the path of the policy
     if "ref_model" in accepted:
         values["ref_model"] = load_model(built.reference, method)
     fork = seed if callback.segment.fork is not None else None
     trainer = _segmented(as_evaluated(trainer_class, method), method, fork)(**values)
+    # known only to a trainer that is built
     reward.ends = frozenset(getattr(trainer, "eos_token_ids", ()))
+    # transformers prints logs by it where there is no progress bar
     trainer.remove_callback(PrinterCallback)
     _check_rows(trainer, values["train_dataset"])
     _check_reference(trainer, callback.evaluations.reference, method)
@@ -186,6 +192,7 @@ def load_model(folder: Path, method: Method | None = None) -> Any:
     if method is None or method.data != "ranking":
         return load_policy(folder)
     model = load_reward_model(folder, labels=1)
+    # without it classifiers of transformers refuse a batch
     if model.config.pad_token_id is None:
         model.config.pad_token_id = load_tokenizer(folder).pad_token_id
     return model
@@ -215,6 +222,7 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
         tokens_seen = 0
         counts_groups = method.online
 
+        # TRL pings when a trainer is built
         def _send_telemetry(self) -> None:
             """Nothing leaves the machine."""
 

@@ -148,6 +148,7 @@ class Settings:
         accumulation = int(self.values.get("gradient_accumulation_steps", 1))
         per_generation, _ = self._generation()
         reuse = per_generation * int(self.values.get("num_iterations", 1))
+        # the first optimizer step that also uses up a batch of completions
         return math.lcm(reuse, accumulation) // accumulation
 
     def arguments(self, seed: int, horizon: int, folder: str, most: int, cuda: bool) -> Any:
@@ -166,18 +167,23 @@ class Settings:
         trainer_class, config_class = self.method.classes()
         fields = {field.name for field in dataclasses.fields(config_class)}
         values = self.translated(self.at(0, horizon))
-        cpu = {name: value for name, value in _CPU.items() if name != _old_name(fields)}
         values |= {"output_dir": folder, "max_steps": horizon, "seed": seed, **_QUIET}
         if not cuda:
+            cpu = dict(_CPU)
+            if "activation_checkpointing" in fields:
+                del cpu["gradient_checkpointing"]  # TRL takes the old name too, and warns
             values |= cpu
+        # online DPO calls it otherwise than GRPO and RLOO
         values |= {name: most for name in OF_TASK if name in fields}
         try:
             made = config_class(**{name: value for name, value in values.items() if name in fields})
+        # ImportError: an option whose package is not installed
         except (ValueError, TypeError, NotImplementedError, ImportError) as error:
             reason = str(error).splitlines()[0]
             raise InputError(
                 f"trl/{self.method.name}: {reason}", key=_blamed(reason, self.values)
             ) from error
+        # what TRL makes of a value: of `scale_rewards: false` it makes `none`
         self._made = {name: getattr(made, name) for name in self.values if name in fields}
         for name in NAMED:
             if name in self._made:
@@ -196,8 +202,10 @@ class Settings:
             if "weight_decay" in values:
                 trainer.optimizer.param_groups[0]["weight_decay"] = values["weight_decay"]
             for group in trainer.optimizer.param_groups:
+                # the restored optimizer has those of the checkpoint; `args` are new
                 group["eps"] = trainer.args.adam_epsilon
                 group["betas"] = (trainer.args.adam_beta1, trainer.args.adam_beta2)
+        # TRL restores optimizer and scheduler with their own rate, without a word
         if "learning_rate" in values and (first or "learning_rate" in self.scheduled):
             set_learning_rate(trainer.optimizer, trainer.lr_scheduler, values["learning_rate"])
         for name in self.scheduled:
@@ -213,6 +221,7 @@ class Settings:
         applied = {}
         for name, value in without(self.at(step, horizon)).items():
             in_force, expected = self._in_force(trainer, name, value)
+            # DPO switches padding-free batches off itself: not an error, but said as it is
             if name in _LAYOUT:
                 applied[name] = in_force
                 continue
@@ -232,12 +241,13 @@ class Settings:
         }
         return {**applied, **helpers}
 
-    def _in_force(self, trainer: Trainer, name: str, value: Any) -> tuple[Any, Any]:
+    def _in_force(self, trainer: Trainer, name: str, value: object) -> tuple[Any, Any]:
         """Return a hyperparameter's value in TRL's trainer, and the expected one."""
         if name == "loss_type" and self.method.name == "dpo":
             return trainer.loss_types, list(_losses(value))
         in_force = _read(trainer, name)
-        if name == "generation_kwargs" and value:  # TRL puts them among its own
+        # TRL puts them among its own
+        if name == "generation_kwargs" and isinstance(value, Mapping) and value:
             in_force = {key: in_force.get(key) for key in value}
         return in_force, value
 
@@ -270,6 +280,7 @@ class Settings:
         if values.get("generation_batch_size") is not None:
             at_once = int(values["generation_batch_size"])
             return max(1, at_once // batch), at_once
+        # TRL's own default
         per_generation = int(values.get("steps_per_generation") or accumulation)
         return per_generation, batch * per_generation
 
@@ -279,6 +290,7 @@ class Settings:
         if groups is None:
             return
         _, at_once = self._generation()
+        # a group of one has no other completion to be held against
         if int(groups) < 2 or at_once % int(groups):
             raise InputError(
                 f"{groups} does not divide the {at_once} completions generated at once "
@@ -317,14 +329,6 @@ class Settings:
         return translated
 
 
-def _old_name(fields: Collection[str]) -> str:
-    """Return the argument that TRL also takes under its old name.
-
-    That comes with a warning.
-    """
-    return "gradient_checkpointing" if "activation_checkpointing" in fields else ""
-
-
 def check_fixed(
     method: Method, fixed: Mapping[str, object], searched: Collection[str], *, cuda: bool
 ) -> None:
@@ -343,6 +347,7 @@ def check_fixed(
         if not _JUDGED_WITH.get(name, frozenset()).intersection(searched)
     }
     fields = {field.name: field for field in dataclasses.fields(method.classes()[1])}
+    # the exact type: bool is an int to `isinstance`
     numbers = {name for name, field in fields.items() if type(field.default) in (int, float)}
     optional = {
         name
@@ -422,6 +427,7 @@ def _blamed(reason: str, values: Mapping[str, object]) -> str:
     texts = {name: value for name, value in values.items() if isinstance(value, str)}
     first = [name for name, value in texts.items() if reason.startswith(f"{value} ")]
     quoted = [name for name, value in texts.items() if f"'{value}'" in reason]
+    # in the order of certainty: a name in the message, a value it begins with, one it quotes
     return next(iter([*named, *first, *quoted]), "space")
 
 
@@ -430,10 +436,12 @@ def set_learning_rate(optimizer: Optimizer, scheduler: LRScheduler, value: float
 
     The scheduler would put the old one back.
     """
+    # a scheduler with a factor (warm-up, decay) keeps it, on the new rate
     factors = [function(scheduler.last_epoch) for function in getattr(scheduler, "lr_lambdas", [])]
     for index, group in enumerate(optimizer.param_groups):
         group["initial_lr"] = value
         group["lr"] = value * (factors[index] if factors else 1.0)
+    # at its next step the scheduler computes every rate from these
     scheduler.base_lrs = [value] * len(scheduler.base_lrs)
     scheduler._last_lr = [group["lr"] for group in optimizer.param_groups]
 
@@ -454,6 +462,7 @@ def _read(trainer: Trainer, name: str) -> Any:
     groups = trainer.optimizer.param_groups
     match name:
         case "learning_rate":
+            # not the group's: a warm-up lowers that for a while
             return trainer.lr_scheduler.base_lrs[0]
         case "weight_decay":
             return groups[0]["weight_decay"]
@@ -472,12 +481,14 @@ def _read(trainer: Trainer, name: str) -> Any:
         trainer = trainer.args
         attribute = name
     value = getattr(trainer, attribute)
+    # transformers turns texts into members of enumerations
     return getattr(value, "value", value)
 
 
 def _same(in_force: object, expected: object) -> bool:
     """Whether two values are the same to TRL."""
     if isinstance(in_force, int | float) and isinstance(expected, int | float):
+        # products of hyperparameters (SimPO's margin) are divided again to be read
         return math.isclose(float(in_force), float(expected), rel_tol=1e-9, abs_tol=1e-15)
     if isinstance(in_force, tuple | list) and isinstance(expected, tuple | list):
         return list(in_force) == list(expected)

@@ -32,6 +32,7 @@ class AsItIs:
     it is and goes with the checkpoint.
     """
 
+    # CPO and ORPO put what is named here before a prompt
     bos_token_id = None
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
@@ -41,6 +42,7 @@ class AsItIs:
         return getattr(self._tokenizer, name)
 
     def __call__(self, *texts: object, **options: object) -> Any:
+        # online DPO and CPO ask for none, which leaves a tokenizer's own out too
         return self._tokenizer(*texts, **{**options, "add_special_tokens": True})
 
 
@@ -61,6 +63,7 @@ def as_evaluated(trainer_class: type[Trainer], method: Method) -> Any:
         try:
             return read(self, *arguments, **named)
         finally:
+            # the checkpoint gets the tokenizer itself
             self.processing_class = tokenizer
 
     return type(trainer_class.__name__, (trainer_class,), {name: reading})

@@ -118,6 +118,7 @@ class _Run:
         self.state = load_parent(
             segment, trainer.name, self.reference_hash, settings.values, trainer.changes
         )
+        # of its own run only: evaluations of the agent it was copied from do not count
         history = self.state["history"] if self.state and segment.fork is None else ()
         guard = trainer.guard(built, settings.reward, history)
         tokenizer = load_tokenizer(built.reference)
@@ -135,6 +136,7 @@ class _Run:
         from autorl.trainers.trl.segment_trainer import SegmentCallback, build
 
         segment = self.segment
+        # a copy draws otherwise than the run it was copied from
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
         callback = SegmentCallback(segment, self.settings, self.evaluations, self._align, report)
@@ -142,12 +144,14 @@ class _Run:
         arguments = self.settings.arguments(
             seed, horizon, folder, self.built.max_completion, self.trainer.cuda
         )
+        # from the reference's path: TRL would take a checkpoint's for that of the KL reference
         running = build(self.settings, self.built, callback, arguments, seed)
         if self.state is not None:
             running.reward.load(self.state)
         parent = segment.parent.path if segment.parent else None
         try:
             running.trainer.train(resume_from_checkpoint=parent)
+        # torch raises where it samples from NaN: with weights that are finite it is another failure
         except RuntimeError:
             if is_finite(running.policy):
                 raise
