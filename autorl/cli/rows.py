@@ -44,7 +44,9 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     import pandas as pd
 
     rows = []
+    # Plain tuples: no field of a named one could be called `optimizer.lr`.
     for row in frame.itertuples(index=False, name=None):
+        # pandas writes what is missing as NaN, NaT, NA or None; tables and JSON know one kind.
         cells = [None if pd.isna(value) else value for value in row]
         rows.append(tuple(cells))
     return rows

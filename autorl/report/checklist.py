@@ -92,6 +92,8 @@ def _separate(view: StudyView) -> Item:
     return Item(
         question,
         "yes",
+        # Both by construction: `SeedPlan` refuses shared seeds, and candidates are frozen in an
+        # event.
         "tuning and test seeds are disjoint; "
         "test seeds are first used after the incumbent is frozen",
     )
@@ -126,6 +128,7 @@ def _cost(view: StudyView) -> Item:
     budget = {
         name: value for name, value in view.spec.budget.model_dump().items() if value is not None
     }
+    # What was really trained, which is not what the budget counts where runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
         f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
@@ -141,6 +144,8 @@ def _cost(view: StudyView) -> Item:
 
 def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
+    # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
+    # machine.
     if view.spec.indeterminate is None:
         return Item(
             question,
