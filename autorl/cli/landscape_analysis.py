@@ -335,7 +335,7 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     return summary.merge(renamed, on="best_in")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     value = json_value(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(item)}" for name, item in value.items())

@@ -26,7 +26,7 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
     )
 
 
-def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
+def show_rows(header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
     """Print rows as a table, or as a JSON list of objects."""
     if as_json:
         documents = [
@@ -52,7 +52,7 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     return rows
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Print a value in a table, to six significant digits.
 
     A dash where there is none.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
@@ -99,7 +99,7 @@ def _separate(view: StudyView) -> Item:
     )
 
 
-def _method(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
+def _method(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
     optimizer = view.spec.optimizer
     named = f"autorl {_distinct(sessions, 'version')}, optimizer {optimizer.name}"
     if optimizer.options:
@@ -142,7 +142,7 @@ def _cost(view: StudyView) -> Item:
     )
 
 
-def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
+def _hardware(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
     # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
     # machine.
@@ -160,5 +160,5 @@ def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
     )
 
 
-def _distinct(sessions: Sequence[Mapping[str, Any]], key: str) -> str:
+def _distinct(sessions: Sequence[Mapping[str, object]], key: str) -> str:
     return ", ".join(sorted({str(session[key]) for session in sessions})) or "not recorded"

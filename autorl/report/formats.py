@@ -156,11 +156,11 @@ def render(best: Sequence[Candidate], style: str) -> str:
 
 def arguments(
     trainer: TrainerSpec,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     horizon: int,
     style: str = "kwargs",
     end: int | None = None,
-    environment: Mapping[str, Any] = FrozenMap(),
+    environment: Mapping[str, object] = FrozenMap(),
     info: TrainerInfo | None = None,
 ) -> str:
     """Write the configuration as keyword arguments or, with `cli`, as flags.
@@ -185,7 +185,7 @@ def arguments(
     return write(of_library.values) + one_line(comment)
 
 
-def keyword_arguments(config: Mapping[str, Any]) -> str:
+def keyword_arguments(config: Mapping[str, object]) -> str:
     """Write `learning_rate=0.0003, n_steps=256`.
 
     Names that are not Python's (`x.shape`) come as `**{...}`.
@@ -198,7 +198,7 @@ def keyword_arguments(config: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def flags(config: Mapping[str, Any]) -> str:
+def flags(config: Mapping[str, object]) -> str:
     """Write `--learning-rate 0.0003 --n-steps 256`, quoted for a shell.
 
     A list is one flag, null is none.

@@ -100,7 +100,7 @@ def result_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[dict[str, Any]]:
     """Return configurations by the step they start at, in JSON types."""
     return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
 

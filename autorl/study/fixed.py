@@ -30,8 +30,8 @@ def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str
     section = f"algorithms.{algorithm}." if algorithm else ""
     for value in fixed:
         for name in value.names:
-            # It stands where a condition of the space leaves the hyperparameter out.
             hyperparameter = space.hyperparameters.get(name)
+            # Such a value stands where the condition leaves the hyperparameter out.
             conditional = value.fills_in and name in space.conditions
             if hyperparameter is not None and not conditional:
                 _check_against_space(
