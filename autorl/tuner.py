@@ -82,6 +82,8 @@ def tune(
     folder = None if out is None else Path(out)
     study = _study(spec, folder, load)
     try:
+        # A function of this process cannot be sent to a worker: a lambda has no name to be found
+        # by.
         executor = None if load is None else InProcess(load)
         return study.run(progress, executor)
     finally:
@@ -96,6 +98,7 @@ def space_study(name: str, environment: object = None) -> dict[str, Any]:
     `TrainerInfo.study_of_space`.
     """
     folder, _, last = name.rpartition("/")
+    # `ppo-small` and `ppo-continuous` are spaces of one trainer.
     short = last.split("-")[0]
     trainer = f"{folder}/{short}" if folder else short
     study = trainers.info(trainer).study_of_space(name, trainer, environment)
@@ -118,6 +121,7 @@ def read_study(
         environment = (overrides or {}).get("environment.id")
         return load_spec(space_study(str(source), environment), overrides)
     content = read_document(source)
+    # A likely slip, which would end in a list of every key that a study lacks.
     if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
         raise content.error(
             "is a search space, not a study: name it under `space` in a study file",
@@ -148,6 +152,7 @@ class Trial:
     until: int
     checkpoint: str | None
 
+    # For mypy a name that a trial does not have stays an error.
     if not TYPE_CHECKING:
         __getattr__ = refuse_pruning
 
@@ -206,8 +211,10 @@ class Tuner:
             "objective": {"metric": "value", "direction": direction},
             "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
             "fidelity": {"steps": fidelity or 1, "evaluations": 1, "episodes": 1},
+            # The caller ends the search by asking no more.
             "budget": {"configurations": UNLIMITED},
             "parallelism": 1,
+            # Test runs are asked for by `test_trials`, not trained by the study.
             "test": {"top": 0},
         }
         spec = load_spec(study | options)
@@ -225,6 +232,8 @@ class Tuner:
             Finished: nothing is left to ask for.
         """
         self._study.store.check_thread()
+        # Only when all that was decided is handed out: what is decided follows from the order of
+        # calls.
         if not self._ready:
             self._ready.extend(self._study.driver.advance())
         if self._ready:
@@ -256,6 +265,7 @@ class Tuner:
         try:
             metrics = {str(name): metric_value(name, item) for name, item in values.items()}
         except TypeError as error:
+            # The trial stays open: it can be told again, with a number.
             self._open[trial.id] = segment
             raise InputError(str(error)) from None
         missing = [name for name in self._metrics if name not in metrics]
@@ -304,8 +314,10 @@ class Tuner:
             StudyError: nothing was scored.
         """
         self._study.store.check_thread()
+        # What was told is observed first: it may decide who the incumbent is.
         self._study.driver.settle()
         self._study.driver.end_search()
+        # Trials of the search that nobody has asked for.
         self._ready.clear()
         while segments := self._study.tests.advance():
             for segment in segments:
@@ -323,6 +335,7 @@ class Tuner:
         self._study.store.check_thread()
         self._study.driver.settle()
         if self._study.tests.candidates:
+            # Records the scores of the last trials that were told.
             self._study.tests.advance()
         return self._study.result()
 
@@ -377,6 +390,7 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
         return Study.create(spec, folder, load)
     study = Study.open(folder, load)
     file = folder / "study.yaml"
+    # As it was stored: test seeds that were added since are no other study.
     if not spec.same_study(thaw(file.read_text(encoding="utf-8"), str(file))):
         study.close()
         raise InputError(
@@ -396,6 +410,7 @@ def _function_study(
     study = {
         "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",
         "space": _definition(space),
+        # The budget of a space alone, as on the command line.
         "budget": {"runs": 96},
         "executor": {"name": "in_process"},
     }
@@ -440,6 +455,7 @@ def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
 def _check_options(options: Mapping[str, object], allowed: Collection[str]) -> None:
     """Raise `InputError` for an argument whose first part is not allowed."""
     for name in options:
+        # `fidelity__episodes`: Python has no keyword with a dot.
         if name.replace("__", ".").partition(".")[0] not in allowed:
             raise InputError(unknown_key(name, allowed), key=name)
 

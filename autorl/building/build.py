@@ -64,6 +64,7 @@ def build_landscape(
         try:
             opened.run(progress, executor)
         finally:
+            # A study that is over returns before `Study.run` has closed it.
             executor.close()
 
     return train_and_write(plan, Path(out), train, replace=replace)
@@ -81,6 +82,7 @@ def train_and_write(
             another one, or scores lie outside the bounds.
     """
     target = out / plan.id
+    # Before hours of training, not after.
     if target.exists() and not replace:
         raise InputError(
             "the landscape exists; choose another --id, or --replace it", file=str(target)
@@ -91,6 +93,7 @@ def train_and_write(
         train(study)
     finally:
         study.close()
+    # The study is read as a landscape before one is written: nothing half made is left.
     _check_bounds(plan)
     manifest = from_study(
         plan.folder, out, plan.id, bounds=plan.bounds, replace=replace, **plan.about

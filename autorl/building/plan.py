@@ -100,6 +100,7 @@ def plan_build(
             "is missing: namespace/algorithm/environment (or --id)", file=file, key="landscape.id"
         )
     name = id or section.id
+    # An id that cannot be written would be found out only when all is trained.
     _check_environment(name, spec, file)
     stated = {field: getattr(section, field, "") for field in ABOUT}
     texts = {field: text for field, text in stated.items() if text} | dict(about or {})
@@ -137,6 +138,7 @@ def build_spec(
         InputError: the study is wrong, or would leave configurations out.
     """
     values = dict(overrides or {})
+    # As a section of the study too: it keeps test runs whole (`reduce: best`).
     named = {} if id is None else {"landscape.id": id}
     spec = read_study(source, named | values)
     kind = search_kind(spec.optimizer.name, spec.path)
@@ -149,13 +151,16 @@ def build_spec(
             f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
         )
         raise InputError(message, file=file, key="optimizer")
+    # A race would leave bad configurations on few seeds: holes in the table.
     if spec.evaluation.seeds != "fixed":
         raise InputError(
             "every configuration is trained on all seeds: expected fixed", key="evaluation.seeds"
         )
+    # Of a budget in hours nothing says how many configurations there will be.
     if not math.isfinite(spec.full_runs):
         raise InputError("expected a number of configurations or runs", file=file, key="budget")
     sizes = sizes_of(spec)
+    # As candidates of the test phase all configurations are trained on the test seeds.
     tested = {"test.top": sizes.configurations * len(sizes.ends)}
     return read_study(source, named | tested | values)
 

@@ -36,7 +36,7 @@ _OF_A_PATH = {
     errno.ENODEV,
 }
 # Typer brings its own copy of click in some versions and the package in others.
-_USAGE_ERROR: type[Exception] = next(
+_USAGE_ERROR: type[typer.BadParameter] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
 )
 
@@ -45,6 +45,7 @@ class _StoppedError(Exception):
     """A signal, its cause, as an exception that click passes on."""
 
 
+# Summaries stand here again, so that a list imports no command: a test compares both.
 COMMANDS = MappingProxyType(
     {
         "tune": Source(
@@ -106,6 +107,7 @@ class Commands(LazyGroup):
         """
         standalone = options.pop("standalone_mode", True)
         try:
+            # Standalone, click would print errors in its own words and exit by itself.
             code = super().main(*args, **(options | {"standalone_mode": False}))
         except InputError as error:
             code = _complain(str(error), 2)
@@ -119,11 +121,15 @@ class Commands(LazyGroup):
                 raise error.__cause__ from None
             code = _complain(signals.reason(error), signals.exit_code(error))
         except OSError as error:
+            # Not about a path that somebody gave: a defect of ours, which keeps its traceback.
             if error.filename is None or error.errno not in _OF_A_PATH:
                 raise
             code = _complain(f"{shown(os.fsdecode(error.filename))}: {error.strerror}", 2)
         except _USAGE_ERROR as error:
-            code = _complain(_usage_problem(error), 2)
+            context: typer.Context | None = getattr(error, "ctx", None)
+            where = "" if context is None else f" (see `{context.command_path} --help`)"
+            code = _complain(f"{error.format_message()}{where}", 2)
+        # `typer.Exit` comes back as its code, a command that just ends as None.
         code = code if isinstance(code, int) else 0
         if standalone:
             sys.exit(code)
@@ -135,16 +141,11 @@ def _complain(message: str, code: int) -> int:
 
     A message may quote what a stranger wrote.
     """
+    # A line feed of theirs would begin a line that looks like ours.
     line = printable("autorl: " + " ".join(message.split()), keep_lines=False)
     with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
         say(shortened(line, _LONGEST_LINE), err=True)
     return code
-
-
-def _usage_problem(error: Any) -> str:
-    context = getattr(error, "ctx", None)
-    where = f" (see `{context.command_path} --help`)" if context is not None else ""
-    return str(error.format_message()) + where
 
 
 app = typer.Typer(
@@ -152,6 +153,7 @@ app = typer.Typer(
     cls=Commands,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: with markup typer imports rich to print it.
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

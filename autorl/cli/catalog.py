@@ -56,12 +56,14 @@ def optimizers(
     """The optimizers and their options."""
     described = []
     missing: dict[str, str] = {}
+    # Asked for by name, one that is not installed is an error; in the list it is a line.
     for candidate in [name] if name is not None else optimizer_room.names():
         try:
             described.append(optimizer_room.describe(candidate, str(Path.cwd())))
         except InputError as error:
             if name is not None:
                 raise
+            # One whose extra is not installed hides no other: its message says what to install.
             missing[candidate] = error.message
     if as_json:
         documents = [optimizer_dict(description) for description in described]

@@ -9,10 +9,10 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -84,9 +84,11 @@ def _packages() -> list[Check]:
         return [Check("autorl", "broken", "is not installed: pip install -e . in the checkout")]
     groups: dict[str, list[str]] = {}
     for line in required:
+        # As in `numpy>=2.0`, `smac>=2.4; extra == "smac"` or `ray[tune]>=2.40; extra == "ray"`.
         name = re.split(r"[\s<>=!~;\[]", line, maxsplit=1)[0]
         marker = re.search(r"extra\s*==\s*['\"]([\w-]+)['\"]", line)
         extra = marker[1] if marker else ""
+        # The extra `all` is made of the others: autorl[sb3,bo,...].
         if name != "autorl":
             groups.setdefault(extra, []).append(name)
     checks = [Check("autorl", "ok", version)]
@@ -115,6 +117,7 @@ def _cuda() -> Check:
 
     Without torch, as the driver lists them.
     """
+    # A driver may be there beside a torch that was built without CUDA.
     if importlib.util.find_spec("torch") is not None:
         import torch
 
@@ -143,6 +146,7 @@ def _writable(folder: Path) -> Check:
     while not place.exists():
         place = place.parent
     try:
+        # Tried: permission bits say nothing of a disk that is read-only or full.
         with tempfile.TemporaryFile(dir=place) as file:
             file.write(b"autorl")
     except OSError as error:
@@ -153,26 +157,24 @@ def _writable(folder: Path) -> Check:
 
 def _child_processes() -> Check:
     """Check that a child of the fork server starts, answers and ends."""
+    receiver, sender = Pipe(duplex=False)
     try:
-        answer = _ask_child(os.getpid)
+        process = start(fork_server([]), _tell_process_id, (sender,))
+        # The child has its own: while ours is open, a child that died is no end of file.
+        sender.close()
+        try:
+            # With a limit, because a child that hangs is one of the things looked for.
+            if not receiver.poll(_SECONDS):
+                raise RuntimeError(f"no answer in {_SECONDS:.0f} seconds")
+            answer = receiver.recv()
+        finally:
+            process.kill()
+            process.join()
+            receiver.close()
     except (OSError, EOFError, RuntimeError) as error:
         return Check("child processes", "broken", f"{type(error).__name__}: {error}")
     return Check("child processes", "ok", f"forkserver works (child {answer})")
 
 
-def _ask_child(question: Callable[[], int]) -> int:
-    receiver, sender = Pipe(duplex=False)
-    process = start(fork_server([]), _answer, (sender, question))
-    sender.close()
-    try:
-        if not receiver.poll(_SECONDS):
-            raise RuntimeError(f"no answer in {_SECONDS:.0f} seconds")
-        return int(receiver.recv())
-    finally:
-        process.kill()
-        process.join()
-        receiver.close()
-
-
-def _answer(connection: object, question: Callable[[], int]) -> None:
-    connection.send(question())  # type: ignore[attr-defined]
+def _tell_process_id(connection: Connection) -> None:
+    connection.send(os.getpid())

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Quiet, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.report.comparison import compare_results, comparison_dict, comparison_text
 from autorl.spec import OptimizerSection, Spec
@@ -33,10 +33,7 @@ def compare(
         Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")
     ] = None,
     workers: Workers = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
-    ] = None,
+    settings: Settings = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -47,6 +44,7 @@ def compare(
     studies are only read. An optimizer the file names keeps its options, the others have their
     defaults.
     """
+    # Named twice, an optimizer would have two rows of the same studies.
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:
         raise InputError(
@@ -54,6 +52,7 @@ def compare(
         )
     base = read_study(source, overrides_of(settings))
     folder = out or STUDIES / f"{base.name}-compare"
+    # From the file's own seed on, so that its own study is one of them.
     seeds = range(base.seed, base.seed + repeats)
     specs = {(name, seed): _variant(base, name, seed) for name in names for seed in seeds}
     for name in names:
@@ -63,6 +62,7 @@ def compare(
     results: dict[str, dict[int, Result]] = {name: {} for name in names}
     charged: dict[str, dict[int, int]] = {name: {} for name in names}
     for (name, seed), spec in specs.items():
+        # Of `module:Class`: Windows has no colon in a file name.
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)
@@ -75,6 +75,7 @@ def compare(
             if results[name][seed].problem:
                 say(f"autorl: {place}: {results[name][seed].problem}", err=True)
         except StudyError as error:
+            # One study without a result does not end the others: the table says that it is missing.
             say_line(f"autorl: {error}", err=True)
         except KeyboardInterrupt as error:
             raise stopped(error, "the same command goes on") from None
@@ -88,6 +89,7 @@ def compare(
     for by_seed in results.values():
         usable = [result for result in by_seed.values() if not result.problem]
         if len(usable) < repeats:
+            # Last, so that whoever gets the exit code has the table too.
             raise typer.Exit(1)
 
 

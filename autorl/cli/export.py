@@ -87,6 +87,7 @@ def write_model(
         )
     role = "test" if seed in view.spec.plan.test else "tuning"
     checkpoint = checkpoints[seed]
+    # One that was exchanged may load, and would be exported under the score of another.
     check_whole(view.record, checkpoint)
     steps = steps_of(view.record, number, checkpoint)
     written = trainer.export_model(checkpoint, target, replace=replace)

@@ -46,6 +46,7 @@ def best(
     Every value of them, defaults included, in a form a trainer accepts; ranked by tuning score.
     Writes nothing.
     """
+    # Before a database is copied, which may be large.
     if style not in FORMATS:
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
     view = open_view(folder)
@@ -67,6 +68,7 @@ def report(
     publication.
     """
     view = open_view(folder)
+    # Not among the study's own files: `verify` passes over it.
     target = html or folder / "report.html"
     try:
         text = report_html(view)

@@ -9,6 +9,7 @@ import typer
 from autorl.cli.lazy import LazyGroup, Source
 from autorl.cli.options import say
 
+# Summaries as in `autorl.cli.app`: the commands behind them import pandas and DuckDB.
 COMMANDS = MappingProxyType(
     {
         "list": Source(

@@ -72,6 +72,7 @@ def importance(
     configuration, in units of the score.
     """
     data = load_landscape(source)
+    # Text of the command line: `analysis.importance` refuses what it does not know.
     chosen: Any = method
     show(
         analysis.importance(
@@ -111,12 +112,17 @@ def subset(
     limits = _limits(clip or [])
     landscapes = landscapes_of(sources)
     environments = sorted({data.manifest.environment for data in landscapes})
+    # A misspelt name would clip nothing, and nobody would notice.
     for unknown in sorted(set(limits).difference(environments)):
         raise InputError(
             f"no landscape of environment {unknown!r}; there are {', '.join(environments)}",
             key="--clip",
         )
-    groups = _comparable(landscapes)
+    # Environments can stand for each other only where they have the same configurations.
+    by_space: dict[tuple[str, ...], list[Landscape]] = {}
+    for data in landscapes:
+        by_space.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
+    groups = list(by_space.values())
     algorithms = [group[0].manifest.algorithm for group in groups]
     answers = []
     problems = []
@@ -138,6 +144,7 @@ def subset(
         except InputError as error:
             if len(groups) == 1:
                 raise
+            # One algorithm that cannot be answered does not cost the answer about the others.
             problems.append(f"{name} is left out: {error}")
     if not answers:
         raise InputError("; ".join(problems))
@@ -151,14 +158,6 @@ def subset(
     for name, _, answer in answers:
         say_line(f"{name}:")
         show(answer, as_json=False, limit=limit)
-
-
-def _comparable(landscapes: list[Landscape]) -> list[list[Landscape]]:
-    """Group landscapes by algorithm and hyperparameters."""
-    groups: dict[tuple[str, ...], list[Landscape]] = {}
-    for data in landscapes:
-        groups.setdefault((data.manifest.algorithm, *data.space.names), []).append(data)
-    return list(groups.values())
 
 
 def analyse(
@@ -182,17 +181,18 @@ def analyse(
     )
 
 
-def _kinds_help() -> str:
-    """Describe each kind of analysis in a line, with what it takes."""
-    hints = {(1, 1): " (-p NAME)", (2, 2): " (-p NAME -p NAME)"}
-    hints[0, 99] = " (-p NAME -p NAME ..., default all pairs)"
-    return "\n".join(
-        f"{name:14}{kind.about}{hints.get(kind.names, '')}" for name, kind in analysis.KINDS.items()
-    )
-
-
-# A line with a backspace keeps click from wrapping the lines.
-analyse.__doc__ = f"{inspect.getdoc(analyse)}\n\n\b\n{_kinds_help()}"
+# By the fewest and the most hyperparameters that a kind takes.
+_HINTS = {
+    (1, 1): " (-p NAME)",
+    (2, 2): " (-p NAME -p NAME)",
+    (0, 99): " (-p NAME -p NAME ..., default all pairs)",
+}
+_KINDS = "\n".join(
+    f"{name:14}{kind.about}{_HINTS.get(kind.names, '')}" for name, kind in analysis.KINDS.items()
+)
+# Of what is declared, so that a kind is listed without a second place. A line with a backspace
+# keeps click from wrapping the lines.
+analyse.__doc__ = f"{inspect.getdoc(analyse)}\n\n\b\n{_KINDS}"
 
 
 def plot(
@@ -229,9 +229,8 @@ def plot(
         if len(data) > 1:
             raise InputError(f"importance takes one landscape, got {len(data)}", key="landscape")
         chosen: Any = method
-        answer = analysis.importance(
-            data[0], chosen, role(seeds), step, interactions=method == "fanova"
-        )
+        pairs = method == "fanova"  # the other methods have no shares of pairs
+        answer = analysis.importance(data[0], chosen, role(seeds), step, interactions=pairs)
     elif kind == "subset":
         if step is not None:
             raise InputError("subset looks at the last step and takes none", key="--step")
@@ -289,6 +288,7 @@ def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:
         as_json=False,
     )
     if len(shown) < len(table):
+        # On standard error, so that standard output has rows alone.
         say_line(f"... and {len(table) - len(shown)} more (--limit 0 prints all)", err=True)
     for note in answer.notes:
         say_line(f"note: {note}")
@@ -318,11 +318,13 @@ def _stem(answer: Answer) -> str:
     if len(answer.data) == 1:
         parts.append(about.environment)
     parts += [answer.kind, *answer.about.get("hyperparameters", [])]
+    # Environments may be called ALE/Pong-v5.
     return "-".join(parts).replace("/", "_")
 
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
     """Summarise `transfer`: what each best configuration misses elsewhere."""
+    # Where it is the best itself it misses nothing.
     away = table[table["best_in"] != table["used_in"]]
     groups = away.groupby(["best_in", "config_id"], sort=False)
     worst = away.loc[groups["regret"].idxmax(), ["best_in", "used_in", "regret"]]
@@ -333,7 +335,7 @@ def _summary(table: pd.DataFrame) -> pd.DataFrame:
     return summary.merge(renamed, on="best_in")
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     value = json_value(value)
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(item)}" for name, item in value.items())
@@ -347,6 +349,7 @@ def _limits(texts: list[str]) -> dict[str, float]:
     """Read ENV=LOW options as numbers by environment."""
     limits = {}
     for text in texts:
+        # The last one: what stands before it is the environment, whatever it is called.
         name, sign, low = text.rpartition("=")
         try:
             limits[name] = float(low)

@@ -9,9 +9,10 @@ import typer
 
 from autorl.building import BuildCost, BuildPlan, build_cost, plan_build, train_and_write
 from autorl.cli.landscape_options import ROOT, Out, Replace
-from autorl.cli.options import AsJson, Quiet, Workers, key_texts, print_json, say
+from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
+from autorl.report.plan_text import time_text
 from autorl.report.table import columns
 from autorl.study import Study
 from autorl.study.landscape import ABOUT
@@ -33,10 +34,7 @@ def build(
     study: Annotated[
         Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
-    ] = None,
+    settings: Settings = None,
     about: Annotated[
         list[str] | None,
         typer.Option(
@@ -82,10 +80,12 @@ def build(
             try:
                 run_study(opened, workers=workers, search=True, as_json=as_json, quiet=quiet)
             except KeyboardInterrupt as error:
+                # `create_or_open` takes up what is trained so far.
                 raise stopped(error, "the same command goes on") from None
 
         landscape = train_and_write(plan, out, train, replace=replace)
     except InputError as error:
+        # `building` names the argument of its Python door; here it is an option.
         if error.key != "bounds":
             raise
         raise InputError(error.message, key="--bounds") from None
@@ -135,17 +135,9 @@ def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:
         ("runs", f"{cost.runs:,}"),
         (spec.steps, f"{cost.steps:,}"),
         ("evaluations", f"{cost.evaluations:,}"),
-        ("time", _time_text(cost)),
+        ("time", time_text(cost.time, cost.workers)),
         ("disk", disk),
     ]
-
-
-def _time_text(cost: BuildCost) -> str:
-    if cost.time is None:
-        return "unknown: no study beside the folder has trained this trainer on this environment"
-    minutes = cost.time.seconds / 60
-    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, cost.time.seconds):.0f} s"
-    return f"about {text} on {cost.workers} workers ({cost.time.source})"
 
 
 def _megabytes(size: int) -> str:

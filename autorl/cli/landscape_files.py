@@ -38,7 +38,9 @@ def validate(
     Exit code 1 if a rule is broken.
     """
     folders = [landscape.path for landscape in landscapes_of(sources)]
+    # Standard output is for the problems, or their JSON.
     progress = RuleProgress(len(folders), sys.stderr)
+    # Ids come from manifests that a stranger may have written.
     problems = check(folders, lambda name, rule: progress(printable(name, keep_lines=False), rule))
     progress.clear()
     if as_json:
@@ -149,6 +151,7 @@ def delete(
     """
     landscape = load_landscape(source)
     shipped = shipped_root()
+    # Links resolved: a folder reached through one is among them too.
     if shipped is not None and landscape.path.resolve().is_relative_to(shipped.resolve()):
         message = (
             "lies among the landscapes that come with the package: "
@@ -157,7 +160,9 @@ def delete(
         raise InputError(message, file=str(landscape.path))
     if not yes:
         if as_json:
+            # A question would stand among the JSON on standard output.
             raise InputError("nobody can be asked: add --yes", key="--json")
+        # `typer.confirm` prints text as it is.
         path = printable(str(landscape.path), keep_lines=False)
         typer.confirm(f"Delete {path} ({landscape.manifest.rows.get('runs')} runs)?", abort=True)
     delete_landscape(landscape.path)

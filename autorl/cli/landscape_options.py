@@ -77,6 +77,7 @@ def _below(source: str) -> list[Landscape]:
     """
     if find_landscape(source):
         return []
+    # In the order in which `find_landscape` looks for a single one.
     folders = [Path(source), ROOT / source]
     shipped = shipped_root()
     if shipped is not None:

@@ -44,6 +44,7 @@ class LazyGroup(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         for name, source in self.table.items():
+            # Listed in this order: typer keeps it, where click sorts by name.
             self.add_command(LazyCommand(name, source), name)
 
 
@@ -53,8 +54,10 @@ def load(name: str | None, target: str) -> Any:
     `module:app` is a group, which keeps its own commands.
     """
     module, _, attribute = target.partition(":")
+    # Imported here and nowhere before: what one command needs takes a second to import.
     command = getattr(importlib.import_module(module), attribute)
     if not isinstance(command, typer.Typer):
+        # typer makes commands of apps alone: an app with one function is that command.
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command(name)(command)
         command = app

@@ -22,6 +22,10 @@ Workers = Annotated[
         "--workers", min=1, max=10_000, help="Segments trained at once; never changes a result."
     ),
 ]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
+]
 Trust = Annotated[
     bool,
     typer.Option(
@@ -65,6 +69,7 @@ def print_json_rows(header: Sequence[str], rows: Iterable[Sequence[object]]) -> 
     separator = "["
     for row in rows:
         text = json.dumps(dict(zip(header, row, strict=True)), indent=2, allow_nan=False)
+        # The bytes that `json.dumps` of the whole list has, for an answer of any length.
         typer.echo(separator + "\n  " + text.replace("\n", "\n  "), nl=False)
         separator = ","
     end = "[]" if separator == "[" else "\n]"

@@ -43,10 +43,10 @@ class Reporter(AbstractContextManager["Reporter"]):
         self._clock = clock
         self._phase = ""
         self._line = ""
+        # The first line comes at once.
         self._printed = -float("inf")
-        self._began: tuple[float, float] | None = (
-            None  # seconds and share done when this session began
-        )
+        # Seconds and share done when this session began: the pace of earlier ones is not known.
+        self._began: tuple[float, float] | None = None
         self._bar: Any = None
         self._task: Any = None
 
@@ -83,9 +83,11 @@ class Reporter(AbstractContextManager["Reporter"]):
             )
             return
         now = self._clock()
+        # A change of phase is said whenever it comes.
         if progress.phase != self._phase or now - self._printed >= self._line_seconds:
             self._phase = progress.phase
             self._printed = now
+            # Only where a line may come of it: it looks at every test run.
             share, detail = self._share(progress)
             parts = (f"{progress.phase} {share:4.0%}", detail, best, remaining)
             line = " · ".join(part for part in parts if part)
@@ -111,7 +113,9 @@ class Reporter(AbstractContextManager["Reporter"]):
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
             return progress.budget_used
         missing = sum(
-            max(0, segment.until - segment.start) for segment in driver.work.in_flight.values()
+            # A trainer that goes on past one rung may begin behind the next.
+            max(0, segment.until - segment.start)
+            for segment in driver.work.in_flight.values()
         )
         return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 
@@ -164,6 +168,7 @@ class RuleProgress:
         self._seen.setdefault(landscape)
         text = f"{len(self._seen)} of {self._count}: {landscape}: {rule.replace('_', ' ')}"
         if self._stream.isatty():
+            # Back to the first column, then erase to the end of the line (ECMA-48).
             self._stream.write(f"\r\x1b[K{text}")
             self._stream.flush()
         elif self._clock() - self._printed >= self._line_seconds:
@@ -195,6 +200,7 @@ def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
 
 
 def _bar(stream: TextIO) -> Any:
+    # Only a terminal has a bar: elsewhere rich is never imported.
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
@@ -206,5 +212,6 @@ def _bar(stream: TextIO) -> Any:
         TimeElapsedColumn(),
         TextColumn("{task.fields[remaining]}"),
         console=Console(file=stream),
+        # The bar goes when the study ends, and the result stands in its place.
         transient=True,
     )

@@ -43,8 +43,15 @@ def replay(
     try:
         result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
         if schedule is not None:
-            _write(study, schedule)
+            # Before the seeds are trained again, which may take hours.
+            text = schedule_study(study.spec, study.result().incumbent.schedule)
+            try:
+                schedule.write_text(text, encoding="utf-8")
+            except OSError as error:
+                message = f"cannot be written ({error.strerror})"
+                raise InputError(message, file=str(schedule)) from error
         differing = _differing(study) if own_seeds else None
+        # Of any agent, those that copied others too: what a population's own report would show.
         best = study.driver.best_score(result.incumbent.until)
     finally:
         study.close()
@@ -55,6 +62,7 @@ def replay(
         print_json(document)
     else:
         say(schedule_text(result, best))
+        # Not where it is None: then nobody asked.
         if differing == []:
             say("  own seeds: the recorded curves are reproduced to the last bit")
     if result.problem:
@@ -62,14 +70,6 @@ def replay(
     if differing:
         seeds = ", ".join(map(str, differing))
         raise StudyError(f"{folder}: seeds {seeds} give other curves than those recorded")
-
-
-def _write(study: Study, file: Path) -> None:
-    text = schedule_study(study.spec, study.result().incumbent.schedule)
-    try:
-        file.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror})", file=str(file)) from error
 
 
 def _differing(study: Study) -> list[int]:

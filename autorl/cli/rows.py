@@ -26,7 +26,7 @@ def show_written(manifests: Iterable[Manifest], out: Path, *, as_json: bool) -> 
     )
 
 
-def show_rows(header: Sequence[str], rows: Iterable[Sequence[Any]], *, as_json: bool) -> None:
+def show_rows(header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:
     """Print rows as a table, or as a JSON list of objects."""
     if as_json:
         documents = [
@@ -44,13 +44,15 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
     import pandas as pd
 
     rows = []
+    # Plain tuples: no field of a named one could be called `optimizer.lr`.
     for row in frame.itertuples(index=False, name=None):
+        # pandas writes what is missing as NaN, NaT, NA or None; tables and JSON know one kind.
         cells = [None if pd.isna(value) else value for value in row]
         rows.append(tuple(cells))
     return rows
 
 
-def cell(value: Any) -> str:
+def cell(value: object) -> str:
     """Print a value in a table, to six significant digits.
 
     A dash where there is none.

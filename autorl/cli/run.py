@@ -80,12 +80,15 @@ def tune(
         "executor.workers": workers,
         "seed": seed,
     }
+    # None: not on the command line, so that what the file says stands.
     overrides = {key: value for key, value in changes.items() if value is not None}
+    # `--set` comes last: it wins over options with names of their own.
     spec = read_study(source, overrides | overrides_of(settings))
     folder = out or STUDIES / spec.name
     if dry_run:
         print_plan(spec, folder, as_json=as_json)
         return
+    # After the dry run, which may look at a study that is there.
     refuse_existing(folder)
     study = Study.create(spec, folder)
     if not quiet:
@@ -109,20 +112,30 @@ def resume(
 
     It goes on from the last recorded segment, however it was stopped, and ends with the same table.
     """
-    more = None if runs is None else _extension(runs)
+    more: float | None = None
+    if runs is not None:
+        try:
+            more = float(runs.removeprefix("+"))
+        except ValueError:
+            message = f"expected a number such as +64, got {runs!r}"
+            raise InputError(message, key="--runs") from None
     study = Study.open(folder, trust=trust)
     _say_if_pickled(study)
     try:
         if more is not None:
             study.extend(more)
-        else:
-            _say_if_ended_early(study)
+        elif study.tests.candidates and not used_up(study.spec, study.driver.spent):
+            # Candidates that are frozen stay so: without more budget there is nothing to resume.
+            say_line(f"autorl: {UNSPENT}", err=True)
     except BaseException:
+        # The lock goes, whatever has ended it.
         study.close()
         raise
+    # Counted before and after: an extension can be too small for the next proposal.
     proposed = _proposals(study)
 
     def say_if_nothing_came_of_it() -> None:
+        # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
         if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
             unspent = study.driver.budget_steps - study.driver.charged_steps
             runs_left = unspent / study.spec.fidelity.steps
@@ -152,14 +165,13 @@ def on_test_seeds(
     This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose
     search is over and whose candidates are tested is tested on more seeds with --seeds.
     """
-    if seeds is not None:
-        study = Study.open(folder)
-        try:
-            if seeds != len(study.spec.plan.test):
-                study.add_test_seeds(seeds)
-        finally:
-            study.close()
     study = Study.open(folder, trust=trust)
+    try:
+        if seeds is not None and seeds != len(study.spec.plan.test):
+            study.add_test_seeds(seeds)
+    except BaseException:
+        study.close()
+        raise
     _say_if_pickled(study)
     drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
 
@@ -225,10 +237,16 @@ def drive(
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
-        _say_if_exhausted(study)
+        if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
+            # A grid that is through, or a population whose generations are: more budget is no help.
+            name = study.spec.optimizer.name
+            unused = 1 - study.driver.budget_used
+            text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
+            say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
         if afterwards is not None:
             afterwards()
         if result.problem:
+            # After the result: what there is has been printed, and the exit code is 1.
             raise StudyError(f"{study.store.folder}: {result.problem}; `autorl status` lists why")
     except KeyboardInterrupt as error:
         raise stopped(error, f"go on with `autorl resume {study.store.folder}`") from None
@@ -255,6 +273,7 @@ def run_study(
     `workers`: slots, None = as the study file says. What has changed since earlier sessions is
     said even if quiet.
     """
+    # A study that is over trains nothing with what has changed.
     changed = None if study.over else changes_by_now(study.tables, study.spec)
     if changed is not None:
         say_line(f"caution: {changed}", err=True)
@@ -265,6 +284,7 @@ def run_study(
             return study.run(reporter, executor, search=search)
     finally:
         if executor is not None:
+            # A study that is over returns before `Study.run` has closed it.
             executor.close()
 
 
@@ -281,6 +301,7 @@ def _model_name(result: Result, study: Study) -> str:
 
     Empty if the test runs of the incumbent left none.
     """
+    # Then test runs save nothing.
     if study.spec.keep.checkpoints == "none":
         return ""
     trainer, _ = study.spec.trainer_for(result.incumbent.config)
@@ -305,27 +326,5 @@ def _say_if_pickled(study: Study) -> None:
         )
 
 
-def _say_if_ended_early(study: Study) -> None:
-    """Say that a search which `autorl test` ended stays ended."""
-    if study.tests.candidates and not used_up(study.spec, study.driver.spent):
-        say_line(f"autorl: {UNSPENT}", err=True)
-
-
 def _proposals(study: Study) -> int:
     return sum(study.tables.count_proposals().values())
-
-
-def _say_if_exhausted(study: Study) -> None:
-    """Say that an optimizer out of proposals leaves budget unused."""
-    if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
-        name = study.spec.optimizer.name
-        unused = 1 - study.driver.budget_used
-        text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
-        say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
-
-
-def _extension(text: str) -> float:
-    try:
-        return float(text.removeprefix("+"))
-    except ValueError:
-        raise InputError(f"expected a number such as +64, got {text!r}", key="--runs") from None

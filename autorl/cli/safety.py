@@ -35,7 +35,11 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         )
     else:
         condition = "whole" if verdict.whole else "damaged"
-        hashed = _hashed(verdict.first_hashed)
+        hashed = f"chained from event {verdict.first_hashed} on"
+        if verdict.first_hashed is None:
+            hashed = "none of them hashed (an earlier version)"
+        elif verdict.first_hashed == 1:
+            hashed = "chained from the first"
         say(f"{folder}: {condition}")
         say(f"log: {verdict.events} whole events, {hashed}; {verdict.checkpoints} checkpoints")
         for problem in verdict.problems:
@@ -74,11 +78,3 @@ def backup(
     for note in made.notes:
         say(f"note: {note}", err=True)
     say(f"{target}: {made.events} events, {made.checkpoints} checkpoints, {made.logs} logs")
-
-
-def _hashed(first: int | None) -> str:
-    if first is None:
-        return "none of them hashed (an earlier version)"
-    if first == 1:
-        return "chained from the first"
-    return f"chained from event {first} on"

@@ -110,7 +110,11 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
         return dataclasses.replace(lost, damage=_text(error))
     if _tells_of_no_space(error):
         return _failure(segment, Status.LOST, f"{NO_SPACE}: {_text(error)}", begun)
-    return _failure(segment, Status.CRASH, _one_line(error), begun)
+    text = _text(error)
+    if not isinstance(error, InputError):  # whose message is one line that says it all
+        first_lines = text.strip().splitlines()[:1]
+        text = ": ".join([type(error).__name__, *first_lines])
+    return _failure(segment, Status.CRASH, text, begun)
 
 
 def _tells_of_no_space(error: BaseException) -> bool:
@@ -208,10 +212,3 @@ def _text(error: BaseException) -> str:
         return encodable(str(error))
     except Exception as failed:  # noqa: BLE001 - user code again
         return f"a message that cannot be read ({type(failed).__name__})"
-
-
-def _one_line(error: BaseException) -> str:
-    text = _text(error).strip().splitlines()
-    if isinstance(error, InputError):
-        return _text(error)
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__

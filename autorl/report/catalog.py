@@ -23,6 +23,7 @@ def optimizers_text(described: Sequence[Description], missing: Mapping[str, str]
         lines = [title]
         if optimizer.options:
             rows = [
+                # As it is written in a study file.
                 (option.name, json.dumps(option.default), option.allowed, option.help)
                 for option in optimizer.options
             ]

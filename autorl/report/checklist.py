@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
@@ -92,12 +92,14 @@ def _separate(view: StudyView) -> Item:
     return Item(
         question,
         "yes",
+        # Both by construction: `SeedPlan` refuses shared seeds, and candidates are frozen in an
+        # event.
         "tuning and test seeds are disjoint; "
         "test seeds are first used after the incumbent is frozen",
     )
 
 
-def _method(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
+def _method(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
     optimizer = view.spec.optimizer
     named = f"autorl {_distinct(sessions, 'version')}, optimizer {optimizer.name}"
     if optimizer.options:
@@ -126,6 +128,7 @@ def _cost(view: StudyView) -> Item:
     budget = {
         name: value for name, value in view.spec.budget.model_dump().items() if value is not None
     }
+    # What was really trained, which is not what the budget counts where runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
         f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
@@ -139,8 +142,10 @@ def _cost(view: StudyView) -> Item:
     )
 
 
-def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
+def _hardware(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
     question = "If the budget is time: is the hardware the same for all methods?"
+    # A budget in hours, limits, wall-clock objectives and asynchronous studies depend on the
+    # machine.
     if view.spec.indeterminate is None:
         return Item(
             question,
@@ -155,5 +160,5 @@ def _hardware(view: StudyView, sessions: Sequence[Mapping[str, Any]]) -> Item:
     )
 
 
-def _distinct(sessions: Sequence[Mapping[str, Any]], key: str) -> str:
+def _distinct(sessions: Sequence[Mapping[str, object]], key: str) -> str:
     return ", ".join(sorted({str(session[key]) for session in sessions})) or "not recorded"

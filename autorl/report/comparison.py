@@ -19,6 +19,8 @@ from autorl.report.text import interval_text, number
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 
+# An IQM's interval covers 0.89 with five runs, 0.73 with three
+# (`benchmarks/results/error_rates.md`).
 FEW_REPEATS = 5
 EQUAL = 0.05
 """Share by which the steps charged may differ without a caution."""
@@ -97,6 +99,7 @@ def compare_results(
         test = -np.inf if row.test is None else row.test
         return row.rank is None, row.rank, -sign * test
 
+    # Without ranks, by the score alone.
     rows.sort(key=place)
     caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
     return Comparison(objective, tuple(rows), repeats, caveats)
@@ -165,9 +168,11 @@ def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) 
     Returns:
         Empty unless every study has a test score.
     """
+    # With a study missing, mean ranks would be against different rivals.
     if len(tests) < 2 or any(len(values) < repeats for values in tests.values()):
         return {}
     table = np.array(
+        # By study seed: what is ranked together has the same seed.
         [[sign * value for _, value in sorted(values.items())] for values in tests.values()]
     ).T
     return dict(zip(tests, map(float, average_ranks(table)), strict=True))
@@ -184,6 +189,7 @@ def _row(
     values = np.array(list(tests.values()))
     interval = None
     if len(values) > 1:
+        # From a stream of its own, so that another optimizer in the table changes no interval.
         interval = bootstrap_interval(values, "iqm", rng=streams.generator(seed, "test", name))
     tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
     test = iqm(values) if len(values) else None
@@ -194,6 +200,7 @@ def _row(
 
 def _share(results: Mapping[int, Result]) -> ModelShare | None:
     shares = [result.share for result in results.values() if result.share is not None]
+    # A study of an earlier version has none: a sum over the others would pass for all.
     if not shares or len(shares) < len(results):
         return None
     return ModelShare(
@@ -221,6 +228,7 @@ def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
     """
     steps = {row.optimizer: row.steps for row in rows if row.steps is not None}
     most = max(steps.values(), default=0.0)
+    # A population trains whole generations: what is left may pay for no further one.
     less = {name: charged for name, charged in steps.items() if charged < (1.0 - EQUAL) * most}
     if not less:
         return []

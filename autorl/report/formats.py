@@ -93,6 +93,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
     """
     tested = {entry.proposal: entry for entry in view.result().entries}
     best = []
+    # By tuning score: test scores never rank anything.
     for rank, proposal in enumerate(view.record.best_of_runs(top), start=1):
         lineage = view.record.lineage([proposal])
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
@@ -106,6 +107,7 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 lineage[proposal].until,
                 view.spec.fidelity.steps,
                 trainer,
+                # Printed to be pasted elsewhere: secrets stay in the study file.
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
                 tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
                 tested.get(proposal),
@@ -130,6 +132,7 @@ def render(best: Sequence[Candidate], style: str) -> str:
     for candidate in best:
         for step, config in candidate.parts:
             after = f", from step {step}" if len(candidate.parts) > 1 else ""
+            # Schedules are functions of step / horizon: training to `end` alone would bend them.
             if candidate.end < candidate.horizon:
                 after += f", trained until step {candidate.end} of {candidate.horizon}"
                 after += "" if candidate.step is None else ", which its score is of"
@@ -153,11 +156,11 @@ def render(best: Sequence[Candidate], style: str) -> str:
 
 def arguments(
     trainer: TrainerSpec,
-    config: Mapping[str, Any],
+    config: Mapping[str, object],
     horizon: int,
     style: str = "kwargs",
     end: int | None = None,
-    environment: Mapping[str, Any] = FrozenMap(),
+    environment: Mapping[str, object] = FrozenMap(),
     info: TrainerInfo | None = None,
 ) -> str:
     """Write the configuration as keyword arguments or, with `cli`, as flags.
@@ -182,11 +185,12 @@ def arguments(
     return write(of_library.values) + one_line(comment)
 
 
-def keyword_arguments(config: Mapping[str, Any]) -> str:
+def keyword_arguments(config: Mapping[str, object]) -> str:
     """Write `learning_rate=0.0003, n_steps=256`.
 
     Names that are not Python's (`x.shape`) come as `**{...}`.
     """
+    # Plain first: NumPy 2 writes its scalars as np.float64(0.1).
     parts = [f"{name}={plain(value)!r}" for name, value in config.items() if name.isidentifier()]
     unnameable = {name: plain(value) for name, value in config.items() if not name.isidentifier()}
     if unnameable:
@@ -194,7 +198,7 @@ def keyword_arguments(config: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def flags(config: Mapping[str, Any]) -> str:
+def flags(config: Mapping[str, object]) -> str:
     """Write `--learning-rate 0.0003 --n-steps 256`, quoted for a shell.
 
     A list is one flag, null is none.
@@ -205,9 +209,12 @@ def flags(config: Mapping[str, Any]) -> str:
             items = value if isinstance(value, tuple | list) else [value]
             words.append("--" + name.replace("_", "-"))
             words += [
+                # Python's True rather than JSON's true; numbers with all the digits that read back
+                # to them.
                 str(item) if isinstance(item, str | bool) else json.dumps(plain(item))
                 for item in items
             ]
+    # Text may have quotes and blanks.
     return shlex.join(words)
 
 
@@ -216,6 +223,7 @@ def _full(view: StudyView, config: Config) -> Config:
 
     They are the trainer's own values under the configuration's.
     """
+    # In the order of the space, whatever order the optimizer has filled them in.
     names = view.spec.search_space.names
     trainer, hyperparameters = view.spec.trainer_for(
         Config({name: config[name] for name in names if name in config})
@@ -268,6 +276,7 @@ def _score(value: float) -> float:
 
 
 def _table(best: Sequence[Candidate]) -> str:
+    # Conditional hyperparameters are active in some candidates only.
     names = list(dict.fromkeys(name for candidate in best for name in candidate.schedule[-1][1]))
     failing = any(candidate.entry is not None and candidate.entry.failures for candidate in best)
     header = [

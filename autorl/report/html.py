@@ -50,6 +50,7 @@ svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColo
 def report_html(view: StudyView) -> str:
     """Write the whole report of a study, finished or not."""
     scored = view.record.best is not None
+    # A report of a study that has scored nothing yet has proposals and failures.
     result = view.result() if scored else None
     sections = [_headline(view, result)]
     if result is not None:
@@ -116,6 +117,7 @@ def _configurations(best: Sequence[Candidate]) -> str:
         for step, config in candidate.schedule:
             if len(candidate.schedule) > 1:
                 parts.append(f"<h3>from step {step}</h3>")
+            # With every digit, unlike scores: somebody will train with them.
             rows = [(name, json.dumps(plain(value))) for name, value in config.items()]
             parts.append(_table(("hyperparameter", "value"), rows))
     return "".join(parts)
@@ -129,10 +131,11 @@ def _seeds(view: StudyView, result: Result) -> str:
     if result.entries:
         header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
-        seeds = [[_seed_cell(entry, seed) for seed in spec.plan.test] for entry in result.entries]
-        parts.append(
-            _table(header, [[*row, *values] for row, values in zip(rows, seeds, strict=True)])
-        )
+        for entry, row in zip(result.entries, rows, strict=True):
+            scores = {} if entry.test is None else entry.test.seeds
+            # How a run failed stands in the place of its score.
+            row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
+        parts.append(_table(header, rows))
     return "".join(parts)
 
 
@@ -143,15 +146,6 @@ def _default_cells(entry: Entry) -> tuple[str, str]:
     return number(entry.test.iqm), f"test, {span}, {seeds_text(entry.test)}"
 
 
-def _seed_cell(entry: Entry, seed: int) -> str:
-    """Return the test score of a seed, or how its run failed."""
-    if seed in entry.failures:
-        return entry.failures[seed]
-    if entry.test is None:
-        return number(None)
-    return number(entry.test.seeds.get(seed))
-
-
 def _front(result: Result) -> str:
     if not result.front:
         return ""
@@ -160,10 +154,12 @@ def _front(result: Result) -> str:
 
 
 def _curve(view: StudyView, result: Result) -> str:
+    # Replays the events: what was the incumbent when is in no table.
     points = [(float(point.steps), point.score) for point in view.trace]
     bands = []
     if result.test is not None:
         span = result.test.interval
+        # None with one test seed.
         low, high = (span.low, span.high) if span is not None else (None, None)
         bands.append(
             Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high)
@@ -223,6 +219,7 @@ def _failures(view: StudyView) -> str:
             failure.proposal,
             failure.seed,
             failure.kind,
+            # A report is passed on: where somebody's files lie is no part of it.
             without_folders(failure.message),
             f"logs/{failure.segment}.log",
         )
@@ -242,6 +239,7 @@ def _checklist(view: StudyView) -> str:
 
 def _study_file(view: StudyView) -> str:
     stored = yaml.safe_load((view.folder / "study.yaml").read_text(encoding="utf-8"))
+    # Without secrets and folders of the machine.
     text = str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110))
     return f"<h2>Study file</h2><pre>{escape(text)}</pre>"
 
@@ -251,6 +249,8 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
         "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
     )
     body = "".join(
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>" for row in rows
+        # Values, origins and messages are text of users and of their scripts.
+        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
+        for row in rows
     )
     return f"<div class=wide><table>{head}{body}</table></div>"

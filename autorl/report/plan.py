@@ -26,7 +26,9 @@ from autorl.store.tables import StudyTables
 from autorl.study import Study
 from autorl.study.lengths import Reach
 from autorl.study.setup import check, make_optimizer, trainer_loader
+from autorl.types import Optimizer
 
+# Options of the median rule, which may stand around any optimizer: not the optimizer's own.
 _STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
@@ -96,10 +98,13 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     load = trainer_loader(spec)
     check(spec, load)
     open_ended = spec.budget.hours is not None
+    horizon = spec.fidelity.steps
+    # 1. make the study with an optimizer that is asked fast
     light = _light(spec, open_ended)
     reach = Reach(load)
     study = Study(light, Store.in_memory(), load)
     tally = Tally(light, study.driver, reach)
+    # 2. run it on random scores, then the baseline, which the driver adds beyond the budget
     try:
         cut = _simulate(study, tally)
         search = tally.phase()
@@ -108,40 +113,32 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         baseline = tally.phase().less(search)
     finally:
         study.close()
+    # 3. judge which of the counts are those of the study itself
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
-    rungs = _rungs(spec, tally)
     exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
-    ends = Ends(spec, reach)
+    # It trains the same configurations whatever the scores are: these are the study's own.
     blind = search_kind(spec.optimizer.name, spec.path) == "design"
+    # Where segments end below the horizon the optimizer has rungs, or generations.
+    stops = sorted({segment.until for segment in tally.segments})
+    rungs = tuple(stops) if stops not in ([], [horizon]) else ()
+    cuts = len(rungs) or 1
+    # 4. count what follows the search
+    ends = Ends(spec, reach)
+    trained_by_tests = ends.of_candidates(study.driver.lineage, at_most=exact and blind)
+    test = _test_phase(spec, cuts, trained_by_tests)
+    if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
+        baseline = _baseline_phase(spec, cuts, ends.of(spec.search_space.default(), horizon))
+    models = _models_phase(spec, search)
+    workers = spec.executor.workers or os.cpu_count() or 1
+    # 5. say what the optimizer does, and what to know about it
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
-    caution = None if open_ended else share_caution(spec.optimizer.name, share, learns=learns)
-    outline: tuple[str, ...] = ()
-    cautions: list[str] = []
-    if isinstance(optimizer, BaseOptimizer):
-        outline = optimizer.outline()
-        cautions += optimizer.cautions()
-    cautions += [*_data_notes(spec, load), *ends.cautions(), *tally.cautions()]
-    if caution is not None:
-        cautions.append(caution)
-    test = _test_phase(
-        spec, len(rungs) or 1, ends.of_candidates(study.driver.lineage, at_most=exact and blind)
-    )
-    workers = spec.executor.workers or os.cpu_count() or 1
-    if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
-        seeds = len(spec.policy().full)
-        points = len(spec.evaluation_steps)
-        steps = spec.fidelity.steps
-        end = ends.of(spec.search_space.default(), steps)
-        baseline = Phase(
-            1,
-            seeds * (len(rungs) or 1),
-            seeds * steps,
-            seeds * max(points, len(rungs)),
-            seeds * end,
-        )
-    models = _models_phase(spec, search)
+    outline = optimizer.outline() if isinstance(optimizer, BaseOptimizer) else ()
+    cautions = [*_cautions(spec, load, optimizer), *ends.cautions(), *tally.cautions()]
+    if not open_ended:
+        caution = share_caution(spec.optimizer.name, share, learns=learns)
+        cautions += [] if caution is None else [caution]
     time = None
     if not (open_ended or cut):
         trained = sum(phase.trained for phase in (search, test, baseline, models))
@@ -167,12 +164,14 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     )
 
 
-def _data_notes(spec: Spec, load: Load) -> list[str]:
-    """Collect what trainers say of the user's data, each note once."""
+def _cautions(spec: Spec, load: Load, optimizer: Optimizer) -> list[str]:
+    """Collect notes on the optimizer's options and on the user's data."""
+    cautions = [*optimizer.cautions()] if isinstance(optimizer, BaseOptimizer) else []
     loaded = [load(trainer) for trainer in spec.trainers.values()]
     environment = spec.environment.resolve()
     notes = [note for trainer in loaded for note in trainer.data_notes(environment)]
-    return list(dict.fromkeys(notes))
+    # Several algorithms of one study read the same data: each note once.
+    return [*cautions, *dict.fromkeys(notes)]
 
 
 def _simulate(study: Study, tally: Tally) -> bool:
@@ -198,11 +197,13 @@ def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> 
     if folder is None or not folder.parent.is_dir():
         return None
     trainers = {trainer.name for trainer in spec.trainers.values()}
+    # In one order, so that a second dry run says the same.
     for sibling in sorted(folder.parent.iterdir(), reverse=True):
         if not (sibling / DATABASE).is_file():
             continue
         speeds = _speeds(sibling / DATABASE, spec.environment.id)
         if trainers <= set(speeds):
+            # As if all were trained by the slowest: how many of each there will be is not known.
             slowest = min(speeds[name] for name in trainers)
             return Estimate(
                 steps / (slowest * workers),
@@ -218,6 +219,7 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
         By trainer; empty where there is no study to be read.
     """
     try:
+        # Quoted, because a folder's name may have a question mark or a percent sign.
         connection = sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)
         trained = StudyTables.of(connection).training_on(environment)
         connection.close()
@@ -226,6 +228,7 @@ def _speeds(database: Path, environment: str | None) -> dict[str, float]:
     return {
         name: taken.environment_steps / taken.wall_seconds
         for name, taken in trained.items()
+        # No speed follows from a hundredth of a second.
         if taken.environment_steps and taken.wall_seconds > 0.01
     }
 
@@ -234,6 +237,7 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
     """Give the study an optimizer that costs nothing where only counts matter."""
     changes: dict[str, object] = {}
     section = spec.optimizer
+    # Its model would be fitted to random scores at every ask.
     if is_slow_to_ask(section.name):
         stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
         settings = {
@@ -244,14 +248,9 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
             name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options
         )
     if open_ended:
+        # Nothing says how many proposals fit into hours: one is planned.
         changes["budget"] = spec.budget.model_copy(update={"hours": None, "configurations": 1})
     return spec.model_copy(update=changes)
-
-
-def _rungs(spec: Spec, tally: Tally) -> tuple[int, ...]:
-    """Return the steps that segments end at, if runs are cut."""
-    ends = sorted({segment.until for segment in tally.segments})
-    return tuple(ends) if ends not in ([], [spec.fidelity.steps]) else ()
 
 
 def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
@@ -262,10 +261,21 @@ def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
     count = candidates(spec)
     seeds = len(spec.plan.test)
     runs = count * seeds
+    # At every cut the run is evaluated too.
     evaluations = max(len(spec.evaluation_steps), cuts)
     return Phase(
         count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds
     )
+
+
+def _baseline_phase(spec: Spec, cuts: int, end: int) -> Phase:
+    """Count the most that the default configuration is trained beyond the budget.
+
+    `cuts` are the segments of a full run, `end` the step where it really ends.
+    """
+    seeds = len(spec.policy().full)
+    evaluations = max(len(spec.evaluation_steps), cuts)
+    return Phase(1, seeds * cuts, seeds * spec.fidelity.steps, seeds * evaluations, seeds * end)
 
 
 def _models_phase(spec: Spec, search: Phase) -> Phase:

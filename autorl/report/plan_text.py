@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autorl.optimizers.model_share import share_dict, share_text
-from autorl.report.plan import MOST_SEGMENTS, Plan
+from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
 from autorl.report.table import columns, one_line
 from autorl.spec import Spec
 
@@ -12,8 +12,20 @@ def plan_text(plan: Plan) -> str:
     """Write the plan as a screen of text."""
     rows = [*_study_rows(plan.spec), *_work_rows(plan)]
     rows.append(("workers", str(plan.workers)))
-    rows.append(("time", _time_text(plan)))
-    rows.append(("checkpoints", _checkpoints_text(plan)))
+    if plan.open_ended:
+        time = f"{plan.spec.budget.hours:g} hours of search, then the test phase"
+    else:
+        time = time_text(plan.time, plan.workers, "; other configurations differ")
+    rows.append(("time", time))
+    checkpoints = (
+        f"keep: {plan.spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
+    )
+    if plan.rungs:
+        checkpoints += ", besides what the optimizer may resume when the budget is extended"
+    # Logs count too; a study that stopped here goes on when the limit is raised.
+    if plan.spec.limits.disk_gb is not None:
+        checkpoints += f"; the study stops at {plan.spec.limits.disk_gb:g} GiB"
+    rows.append(("checkpoints", checkpoints))
     if plan.spec.indeterminate:
         rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
     notes = [f"caution: {text}" for text in plan.cautions]
@@ -27,11 +39,23 @@ def plan_text(plan: Plan) -> str:
 
 def _study_rows(spec: Spec) -> list[tuple[str, str]]:
     names = spec.search_space.names
+    section = spec.optimizer
+    options = section.options | ({"rungs": section.rungs} if section.rungs is not None else {})
+    optimizer = [section.name]
+    if section.stop:
+        optimizer.append(f"stop: {section.stop}")
+    optimizer += [f"{name}: {value}" for name, value in options.items()]
+    evaluation = spec.evaluation
+    seeds = "all of them for every proposal"
+    if evaluation.seeds != "fixed":
+        most = evaluation.max or len(spec.plan.tuning)
+        seeds = f"racing from {evaluation.min} to {most}"
+    seeds = f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
         ("environment", spec.environment.id or "the trainer's own"),
         ("space", f"{len(names)} hyperparameters: {', '.join(names)}"),
-        ("optimizer", _optimizer_text(spec)),
+        ("optimizer", ", ".join(optimizer)),
         (
             "objective",
             ", ".join(
@@ -39,7 +63,7 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
             ),
         ),
         ("parallelism", f"{spec.parallelism} proposals in flight"),
-        ("tuning seeds", f"{list(spec.plan.tuning)}, {_seeds_text(spec)}"),
+        ("tuning seeds", seeds),
         ("budget", _budget_text(spec)),
     ]
 
@@ -59,6 +83,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
+    # In the optimizer's own words: only it knows its brackets.
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
     rows += _beyond_rows(plan)
     rows.append(("test phase", _test_text(plan)))
@@ -76,6 +101,7 @@ def _step_rows(plan: Plan) -> list[tuple[str, str]]:
     """
     as_charged = all(phase.trained == phase.steps for phase in (plan.search, plan.test))
     nominal = _sum_text(plan, "steps", exact=plan.exact)
+    # One line where both are the same number and equally sure.
     if as_charged and plan.trained_exact == plan.exact:
         return [(plan.spec.steps, nominal)]
     rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
@@ -118,18 +144,11 @@ def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
     search = getattr(plan.search, of)
     test = getattr(plan.test, of)
     beyond = getattr(plan.baseline, of) + getattr(plan.models, of)
+    # Candidates may coincide, and test runs may end at a step that tuning seeds choose.
     bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
     more = f" + up to {beyond:,} beyond the budget" if beyond else ""
     total = f"{'at most' if exact else 'about'} {search + test + beyond:,}"
     return f"{total}: {search:,} search + {bound}{test:,} test{more}"
-
-
-def _checkpoints_text(plan: Plan) -> str:
-    limit = plan.spec.limits.disk_gb
-    text = f"keep: {plan.spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
-    if plan.rungs:
-        text += ", besides what the optimizer may resume when the budget is extended"
-    return text + (f"; the study stops at {limit:g} GiB" if limit is not None else "")
 
 
 def plan_dict(plan: Plan) -> dict[str, object]:
@@ -164,22 +183,6 @@ def plan_dict(plan: Plan) -> dict[str, object]:
     }
 
 
-def _optimizer_text(spec: Spec) -> str:
-    section = spec.optimizer
-    options = section.options | ({"rungs": section.rungs} if section.rungs is not None else {})
-    stop = [f"stop: {section.stop}"] if section.stop else []
-    return ", ".join(
-        [section.name, *stop, *(f"{name}: {value}" for name, value in options.items())]
-    )
-
-
-def _seeds_text(spec: Spec) -> str:
-    if spec.evaluation.seeds == "fixed":
-        return f"all of them for every proposal, {spec.evaluation.aggregate} over seeds"
-    most = spec.evaluation.max or len(spec.plan.tuning)
-    return f"racing from {spec.evaluation.min} to {most}, {spec.evaluation.aggregate} over seeds"
-
-
 def _budget_text(spec: Spec) -> str:
     budget = spec.budget
     if budget.runs is not None:
@@ -202,13 +205,10 @@ def _test_text(plan: Plan) -> str:
     return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
 
 
-def _time_text(plan: Plan) -> str:
-    if plan.open_ended:
-        return f"{plan.spec.budget.hours:g} hours of search, then the test phase"
-    if plan.time is None:
+def time_text(time: Estimate | None, workers: int, note: str = "") -> str:
+    """Word an estimated time, and what it was measured on."""
+    if time is None:
         return "unknown: no study beside the folder has trained this trainer on this environment"
-    minutes = plan.time.seconds / 60
-    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, plan.time.seconds):.0f} s"
-    return (
-        f"about {text} on {plan.workers} workers ({plan.time.source}; other configurations differ)"
-    )
+    minutes = time.seconds / 60
+    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, time.seconds):.0f} s"
+    return f"about {text} on {workers} workers ({time.source}{note})"

@@ -78,6 +78,7 @@ class Replayed:
             self._take(recorded.event)
 
     def _take(self, event: StudyEvent) -> None:
+        # A reader looks at no checkpoint: the driver may delete it meanwhile.
         if isinstance(event, CheckpointsCollected | CheckpointRegained):
             return
         if isinstance(event, SegmentEnded):

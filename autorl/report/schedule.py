@@ -5,7 +5,7 @@ It has the schedule step by step, and its held-out score beside the population's
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
@@ -26,6 +26,7 @@ def schedule_text(result: Result, best: float) -> str:
     rows = [
         ["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]
     ]
+    # The highest agent may have copied others: its schedule is trained again before one is chosen.
     if best != result.tuning:
         rows.append(
             [
@@ -64,16 +65,14 @@ def _lines(schedule: Sequence[tuple[int, Config]]) -> list[str]:
     lines = []
     before = Config()
     for step, config in schedule:
-        lines.append(one_line(f"  from step {step}: {_changes(before, config)}"))
+        changed = [
+            f"{name} {plain(value)!r}"
+            for name, value in config.items()
+            # Not None, which is a value that a hyperparameter may have.
+            if before.get(name, ...) != value
+        ]
+        # A condition has made it inactive.
+        gone = [f"{name} gone" for name in before if name not in config]
+        lines.append(one_line(f"  from step {step}: {', '.join([*changed, *gone])}"))
         before = config
     return lines
-
-
-def _changes(before: Mapping[str, object], config: Mapping[str, object]) -> str:
-    changed = [
-        f"{name} {plain(value)!r}"
-        for name, value in config.items()
-        if before.get(name, ...) != value
-    ]
-    gone = [f"{name} gone" for name in before if name not in config]
-    return ", ".join([*changed, *gone])

@@ -51,6 +51,7 @@ class Tally:
     def __init__(self, spec: Spec, driver: Driver, reach: Reach) -> None:
         self._metrics = [objective.metric for objective in spec.objective]
         self._metrics += [constraint.metric for constraint in spec.constraints]
+        # The same random scores, so that a plan says the same when it is asked again.
         self._rng = np.random.default_rng(spec.seed)
         self._driver = driver
         self._reach = reach
@@ -66,6 +67,7 @@ class Tally:
         )
         reached = self._end(segment)
         checkpoint = None
+        # Without one, the driver charges what continues the run from step 0.
         if segment.save and self._reach.trainer(segment.trainer).resumable:
             checkpoint = Checkpoint(segment.id, "simulated")
         self._trained += reached - segment.start
@@ -74,6 +76,7 @@ class Tally:
             Status.DONE,
             reached=reached,
             reports=reports,
+            # No trainer's time: any number above 0, for constraints and objectives on it.
             cost={"environment_steps": float(reached - segment.start), "wall_seconds": 1.0},
             checkpoint=checkpoint,
         )
@@ -86,6 +89,7 @@ class Tally:
         try:
             end = self._reach(segment.trainer, segment.environment, segment.config, segment.until)
         except InputError as error:
+            # Said as a caution: the study may draw configurations that train.
             self._refused.append(str(error))
             return segment.start
         return max(segment.start, end)
@@ -148,6 +152,7 @@ class Ends:
             if at_most
             else [round(sum(ends) / len(ends))]
         )
+        # As many as there are candidates beside the default.
         chosen += [max(chosen, default=ends[0])] * (count - 1 - len(chosen))
         return self.of(self._default, horizon) + sum(chosen)
 
@@ -165,6 +170,7 @@ class Ends:
         """Random configurations of the space."""
         space = self._spec.search_space
         rng = np.random.default_rng(self._spec.seed)
+        # A space with tight constraints may give fewer.
         drawn = (space.try_sample(rng, _PROBES) for _ in range(_PROBES))
         return [config for config in drawn if config is not None]
 
@@ -204,6 +210,7 @@ class Ends:
             Empty if there are none.
         """
         too_long = [
+            # Ending at step 0 means that the first rollout is longer.
             self.of(config, step) == 0 and (cut == 0 or self.of(config, cut) > 0)
             for config in (self._default, *self._probes)
         ]

@@ -17,6 +17,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
             name,
             parameter.type,
             _domain(parameter),
+            # Choices have an order at most, no distances.
             parameter.scale if parameter.numeric else "",
             value_text(parameter.default),
             "yes" if parameter.changeable else "",

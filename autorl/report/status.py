@@ -47,6 +47,12 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
     spent = record.spent
     numbers = {} if result is None else result_dict(result)
     tested, planned = record.test_progress
+    trained = record.tables.training_by("seed_role").get("tuning")
+    last_event = None
+    if view.last is not None:
+        # Clocks of two machines may differ, and no event is in the future.
+        seconds = max(0.0, (now or time.time()) - view.last.time)
+        last_event = {"kind": view.last.kind, "seconds_ago": seconds}
     return {
         "folder": str(view.folder),
         "name": view.spec.name,
@@ -59,9 +65,10 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "new_configurations": None
         if record.share is None
         else share_dict(record.share, learns=record.optimizer_learns),
+        # Racing charges further seeds above the budget.
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
-        "trained_tuning_steps": _trained(record),
+        "trained_tuning_steps": 0 if trained is None else int(trained.environment_steps),
         "test": numbers.get("test"),
         "problem": numbers.get("problem"),
         "gap": numbers.get("gap"),
@@ -70,7 +77,7 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": record.tables.pending(),
         "test_runs": {"done": tested, "planned": planned},
-        "last_event": _last_event_dict(view, now),
+        "last_event": last_event,
         "failures": [failure._asdict() for failure in record.tables.failures()],
         "lost_workers": record.tables.count_events("attempt"),
         "warnings": _warnings(view, result),
@@ -89,13 +96,6 @@ def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
     }
 
 
-def _last_event_dict(view: StudyView, now: float | None) -> dict[str, Any] | None:
-    if view.last is None:
-        return None
-    seconds = (now or time.time()) - view.last.time
-    return {"kind": view.last.kind, "seconds_ago": max(0.0, seconds)}
-
-
 def status_text(view: StudyView, now: float | None = None) -> str:
     """Write the same as a screen of text."""
     result = _result(view)
@@ -103,12 +103,17 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     environment = facts["environment"] or "its own task"
     counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items())
     counts = counts or "none yet"
+    stands = facts["state"]
+    if stands == "running":
+        stands = f"running ({facts['driver']})"
+    elif stands == "stopped":
+        stands = f"stopped: go on with `autorl resume {view.folder}`"
     share = view.record.share
     if share is not None and share.new:
         counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {environment}"),
-        ("state", _state_text(view, facts["state"])),
+        ("state", stands),
         *_test_rows(result),
         ("incumbent", _incumbent_text(facts["incumbent"])),
         *([("model", facts["model"])] if facts["model"] else []),
@@ -130,6 +135,7 @@ def status_text(view: StudyView, now: float | None = None) -> str:
 
 def state(view: StudyView) -> str:
     """Return `running`, `finished`, or `stopped` (interrupted or killed)."""
+    # A driver that was killed leaves its lock file, but not its lock.
     if view.holder() is not None:
         return "running"
     return "finished" if view.finished else "stopped"
@@ -160,20 +166,6 @@ def used_up(spec: Spec, spent: Spent) -> bool:
         return spent.budget_used(spec) >= 1
     run = spec.fidelity.steps * len(spec.policy().first)
     return spent.budget_steps(spec) - spent.charged_steps < run
-
-
-def _trained(record: StudyRecord) -> int:
-    """Count the steps trained on tuning seeds so far."""
-    trained = record.tables.training_by("seed_role").get("tuning")
-    return 0 if trained is None else int(trained.environment_steps)
-
-
-def _state_text(view: StudyView, name: str) -> str:
-    if name == "running":
-        return f"running ({view.holder()})"
-    if name == "finished":
-        return "finished"
-    return f"stopped: go on with `autorl resume {view.folder}`"
 
 
 def _test_rows(result: Result | None) -> list[tuple[str, str]]:
@@ -233,6 +225,7 @@ def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
 
 
 def _ago(seconds: float) -> str:
+    # In seconds: a minute and a half, an hour and a half, two days.
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -14,6 +14,7 @@ from autorl.report.text import number
 
 WIDTH = 720
 HEIGHT = 320
+# Pixels around the frame: room for numbers on the left, numbers and a label below.
 _LEFT = 70
 _RIGHT = 16
 _TOP = 14
@@ -46,10 +47,16 @@ def step_chart(
     heights += [y for band in bands for y in (band.value, band.low, band.high) if y is not None]
     low = min(heights)
     high = max(heights)
+    # Equal scores have no range to take a share of, and zeros no size.
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
+    # From step 0, so that the first score stands where it was paid for.
     frame = _Frame((0.0, points[-1][0]), (low - room, high + room))
     parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
-    parts.append(f'<path class="line" d="{_staircase(frame, points)}"/>')
+    # Level until the next x, then straight up or down: a score holds until a better one is known.
+    path = f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"
+    for x, y in points[1:]:
+        path += f"H{frame.x(x):.1f}V{frame.y(y):.1f}"
+    parts.append(f'<path class="line" d="{path}"/>')
     parts.append(
         f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
     )
@@ -74,6 +81,7 @@ class _Frame:
 
     def y(self, value: float) -> float:
         low, high = self.y_range
+        # y of SVG grows downwards.
         return HEIGHT - _BOTTOM - (value - low) / ((high - low) or 1.0) * (HEIGHT - _TOP - _BOTTOM)
 
 
@@ -86,17 +94,12 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
         return [low]
     rough = (high - low) / about
     power = 10.0 ** math.floor(math.log10(rough))
+    # The smallest of 1, 2, 5 and 10 that is large enough gives at most `about` steps.
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough)
+    # A tick at the very edge would be lost to the rounding of the division.
     first = math.ceil(low / step - 1e-9)
     last = math.floor(high / step + 1e-9)
     return [index * step for index in range(first, last + 1)]
-
-
-def _staircase(frame: _Frame, points: Sequence[tuple[float, float]]) -> str:
-    path = f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"
-    for x, y in points[1:]:
-        path += f"H{frame.x(x):.1f}V{frame.y(y):.1f}"
-    return path
 
 
 def _grid(frame: _Frame) -> list[str]:

@@ -15,7 +15,7 @@ from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import measured_coverage
 from autorl.store.store import shown_folder
-from autorl.study import Entry, Estimate, Result
+from autorl.study import Estimate, Result
 
 _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
@@ -44,13 +44,15 @@ def result_dict(result: Result) -> dict[str, Any]:
     The gap is of the study's aggregate, the difference of interquartile means.
     """
     default = result.default
+    failed = len(result.entries[0].failures) if result.entries else 0
+    done = failed if result.test is None else result.test.runs
     return {
         "objective": result.objective,
         "direction": result.direction,
         "aggregate": result.aggregate,
         "test": _estimate_dict(result.test),
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
-        "test_runs": _test_runs(result),
+        "test_runs": {"done": done, "failed": failed},
         "problem": result.problem or None,
         "gap": _finite(result.gap),
         "default": {
@@ -98,15 +100,7 @@ def result_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def _test_runs(result: Result) -> dict[str, int]:
-    """Count the test runs of the incumbent, and those that failed."""
-    if not result.entries:
-        return {"done": 0, "failed": 0}
-    failed = len(result.entries[0].failures)
-    return {"done": failed if result.test is None else result.test.runs, "failed": failed}
-
-
-def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[dict[str, Any]]:
     """Return configurations by the step they start at, in JSON types."""
     return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
 
@@ -117,6 +111,7 @@ def number(value: float | None) -> str:
     Returns:
         A dash where there is none.
     """
+    # NaN: the score of a proposal that failed before any score was known.
     if value is None or math.isnan(value):
         return "-"
     return f"{value:.6g}"
@@ -140,6 +135,7 @@ def _scores(result: Result) -> str:
         lines.append(("test score", "none", "", result.problem or _UNTESTED))
     else:
         lines.append(("test score (IQM)", *_iqm_cells(result.test)))
+        # Otherwise the same number would stand in two lines.
         if result.aggregate != "iqm":
             note = f"{_AGGREGATE}{method_note(result.aggregate, result.test)}"
             lines.append(
@@ -150,7 +146,10 @@ def _scores(result: Result) -> str:
     if result.gap is not None:
         lines.append((f"gap ({result.aggregate})", number(result.gap), "", GAP))
     if result.default is not None:
-        lines.append((f"default's test (IQM){shorter(result)}", *_default_cells(result.default)))
+        cells = ("none", "", failed_text(result.default.failures))
+        if result.default.test is not None:
+            cells = _iqm_cells(result.default.test)
+        lines.append((f"default's test (IQM){shorter(result)}", *cells))
     if result.difference is not None:
         span = f"95 % {interval_text(result.difference)}"
         lines.append(("difference (IQM)", number(result.improvement), span, paired_note(result)))
@@ -163,8 +162,8 @@ def _scores(result: Result) -> str:
     widths = [max(len(line[index]) for line in lines) for index in range(3)]
     texts = []
     for name, value, span, note in lines:
-        cells = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
-        texts.append(one_line(f"  {'  '.join(cells)}".rstrip()))
+        aligned = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
+        texts.append(one_line(f"  {'  '.join(aligned)}".rstrip()))
     return "\n".join(texts)
 
 
@@ -188,6 +187,7 @@ def paired_note(result: Result) -> str:
     """Say what the difference to the default configuration is of."""
     note = "incumbent minus default on the same test seeds"
     tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
+    # A failed run whose value the study file does not state is in neither score.
     left_out = any(test is not None and len(test.seeds) < test.runs for test in tests)
     return f"{note} where neither failed" if left_out else note
 
@@ -224,12 +224,6 @@ def failed_text(failures: Mapping[int, str]) -> str:
     return f"all {len(failures)} test runs failed: no score"
 
 
-def _default_cells(entry: Entry) -> tuple[str, str, str]:
-    return (
-        ("none", "", failed_text(entry.failures)) if entry.test is None else _iqm_cells(entry.test)
-    )
-
-
 def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
     span = f"95 % {interval_text(estimate.interval)}" if estimate.interval else ""
     return number(estimate.value), span, seeds_text(estimate)
@@ -257,6 +251,7 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
     ]
     rows = []
     for entry in result.entries:
+        # None where every test run of a candidate failed.
         test = entry.test
         scores = ["-", "-", "-"]
         seeds = "0"
@@ -271,6 +266,7 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
 
 
 def _candidates(result: Result) -> str:
+    # The incumbent alone stands above already.
     if len(result.entries) < 2:
         return ""
     header, rows = candidate_table(result)
@@ -352,6 +348,7 @@ def against_default(result: Result) -> list[str]:
     if result.difference is None:
         return []
     bounds = (result.difference.low, result.difference.high)
+    # The larger the better, whatever the direction of the metric.
     gains = [-bound for bound in bounds] if result.direction == "minimize" else bounds
     if max(gains) < 0:
         return ["on held-out seeds the default configuration is better than the incumbent"]
@@ -384,9 +381,11 @@ def _all_finite(values: Mapping[str, float] | None) -> dict[str, float | None] |
 
 
 def _finite(value: float | None) -> float | None:
+    # JSON has no NaN, and no infinity.
     return value if value is not None and math.isfinite(value) else None
 
 
+# The keys of a score, so that a reader of the JSON finds them with and without one.
 _NO_SCORE: dict[str, Any] = {
     "value": None,
     "interval": None,

@@ -64,15 +64,20 @@ def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
     """
     if target.exists() or target.is_symlink():
         raise InputError("exists already: a copy needs a new folder", file=str(target))
+    # `verify` would list the copy among the files of the study that no event names.
     if target.resolve().is_relative_to(folder.resolve()):
         raise InputError("is inside the study: a copy needs a place outside", file=str(target))
     check_database(folder)
     scratch: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        # Beside the target: a rename is one step within a file system only.
         scratch = Path(tempfile.mkdtemp(prefix=f".tmp-{target.name}-", dir=target.parent))
+        # `mkdtemp` makes folders that only their owner can open.
         shutil.copymode(folder, scratch)
         made = _write(folder, scratch, until)
+        # Before the rename, so that a power loss leaves no copy with the name and without the
+        # content.
         sync_tree(scratch)
         scratch.rename(target)
     except OSError as error:
@@ -181,8 +186,10 @@ def _copy_folder(source: Path, target: Path) -> None:
         if (source / name).is_dir() and not (source / name).is_symlink():
             (target / name).mkdir(exist_ok=True)
         else:
+            # No hard link: one damage would then be of the study and of its copy.
             shutil.copy2(source / name, target / name, follow_symlinks=False)
     target.mkdir(parents=True, exist_ok=True)
+    # What is deleted while it is listed would pass for a smaller checkpoint that is whole.
     if _names(source) != names:
         raise FileNotFoundError(source)
 
@@ -193,6 +200,7 @@ def _names(folder: Path) -> list[str]:
     def fail(error: OSError) -> None:
         raise error
 
+    # `os.walk` passes over a folder that it cannot list, unless it is told to fail.
     return sorted(
         (Path(parent) / name).relative_to(folder).as_posix()
         for parent, folders, files in os.walk(folder, onerror=fail)
@@ -206,6 +214,7 @@ def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
     Those under way print into a log of their own later.
     """
     names = [f"{segment}.log" for segment in sorted(segments)]
+    # A database may be a stranger's: what is no segment's name could lead out of the folder.
     logs = [folder / "logs" / name for name in names if SEGMENT_NAME.fullmatch(name)]
     printed = [log for log in logs if log.is_file()]
     if printed:

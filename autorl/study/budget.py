@@ -42,6 +42,7 @@ class Spent:
         Racing may end a little above.
         """
         budget = spec.budget
+        # Each budget is counted in one thing alone: `BudgetSection` refuses two.
         if budget.hours is not None:
             return self.hours / budget.hours
         if budget.configurations is not None:

@@ -101,6 +101,8 @@ def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
         texts.append(f"{failed} of {test.runs} test runs of the incumbent failed: {stated}")
     elif failed:
         scores = [sign * value for value in test.seeds.values()]
+        # Leaving failures out flatters. The worst test run stands in, as a penalty is of tuning
+        # scores.
         pessimistic = sign * parse_aggregate("iqm")([*scores, *[min(scores)] * failed])
         texts.append(
             f"{failed} of {test.runs} test runs of the incumbent failed: the test score is of the "
@@ -126,6 +128,7 @@ def _short_intervals(aggregate: str, seeds: int) -> list[str]:
     if aggregate == "mean" and seeds < FEW_RUNS_OF_MEAN:
         covers = f"the interval of the mean covers {_coverage('mean', seeds)}"
         texts.append(f"fewer than {FEW_RUNS_OF_MEAN} test seeds: {covers}")
+    # Measured with 10 runs: 0.60 for cvar(0.2), 0.90 for quantile(0.25), 0.94 for the IQM.
     if aggregate not in ("iqm", "mean"):
         covers = f"the interval of {aggregate} covers {_coverage(aggregate, seeds)}"
         texts.append(f"{covers}: rely on that of the IQM")
@@ -241,5 +244,6 @@ def _on_test_seeds(
         return record.mean_of_tests(proposal, constraint.metric)
     link = record.link_at(proposal, record.candidate_steps(proposal).end)
     runs = record.tables.tested_runs(link)
+    # A run that begins at another step has the cost of its own part only.
     costs = [getattr(run, constraint.metric) for run in runs if run.start_step == 0]
     return float(np.mean(costs)) if costs else None

@@ -213,6 +213,7 @@ class Driver:
         None where the study does not reduce curves by `best`.
         """
         curves = [self.work.curve(proposal, seed) for seed in self.tuning_seeds(proposal)]
+        # A seed that failed does not choose: its curve breaks off where it failed.
         return self.judge.best_step([curve for curve in curves if not curve.status.failed])
 
     def end_at(self, proposal: ProposalId, step: int | None) -> int | None:
@@ -274,6 +275,7 @@ class Driver:
             needed.update(self.ranking.ordered(1))
         elif keep == "top":
             needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
+        # `add_baseline` goes on from it when the search is over.
         if self.spec.adds_baseline and not self.finished:
             needed.update(self.longest_of_default()[:1])
         self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
@@ -308,6 +310,8 @@ class Driver:
         before = self.extra_runs
         self.extra_runs += more
         try:
+            # Asking changes no optimizer (`optimizers/base.py`): this is what the next ask will
+            # answer.
             answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
             if isinstance(answer, Done):
                 name = self.spec.optimizer.name
@@ -378,6 +382,7 @@ class Driver:
             if self.lineage[number].baseline or self.settled(number)
         ]
         unchanged = [number for number in trained if self.lineage.unchanged(number)]
+        # Of two of one length the first that was proposed.
         return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
     # -- one decision ------------------------------------------------------------------------------
@@ -388,6 +393,8 @@ class Driver:
         False when an outcome is needed first, or all is decided.
         """
         if self._failures >= _FIRST_FAILURES:
+            # Recorded, so that a study that is taken up again, perhaps mended, has three more
+            # tries.
             self._journal.record(SearchGivenUp(self.last_failure))
             raise StudyError(
                 f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}"
@@ -411,6 +418,7 @@ class Driver:
         if not self._queue:
             return None
         if self.spec.asynchronous:
+            # Otherwise an optimizer that never waits would be asked for all of its budget at once.
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
             return self._next_complete() or (self._queue[0] if crowded else None)
         due = self._queue[0].due <= self._asked
@@ -428,6 +436,7 @@ class Driver:
         if self._out_of_budget():
             self.ended = True
             return
+        # The generator follows from the number of the ask: the same after a kill and after `Wait`.
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         self.exhausted = isinstance(answer, Done)
         if isinstance(answer, Proposal) and not self._affordable(answer):
@@ -435,6 +444,7 @@ class Driver:
             answer = Wait() if self._queue else Done()
         if isinstance(answer, Wait):
             if not self._queue:
+                # No outcome will come that could end the wait.
                 raise StudyError("the optimizer waits although nothing is running")
             self._waiting = True
         elif isinstance(answer, Done):
@@ -467,6 +477,7 @@ class Driver:
         if best is not None and isinstance(self.policy, Racing):
             reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
+        # The outcome of ask i is observed immediately before ask i + p, whatever came in meanwhile.
         self._queue.append(
             Item(event.id, self._asked - 1 + self.spec.parallelism, first, reference)
         )
@@ -641,4 +652,5 @@ class Driver:
         return self.charged_steps + cost <= self.budget_steps
 
     def _out_of_budget(self) -> bool:
+        # Configurations that have begun go on to their end: `_affordable` refuses only new ones.
         return self.budget_used >= 1.0 and self.spec.budget.configurations is None

@@ -31,6 +31,7 @@ def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str
     for value in fixed:
         for name in value.names:
             hyperparameter = space.hyperparameters.get(name)
+            # Such a value stands where the condition leaves the hyperparameter out.
             conditional = value.fills_in and name in space.conditions
             if hyperparameter is not None and not conditional:
                 _check_against_space(
@@ -73,4 +74,5 @@ def _check_among_themselves(fixed: Sequence[FixedValue], section: str) -> None:
 
 def _same(first: object, second: object) -> bool:
     """Tell whether two values are equal, lists and tuples alike."""
+    # A list of YAML and a tuple of Python are the same value, which `FrozenMap` freezes alike.
     return FrozenMap(x=first) == FrozenMap(x=second)

@@ -10,6 +10,7 @@ from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
+# proposal.seed, with @step where a run ends before its proposal does: `12.101@500`
 SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
 
 

@@ -14,5 +14,6 @@ def spread(front: Sequence[ProposalId], k: int) -> list[ProposalId]:
     """
     if k < 2 or len(front) < 2:
         return list(front[: max(k, 0)])
+    # A set: where k is larger than the front, places coincide.
     places = {round(place * (len(front) - 1) / (k - 1)) for place in range(k)}
     return [front[place] for place in sorted(places)]

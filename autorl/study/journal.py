@@ -35,6 +35,7 @@ class Journal:
         Raises:
             StudyError: it could not be made durable: nothing has changed.
         """
+        # Durable first: what a kill between the two lines loses, nobody has acted on.
         self.store.append(event)
         self.apply(event)
 

@@ -96,6 +96,7 @@ class KeptModels:
         saved = any(
             driver.work.head(proposal, seed) in driver.work.saved for seed in self._seeds(proposal)
         )
+        # The donors' checkpoints of earlier steps are gone unless the lineage is kept.
         copied = (
             not driver.lineage.unchanged(proposal) and len(driver.lineage.path(proposal, end)) > 1
         )

@@ -85,6 +85,7 @@ def read_study(folder: Path) -> StudyRecording:
             connection.close()
     except InputError as error:
         file = error.file or str(folder)
+        # Some errors name a key and no file.
         raise InputError(error.message, file=file, key=error.key, line=error.line) from None
     except _OF_DAMAGED_VALUES as error:
         raise InputError(f"cannot be read as a study ({shown(error)})", file=str(folder)) from None
@@ -130,8 +131,10 @@ def from_study(
             key="landscape.id",
         )
     manifest = dataclasses.replace(data.manifest, id=id)
+    # `landscape.id` may name the algorithm otherwise than the trainer does.
     algorithm, environment = _names(id, str(study), data)
     runs = data.tables.runs.assign(environment=environment)
+    # Where a study chooses between algorithms each run keeps the name of its own.
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
     if data.pending:
@@ -162,6 +165,7 @@ def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
     Raises:
         InputError: the environment is not the study's.
     """
+    # An environment's own name may have slashes: ALE/Pong-v5.
     _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
     recorded = data.tables.runs["environment"].iloc[0]
     if data.spec.environment.id is not None and environment != data.spec.environment.id:
@@ -176,7 +180,9 @@ def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
 def _recording(stored: Spec, study: StudyTables, folder: Path) -> StudyRecording:
     if not study.has_log():
         raise InputError("holds a study that has recorded nothing yet", file=str(folder))
+    # Seeds that were added later are events: the stored file does not have them.
     spec = with_added_test_seeds(stored, study)
+    # Nothing is imported for it, unlike `search_space`, which may ask a user's optimizer.
     space = spec.frozen_space
     tables = _tables(study, space, spec)
     measured = {int(step) for step in tables.evals["step"].unique()}
@@ -235,6 +241,7 @@ def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFra
     evals = long.pivot(index=["run_id", "step"], columns="metric", values="value").reset_index()
     evals.columns.name = None
     if objective in COST_METRICS:
+        # A cost is known of whole runs: it stands at the last evaluation.
         last = evals.groupby("run_id")["step"].transform("max") == evals["step"]
         evals[objective] = evals["run_id"].map(runs.set_index("run_id")[objective]).where(last)
     elif objective not in evals:
@@ -252,6 +259,7 @@ def _steps_off(tables: Tables) -> tuple[int, int]:
     last = run_id.map(tables.evals.groupby("run_id")["step"].max())
     start = run_id.map(tables.segments.groupby("run_id")["from_step"].min())
     past = start + tables.runs["environment_steps"] - last
+    # One that failed ends anywhere.
     past = past[tables.runs["status"] == "done"].dropna()
     return (int(past.min()), int(past.max())) if len(past) else (0, 0)
 

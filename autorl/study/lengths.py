@@ -36,6 +36,7 @@ class Reach:
         """
         key = (spec, environment, config, step)
         if key not in self._known:
+            # A dry run asks for some hundred configurations again and again.
             self._known[key] = self.trainer(spec).align(config, step, environment)
         return self._known[key]
 

@@ -61,6 +61,7 @@ class Lineage:
             self._runs[event.id] = RunOf(event.id, None, 0)
             return
         before = self._proposals[proposal.resume_from]
+        # A copy of an equal configuration is another run: its random streams are its own.
         if before.config == proposal.config and isinstance(proposal.parent, Continue):
             self._runs[event.id] = self._runs[proposal.resume_from]
         else:

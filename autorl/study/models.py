@@ -30,6 +30,7 @@ def kept_checkpoints(
     scored: set[int] = set()
     for seed, segment, path in record.tables.checkpoints(link, proposal):
         of_score = end is not None and segment == SegmentId(link, seed, cut)
+        # The model that the score is of goes before one that the search left.
         if not (folder / path).is_dir() or seed in scored:
             continue
         if of_score or segment.proposal == proposal:
@@ -111,6 +112,7 @@ def seed_of_model(record: StudyRecord, proposal: ProposalId, kept: Mapping[int, 
         and row.status in SUCCEEDED
         and row.value is not None
     }
+    # Ties go to the lowest seed, whatever order the rows come in.
     return max(scores, key=lambda seed: (scores[seed], -seed)) if scores else min(kept)
 
 
@@ -123,6 +125,7 @@ def pickled_checkpoints(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     return [
         checkpoint
         for checkpoint, folder in folders
+        # Checkpoints are arrays and `state.json` now.
         if (folder / "training.pkl").is_file() and not (folder / "state.json").is_file()
     ]
 

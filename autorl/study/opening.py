@@ -31,6 +31,7 @@ def create_or_open(spec: Spec, folder: Path, *, option: str, ignoring: Sequence[
     study = Study.open(folder)
     ignored = dict.fromkeys(ignoring)
     stored = study.spec.model_copy(update=ignored)
+    # Resuming another study would give its table under this one's name.
     if not spec.model_copy(update=ignored).same_study(stored):
         study.close()
         raise InputError(

@@ -51,6 +51,7 @@ def retrain(
         work = Work(spec, Journal(store), lineage, spec.judge())
         for link in lineage.chain(proposal):
             config_hash = spec.search_space.config_hash(lineage[link].config)
+            # The table of runs takes the configuration from that of proposals.
             store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))
         with closing(executor or make_executor(spec, load)) as pool:
             while True:
@@ -75,6 +76,7 @@ def same(one: Curve, other: Curve) -> bool:
 
 def _bits(curve: Curve) -> tuple[object, ...]:
     metrics = tuple(
+        # By their digits, because NaN differs from itself and 0.0 equals -0.0.
         tuple((name, float(metrics[name]).hex()) for name in sorted(metrics))
         for metrics in curve.metrics
     )
@@ -92,6 +94,7 @@ def schedule_study(spec: Spec, schedule: Sequence[tuple[int, Config]]) -> str:
         "name": "schedule",
         "schedule": {step: plain(config) for step, config in schedule},
     }
+    # One full run of each tuning seed: the chain, and nothing to search with.
     document["budget"] = {"runs": len(spec.plan.tuning)}
     for key in ("warm_start", "landscape", "path"):
         document.pop(key, None)

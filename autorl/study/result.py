@@ -122,6 +122,7 @@ class Result:
         default = None if self.default is None else self.default.test
         if self.difference is None or self.test is None or default is None:
             return None
+        # On the seeds that both have: a seed on which one failed is in neither mean.
         of_incumbent, of_default = paired(self.test, default)
         return parse_aggregate("iqm")(of_incumbent) - parse_aggregate("iqm")(of_default)
 
@@ -198,6 +199,7 @@ def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
     Empty where the search was opened again and has another incumbent, which is not tested yet.
     """
     rows = record.tables.tests()
+    # "earlier": a candidate of before the search was extended.
     labels = {row.proposal: row.label for row in rows if row.label != "earlier"}
     if labels.get(incumbent) != "incumbent":
         return []
@@ -244,6 +246,7 @@ def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
     by_label = {entry.label: entry for entry in entries}
     incumbent = by_label.get("incumbent")
     default = by_label.get("default")
+    # At unequal length the difference would be of training time too.
     if incumbent is None or default is None or incumbent.until != default.until:
         return None
     if incumbent.test is None or default.test is None:
@@ -294,6 +297,7 @@ def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
     scores = {}
     for index, objective in enumerate(record.spec.objectives()):
         rows = [row for row in record.tables.tests(index) if row.proposal == proposal]
+        # Earlier versions wrote a penalty, made of tuning scores, into the rows of failed runs.
         values = [row.value for row in rows if not Status(row.status).failed]
         if not values:
             continue

@@ -85,6 +85,7 @@ def user_files(spec: Spec) -> dict[str, str]:
     digests = {}
     for folder, name in _named_files(spec):
         shown = Path(name).name if Path(name).is_absolute() else name
+        # What is gone or cannot be read is not recorded: no reason not to train.
         with suppress(OSError):
             digests[shown] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     return digests

@@ -22,9 +22,8 @@ from autorl.trainers import Trainer
 from autorl.trainers.options import check_names
 from autorl.types import Config, Executor, InputError, Optimizer
 
-_LOOKED_AT = (
-    64  # random configurations, so that of up to ten choices none is missed but once in a thousand
-)
+# Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
+_LOOKED_AT = 64
 
 
 def trainer_loader(spec: Spec) -> Load:
@@ -57,6 +56,7 @@ def _check(spec: Spec, load: Load) -> None:
         if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
+        # None where that shows only when it runs, as with user code.
         metrics_of_runs = loaded.reported_metrics(spec.environment.resolve())
         if metrics_of_runs is not None:
             _check_metrics(spec, metrics_of_runs)
@@ -92,6 +92,7 @@ def _check_configurations(spec: Spec, load: Load) -> None:
     if not judges:
         return
     space = spec.search_space
+    # Always the same draw: a study that was accepted once is accepted again.
     rng = np.random.default_rng(0)
     drawn = [space.default(), *(space.try_sample(rng, _LOOKED_AT) for _ in range(_LOOKED_AT))]
     different = {
@@ -158,6 +159,7 @@ def executor_name(spec: Spec) -> str:
     driver's process only where no limit and no device asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and spec.executor.name != "in_process":
         return "threads"
     unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices

@@ -111,6 +111,7 @@ class Study:
         self.models = KeptModels(self.spec, self.journal, self.driver)
         for recorded in self.store.events():
             self.journal.apply(recorded.event)
+        # After the events, which say what the log has given up.
         self.driver.work.sweep()
 
     @classmethod
@@ -147,6 +148,7 @@ class Study:
             study.trust = trust
             return study
         except BaseException:
+            # The lock would outlive a study that could not be opened.
             store.close()
             raise
 
@@ -228,8 +230,10 @@ class Study:
             StudyError: the disk is full: the study stops here and can be resumed when there is
                 room.
         """
+        # Retries would meet the same full disk and be used up by it.
         if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
+        # A signal waits until log and memory agree again.
         with held():
             self.driver.record(outcome)
 
@@ -251,6 +255,7 @@ class Study:
         """
         if not search:
             self.driver.end_search()
+        # Looking at a result is no session.
         if self.over:
             return self.result()
         self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
@@ -273,6 +278,7 @@ class Study:
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
+            # Before `clear`: a worker that still trains would write into what is removed.
             pool.close()
             self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
@@ -323,6 +329,7 @@ class Study:
             settled=len(driver.lineage) - driver.unsettled,
             running=len(driver.work.in_flight),
             finished_segments=finished,
+            # Racing charges a proposal's further seeds when it is settled, above the budget too.
             budget_used=min(1.0, driver.budget_used),
             best=score,
             best_proposal=best,
@@ -351,6 +358,7 @@ class Study:
         )
         if not grows or work.bytes_saved + work.bytes_logged <= most:
             return
+        # Before giving up: `collect` is lazy, so checkpoints that nobody needs may still lie there.
         self.driver.collect(self._models(), at_once=True)
         used = work.bytes_saved + work.bytes_logged
         if used > most:

@@ -55,6 +55,7 @@ class Frozen:
                 tested = self._tested.setdefault((proposal, candidate.step), set())
                 tested.update(score.seed for score in scores)
             case BudgetExtended():
+                # The search is open again and may choose others.
                 self.frozen = None
 
     def tested_on(self, candidate: Candidate) -> Collection[int]:
@@ -158,6 +159,7 @@ class TestPhase(Frozen):
         default = self._longest_of_default()
         if default is not None and lineage.root(default) != lineage.root(best):
             chosen.append(("default", default))
+        # Proposals of one run share their test segments: it is tested once.
         roots = {lineage.root(number) for _, number in chosen}
         for label, number in self._others(best):
             if lineage.root(number) not in roots:
@@ -173,6 +175,7 @@ class TestPhase(Frozen):
         ranking = self._driver.ranking
         top = self._spec.test.top
         if len(self._spec.objective) > 1:
+            # The incumbent first, so that it is one of the ends that `spread` keeps.
             front = sorted(
                 ranking.front(),
                 key=lambda number: (number != best, -ranking[number].values[0], number),

@@ -80,6 +80,7 @@ def verify(folder: Path) -> Verdict:
     except InputError as error:
         verdict.problems.append(error.message)
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
+        # Damaged rows raise any of these where they are read as values.
         verdict.problems.append(f"{DATABASE} cannot be read ({one_line(error)})")
     if not verdict.whole and not verdict.advice:
         verdict.advice = (
@@ -217,8 +218,10 @@ def _verify_names(
     for entry in listed:
         name = entry.relative_to(folder).as_posix()
         match = SEGMENT_NAME.fullmatch(entry.name) if entry.parent != folder else None
+        # A proposal is recorded before anything of it is trained: no kill leaves such a folder.
         if match is not None and int(match[1]) >= proposals:
             unknown.append(name)
+        # No event names a log.
         elif match is not None and entry.parent.name == "logs":
             continue
         elif match is not None and entry.name not in trained:
@@ -249,4 +252,5 @@ def _entries(folder: Path) -> list[Path]:
     inner = [
         entry for name in _INNER if (folder / name).is_dir() for entry in (folder / name).iterdir()
     ]
+    # Checkpoints in writing and those that are being replaced: `Work.sweep` removes them.
     return [entry for entry in (*outer, *inner) if not entry.name.startswith((".tmp", ".old-"))]

@@ -332,6 +332,7 @@ class Work:
         if role == "test":
             return keep != "none"
         trained = self._lineage[proposal]
+        # Whoever ends at the horizon has nothing left to train.
         resumable = trained.until < self._spec.fidelity.steps
         return (
             resumable
@@ -456,7 +457,10 @@ class Work:
         )
         if not gone:
             return
+        # Taken before the event is applied, which forgets them.
         paths = [Path(self.saved[segment].path) for segment in gone]
+        # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
+        # log that names what is gone.
         self._journal.record(CheckpointsCollected(gone))
         for path in paths:
             if self._store.owns(path):
