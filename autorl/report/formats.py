@@ -24,6 +24,7 @@ from autorl.report.text import (
 )
 from autorl.study import Entry
 from autorl.trainers import TrainerInfo
+from autorl.trainers.info import TrainedRun
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table")
@@ -170,14 +171,8 @@ def arguments(
     by default the horizon.
     """
     described = trainers.info(trainer.name) if info is None else info
-    of_library = described.arguments(
-        trainer,
-        config,
-        horizon=horizon,
-        end=end or horizon,
-        environment=environment,
-        as_flags=style == "cli",
-    )
+    run = TrainedRun(trainer, config, horizon, end or horizon, environment)
+    of_library = described.arguments(run, as_flags=style == "cli")
     if of_library.code:
         return of_library.code
     write = flags if style == "cli" else keyword_arguments

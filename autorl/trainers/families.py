@@ -2,7 +2,8 @@
 
 They are described in the words of `TrainerInfo`.
 
-Nothing here imports a trainer or its libraries before it is asked something only they know.
+Nothing here imports a trainer or its libraries before it is asked something only they know: whoever
+names a trainer imports this module, whatever of its libraries is installed.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from typing import Any, Literal
 
 import autorl
 from autorl.masking import masked
+from autorl.rlhf.tasks import task, tasks
 from autorl.source_code import code_hash
-from autorl.trainers.info import Arguments, TrainerInfo
+from autorl.trainers.info import Arguments, TrainedRun, TrainerInfo
+from autorl.trainers.sb3.algorithms import OPTIONS
 from autorl.types import Config, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -32,8 +35,6 @@ class AgentInfo(TrainerInfo):
         self.description = description
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
-        from autorl.trainers.sb3.settings import OPTIONS
-
         of_model = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
         policy = trainer.kwargs.get("policy_kwargs") or {}
         return Config(masked({**policy, **of_model, **config}))
@@ -41,22 +42,19 @@ class AgentInfo(TrainerInfo):
     def total_steps(self, end: int) -> str:
         return f"total_timesteps={end}"
 
-    def arguments(
-        self,
-        trainer: TrainerSpec,
-        config: Mapping[str, object],
-        *,
-        horizon: int,
-        end: int,
-        environment: Mapping[str, object],
-        as_flags: bool,
-    ) -> Arguments:
+    def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         if as_flags:
-            return Arguments(config)
+            return Arguments(run.config)
+        # Loads the compiled engine, and with it Numba.
         from autorl.trainers.sb3.constructor import constructor_arguments
 
-        code = constructor_arguments(trainer.name, config, horizon, environment, end / horizon)
-        return Arguments(config, code=code)
+        try:
+            self.check_installed(run.trainer.name)
+        except InputError as error:
+            raise InputError(
+                f"the names of its constructor are unknown: {error.message}", key="--format kwargs"
+            ) from None
+        return Arguments(run.config, code=constructor_arguments(run))
 
 
 class SB3Info(AgentInfo):
@@ -106,8 +104,6 @@ class RLHFInfo(TrainerInfo):
 
         Longer is not better there. A reward model is judged by the policies it would choose.
         """
-        from autorl.rlhf.tasks import task
-
         if environment is None:
             return {}
         of_task = task(environment, kwargs)
@@ -121,7 +117,6 @@ class RLHFInfo(TrainerInfo):
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
         taken where there is one.
         """
-        from autorl.rlhf.tasks import tasks
         from autorl.space import find_space
 
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
@@ -134,6 +129,17 @@ class RLHFInfo(TrainerInfo):
                 study["space"] = f"{name}-tiny"
         return study
 
+    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
+        # Importing `trainers.rlhf` sets HF_HUB_OFFLINE for the process, which other trainers may
+        # need unset.
+        from autorl.trainers.rlhf.trainer import all_values
+
+        return Config(masked(all_values(trainer, config, self.defaults())))
+
+    def defaults(self) -> Mapping[str, object]:
+        """Return hyperparameters that are given unless a study says otherwise."""
+        return {}
+
     def source_hashes(self) -> dict[str, str]:
         return {"rlhf": rlhf_hash()}
 
@@ -144,25 +150,15 @@ class TRLInfo(RLHFInfo):
     needs = ("torch", "trl", "transformers", "datasets")
     trainer_of_space: Mapping[str, str] = {"trl/simpo": "trl/cpo"}
 
-    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
-        from autorl.trainers.rlhf.trainer import all_values
+    def defaults(self) -> Mapping[str, object]:
         from autorl.trainers.trl.settings import DEFAULTS
 
-        return Config(masked(all_values(trainer, config, DEFAULTS)))
+        return DEFAULTS
 
-    def arguments(
-        self,
-        trainer: TrainerSpec,
-        config: Mapping[str, object],
-        *,
-        horizon: int,
-        end: int,
-        environment: Mapping[str, object],
-        as_flags: bool,
-    ) -> Arguments:
+    def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         from autorl.trainers.trl.arguments import trl_arguments
 
-        of_library = trl_arguments(trainer, config, horizon, end)
+        of_library = trl_arguments(run.trainer, run.config, run.horizon, run.end)
         return Arguments(masked(of_library.values), of_library.notes)
 
 
@@ -173,11 +169,6 @@ class OwnPPOInfo(RLHFInfo):
     """
 
     needs = ("torch", "transformers")
-
-    def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
-        from autorl.trainers.rlhf.trainer import all_values
-
-        return Config(masked(all_values(trainer, config, {})))
 
 
 class CommandInfo(TrainerInfo):

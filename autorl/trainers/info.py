@@ -8,11 +8,31 @@ The trainers of the package are described in `autorl.trainers.families`; one of 
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autorl.types import Config, StepUnit, TrainerSpec
+from autorl.types import Config, InputError, StepUnit, TrainerSpec
+
+
+@dataclass(frozen=True)
+class TrainedRun:
+    """A configuration, what trained it and how far.
+
+    Attributes:
+        trainer: its name and options.
+        config: hyperparameters by name.
+        horizon: steps of a full run, over which schedules go.
+        end: the step to train to.
+        environment: id and options, without what is at its default.
+    """
+
+    trainer: TrainerSpec
+    config: Mapping[str, Any]
+    horizon: int
+    end: int
+    environment: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -60,6 +80,13 @@ class TrainerInfo:
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None
+
+    def check_installed(self, name: str) -> None:
+        """Raise `InputError` where a module is missing that the trainer `name` needs."""
+        missing = [module for module in self.needs if importlib.util.find_spec(module) is None]
+        if missing:
+            how = f': pip install "autorl[{self.extra}]"' if self.extra else ""
+            raise InputError(f"trainer {name!r} needs {', '.join(missing)}{how}", key="trainer")
 
     def default_sections(
         self, names: Collection[str], environment: str | None, kwargs: Mapping[str, object] | None
@@ -121,24 +148,11 @@ class TrainerInfo:
         """
         return ""
 
-    def arguments(
-        self,
-        trainer: TrainerSpec,
-        config: Mapping[str, object],
-        *,
-        horizon: int,
-        end: int,
-        environment: Mapping[str, object],
-        as_flags: bool,
-    ) -> Arguments:
+    def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         """Write a configuration as the arguments of the trainer's library.
 
         Args:
-            trainer: its name and options.
-            config: hyperparameters by name.
-            horizon: steps of a full run, over which schedules go.
-            end: the step to train to.
-            environment: id and options, without what is at its default.
+            run: what was trained.
             as_flags: whether they are flags of a command, not arguments of a constructor.
         """
-        return Arguments(config)
+        return Arguments(run.config)

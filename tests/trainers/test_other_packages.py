@@ -13,6 +13,7 @@ from autorl import trainers, tune
 from autorl.cli import app
 from autorl.spec import load_spec
 from autorl.study.setup import executor_name
+from autorl.trainers.registry import GROUP
 from autorl.types import InputError, TrainerSpec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
@@ -46,9 +47,9 @@ def test_the_documents_trainer_is_tuned_from_its_study_file(study_file):
 def test_a_registered_trainer_has_its_name_in_the_list_and_in_study_files(study_file, monkeypatch):
     monkeypatch.syspath_prepend(str(study_file.parent))
     points = [
-        EntryPoint("hills/steep", "my_trainers:HillTrainer", trainers.GROUP),
-        EntryPoint("sb3/ppo", "my_trainers:HillTrainer", trainers.GROUP),
-        EntryPoint("hills/broken", "my_trainers:Nothing", trainers.GROUP),
+        EntryPoint("hills/steep", "my_trainers:HillTrainer", GROUP),
+        EntryPoint("sb3/ppo", "my_trainers:HillTrainer", GROUP),
+        EntryPoint("hills/broken", "my_trainers:Nothing", GROUP),
     ]
     monkeypatch.setattr("autorl.plugins.entry_points", lambda group: points)
     listed = trainers.names()

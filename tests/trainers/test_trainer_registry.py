@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from autorl.trainers import ALIASES, info, load, names
+from autorl.trainers import info, load, names
+from autorl.trainers.info import TrainedRun
+from autorl.trainers.registry import ALIASES
 from autorl.types import InputError, TrainerSpec
 
 
@@ -58,6 +60,10 @@ def test_a_missing_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", without_sb3)
     with pytest.raises(InputError, match=r'needs stable_baselines3: pip install "autorl\[sb3\]"'):
         load(TrainerSpec("sb3/ppo"))
+    run = TrainedRun(TrainerSpec("sb3/ppo"), {"gamma": 0.9}, 100, 100, {})
+    with pytest.raises(InputError, match=r"names of its constructor are unknown: .*autorl\[sb3\]"):
+        info("sb3/ppo").arguments(run, as_flags=False)
+    assert info("sb3/ppo").arguments(run, as_flags=True).values == {"gamma": 0.9}
 
 
 def test_the_registry_imports_no_library() -> None:

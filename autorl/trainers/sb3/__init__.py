@@ -1,8 +1,4 @@
 """Stable-Baselines3 trainers for any Gymnasium environment.
 
-See `autorl.trainers.sb3.trainer`.
+See `autorl.trainers.sb3.trainer`. Importing this package loads no library.
 """
-
-from autorl.trainers.sb3.trainer import SB3Trainer, make
-
-__all__ = ["SB3Trainer", "make"]

@@ -14,6 +14,8 @@ from typing import Any
 from autorl.trainers.contract import Change
 from autorl.types import InputError
 
+OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
+"""Options of a trainer that are no hyperparameters."""
 _RESERVED = {
     "self",
     "policy",

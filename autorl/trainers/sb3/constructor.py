@@ -9,67 +9,41 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from autorl.plain_values import plain
 from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
-from autorl.trainers import load
+from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
 from autorl.trainers.sb3.settings import activation, layers
-from autorl.types import InputError, TrainerSpec
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
 
 
-def constructor_arguments(
-    trainer: str,
-    config: Mapping[str, object],
-    horizon: int,
-    environment: Mapping[str, object],
-    share: float = 1.0,
-) -> str:
+def constructor_arguments(run: TrainedRun) -> str:
     """Write `learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`.
 
-    What is no argument follows as a comment.
-
-    Args:
-        trainer: `sb3/<algorithm>` or `population/<algorithm>`; of the engine every hyperparameter
-            is given, since its defaults are not always those of Stable-Baselines3.
-        config: hyperparameters by name.
-        horizon: steps of a full run.
-        environment: id and arguments, without what is at its default.
-        share: of the horizon that is trained: as far as that the schedules go.
-
-    Raises:
-        InputError: Stable-Baselines3 is not installed: the names of its constructors are read from
-            it.
+    What is no argument follows as a comment. Of `sb3/<algorithm>` the names of the constructor are
+    read from Stable-Baselines3, which must be installed; of `population/<algorithm>` every
+    hyperparameter is given, since its defaults are not always those of Stable-Baselines3.
     """
-    algorithm = trainer.partition("/")[2]
-    of_engine = trainer.startswith("population/")
-    parts, n_envs, notes = (_of_engine if of_engine else _of_sb3)(
-        algorithm, config, horizon, environment, share
-    )
-    comments = [*_environment(n_envs, environment), *notes]
+    family, _, algorithm = run.trainer.name.partition("/")
+    write = _of_engine if family == "population" else _of_sb3
+    parts, n_envs, notes = write(algorithm, run)
+    comments = [*_environment(n_envs, run.environment), *notes]
     return ", ".join(parts) + (f"  # {'; '.join(comments)}" if comments else "")
 
 
-def _of_engine(
-    algorithm: str,
-    config: Mapping[str, object],
-    horizon: int,
-    environment: Mapping[str, object],
-    share: float,
-) -> tuple[list[str], int, list[str]]:
+def _of_engine(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]:
     """Write the arguments of an algorithm of the population engine.
 
     Returns them, the environments side by side, and notes.
     """
     settings = find_algorithm(algorithm).settings
-    values = {"n_envs": environment.get("n_envs", 1), **config}
-    arguments = sb3_arguments(settings, record(settings, values, horizon))
-    parts = [f"{name}={_code(value, share)}" for name, value in arguments.constructor.items()]
+    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
+    arguments = sb3_arguments(settings, record(settings, values, run.horizon))
+    parts = [f"{name}={_code(value, run)}" for name, value in arguments.constructor.items()]
     kind, options = arguments.optimizer
     of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
     policy = [
@@ -85,23 +59,12 @@ def _of_engine(
     )
 
 
-def _of_sb3(
-    algorithm: str,
-    config: Mapping[str, Any],
-    horizon: int,
-    environment: Mapping[str, Any],
-    share: float,
-) -> tuple[list[str], int, list[str]]:
+def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]:
     """Write the arguments of a trainer with Stable-Baselines3's names.
 
     Its defaults are Stable-Baselines3's too.
     """
-    try:
-        load(TrainerSpec(f"sb3/{algorithm}"))
-    except InputError as error:
-        raise InputError(
-            f"the names of its constructor are unknown: {error.message}", key="--format kwargs"
-        ) from None
+    config = run.config
     of_constructor = constructor_names(algorithm)
     of_policy = policy_names(algorithm)
     parts = []
@@ -119,7 +82,7 @@ def _of_sb3(
             shown = layers(value) if name == "net_arch" else plain(value)
             policy.append(f"{name}={shown!r}")
         elif name in of_constructor:
-            parts.append(f"{name}={_value(name, config, share)}")
+            parts.append(f"{name}={_value(name, run)}")
         else:
             without_place.append(f"{name}={plain(value)!r}")
     if policy:
@@ -127,7 +90,7 @@ def _of_sb3(
     notes = (
         [f"not arguments of the constructor: {', '.join(without_place)}"] if without_place else []
     )
-    return parts, int(config.get("n_envs", environment.get("n_envs", 1))), notes
+    return parts, int(config.get("n_envs", run.environment.get("n_envs", 1))), notes
 
 
 def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
@@ -145,23 +108,22 @@ def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
     return notes
 
 
-def _value(name: str, config: Mapping[str, Any], share: float) -> str:
-    """Return the value, or for a schedule a function of the progress.
-
-    It is a function of the progress remaining.
-    """
-    start = config[name]
-    shape = config.get(f"{name}.shape", "constant")
+def _value(name: str, run: TrainedRun) -> str:
+    """Write a hyperparameter, or its schedule by the progress remaining."""
+    start = run.config[name]
+    shape = run.config.get(f"{name}.shape", "constant")
     if shape == "constant":
-        return _code(plain(start), share)
-    return _code(Schedule(start, config[f"{name}.end"], shape), share)
+        return _code(plain(start), run)
+    return _code(Schedule(start, run.config[f"{name}.end"], shape), run)
 
 
-def _code(value: object, share: float) -> str:
+def _code(value: object, run: TrainedRun) -> str:
     """Write a value as Python."""
     if isinstance(value, Schedule):
         start = value.start
         end = value.end
+        share = run.end / run.horizon
+        # The progress of Stable-Baselines3 ends where training does, a schedule at the horizon.
         done = "(1 - left)" if share == 1 else f"{share!r} * (1 - left)"
         shape = _SHAPES[value.shape].format(done=done)
         return f"lambda left: {start!r} + ({end!r} - {start!r}) * {shape}"

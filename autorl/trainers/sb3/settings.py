@@ -22,6 +22,7 @@ from autorl.trainers.options import check_names
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,
+    OPTIONS,
     SCHEDULED,
     constructor_names,
     hyperparameter_names,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from stable_baselines3.common.base_class import BaseAlgorithm
 
-OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
 _ACTIVATIONS = (
     "tanh",
     "relu",

@@ -35,7 +35,7 @@ from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3 import checkpoint
-from autorl.trainers.sb3.algorithms import ALGORITHMS, steps_per_cut
+from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS, steps_per_cut
 from autorl.trainers.sb3.environments import (
     close_all,
     make_environment,
@@ -48,7 +48,6 @@ from autorl.trainers.sb3.evaluation import METRICS, evaluate
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.files import Saved
 from autorl.trainers.sb3.settings import (
-    OPTIONS,
     Settings,
     check_hyperparameters,
     fixed_values,
