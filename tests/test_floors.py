@@ -366,7 +366,6 @@ MAY_NAME_OPTIMIZERS = {
     "spec/sections.py": ["median"],  # the values of a key
     "spec/spec.py": ["schedule"],  # a kind of search
     "statistics/__init__.py": ["median"],
-    "statistics/aggregates.py": ["median"],
     "statistics/coverage.py": ["median"],
     "study/landscape.py": ["phases"],  # a key of the manifest
     "study/replay.py": ["schedule"],  # the study file that it writes

@@ -45,12 +45,15 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
         }
         chosen = Condition(f"{ALGORITHM} == '{algorithm}'", Comparison(choice, "==", (algorithm,)))
         for name, hyperparameter in prefixed.items():
+            # A condition needs no `and algorithm == ...`: elsewhere its parents are inactive, so it
+            # is false.
             condition = space.conditions.get(name)
             conditions[hyperparameter.name] = (
                 chosen if condition is None else condition.renamed(prefixed)
             )
         hyperparameters += prefixed.values()
         forbidden += [clause.with_parents(prefixed) for clause in space.forbidden]
+        # Compiled functions look values up by name: rules are compiled anew under the new ones.
         names = {name: hyperparameter.name for name, hyperparameter in prefixed.items()}
         constraints += [rule.syntax.renamed(names) for rule in space.constraints]
     hierarchy = Hierarchy.build(hyperparameters, conditions)
@@ -66,6 +69,7 @@ def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:
     constants: dict[str, float] = {}
     for algorithm, space in spaces.items():
         key = f"algorithms.{algorithm}"
+        # What is of `a` and what is of `a.b` would both begin with `a.`.
         if "." in algorithm:
             raise InputError(
                 f"the name of an algorithm has no dot, got {shown(algorithm)}", key=key

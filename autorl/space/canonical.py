@@ -22,6 +22,7 @@ def frozen(value: object) -> Any:
 
     Lists and arrays become tuples, mappings become `FrozenMap`.
     """
+    # `json` writes np.float64, which is a float, and refuses np.int64 and np.bool_.
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
@@ -63,7 +64,7 @@ def canonical_json(value: object) -> str:
             sort_keys=True,
             separators=(",", ":"),
             ensure_ascii=False,
-            allow_nan=False,
+            allow_nan=False,  # NaN and Infinity are no JSON, though Python would write them
         )
     except (TypeError, ValueError) as error:
         raise InputError(f"not a JSON value: {shown(value)} ({error})") from None

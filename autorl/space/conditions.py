@@ -68,6 +68,7 @@ class Comparison:
             if self.operator in _ORDER:
                 return _ORDER[self.operator](value, self.values[0])
             return (value in self.values) is (self.operator != "!=")
+        # By position: that is the order of an ordinal, and to Python True == 1.
         position = self.parent.index(value)
         if self.operator in _ORDER:
             return _ORDER[self.operator](position, self._positions[0])
@@ -156,10 +157,12 @@ def _tree(syntax: Syntax, node: ast.AST, hyperparameters: Mapping[str, Hyperpara
         kind: Literal["and", "or"] = "and" if isinstance(node.op, ast.And) else "or"
         return Junction(kind, tuple(_tree(syntax, part, hyperparameters) for part in node.values))
     if not isinstance(node, ast.Compare):
+        # No `not` either: ConfigSpace joins comparisons by and and or alone.
         raise InputError(
             "a condition compares a parent with a value, such as `optimizer in [adam, sgd]`; "
             f"join with and, or; got {shown(syntax.text)}"
         )
+    # `1 < depth < 4` is two comparisons, as in Python.
     sides = [node.left, *node.comparators]
     parts = tuple(
         _comparison(syntax, (left, compare, right), hyperparameters)
@@ -181,6 +184,7 @@ def _comparison(
         )
     left_is_name = syntax.word(left) in hyperparameters
     right_is_name = syntax.word(right) in hyperparameters
+    # `3 < depth` says `depth > 3`; of two names the right one is refused by `literal`.
     if right_is_name and not left_is_name and sign != "in":
         left, right = right, left
         sign = _FLIPPED[sign]

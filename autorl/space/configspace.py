@@ -34,6 +34,7 @@ def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
     import ConfigSpace
 
     exported = ConfigSpace.ConfigurationSpace()
+    # First: conditions and clauses are made of the ConfigSpace's own hyperparameters.
     exported.add([_export_hyperparameter(item) for item in space.hyperparameters.values()])
     for name, condition in space.conditions.items():
         mapped = _export_condition(
@@ -41,15 +42,9 @@ def to_configspace(space: SpaceCore) -> ConfigSpace.ConfigurationSpace:
         )
         assert mapped is not None, f"{name} can never be active, which the space refuses"
         exported.add(mapped)
-    clauses = [
-        [_export_forbidden(exported, part) for part in clause.parts] for clause in space.forbidden
-    ]
-    exported.add(
-        [
-            parts[0] if len(parts) == 1 else ConfigSpace.ForbiddenAndConjunction(*parts)
-            for parts in clauses
-        ]
-    )
+    for clause in space.forbidden:
+        parts = [_export_forbidden(exported, part) for part in clause.parts]
+        exported.add(ConfigSpace.ForbiddenAndConjunction(*parts) if len(parts) > 1 else parts[0])
     for constraint in space.constraints:
         relation = export_constraint(space, constraint, exported)
         if relation is not None:
@@ -95,7 +90,7 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
     name = exported_name(item)
     meta: dict[Hashable, Any] = {"changeable": True} if item.changeable else {}
     if not is_native(item) and not item.numeric:
-        meta["json"] = True
+        meta["json"] = True  # for the way back: the choices are JSON text
     default = exported_value(item, item.default)
     if item.type == "constant":
         return ConfigSpace.Constant(name, default, meta=meta)
@@ -113,7 +108,9 @@ def _export_hyperparameter(item: Hyperparameter) -> Any:
         return ConfigSpace.UniformIntegerHyperparameter(
             name, int(lower), int(upper), log=item.scale == "log", default_value=default, meta=meta
         )
+    # ConfigSpace rounds bounds and default to 13 decimals: the way back takes them from here.
     meta["range"] = [lower, upper, item.default, item.scale]
+    # x that is uniform in log(1 - x) is 1 - x that is uniform in its logarithm.
     if item.scale == "flipped_log":
         lower, upper = (1.0 - bound for bound in (upper, lower))
     return ConfigSpace.UniformFloatHyperparameter(
@@ -132,11 +129,12 @@ def _export_condition(
 
     if not isinstance(condition, Comparison):
         mapped = [_export_condition(exported, child, part) for part in condition.parts]
+        # What never holds drops out of an `or` and makes an `and` impossible.
         parts = [part for part in mapped if part is not None]
         if not parts or (condition.kind == "and" and len(parts) < len(mapped)):
             return None
         join = ConfigSpace.AndConjunction if condition.kind == "and" else ConfigSpace.OrConjunction
-        return parts[0] if len(parts) == 1 else join(*parts)
+        return parts[0] if len(parts) == 1 else join(*parts)  # a junction of one is refused
     parent = condition.parent
     pair = exported[child], exported[exported_name(parent)]
     if condition.operator == "in":
@@ -156,7 +154,8 @@ def _export_unequal(
     """Return `parent != value` in ConfigSpace's terms, None if never true."""
     import ConfigSpace
 
-    # Not NotEqualsCondition: ConfigSpace 1.2 lets it hold for an inactive parent.
+    # Not NotEqualsCondition: ConfigSpace 1.2 lets it hold for an inactive parent, whose NaN is
+    # unequal to everything.
     value = exported_value(parent, condition.values[0])
     if parent.numeric:
         below = ConfigSpace.LessThanCondition(*pair, value)
@@ -176,6 +175,7 @@ def _export_order(
     """
     import ConfigSpace
 
+    # `x < 2.5` is `x < 3` of integers, `x >= 2.5` is `x > 2`.
     if parent.type == "int":
         integer_bound = {
             "<": math.ceil(value) - 1,
@@ -188,9 +188,15 @@ def _export_order(
             if sign in ("<", "<=")
             else (">", integer_bound[sign] - 1)
         )
+    # Outside the bounds it is true wherever the parent is active (>= its lower bound), or nowhere.
     if parent.numeric and not parent.accepts(value):
-        always = (value > parent.bounds[1]) is (sign[0] == "<")
-        return _always(pair) if always else None
+        if (value > parent.bounds[1]) is not (sign[0] == "<"):
+            return None
+        lowest = pair[1].lower
+        return ConfigSpace.OrConjunction(
+            ConfigSpace.GreaterThanCondition(*pair, lowest),
+            ConfigSpace.EqualsCondition(*pair, lowest),
+        )
     sign = FLIPPED[sign] if parent.scale == "flipped_log" else sign
     strict = ConfigSpace.LessThanCondition if sign[0] == "<" else ConfigSpace.GreaterThanCondition
     limit = exported_value(parent, value)
@@ -199,14 +205,6 @@ def _export_order(
     return ConfigSpace.OrConjunction(
         strict(*pair, limit), ConfigSpace.EqualsCondition(*pair, limit)
     )
-
-
-def _always(pair: tuple[Any, Any]) -> Any:
-    """Return a condition that holds wherever the parent is active."""
-    import ConfigSpace
-
-    above = ConfigSpace.GreaterThanCondition(*pair, pair[1].lower)
-    return ConfigSpace.OrConjunction(above, ConfigSpace.EqualsCondition(*pair, pair[1].lower))
 
 
 def _export_forbidden(exported: ConfigSpace.ConfigurationSpace, part: Comparison) -> Any:

@@ -76,6 +76,7 @@ def _import_hyperparameter(item: Any) -> Hyperparameter:
             item.name, choices, default=_read_json(meta, default), changeable=changeable
         )
     if isinstance(item, ConfigSpace.CategoricalHyperparameter):
+        # Equal weights are what every choice has without any.
         if item.weights is not None and len(set(item.weights)) > 1:
             raise InputError(
                 "weighted choices are not supported", key=f"hyperparameters.{item.name}"

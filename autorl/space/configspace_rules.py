@@ -27,6 +27,7 @@ _SIGNS: Mapping[type[ast.cmpop], str] = {
 }
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+# ConfigSpace has no forbidden `!=`.
 _FORBIDDEN = {
     "==": "Equals",
     "<": "LessThan",
@@ -47,6 +48,8 @@ def export_constraint(
     """
     import ConfigSpace
 
+    # A clause says what is forbidden, a constraint what holds: its opposite is exported, or of
+    # `not (...)` the inside.
     syntax = constraint.syntax
     tree = syntax.tree
     if not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
@@ -85,6 +88,7 @@ def _forbid(
     second_word = syntax.word(second_node)
     left = space.hyperparameters.get(syntax.word(first_node) or "")
     right = space.hyperparameters.get(second_word or "")
+    # A flipped logarithm is exported as 1 - x, which is another side of every comparison.
     if kind is None or left is None or left.scale == "flipped_log" or not _ordered(left, sign):
         return None
     if right is not None:
@@ -110,6 +114,7 @@ def _ordered(item: Hyperparameter, sign: str) -> bool:
     plain_type = len({type(choice) for choice in item.choices}) == 1
     if sign in ("==", "!="):
         return plain_type
+    # Ascending, the order by value and the order by position are one.
     return plain_type and item.type == "ordinal" and list(item.choices) == sorted(item.choices)
 
 
@@ -154,6 +159,7 @@ def read_forbidden_clause(
         isinstance(part, ConfigSpace.ForbiddenEqualsClause | ConfigSpace.ForbiddenInClause)
         for part in parts
     )
+    # A combination names each hyperparameter once.
     if listed and len({part.hyperparameter.name for part in parts}) == len(parts):
         return {items[part.hyperparameter.name].name: _listed(part, items) for part in parts}
     if len(parts) == 1 and not isinstance(clause, ConfigSpace.ForbiddenOrConjunction):
@@ -177,8 +183,7 @@ def _forbidden_text(clause: object, items: Mapping[str, Hyperparameter]) -> str:
         word = " and " if isinstance(clause, ConfigSpace.ForbiddenAndConjunction) else " or "
         return word.join(f"({_forbidden_text(part, items)})" for part in clause.components)
     if isinstance(clause, ConfigSpace.ForbiddenInClause):
-        item = items[clause.hyperparameter.name]
-        return f"{item.name} in {spelled([_value(item, value) for value in clause.values])}"
+        return f"{items[clause.hyperparameter.name].name} in {spelled(_listed(clause, items))}"
     return " ".join(_triple(clause, items))
 
 

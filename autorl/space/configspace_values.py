@@ -2,8 +2,8 @@
 
 Two things ConfigSpace lacks are mapped. A `flipped_log` float x becomes the log-scaled float
 `x.one_minus` = 1 - x. Choices that are not all strings, all integers, all floats or all booleans
-(tuples, mixtures) become their JSON text. ConfigSpace rounds floats to nine digits or so: a
-configuration that passes through it may come back with a float changed in the last of them.
+(tuples, mixtures) become their JSON text. ConfigSpace 1.2 rounds floats to 13 decimals, so that six
+digits of a value of 1e-8 are left when it comes back.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ def exported_value(item: Hyperparameter, value: Any) -> Any:
 def imported_value(item: Hyperparameter, value: Any) -> Any:
     """Convert a plain value from the ConfigSpace to one of the hyperparameter."""
     if item.scale == "flipped_log":
+        # Rounded as our own floats are: 1 - (1 - x) is x but for the last digits.
         return item.tidy(1.0 - value)
     if item.type == "float":
         return item.tidy(float(value))
@@ -46,6 +47,7 @@ def is_native(item: Hyperparameter) -> bool:
 
     It does if they have one plain type, which NumPy does not change.
     """
+    # Of mixed types ConfigSpace takes 1 and True for one choice, given twice.
     return len({type(choice) for choice in item.choices}) == 1 and isinstance(
         item.choices[0], _NATIVE
     )

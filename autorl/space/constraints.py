@@ -25,6 +25,8 @@ DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # names whose values a 
 
 
 def _power(base: float, exponent: float) -> float:
+    # Both are a ValueError of `math.pow`, but a broken rule is told by an ArithmeticError. Not `**`:
+    # of whole numbers it never overflows, and (-1) ** 0.5 is complex.
     if base < 0 and not float(exponent).is_integer():
         raise ArithmeticError("root of a negative number")
     if base == 0 and exponent < 0:
@@ -96,6 +98,7 @@ class Constraint:
 
         Division by zero, overflow and roots of negative numbers count as broken.
         """
+        # An inactive hyperparameter has no value a rule could be about.
         if not all(name in config for name in self.names):
             return False
         try:
@@ -169,6 +172,7 @@ class Compiler:
             return self._arithmetic(syntax, node, _ARITHMETIC[type(node.op)])
         if isinstance(node, ast.Compare):
             return self._comparison(syntax, node)
+        # No bool: `true` is a word. 1e999 is read as infinity.
         if (
             isinstance(node, ast.Constant)
             and isinstance(node.value, int | float)
@@ -195,6 +199,7 @@ class Compiler:
         if word in self.constants:
             number = self.constants[word]
             return Term("number", lambda values: number)
+        # Never called without: a space judges nothing before each name has a value.
         if word in self.deferred:
             return Term("number", operator.itemgetter(word))
         raise InputError(
@@ -245,6 +250,7 @@ class Compiler:
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
         if type(compare) not in _ORDER:
             raise InputError(f"`is` is not allowed in {shown(syntax.text)}: use == or !=")
+        # `adam == optimizer` is `optimizer == adam`.
         if chosen is None and chosen_right is not None:
             chosen = chosen_right
             left, right = right, left
@@ -282,6 +288,7 @@ class Compiler:
             return lambda values: (
                 (number(values) in [item(values) for item in allowed]) is not negate
             )
+        # By position: a choice may be a list, and True is not 1.
         positions = frozenset(
             self._position(syntax, chosen, literal(syntax, item, self.hyperparameters))
             for item in right.elts

@@ -68,7 +68,9 @@ class SpaceCore:
             name for name, item in self.hyperparameters.items() if item.changeable
         )
         self._rules: tuple[Rule, ...] = (*self.forbidden, *self.constraints)
+        # Sorted: a set of text has another order in every process, and messages name the first.
         self._missing = sorted({name for rule in self.constraints for name in rule.missing})
+        # Rules that lack numbers cannot be judged yet: a study gives them, by `with_constants`.
         if not self._missing:
             self._check_default()
 
@@ -201,6 +203,7 @@ class SpaceCore:
         units = np.asarray(vector, dtype=np.float64).tolist()
         assert len(units) == len(self.names), f"expected {len(self.names)} units, got {len(units)}"
         values: dict[str, Any] = {}
+        # Parents come first: whether a child is active is decided by then.
         for (name, hyperparameter), unit in zip(self.hyperparameters.items(), units, strict=True):
             condition = self.conditions.get(name)
             if condition is None or condition.holds(values):
@@ -241,6 +244,7 @@ class SpaceCore:
     @cached_property
     def hash(self) -> str:
         """SHA-256 of the definition, the order of the hyperparameters included."""
+        # JSON for hashes has sorted keys: the order of vectors goes in as a list.
         return sha256({**self.to_dict(), "names": self.names})
 
     def config_hash(self, config: Mapping[str, object]) -> str:
@@ -283,6 +287,7 @@ class SpaceCore:
         return f"{type(self).__name__}({', '.join(self.names)})"
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[Any, ...]]:
+        # Compiled rules are closures, which no pickle takes: they are compiled again.
         parts = (self.hierarchy, self.forbidden, self._syntaxes, dict(self.constants))
         return self.compiled, parts
 
@@ -312,6 +317,7 @@ class SpaceCore:
                 return name, "no value given"
             if name in config and name not in active:
                 return name, self._inactive(name)
+        # Last: a rule computes with the values, which are in their domains by now.
         broken = self.violated(config)
         if broken:
             return ", ".join(sorted(broken[0].names)), f"breaks the {broken[0].describe()}"
@@ -343,6 +349,7 @@ class SpaceCore:
             return
         rule = broken[0]
         values = canonical_json({name: config[name] for name in self.names if name in rule.names})
+        # Two mistakes look alike here. The draws are the same every time, and so is the message.
         if self.try_sample(np.random.default_rng(0), MAX_TRIES) is None:
             message = f"no configuration satisfies the {rule.describe()}: the space is empty"
         else:

@@ -17,7 +17,8 @@ import yaml
 from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.types import InputError
 
-_KEY = 100  # characters of a key in a message
+_KEY = 100  # characters of a key in a message: a stranger's may be long
+# YAML 1.2. PyYAML's 1.1 makes text of 1e-3, True of yes, 90 of 1:30, 8 of 010, a date of 2020-01-01.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(
@@ -38,6 +39,7 @@ class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
         for key_node, _ in node.value:
+            # What `<<` brings in may be given again: the mapping's own value counts.
             if key_node.tag == "tag:yaml.org,2002:merge":
                 continue
             key = self.construct_object(key_node, deep=True)
@@ -168,9 +170,11 @@ def parse_document(text: str, file: str | None = None) -> Document:
         ) from None
     except (yaml.YAMLError, ValueError) as error:
         raise InputError(
-            f"not valid YAML: {shortened(str(error).splitlines()[0])}", file=file
+            # The other lines say where in "<unicode string>".
+            f"not valid YAML: {shortened(str(error).splitlines()[0])}",
+            file=file,
         ) from None
-    except RecursionError:
+    except RecursionError:  # PyYAML reads nested brackets by nested calls
         raise InputError("nested too deeply", file=file) from None
     return Document(data, lines, file)
 

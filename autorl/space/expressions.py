@@ -26,6 +26,8 @@ _KEYWORDS = frozenset({"and", "or", "not", "in"})
 _TEXT = r"(?P<text>'[^']*'|\"[^\"]*\")"
 _NUMBER = r"(?P<number>(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 _WORD = r"(?P<name>{unusual}[^\W\d]\w*(?:\.\w+)*)"
+# Words stand for themselves under this name: Python's parser takes `ppo.lr` for an attribute of
+# `ppo` and `lambda` for no name at all.
 _MARK = "_name_"
 
 
@@ -75,6 +77,7 @@ def parse(text: object, names: Collection[str]) -> Syntax:
         return f"{_MARK}{len(words) - 1}"
 
     try:
+        # Stripped: a space before an expression is an IndentationError.
         tree = ast.parse(_tokens(names).sub(mark, text).strip(), mode="eval")
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         # Python's parser says MemoryError of parentheses about 200 deep.
@@ -90,6 +93,7 @@ def rename(text: str, names: Mapping[str, str]) -> str:
 
 
 def _tokens(names: Collection[str]) -> re.Pattern[str]:
+    # `x-y` is a name where the space has one, elsewhere a difference.
     unusual = sorted((name for name in names if re.search(r"[/-]", name)), key=len, reverse=True)
     alternatives = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
     return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=alternatives)]))

@@ -40,6 +40,7 @@ def extended(
     entries = dict(base_parts["hyperparameters"])
     conditions = dict(base_parts["conditions"])
     for name, entry in own_parts["hyperparameters"].items():
+        # Without a type it was meant to change a hyperparameter of the base: a misspelt name.
         if name not in entries and (entry is None or not _is_new(entry)):
             hint = did_you_mean(name, entries) or "; a new one needs a type"
             raise InputError(
@@ -52,6 +53,7 @@ def extended(
             entries[name] = _merged(entries.get(name), entry)
     clauses = [_possible(clause, entries) for clause in base_parts["forbidden"]]
     possible = [clause for clause in clauses if clause is not None]
+    # A rule of the base that names the constant is about the hyperparameter from here on.
     constants = {
         name: number for name, number in base_parts["constants"].items() if name not in entries
     }
@@ -91,7 +93,7 @@ def _possible(clause: object, entries: Mapping[str, Mapping[str, Any]]) -> Any:
     for name, values in clause.items():
         is_list = isinstance(values, list | tuple)
         candidates = values if is_list else [values]
-        entry = entries.get(name, {"choices": []})
+        entry = entries.get(name, {"choices": []})  # left out: no value is possible
         remaining = [value for value in candidates if _within(value, entry)]
         if not remaining:
             return None

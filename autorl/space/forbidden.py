@@ -68,6 +68,7 @@ def read_forbidden(clause: object, hyperparameters: Mapping[str, Hyperparameter]
                 f"unknown hyperparameter {shown(name)}{nearest(str(name), hyperparameters)}"
             )
         parent = hyperparameters[name]
+        # A choice may itself be a list, such as the layers [64, 64].
         is_list_of_values = isinstance(values, list | tuple) and not parent.accepts(values)
         listed = list(values) if is_list_of_values else [values]
         if not listed:

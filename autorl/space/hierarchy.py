@@ -83,6 +83,7 @@ class Hierarchy:
         while waiting:
             condition = self.conditions.get(waiting.pop())
             if condition is not None:
+                # Sorted: a set of text has another order in every process.
                 waiting.extend(sorted(condition.parents - ancestors))
                 ancestors |= condition.parents
         return ancestors
@@ -148,6 +149,7 @@ def _parents_first(names: list[str], conditions: Mapping[str, Condition]) -> tup
         if name in placed:
             return
         if name in conditions:
+            # In the order of the file, not of the set: hashes and vectors follow this order.
             for parent in sorted(conditions[name].parents, key=names.index):
                 place(parent, (*path, name))
         placed[name] = None
@@ -160,6 +162,7 @@ def _parents_first(names: list[str], conditions: Mapping[str, Condition]) -> tup
 def _representatives(tests: list[Comparison]) -> list[Any]:
     """Pick one value for each joint outcome of a parent's tests."""
     parent = tests[0].parent
+    # Few: values that pass the same tests are one case, whatever the size of the domain.
     value_of_outcome: dict[tuple[bool, ...], Any] = {}
     for value in _candidates(parent, [literal for test in tests for literal in test.values]):
         outcome = tuple(test.test(value) for test in tests)
@@ -179,4 +182,5 @@ def _candidates(parent: Hyperparameter, literals: list[float]) -> Iterator[Any]:
         yield from sorted(int(number) for number in neighbors if lower <= number <= upper)
         return
     yield from cuts
+    # Not (low + high) / 2, whose sum may overflow.
     yield from (low + (high - low) / 2 for low, high in itertools.pairwise(cuts))

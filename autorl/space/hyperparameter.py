@@ -22,7 +22,7 @@ Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
 Scale: TypeAlias = Literal["linear", "log", "flipped_log"]
 KINDS: tuple[str, ...] = get_args(Kind)
 SCALES: tuple[str, ...] = get_args(Scale)
-UNSET: Any = object()
+UNSET: Any = object()  # None may be a choice, and the default
 _RESERVED = frozenset({"and", "or", "not", "in", "true", "false", "null", "none"})
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_/-]*(\.[A-Za-z0-9_/-]+)*")
 # Decimals relative to the largest bound: far above rounding errors, far below what matters.
@@ -172,6 +172,11 @@ class Hyperparameter:
         return self.type in ("float", "int")
 
     @property
+    def varies(self) -> bool:
+        """Whether it has more than one value."""
+        return self.numeric or len(self.choices) > 1
+
+    @property
     def n_choices(self) -> int:
         """Number of choices: 0 for float and int, 1 for a constant."""
         return len(self.choices)
@@ -194,7 +199,7 @@ class Hyperparameter:
             expected = "an integer" if self.type == "int" else "a number"
             return f"expected {expected}, got {spelled(value)}"
         lower, upper = self.bounds
-        if not lower <= value <= upper:
+        if not lower <= value <= upper:  # NaN is outside too
             return f"{value} is outside [{lower}, {upper}]"
         return None
 
@@ -252,6 +257,7 @@ class Hyperparameter:
         """
         assert not math.isnan(unit), f"{self.name}: NaN has no value"
         unit = min(1.0, max(0.0, float(unit)))
+        # At 1 the last choice, not one past it; likewise of integers.
         if not self.numeric:
             return self.choices[min(len(self.choices) - 1, int(unit * len(self.choices)))]
         lower, upper = self.bounds
@@ -261,6 +267,7 @@ class Hyperparameter:
         value = _backward(self.scale, start + unit * width)
         if self.type == "int":
             return int(min(upper, max(lower, math.floor(value + 0.5))))
+        # An upper bound of more digits than are kept, such as 1/3, could not be reached otherwise.
         if unit in (0.0, 1.0):
             return upper if unit else lower
         return self.tidy(value)
@@ -268,6 +275,7 @@ class Hyperparameter:
     def tidy(self, value: float) -> float:
         """Round a float as `from_unit` does and clip it to the bounds."""
         lower, upper = self.bounds
+        # On a logarithm it is ratios that count: digits, not decimals.
         rounded = float(f"{value:.10g}") if self.scale == "log" else round(value, self._decimals)
         return min(upper, max(lower, rounded))
 
@@ -301,6 +309,7 @@ class Hyperparameter:
     @cached_property
     def _decimals(self) -> int:
         lower, upper = self.bounds
+        # Up to 5e8 there are 3 decimals, up to 1e-5 there are 17.
         largest = max(abs(lower), abs(upper))
         if self.scale == "flipped_log":
             largest = max(largest, 1.0)

@@ -81,6 +81,7 @@ def restrict(space: Space, name: str, value: object) -> Space:
     return Space(
         Hierarchy.build(remaining.values(), conditions),
         [clause for clause in possible if clause is not None],
+        # Where a hyperparameter is never active a rule about it says nothing.
         [rule for rule in space.constraints if rule.names <= set(remaining)],
         space.constants,
     )
@@ -105,6 +106,7 @@ def _possible(
 def _default(space: Space, name: str, value: object) -> Config:
     """Find the valid configuration with the value nearest to the defaults."""
     defaults = {key: item.default for key, item in space.hyperparameters.items()}
+    # A generator of its own: the part of a space is the same in every study.
     config = space.repair({**defaults, name: value}, np.random.default_rng(0), keep=(name,))
     if config[name] != value:
         raise InputError(f"{shown(value)} is forbidden altogether", key=name)

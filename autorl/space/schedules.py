@@ -15,6 +15,7 @@ from autorl.plain_text import shown
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
+# The cosine is that of Loshchilov and Hutter (2017, SGDR), equation 5, without restarts.
 SHAPES: Mapping[str, Callable[[float], float]] = {
     "constant": lambda progress: 0.0,
     "linear": lambda progress: progress,
@@ -89,6 +90,7 @@ def schedule_function(config: Mapping[str, Any], name: str) -> Callable[[float],
 
     def value(progress: float) -> float:
         done = fraction(min(1.0, max(0.0, progress)))
+        # Exact at both ends: 3e-4 + 1 * (1e-5 - 3e-4) is not 1e-5.
         return float((1.0 - done) * start + done * end)
 
     return value

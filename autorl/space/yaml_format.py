@@ -84,6 +84,7 @@ def _whole(definition: object, folder: str | Path | None, above: tuple[Path, ...
             file = find_space(name, folder)
         except InputError as error:
             raise InputError(f"{shortened(name)}: {error.message}", key=EXTENDS) from None
+        # Resolved: two spellings of one path are one file.
         if file.resolve() in above:
             raise InputError(f"{name} extends itself", key=EXTENDS)
         document = read_document(file)
@@ -170,10 +171,12 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
         (hyperparameter, *helpers), schedule_conditions = read_hyperparameter(name, entry)
         hyperparameters += [hyperparameter, *helpers]
         inherited = {helper.name: texts[name] for helper in helpers if name in texts}
+        # What a schedule adds is active only where its hyperparameter is.
         conditions |= {**inherited, **schedule_conditions}
     for name, text in texts.items():
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text
     names = {item.name for item in hyperparameters}
+    # A study gives n_envs to every space: one that tunes it has its own.
     outer = {name: value for name, value in (constants or {}).items() if name not in names}
     return define_space(
         hyperparameters,
@@ -235,6 +238,7 @@ def read_hyperparameter(
 
 def to_yaml(space: Space) -> str:
     """Write a space as YAML, of which `read_space` makes the same space."""
+    # Not sorted: the order of hyperparameters is that of vectors, and in the space's hash.
     text: str = yaml.dump(
         space.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110
     )
@@ -308,4 +312,5 @@ def _require_a_space(content: object) -> None:
 
 def _looks_complete(source: Mapping[str, object]) -> bool:
     """Tell whether a mapping is more than bare hyperparameters."""
+    # By likeness: `constrains:` is a misspelt key, no hyperparameter of that name.
     return not source or any(get_close_matches(str(key), _TOP, n=1, cutoff=0.8) for key in source)

@@ -21,6 +21,7 @@ def name_and_number(
             unreadable or one too many.
     """
     forms = [*plain, *(f"{name}(number)" for name in with_number)]
+    # A study file may hold anything here, a bare number too.
     match = _FORM.match(text) if isinstance(text, str) else None
     name = match.group(1) if match else str(text)
     if match is None or name not in (*plain, *with_number):

@@ -60,12 +60,21 @@ def _pooled_sorted(scores: Array) -> Array:
     return np.sort(scores.reshape(*scores.shape[:-2], -1), axis=-1)
 
 
-def _mean(scores: Array) -> Array:
+def _named(stacked: Callable[[Array], Array]) -> Aggregate:
+    """Make the aggregate that a function defines, under the function's name."""
+    # That name is the aggregate's from here on: pickle finds the function by this path.
+    stacked.__qualname__ = f"{stacked.__name__}.stacked"
+    return Aggregate(stacked.__name__, stacked)
+
+
+@_named
+def mean(scores: Array) -> Array:
     """Mean of all n * m values."""
     return np.asarray(scores.mean(axis=(-2, -1)))
 
 
-def _median(scores: Array) -> Array:
+@_named
+def median(scores: Array) -> Array:
     """Middle of all n * m values sorted.
 
     Where their number is even, the mean of the two middle ones.
@@ -73,7 +82,8 @@ def _median(scores: Array) -> Array:
     return np.asarray(np.median(scores, axis=(-2, -1)))
 
 
-def _median_of_task_means(scores: Array) -> Array:
+@_named
+def median_of_task_means(scores: Array) -> Array:
     """Median over the m tasks of the mean over the n runs.
 
     With one task it is that task's mean. [Agarwal2021] calls it median.
@@ -81,7 +91,8 @@ def _median_of_task_means(scores: Array) -> Array:
     return np.asarray(np.median(scores.mean(axis=-2), axis=-1))
 
 
-def _iqm(scores: Array) -> Array:
+@_named
+def iqm(scores: Array) -> Array:
     """Interquartile mean of all n * m values [Agarwal2021].
 
     The values are sorted, floor(n * m / 4) are dropped from each end, and the rest is averaged.
@@ -89,6 +100,7 @@ def _iqm(scores: Array) -> Array:
     """
     ordered = _pooled_sorted(scores)
     count = ordered.shape[-1]
+    # A whole number, as SciPy's `trim_mean` has it, which the paper's library rliable calls.
     drop = count // 4
     return np.asarray(ordered[..., drop : count - drop].mean(axis=-1))
 
@@ -106,11 +118,11 @@ def _cvar(scores: Array, alpha: float) -> Array:
     """Conditional value at risk: mean of the lowest alpha share [Rockafellar2002].
 
     With the N = n * m values sorted, x_1 <= ... <= x_N, it is sum_i w_i x_i / (alpha N), w_i =
-    min(1, max(0, alpha N - (i - 1))): the value at the edge of the share counts by the fraction of
-    it that lies inside. cvar(1) is the mean; alpha <= 1/N gives the minimum.
+    min(1, max(0, alpha N - (i - 1))). cvar(1) is the mean; alpha <= 1/N gives the minimum.
     """
     ordered = _pooled_sorted(scores)
     share = alpha * ordered.shape[-1]
+    # The value at the edge of the share has the fraction of it that lies inside.
     weights = np.clip(share - np.arange(ordered.shape[-1]), 0.0, 1.0)
     return np.asarray(ordered @ (weights / weights.sum()))
 
@@ -121,12 +133,6 @@ def _optimality_gap(scores: Array, target: float) -> Array:
     Lower is better, 0 means that every run reaches the target.
     """
     return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
-
-
-mean = Aggregate("mean", _mean)
-median = Aggregate("median", _median)
-median_of_task_means = Aggregate("median_of_task_means", _median_of_task_means)
-iqm = Aggregate("iqm", _iqm)
 
 
 def quantile(q: float) -> Aggregate:
@@ -159,6 +165,7 @@ def optimality_gap(target: float = 1.0) -> Aggregate:
     )
 
 
+# Larger must be better: no optimality gap among those a study may name.
 _PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm)}
 _WITH_NUMBER: dict[str, Callable[[float], Aggregate]] = {"cvar": cvar, "quantile": quantile}
 
@@ -170,8 +177,6 @@ def aggregate_names() -> tuple[str, ...]:
 
 def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:
     """Return `mean`, `median`, `iqm`, `cvar(0.2)` or `quantile(0.25)` as a function.
-
-    Larger must be better, so there is no optimality gap among them.
 
     Args:
         text: the name; an `Aggregate` is returned as it is.
@@ -195,12 +200,12 @@ def ranking(scores: npt.ArrayLike, aggregate: str | Aggregate = "mean") -> npt.N
     """Rank the rows of a (configurations, seeds) array, best first.
 
     By the aggregate over the seeds; ties: larger mean, then lower standard deviation, then the
-    earlier row. An IQM or a median saturates at a capped return, so ties are common and must not be
-    left to chance.
+    earlier row.
     """
     table = as_table(scores, "scores")
     values = parse_aggregate(aggregate).stacked(table[:, :, None])
     spread = table.std(axis=1, ddof=1) if table.shape[1] > 1 else np.zeros(len(table))
+    # An IQM or a median saturates at a capped return: ties are common, and no matter of chance.
     # The last key sorts first; rows that are equal in all three stay in their order.
     return np.lexsort((spread, -table.mean(axis=1), -values))
 

@@ -21,7 +21,7 @@ def finite(values: npt.ArrayLike, name: str) -> Array:
     """
     try:
         array = np.asarray(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # NumPy says either, by what is no number
         raise ValueError(
             f"{name} must be an array of numbers of equal row length: {error}"
         ) from error

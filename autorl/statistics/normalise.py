@@ -59,5 +59,6 @@ def rank_normalise(scores: npt.ArrayLike) -> Array:
     Of an (n, m tasks) array it is rank / n in each column, worst first, ties averaged.
     """
     table = as_table(scores, "scores")
+    # `ranks` gives the largest 1 and goes along the last axis; tasks are columns here.
     worst_first = len(table) + 1 - ranks(table.T).T
     return np.asarray(worst_first / len(table))

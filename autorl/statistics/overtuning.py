@@ -52,6 +52,7 @@ def overtuning_trace(tuning: npt.ArrayLike, test: npt.ArrayLike) -> Overtuning:
     tuned = as_vector(tuning, "tuning")
     tested = as_vector(test, "test")
     same_shape(tuned, tested, "tuning and test scores")
+    # Strictly above all before it: of equal scores the first stays the incumbent.
     improved = np.concatenate([[True], tuned[1:] > np.maximum.accumulate(tuned)[:-1]])
     incumbent = np.maximum.accumulate(np.where(improved, np.arange(len(tuned)), 0))
     reached = tested[incumbent]

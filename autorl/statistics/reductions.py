@@ -62,8 +62,7 @@ class Reduction:
     def read(self, curve: npt.ArrayLike, position: int) -> float:
         """Read the value of another curve, the evaluation being chosen elsewhere.
 
-        `best` is read at `position` (chosen on tuning seeds, so a test score is not a maximum over
-        noise); every other reduction chooses nothing and is computed as usual.
+        `best` is read at `position`, every other reduction is computed as usual.
 
         Raises:
             ValueError: `position` lies outside the curve.
@@ -71,15 +70,25 @@ class Reduction:
         values = as_vector(curve, "curve")
         if not 0 <= position < len(values):
             raise ValueError(f"position must lie in 0..{len(values) - 1}, got {position}")
+        # The maximum of a test curve would be over its own noise: it is read where tuning chose.
         return float(values[position]) if self.chooses_step else self(values)
 
 
-def _last(curves: Array) -> Array:
+def _named(stacked: Callable[[Array], Array], *, chooses_step: bool = False) -> Reduction:
+    """Make the reduction that a function defines, under the function's name."""
+    # That name is the reduction's from here on: pickle finds the function by this path.
+    stacked.__qualname__ = f"{stacked.__name__}.stacked"
+    return Reduction(stacked.__name__, stacked, chooses_step)
+
+
+@_named
+def last(curves: Array) -> Array:
     """The last evaluation."""
     return np.asarray(curves[..., -1])
 
 
-def _best(curves: Array) -> Array:
+@partial(_named, chooses_step=True)
+def best(curves: Array) -> Array:
     """The largest evaluation.
 
     A maximum over noise is biased upwards: read tests at a step chosen in tuning.
@@ -87,7 +96,8 @@ def _best(curves: Array) -> Array:
     return np.asarray(curves.max(axis=-1))
 
 
-def _auc(curves: Array) -> Array:
+@_named
+def auc(curves: Array) -> Array:
     """Area under the curve over the number of evaluations, their plain mean."""
     return np.asarray(curves.mean(axis=-1))
 
@@ -100,16 +110,12 @@ def _mean_last(curves: Array, k: int) -> Array:
     return np.asarray(curves[..., -k:].mean(axis=-1))
 
 
-last = Reduction("last", _last)
-best = Reduction("best", _best, chooses_step=True)
-auc = Reduction("auc", _auc)
-
-
 def mean_last(k: int) -> Reduction:
     """Make the reduction that averages the last k >= 1 evaluations.
 
     Used as `mean_last(5)(curve)`.
     """
+    # True is an `int` to Python.
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
         raise ValueError(f"k of mean_last must be a whole number >= 1, got {k!r}")
     return Reduction(f"mean_last({k})", partial(_mean_last, k=k))

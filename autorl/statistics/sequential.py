@@ -218,6 +218,7 @@ class _Permuted:
             if agents not in self._groups:
                 scores = {agent: self._scores[agent] for agent in agents}
                 self._groups[agents] = _Group(scores, self.permutations, self._rng)
+            # A pair lies in one group whole: pairs are what connects.
             among = [pair for pair in pairs if pair[0] in connected]
             statistics = self._groups[agents].statistics(among, interim)
             largest = np.maximum(largest, statistics.max(axis=1))
@@ -261,6 +262,8 @@ def _decide(
     remaining = list(undecided)
     while True:
         spent = np.zeros(permuted.permutations, dtype=bool)
+        # Permutations that passed an earlier threshold have spent their part of the level. Anew each
+        # time: the maximum is over the pairs that are still open.
         for past, threshold in enumerate(earlier):
             spent |= permuted.strongest(remaining, past)[2] > threshold
         strongest, observed, largest = permuted.strongest(remaining, interim)
@@ -279,6 +282,7 @@ def _threshold(statistics: Array, spent: npt.NDArray[np.bool_], level: float) ->
     It is the smallest value t with share(spent) + share(unspent and statistic > t) <= level.
     """
     alive = np.sort(statistics[~spent])
+    # 0.29 * 100 is 28.999999999999996: rounding must not cost a permutation.
     allowed = int(np.floor(level * len(statistics) + 1e-9)) - int(spent.sum())
     if len(alive) == 0 or allowed < 0:
         return float("inf")
