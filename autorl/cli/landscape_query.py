@@ -66,11 +66,7 @@ def info(source: Source, as_json: AsJson = False) -> None:
     """
     landscape = load_landscape(source)
     manifest = landscape.manifest
-    status = dict(
-        landscape.own_query(
-            "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
-        ).fetchall()
-    )
+    status = landscape.queries.runs_by_status()
     if as_json:
         print_json(
             json_value({**manifest.to_dict(), "folder": str(landscape.path), "status": status})

@@ -25,6 +25,7 @@ from autorl.landscapes.schema import (
     check_columns,
     identifier,
     table_columns,
+    text_literal,
 )
 from autorl.plain_text import encodable, shortened, shown
 from autorl.space import Space, read_document, read_space
@@ -134,33 +135,36 @@ def connect_frames(
         raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
-def only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
-    """Tell whether a query is exactly one SELECT.
+def check_only_reads(connection: duckdb.DuckDBPyConnection, query: str, file: str) -> None:
+    """Check that a query is exactly one that reads.
 
-    EXPLAIN (ANALYZE) of exactly one is as good.
-
-    DuckDB names the kind of a statement, but not of what EXPLAIN explains, nor of a statement with
-    a PIVOT in it: `COPY (PIVOT ...) TO ...` is of the same kind as `PIVOT ...`.
+    It is a SELECT, or EXPLAIN (ANALYZE) of one.
 
     Raises:
         duckdb.Error: the query cannot be parsed.
-        InputError: it has half characters (lone surrogates).
+        InputError: it is anything else, or has half characters (lone surrogates).
     """
     if encodable(query) != query:
         raise InputError(
             "a query is text that can be encoded, this one has half a character", key="sql"
         )
+    if not _only_reads(connection, query):
+        raise InputError("expected one query that reads (SELECT ...)", file=file, key="sql")
+
+
+def _only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
     kinds = [str(statement.type) for statement in connection.extract_statements(query)]
     if kinds == [_kind("SELECT")]:
         return True
     text = _without_comments(query)
+    # DuckDB does not name the kind of what EXPLAIN explains.
     if kinds == [_kind("EXPLAIN")]:
         explained = _EXPLAIN.match(text)
         return explained is not None and _kinds(connection, text[explained.end() :]) == [
             _kind("SELECT")
         ]
-    # A statement with a PIVOT is MULTI; in DuckDB 1 it is two. Only a query can stand in FROM
-    # (...).
+    # A statement with a PIVOT is MULTI, in DuckDB 1 it is two, and so is COPY (PIVOT ...) TO a
+    # file. Only a query can stand in FROM (...).
     pivots = ([_kind("MULTI")], [_kind("CREATE"), _kind("SELECT")])
     return kinds in pivots and _kinds(connection, f"SELECT * FROM ({text})") == kinds
 
@@ -220,7 +224,7 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect(config=dict(CONFIGURATION))
-    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files)
+    listed = ", ".join(map(text_literal, files))
     # What does not fit into memory is not written to a file.
     connection.execute("SET temp_directory = ''")
     connection.execute(f"SET allowed_paths = [{listed}]")
@@ -255,7 +259,7 @@ def _add_views(
 ) -> None:
     for name, paths in files.items():
         # A view takes no parameters.
-        listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+        listed = ", ".join(map(text_literal, paths))
         union = ", union_by_name = true" if len(paths) > 1 else ""
         connection.execute(
             f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})"

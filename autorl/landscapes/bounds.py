@@ -15,10 +15,6 @@ def outside_bounds(landscape: Dataset, bounds: tuple[float | None, float | None]
     Those of any run count. None = unbounded.
     """
     low, high = bounds
-    tests = ["value < ?"] * (low is not None) + ["value > ?"] * (high is not None)
-    if tests:
-        query = f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}"
-        limits = [limit for limit in bounds if limit is not None]
-        count, smallest, largest = landscape.own_query(query, limits).fetchall()[0]
-        if count:
-            yield f"{count} values lie outside [{low}, {high}], from {smallest} to {largest}"
+    count, least, greatest = landscape.queries.outside(low, high)
+    if count:
+        yield f"{count} values lie outside [{low}, {high}], from {least} to {greatest}"

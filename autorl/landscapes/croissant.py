@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autorl.landscapes._views import CONFIGURATION
+from autorl.landscapes._queries import ParquetFiles
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import TABLES
 from autorl.plain_text import shortened, shown
@@ -85,17 +85,8 @@ def record_sets(folder: Path, files: Mapping[str, str]) -> dict[str, list[tuple[
 
     They go by the file's path in the folder.
     """
-    import duckdb
-
-    connection = duckdb.connect(config=dict(CONFIGURATION))
-    columns_of = {}
-    for name in files:
-        if name.endswith(".parquet"):
-            rows = connection.execute(
-                "DESCRIBE SELECT * FROM read_parquet(?)", [[str(folder / name)]]
-            ).fetchall()
-            columns_of[name] = [(str(row[0]), str(row[1])) for row in rows]
-    return columns_of
+    parquet = ParquetFiles()
+    return {name: parquet.types(folder / name) for name in files if name.endswith(".parquet")}
 
 
 def describe(folder: Path, manifest: Manifest) -> dict[str, Any]:

@@ -6,21 +6,21 @@ It is read as SQL, learning curves, a dense array of scores, and rankings.
 from __future__ import annotations
 
 import threading
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.landscapes._queries import Columns, Queries
 from autorl.landscapes._views import (
+    check_only_reads,
     connect,
     connect_frames,
     file_columns,
     first_line,
-    only_reads,
     read_own_space,
-    stored_types,
 )
 from autorl.landscapes.grid import PENALTY, Grid, assemble
 from autorl.landscapes.manifest import MANIFEST, Manifest
@@ -89,10 +89,7 @@ class Dataset:
         """
         if "phases" not in self.manifest.sampler:
             return (0,)
-        starts = self.own_query(
-            "SELECT DISTINCT start_step FROM runs ORDER BY start_step"
-        ).fetchall()
-        return tuple(int(row[0]) for row in starts) or (0,)
+        return self.queries.phase_starts() or (0,)
 
     @property
     def is_study(self) -> bool:
@@ -102,10 +99,13 @@ class Dataset:
     @cached_property
     def metrics(self) -> tuple[str, ...]:
         """Columns of `evals` that are measured values."""
-        names = [column[0] for column in self._connection.execute("DESCRIBE evals").fetchall()]
-        return tuple(
-            name for name in names if name not in [column.name for column in TABLES["evals"]]
-        )
+        fixed = {column.name for column in TABLES["evals"]}
+        return tuple(name for name in self.queries.stored_types("evals") if name not in fixed)
+
+    @cached_property
+    def queries(self) -> Queries:
+        """The questions that this package asks of the tables."""
+        return Queries(self.path, partial(self._connect, guarded=False))
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Answer a DuckDB query over the views.
@@ -122,10 +122,7 @@ class Dataset:
 
         try:
             with self._lock:
-                if not only_reads(self._guarded_connection, query):
-                    raise InputError(
-                        "expected one query that reads (SELECT ...)", file=str(self.path), key="sql"
-                    )
+                check_only_reads(self._guarded_connection, query, str(self.path))
                 return self._guarded_connection.sql(query)
         except (duckdb.Error, UnicodeError) as error:
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
@@ -173,33 +170,15 @@ class Dataset:
         """
         if self._study is None:
             return file_columns(self.path, self.manifest)
-        with self._lock:
-            return {name: stored_types(self._connection, name) for name in TABLES}
+        return {name: self.queries.stored_types(name) for name in TABLES}
 
     def check_table(self, name: TableName, more: Sequence[Column] = ()) -> None:
         """Raise `InputError` unless a table has its columns, and `more`.
 
         `runs` and `evals` are always checked.
         """
-        with self._lock:
-            stored = stored_types(self._connection, name)
+        stored = self.queries.stored_types(name)
         check_columns(name, stored, str(self.path), [*TABLES[name], *more])
-
-    def own_query(self, query: str, parameters: Sequence[Any] = ()) -> duckdb.DuckDBPyRelation:
-        """Answer a query of this package.
-
-        No part of its text is a stranger's: values are parameters.
-
-        Raises:
-            InputError: the tables cannot answer it.
-        """
-        import duckdb
-
-        try:
-            with self._lock:
-                return self._connection.sql(query, params=list(parameters) or None)
-        except duckdb.Error as error:
-            raise InputError(first_line(error), file=str(self.path)) from None
 
     @cached_property
     def grid(self) -> Grid:
@@ -207,29 +186,18 @@ class Dataset:
 
         It is loaded once.
         """
-        import duckdb
-
         scratch = self._runs.loc[self._runs["start_step"] == 0]
         runs = [
             scratch[name].tolist()
             for name in ("run_id", "config_id", "seed", "seed_role", "status")
         ]
         failed = not set(runs[-1]) <= {"done", "stopped"}
-        try:
-            with self._lock:
-                columns = self._measured()
-                listed = self._connection.execute(
-                    "SELECT CAST(config_id AS INTEGER) FROM configs"
-                ).fetchall()
-                penalty = (
-                    self._connection.execute("SELECT value FROM penalty").fetchall()[0][0]
-                    if failed
-                    else np.nan
-                )
-        except duckdb.Error as error:
-            raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
-        ids = [row[0] for row in listed]
-        if np.ma.is_masked(columns["run_id"]) or np.ma.is_masked(columns["step"]) or None in ids:
+        columns = self._measured()
+        config_ids = self.queries.config_ids()
+        penalty = self.queries.penalty() if failed else np.nan
+        ids = [number for number in config_ids if number is not None]
+        nameless = len(ids) < len(config_ids)
+        if nameless or np.ma.is_masked(columns["run_id"]) or np.ma.is_masked(columns["step"]):
             raise InputError(
                 "an evaluation without a run or step, or a configuration without an id",
                 file=str(self.path),
@@ -243,15 +211,13 @@ class Dataset:
         )
         return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
 
-    def _measured(self) -> dict[str, Any]:
+    def _measured(self) -> Columns:
         """Read the columns run_id, step and value of the objective.
 
         Those of a study have every digit it scored by.
         """
         if self._study is None:
-            return dict(
-                self._connection.execute("SELECT run_id, step, value FROM measured").fetchnumpy()
-            )
+            return self.queries.objective_values()
         evals = self._study.tables.evals
         columns = {"run_id": "run_id", "step": "step", "value": self.manifest.objective.metric}
         return {name: evals[column].to_numpy() for name, column in columns.items()}
@@ -413,11 +379,7 @@ class Dataset:
 
     def to_pandas(self) -> pd.DataFrame:
         """Give one row per evaluation, with its run and configuration."""
-        frame: pd.DataFrame = self.own_query(
-            "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
-            "ORDER BY run_id, step"
-        ).df()
-        return frame
+        return self.queries.joined()
 
     @cached_property
     def _runs(self) -> pd.DataFrame:
@@ -426,10 +388,7 @@ class Dataset:
         Raises:
             InputError: a cell is empty, a run is there twice, or a status is none there is.
         """
-        runs = self._frame(
-            "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, "
-            "start_step FROM runs ORDER BY run_id"
-        )
+        runs = self.queries.runs()
         empty = [str(name) for name in runs if runs[name].isna().any()]
         if empty:
             raise InputError(
@@ -450,22 +409,12 @@ class Dataset:
     @cached_property
     def _evals(self) -> pd.DataFrame:
         """The table of evaluations in memory, by run_id and step."""
-        return self._frame("SELECT * FROM evals ORDER BY run_id, step")
+        return self.queries.evaluations()
 
     @cached_property
     def _configs(self) -> pd.DataFrame:
         """Hyperparameters by config_id."""
-        return self._frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
-
-    def _frame(self, query: str) -> pd.DataFrame:
-        """Answer a query of this package by a frame."""
-        import duckdb
-
-        try:
-            with self._lock:
-                return self._connection.execute(query).df()
-        except duckdb.Error as error:
-            raise InputError(f"cannot be read: {first_line(error)}", file=str(self.path)) from None
+        return self.queries.hyperparameters()
 
     @cached_property
     def _config_rows(self) -> dict[int, dict[Hashable, Any]]:
@@ -477,10 +426,6 @@ class Dataset:
             "configs", [hyperparameter_column(item) for item in self.space.hyperparameters.values()]
         )
         return {int(row["config_id"]): row for row in self._configs.to_dict("records")}
-
-    @cached_property
-    def _connection(self) -> duckdb.DuckDBPyConnection:
-        return self._connect(guarded=False)
 
     @cached_property
     def _guarded_connection(self) -> duckdb.DuckDBPyConnection:

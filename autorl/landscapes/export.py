@@ -10,17 +10,17 @@ References:
 from __future__ import annotations
 
 import json
-import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.landscapes._queries import fill_sqlite_tables
 from autorl.landscapes.ranking import SeedSet
-from autorl.landscapes.schema import as_json, identifier
+from autorl.landscapes.schema import as_json
 from autorl.space import Hyperparameter, canonical_json
 from autorl.statistics import parse_aggregate
 from autorl.types import Config, InputError
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     import optuna
 
     from autorl.landscapes.dataset import Dataset
-
-_FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and in DuckDB
 
 
 def export_table(landscape: Dataset, file: str | Path) -> int:
@@ -55,36 +53,13 @@ def export_table(landscape: Dataset, file: str | Path) -> int:
         raise InputError(
             f"expected a table in .csv, .csv.gz or .parquet, {elsewhere}", file=str(target)
         )
-    query = (
-        "SELECT * FROM runs JOIN evals USING (run_id) JOIN configs USING (config_id) "
-        "ORDER BY run_id, step"
-    )
-    rows = landscape.own_query(query)
     if name.endswith(".parquet"):
-        rows.write_parquet(str(target), compression="zstd")
+        landscape.queries.flat_table().write_parquet(str(target), compression="zstd")
     else:
-        cells = ", ".join(
-            _csv_cell(*column) for column in zip(rows.columns, rows.types, strict=True)
-        )
-        safe = landscape.own_query(f"SELECT {cells} FROM ({query})")
+        rows = landscape.queries.flat_table(for_spreadsheets=True)
         compression = "gzip" if name.endswith(".gz") else None
-        safe.write_csv(str(target), header=True, compression=compression)
-    count: int = landscape.own_query("SELECT count(*) FROM evals").fetchall()[0][0]
-    return count
-
-
-def _csv_cell(name: str, type: object) -> str:
-    """Write a column as SQL that no spreadsheet takes for a formula.
-
-    Neither a text in it nor its name is taken for one.
-    """
-    column = identifier(name)
-    safe_name = f"'{name}" if re.match(_FORMULA, name) else name
-    header = identifier(safe_name)
-    if str(type) != "VARCHAR":
-        return f"{column} AS {header}"
-    formula = f"regexp_matches({column}, '{_FORMULA}') AND TRY_CAST({column} AS DOUBLE) IS NULL"
-    return f"CASE WHEN {formula} THEN chr(39) || {column} ELSE {column} END AS {header}"
+        rows.write_csv(str(target), header=True, compression=compression)
+    return landscape.queries.evaluation_count()
 
 
 def export_optuna(
@@ -182,42 +157,49 @@ def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
     from optuna.distributions import distribution_to_json
 
     numbered = list(enumerate(trials, 1))
-    rows: dict[str, list[tuple[Any, ...]]] = {
-        "trials (trial_id, number, study_id, state, datetime_start, datetime_complete)": [
-            (
-                id,
-                id - 1,
-                1,
-                trial.state.name,
-                str(trial.datetime_start),
-                str(trial.datetime_complete),
-            )
-            for id, trial in numbered
+    rows: dict[str, list[dict[str, object]]] = {
+        "trials": [
+            {
+                "trial_id": trial_id,
+                "number": trial_id - 1,
+                "study_id": 1,
+                "state": trial.state.name,
+                "datetime_start": str(trial.datetime_start),
+                "datetime_complete": str(trial.datetime_complete),
+            }
+            for trial_id, trial in numbered
         ],
-        "trial_values (trial_id, objective, value, value_type)": [
-            (id, 0, trial.value, "FINITE") for id, trial in numbered
+        "trial_values": [
+            {"trial_id": trial_id, "objective": 0, "value": trial.value, "value_type": "FINITE"}
+            for trial_id, trial in numbered
         ],
-        "trial_params (trial_id, param_name, param_value, distribution_json)": [
-            (id, name, item.to_internal_repr(trial.params[name]), distribution_to_json(item))
-            for id, trial in numbered
-            for name, item in trial.distributions.items()
+        "trial_params": [
+            {
+                "trial_id": trial_id,
+                "param_name": name,
+                "param_value": distribution.to_internal_repr(trial.params[name]),
+                "distribution_json": distribution_to_json(distribution),
+            }
+            for trial_id, trial in numbered
+            for name, distribution in trial.distributions.items()
         ],
-        "trial_intermediate_values (trial_id, step, intermediate_value, intermediate_value_type)": [
-            (id, step, value, "FINITE")
-            for id, trial in numbered
+        "trial_intermediate_values": [
+            {
+                "trial_id": trial_id,
+                "step": step,
+                "intermediate_value": value,
+                "intermediate_value_type": "FINITE",
+            }
+            for trial_id, trial in numbered
             for step, value in trial.intermediate_values.items()
         ],
-        "trial_user_attributes (trial_id, key, value_json)": [
-            (id, key, json.dumps(value))
-            for id, trial in numbered
+        "trial_user_attributes": [
+            {"trial_id": trial_id, "key": key, "value_json": json.dumps(value)}
+            for trial_id, trial in numbered
             for key, value in trial.user_attrs.items()
         ],
     }
-    with closing(sqlite3.connect(file)) as connection, connection:
-        for table, cells in rows.items():
-            connection.executemany(
-                f"INSERT INTO {table} VALUES ({', '.join('?' * (table.count(',') + 1))})", cells
-            )
+    fill_sqlite_tables(file, rows)
 
 
 def _content(trial: optuna.trial.FrozenTrial) -> tuple[Any, ...]:

@@ -67,7 +67,7 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
         }
         for number in ids
     }
-    origins = dict(landscape.own_query("SELECT config_id, origin FROM configs").fetchall())
+    origins = landscape.queries.origins()
     target.mkdir()
     space.to_configspace().to_json(target / CONFIGSPACE)
     _write(target / META, _meta(landscape, rows))
@@ -86,19 +86,16 @@ def _history(landscape: Dataset) -> list[list[Any]]:
     A run that did not end well says so in its last row, and in a row without cost for every step it
     did not reach.
     """
-    history = landscape.own_query(
-        "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs CROSS JOIN "
-        "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) LEFT "
-        "JOIN measured USING (run_id, step) WHERE start_step = 0 AND (measured.run_id IS NOT NULL "
-        "OR status NOT IN ('done', 'stopped')) ORDER BY run_id, step"
-    ).fetchall()
-    rows = []
-    for place, (run, config_id, seed, status, step, value, wall) in enumerate(history):
-        last = place + 1 == len(history) or history[place + 1][0] != run
-        ended = value is None or (last and status != "done")
-        more = {"wall_seconds": wall} if last and wall is not None else {}
-        code = _STATUS[status] if ended else _SUCCESS
-        rows.append([config_id, step, seed, [value], 0.0, 0.0, code, more])
+    history = landscape.queries.history_from_scratch()
+    rows: list[list[Any]] = []
+    for place, row in enumerate(history):
+        last = place + 1 == len(history) or history[place + 1].run_id != row.run_id
+        ended = row.value is None or (last and row.status != "done")
+        more = {}
+        if last and row.wall_seconds is not None:
+            more["wall_seconds"] = row.wall_seconds
+        code = _STATUS[row.status] if ended else _SUCCESS
+        rows.append([row.config_id, row.step, row.seed, [row.value], 0.0, 0.0, code, more])
     return rows
 
 

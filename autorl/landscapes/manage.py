@@ -44,7 +44,7 @@ def merge_landscapes(
     for place, source in enumerate(sources):
         source.check_table("configs")
         source.check_table("segments")
-        frames = {name: source.own_query(f"SELECT * FROM {name}").df() for name in TABLES}
+        frames = {name: source.queries.table(name) for name in TABLES}
         tables.append(_renumbered(frames, numbers, run_offset, place))
         run_offset += 1 + int(frames["runs"]["run_id"].max()) if len(frames["runs"]) else 0
     merged = _concatenated(tables)

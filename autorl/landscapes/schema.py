@@ -199,6 +199,11 @@ def identifier(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
+def text_literal(text: str) -> str:
+    """Write a text as SQL takes it, where no parameter can stand."""
+    return "'" + text.replace("'", "''") + "'"
+
+
 def cast_list(columns: Sequence[Column]) -> str:
     """Write the columns as a SQL select list that casts each.
 

@@ -13,9 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from autorl.landscapes import _rules_record as record
-from autorl.landscapes import _rules_sets as sets
-from autorl.landscapes import _rules_values as values
+from autorl.landscapes import _rules as rules
 from autorl.landscapes._views import first_line
 from autorl.landscapes.dataset import Dataset
 from autorl.types import InputError
@@ -39,24 +37,24 @@ class Problem:
 RULES: Mapping[str, Rule] = {
     rule.__name__: rule
     for rule in (
-        record.files_match_manifest,
-        record.typed_columns,
-        record.references_resolve,
-        record.configs_keyed_by_hash,
-        record.seed_roles_agree,
-        record.complete_or_explained,
-        record.counted_steps,
-        record.provenance_recorded,
-        values.steps_increase,
-        values.bounded_returns,
-        values.failures_marked,
-        values.independent_seeds,
-        values.distinct_curves,
-        values.adjacent_checkpoints_agree,
+        rules.files_match_manifest,
+        rules.typed_columns,
+        rules.references_resolve,
+        rules.configs_keyed_by_hash,
+        rules.seed_roles_agree,
+        rules.complete_or_explained,
+        rules.counted_steps,
+        rules.provenance_recorded,
+        rules.steps_increase,
+        rules.bounded_returns,
+        rules.failures_marked,
+        rules.independent_seeds,
+        rules.distinct_curves,
+        rules.adjacent_checkpoints_agree,
     )
 }
 SET_RULES: Mapping[str, SetRule] = {
-    rule.__name__: rule for rule in (sets.distinct_data, sets.one_name_per_task)
+    rule.__name__: rule for rule in (rules.distinct_data, rules.one_name_per_task)
 }
 
 

@@ -11,17 +11,17 @@ import dataclasses
 import os
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from autorl.landscapes._views import CONFIGURATION, first_line, read_own_space
+from autorl.landscapes._queries import ParquetFiles
+from autorl.landscapes._views import read_own_space
 from autorl.landscapes.croissant import write_croissant
 from autorl.landscapes.manifest import Manifest, file_sha256
-from autorl.landscapes.schema import Column, TableName, Tables, cast_list, table_columns
+from autorl.landscapes.schema import TableName, Tables, table_columns
 from autorl.space import Space, to_yaml
 from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
-    import duckdb
     import pandas as pd
 
 # table: its key.
@@ -29,12 +29,6 @@ _SMALL: dict[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
     "segments": "segment",
-}
-_SORTED_BY: dict[TableName, str] = {
-    "configs": "config_id",
-    "runs": "run_id",
-    "evals": "run_id, step",
-    "segments": "run_id, from_step, segment",
 }
 
 
@@ -71,15 +65,13 @@ def write_landscape(
     shutil.rmtree(building, ignore_errors=True)
     (building / "evals").mkdir(parents=True)
     (building / "space.yaml").write_text(to_yaml(space), encoding="utf-8")
+    files = ParquetFiles()
     for name in _SMALL:
-        _write_frame(
-            tables[name],
-            table_columns(name, tables.columns(name), space),
-            name,
-            building / f"{name}.parquet",
-        )
-    part = _write_part(tables.evals, building, 0)
-    finished = _finish(building, dataclasses.replace(manifest, space_hash=space.hash), [part])
+        columns = table_columns(name, tables.columns(name), space)
+        files.write(tables[name], columns, name, building / f"{name}.parquet")
+    part = _write_part(files, tables.evals, building, 0)
+    described = dataclasses.replace(manifest, space_hash=space.hash)
+    finished = _finish(files, building, described, [part])
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
@@ -100,25 +92,22 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
     path = Path(folder)
     manifest = Manifest.read(path)
     space = read_own_space(path)
-    connection = _connect()
+    files = ParquetFiles()
     for name, key in _SMALL.items():
-        old = connection.execute(
-            f"SELECT {key} FROM read_parquet(?)", [str(path / f"{name}.parquet")]
-        ).df()[key]
-        repeated = sorted(set(old) & set(tables[name][key]))
+        repeated = sorted(files.ids(path / f"{name}.parquet", key) & set(tables[name][key]))
         if repeated:
             raise InputError(
                 f"{key} {repeated[:5]} of '{name}' exist already in {manifest.id}", file=str(path)
             )
     parts = _parts(manifest)
-    part = _write_part(tables.evals, path, _next_number(parts))
+    part = _write_part(files, tables.evals, path, _next_number(parts))
     for name in _SMALL:
         file = path / f"{name}.parquet"
         columns = table_columns(name, tables.columns(name), space)
-        _write_frame(tables[name], columns, name, _staged(file), and_rows_of=file)
+        files.write(tables[name], columns, name, _staged(file), and_rows_of=file)
     for name in _SMALL:
         os.replace(_staged(path / f"{name}.parquet"), path / f"{name}.parquet")
-    return _finish(path, manifest, [*parts, part])
+    return _finish(files, path, manifest, [*parts, part])
 
 
 def compact(folder: str | Path) -> Manifest:
@@ -129,12 +118,11 @@ def compact(folder: str | Path) -> Manifest:
     path = Path(folder)
     manifest = Manifest.read(path)
     old = _parts(manifest)
-    rows = _connect().execute(
-        "SELECT * FROM read_parquet(?, union_by_name = true)", [[str(path / part) for part in old]]
-    )
+    files = ParquetFiles()
+    rows = files.rows([path / part for part in old])
     number = 0 if "evals/part-00000.parquet" not in old else _next_number(old)
-    part = _write_part(rows.df(), path, number)
-    finished = _finish(path, manifest, [part])
+    part = _write_part(files, rows, path, number)
+    finished = _finish(files, path, manifest, [part])
     for part in old:
         (path / part).unlink()
     return finished
@@ -152,76 +140,26 @@ def _next_number(parts: list[str]) -> int:
     return 1 + max(int(Path(part).stem.split("-")[1]) for part in parts)
 
 
-def _connect() -> duckdb.DuckDBPyConnection:
-    import duckdb
-
-    # One thread: the bytes written depend on nothing but the rows.
-    return duckdb.connect(config={**CONFIGURATION, "threads": "1"})
-
-
-def _write_part(evals: pd.DataFrame, folder: Path, number: int) -> str:
+def _write_part(files: ParquetFiles, evals: pd.DataFrame, folder: Path, number: int) -> str:
     """Write a part of `evals`.
 
     Returns its path in the folder.
     """
-    name = f"evals/part-{number:05d}.parquet"
-    _write_frame(
-        evals, table_columns("evals", [str(name) for name in evals], None), "evals", folder / name
-    )
-    return name
+    part = f"evals/part-{number:05d}.parquet"
+    columns = table_columns("evals", [str(name) for name in evals], None)
+    files.write(evals, columns, "evals", folder / part)
+    return part
 
 
-def _write_frame(
-    frame: pd.DataFrame,
-    columns: tuple[Column, ...],
-    name: TableName,
-    target: Path,
-    and_rows_of: Path | None = None,
-) -> None:
-    """Write the columns of a frame with their declared types, sorted.
-
-    The rows of an older file are added.
-    """
-    import duckdb
-
-    connection = _connect()
-    connection.register("frame", frame)
-    query = f"SELECT {cast_list(columns)} FROM frame"
-    if and_rows_of is not None:
-        query += f" UNION ALL BY NAME SELECT * FROM read_parquet('{_quoted(and_rows_of)}')"
-    temporary = target.with_suffix(".tmp")
-    try:
-        connection.execute(
-            f"COPY (SELECT * FROM ({query}) ORDER BY {_SORTED_BY[name]}) TO '{_quoted(temporary)}' "
-            "(FORMAT parquet, COMPRESSION zstd)"
-        )
-    except duckdb.ConversionException as error:
-        raise InputError(f"table '{name}': {first_line(error)}") from None
-    os.replace(temporary, target)
-
-
-def _quoted(path: Path) -> str:
-    return str(path).replace("'", "''")
-
-
-def _finish(folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
+def _finish(files: ParquetFiles, folder: Path, manifest: Manifest, evals: list[str]) -> Manifest:
     """Finish a landscape that is written.
 
     Count rows, hash files, write `croissant.json` and, last, the manifest naming these parts of
     `evals`.
     """
     data = ["configs.parquet", "runs.parquet", "segments.parquet", *evals]
-    connection = _connect()
-
-    def rows(names: list[str]) -> int:
-        row: Any = connection.execute(
-            "SELECT count(*) FROM read_parquet(?)", [[str(folder / name) for name in names]]
-        ).fetchone()
-        return int(row[0])
-
-    counts = {name: rows([f"{name}.parquet"]) for name in ("configs", "runs", "segments")} | {
-        "evals": rows(evals)
-    }
+    counts = {str(name): files.count([folder / f"{name}.parquet"]) for name in _SMALL}
+    counts["evals"] = files.count([folder / part for part in evals])
     hashes = {name: file_sha256(folder / name) for name in ("space.yaml", *data)}
     finished = dataclasses.replace(manifest, rows=FrozenMap(counts), files=FrozenMap(hashes))
     write_croissant(folder, finished)

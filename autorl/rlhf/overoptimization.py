@@ -156,14 +156,7 @@ def policies(landscape: Landscape, seeds: str = "test") -> pd.DataFrame:
     n_seeds = len(landscape.manifest.seeds.get(seeds, ()))
     if not n_seeds:
         raise InputError(f"has no {seeds!r} seeds", file=str(landscape.path))
-    means = ", ".join(f"avg({name}) AS {name}" for name in _MEASURED)
-    table: pd.DataFrame = landscape.own_query(
-        f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) WHERE seed_role = ? "
-        # a mean over some of the seeds only is not comparable with the others
-        "GROUP BY config_id, step HAVING count(gold) = ? ORDER BY config_id, step",
-        [seeds, n_seeds],
-    ).df()
-    return table
+    return landscape.queries.means_over_seeds(_MEASURED, seeds, "gold", n_seeds)
 
 
 def frontier(landscape: Landscape) -> pd.DataFrame:

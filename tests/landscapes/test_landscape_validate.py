@@ -11,7 +11,7 @@ import pytest
 from landscape_samples import SPACE, manifest, tables
 
 from autorl.landscapes import Manifest, write_landscape
-from autorl.landscapes._rules_values import _equal_shares, pairs_together
+from autorl.landscapes._rules import _equal_shares, pairs_together
 from autorl.landscapes.validate import RULES, SET_RULES, validate
 from autorl.types import FrozenMap, InputError
 

@@ -97,11 +97,7 @@ def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:
         InputError: fewer than two phases, or no such configuration.
     """
     chosen = data.grid.seeds[data.grid.seed_positions(seeds)]
-    rows = data.own_query(
-        "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
-        "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
-        "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
-    ).df()
+    rows = data.queries.scores_at_phase_ends()
     rows = rows[rows["seed"].isin(chosen)]
     starts = np.sort(rows["start_step"].unique())
     if len(starts) < 2:

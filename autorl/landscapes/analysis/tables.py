@@ -215,7 +215,7 @@ def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
     """
     hashes: dict[str, tuple[str, dict[int, str]]] = {}
     for data in landscapes:
-        by_id = dict(data.own_query("SELECT config_id, config_hash FROM configs").fetchall())
+        by_id = dict(data.queries.config_hashes())
         name, first = hashes.setdefault(data.space.hash, (data.manifest.id, by_id))
         if (
             sum(first[config_id] != by_id[config_id] for config_id in shared.tolist())

@@ -27,7 +27,6 @@ import numpy.typing as npt
 
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
-from autorl.landscapes.schema import identifier
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.types import Config, InputError, SeedRole, Status
 
@@ -222,9 +221,9 @@ class Replay:
 
     @cached_property
     def _hashes(self) -> dict[str, int]:
-        rows = self.landscape.own_query("SELECT config_hash, config_id FROM configs").fetchall()
         places = {int(number): row for row, number in enumerate(self.grid.config_ids)}
-        return {text: places[number] for text, number in rows}
+        hashes = self.landscape.queries.config_hashes()
+        return {config_hash: places[config_id] for config_id, config_hash in hashes}
 
     def _find(self, config: Config) -> int:
         if self.lookup == "exact":
@@ -352,10 +351,7 @@ def tabulate(landscape: Dataset) -> Table:
     grid = landscape.grid
     shape = grid.values.shape[:2]
     # In the order of their lengths: of two runs of one cell the longer one is kept.
-    runs = landscape.own_query(
-        "SELECT run_id, config_id, seed, status, environment_steps, wall_seconds FROM runs "
-        "WHERE start_step = 0 ORDER BY environment_steps NULLS FIRST, run_id"
-    ).fetchnumpy()
+    runs = landscape.queries.runs_from_scratch()
     rows = np.searchsorted(grid.config_ids, runs["config_id"])
     places = np.searchsorted(grid.seeds, runs["seed"])
     status = np.full(shape, "", dtype="<U16")
@@ -414,10 +410,7 @@ def _curves(
     """
     grid = landscape.grid
     objective = landscape.manifest.objective
-    listed = ", ".join(identifier(name) for name in landscape.metrics)
-    columns = landscape.own_query(
-        f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step"
-    ).fetchnumpy()
+    columns = landscape.queries.metric_values(landscape.metrics)
     used = np.array([run in cells for run in columns["run_id"].tolist()], dtype=bool)
     used &= np.isin(columns["step"], grid.steps)
     pairs = np.array(

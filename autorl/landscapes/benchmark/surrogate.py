@@ -139,7 +139,7 @@ class Surrogate:
         self._noise = Noise.of(self._table, self._rows)
         self._cost = Cost(self._units, nanmean(self._table.seconds[self._rows], axis=1))
         self._predictions: dict[Config, _Prediction] = {}
-        self._penalty = float(landscape.own_query("SELECT value FROM penalty").fetchall()[0][0])
+        self._penalty = landscape.queries.penalty()
 
     def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
         """Predict the run of a configuration and a seed.

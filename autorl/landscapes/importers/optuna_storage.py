@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autorl.landscapes._queries import connect_read_only, sqlite_tables
 from autorl.landscapes.importers.common import (
     Options,
     Run,
@@ -250,7 +251,10 @@ def _opened(path: Path) -> Iterator[Any]:
                 shutil.copyfile(path, copy)
                 yield optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
                 return
-            with closing(_read_only(path)) as source, closing(sqlite3.connect(copy)) as target:
+            with (
+                closing(connect_read_only(path)) as source,
+                closing(sqlite3.connect(copy)) as target,
+            ):
                 source.backup(target)
             storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
         except (
@@ -271,16 +275,8 @@ def _opened(path: Path) -> Iterator[Any]:
             storage.engine.dispose()
 
 
-def _read_only(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)
-
-
 def _sqlite_tables(path: Path) -> set[str]:
     try:
-        with closing(_read_only(path)) as connection:
-            return {
-                row[0]
-                for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
-            }
+        return sqlite_tables(path)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read as SQLite: {error}", file=str(path)) from None

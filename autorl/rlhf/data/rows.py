@@ -109,12 +109,12 @@ def _parquet(path: Path, key: str) -> list[Row]:
     # its own: the module's default connection is shared by all threads
     with duckdb.connect() as connection:
         try:
-            table = connection.execute("SELECT * FROM read_parquet(?)", [str(path)])
+            table = connection.read_parquet(str(path))
+            rows = table.fetchall()
         except duckdb.Error as error:
             reason = str(error).splitlines()[0]
             raise InputError(f"{path} is not a Parquet file: {reason}", key=key) from error
-        names = [column[0] for column in table.description or ()]
-        return [dict(zip(names, row, strict=True)) for row in table.fetchall()]
+        return [dict(zip(table.columns, row, strict=True)) for row in rows]
 
 
 def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:

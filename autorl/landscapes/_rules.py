@@ -1,0 +1,515 @@
+"""Rules that a data set of the landscape format keeps.
+
+They are about what is recorded (files, types, keys, seeds, status, provenance), about the numbers
+(order of steps, bounds, failures, copied seeds, shifted rows), and about several data sets at once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autorl.landscapes.bounds import outside_bounds
+from autorl.landscapes.croissant import CROISSANT, describe, read_croissant, structure
+from autorl.landscapes.manifest import file_sha256
+from autorl.landscapes.schema import (
+    METRIC_TYPE,
+    STATUSES,
+    TABLES,
+    TableName,
+    config_of_row,
+    hyperparameter_column,
+    identifier,
+)
+from autorl.plain_text import shortened, shown
+from autorl.statistics import ranks
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.landscapes.dataset import Dataset
+
+_SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by much more
+_COPIED = 0.5  # share of identical curves at which one seed is a copy of another
+_REUSED = 0.2  # share of equal evaluations at which two seeds seem to share evaluation episodes ...
+_REUSED_FACTOR = 4.0  # ... if it is this many times the median over pairs of seeds
+_SIGMAS = 4.0
+_ALMOST_ONE = 0.9999
+_CONFIGURATIONS = 8  # fewer say nothing about ranks
+_ENOUGH = 20  # evaluations needed to say what share is equal
+_DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
+_BLOCK = 2048  # groups of seeds that are counted at once
+_TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
+
+
+def files_match_manifest(landscape: Dataset) -> Iterator[str]:
+    """The files are those the manifest describes.
+
+    Compared are hashes, row counts, the space and `croissant.json` (published ones differed).
+
+    A study's folder has no such files.
+    """
+    manifest = landscape.manifest
+    folder = landscape.path
+    if landscape.is_study:
+        return
+    for name, expected in manifest.files.items():
+        if not (folder / name).is_file():
+            yield f"{name} is missing"
+        elif file_sha256(folder / name) != expected:
+            yield f"{name} is not the file the manifest describes (its SHA-256 differs)"
+    for name, expected in manifest.rows.items():
+        count = landscape.queries.number(f"SELECT count(*) FROM {name}")
+        if count != expected:
+            yield f"{name} has {count} rows, the manifest says {expected}"
+    if landscape.space.hash != manifest.space_hash:
+        yield "space.yaml is not the space of the manifest (its hash differs)"
+    if not (folder / CROISSANT).is_file():
+        yield f"{CROISSANT} is missing"
+    elif structure(read_croissant(folder)) != structure(describe(folder, manifest)):
+        yield f"{CROISSANT} does not describe these files"
+
+
+def typed_columns(landscape: Dataset) -> Iterator[str]:
+    """Every column has its declared type, and no text hides a list.
+
+    A published set kept lists as text.
+    """
+    space = landscape.space
+    hyperparameters = {
+        name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
+    }
+    tables = landscape.stored_columns()
+    metrics = dict.fromkeys(
+        set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE
+    )
+    more: dict[str, dict[str, str]] = {"configs": hyperparameters, "evals": metrics}
+    for table, stored in tables.items():
+        expected = {column.name: column.type for column in TABLES[table]} | more.get(table, {})
+        for name in sorted(set(stored) | set(expected)):
+            if stored.get(name) != expected.get(name):
+                declared = expected.get(name, "no such column")
+                yield (
+                    f"{table}.{shortened(name)} is {stored.get(name, 'missing')}, "
+                    f"expected {declared}"
+                )
+    for table, stored in tables.items():
+        yield from _nulls(landscape, table, stored)
+    for name, kind in hyperparameters.items():
+        if kind == "VARCHAR" and all(
+            isinstance(choice, str) for choice in space.hyperparameters[name].choices
+        ):
+            count = landscape.queries.number(
+                f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')"
+            )
+            if count:
+                yield f"configs.{name} holds lists or mappings written as text in {count} rows"
+
+
+def _nulls(landscape: Dataset, table: TableName, stored: dict[str, str]) -> Iterator[str]:
+    for column in TABLES[table]:
+        if column.name in stored and not column.nullable:
+            count = landscape.queries.number(
+                f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL"
+            )
+            if count:
+                yield f"{table}.{column.name} is null in {count} rows"
+
+
+def references_resolve(landscape: Dataset) -> Iterator[str]:
+    """Keys are unique and point at rows that exist."""
+    for table, key in (("configs", "config_id"), ("runs", "run_id"), ("segments", "segment")):
+        repeated = landscape.queries.number(f"SELECT count(*) - count(DISTINCT {key}) FROM {table}")
+        if repeated:
+            yield f"{repeated} rows of {table} repeat a {key}"
+    pairs = (
+        ("runs", "config_id", "configs", "config_id"),
+        ("runs", "parent_run", "runs", "run_id"),
+        ("evals", "run_id", "runs", "run_id"),
+        ("segments", "run_id", "runs", "run_id"),
+        ("segments", "parent", "segments", "segment"),
+    )
+    for table, column, target, key in pairs:
+        lost = landscape.queries.number(
+            f"SELECT count(*) FROM {table} WHERE {column} IS NOT NULL "
+            f"AND {column} NOT IN (SELECT {key} FROM {target})"
+        )
+        if lost:
+            yield f"{lost} rows of {table} have a {column} that is not in {target}"
+
+
+def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
+    """A configuration is one valid row with the hash of its values.
+
+    In a published set 245 of 256 configuration ids had other hyperparameters for some seeds.
+    """
+    seen: dict[str, int] = {}
+    rows: list[dict[Any, Any]] = (
+        landscape.queries.ask("SELECT * FROM configs ORDER BY config_id").df().to_dict("records")
+    )
+    lost = sorted(set(landscape.space.names) - set(landscape.queries.stored_types("configs")))
+    if lost:
+        yield f"configs lacks the hyperparameters {lost}"
+        return
+    for row in rows:
+        number = int(row["config_id"])
+        try:
+            config = config_of_row(landscape.space, row)
+            landscape.space.check(config)
+        except InputError as error:
+            yield f"configuration {number} is not in the space: {error}"
+            continue
+        if landscape.space.config_hash(config) != row["config_hash"]:
+            yield f"configuration {number} does not have the hash of its values"
+        if seen.setdefault(row["config_hash"], number) != number:
+            yield f"configurations {seen[row['config_hash']]} and {number} are the same"
+
+
+def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
+    """Every run's seed has the role the manifest gives, and one only."""
+    seeds = landscape.manifest.seeds
+    for seed, role in landscape.queries.ask(
+        "SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL"
+    ).fetchall():
+        if role not in ("tuning", "test"):
+            yield f"seed {seed} has role {shown(role)}; roles are tuning and test"
+        elif seed not in seeds.get(role, ()):
+            yield f"seed {seed} is used as a {role} seed but the manifest does not list it as one"
+
+
+def complete_or_explained(landscape: Dataset) -> Iterator[str]:
+    """A `done` run has every evaluation after its start.
+
+    A published curve stopped at 37 of 100.
+    """
+    for status, count in landscape.queries.runs_by_status().items():
+        if status not in STATUSES:
+            yield f"{count} runs have status {shown(status)}; allowed: {', '.join(STATUSES)}"
+    planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
+    expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
+    undershoot = landscape.manifest.evaluation.get("undershoot", 0)
+    missing = landscape.queries.ask(
+        "SELECT run_id, count(*) FROM runs "
+        "CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
+        "ANTI JOIN evals USING (run_id, step) "
+        "WHERE status = 'done' AND planned.step > start_step AND (environment_steps IS NULL "
+        f"OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
+        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) "
+        "GROUP BY run_id ORDER BY run_id",
+        [list(planned), undershoot],
+    ).fetchall()
+    if missing:
+        run, count = missing[0]
+        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {run}: {count}"
+
+
+def counted_steps(landscape: Dataset) -> Iterator[str]:
+    """Steps are counted environment steps.
+
+    Published "10,000 steps" were really a rollout of 16,384. Runs that end with a whole rollout
+    past or before the last evaluation are so where the manifest says by how much; what goes on from
+    such a run has so many steps less or more to go.
+    """
+    if landscape.manifest.step_unit != "environment_steps":
+        return
+    overshoot = landscape.manifest.evaluation.get("overshoot", 0)
+    undershoot = landscape.manifest.evaluation.get("undershoot", 0)
+    wrong = landscape.queries.ask(
+        "SELECT run_id, environment_steps, max(step) - start_step AS steps "
+        "FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
+        "GROUP BY run_id, environment_steps, start_step "
+        "HAVING environment_steps < steps - CAST(? AS BIGINT) "
+        "- CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END "
+        "OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, steps + CAST(? AS BIGINT) "
+        "+ CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END) ORDER BY run_id",
+        [undershoot, overshoot, _SLACK, overshoot, undershoot],
+    ).fetchall()
+    if wrong:
+        run, steps, last = wrong[0]
+        yield (
+            f"in {len(wrong)} runs environment_steps is not the last step, "
+            f"e.g. run {run}: {steps:.0f} and {last}"
+        )
+
+
+def provenance_recorded(landscape: Dataset) -> Iterator[str]:
+    """The code or files that made the data are known by hash.
+
+    Two builds of one version string once differed.
+    """
+    manifest = landscape.manifest
+    if not manifest.licence and not landscape.is_study:
+        yield "the manifest states no licence"
+    if not (manifest.packages or manifest.sources or manifest.commit):
+        yield "neither packages, sources nor a commit say what made the data"
+    for name, package in manifest.packages.items():
+        if not (package.get("sha256") or package.get("commit")):
+            yield (
+                f"package {shortened(name)} is identified by its version alone; "
+                "record its sha256 or commit"
+            )
+    for source in manifest.sources:
+        if not source.get("sha256"):
+            yield f"source {shown(source.get('path'))} has no sha256"
+
+
+def steps_increase(landscape: Dataset) -> Iterator[str]:
+    """A run's evaluations are stored at rising steps after its start.
+
+    No step is there twice. A published counter reset.
+    """
+    rows = landscape.queries.ask(
+        "SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)"
+    ).fetchnumpy()
+    early = int(np.count_nonzero(rows["step"] <= rows["start_step"]))
+    if early:
+        yield f"{early} evaluations lie at or before the start of their run"
+    order = landscape.queries.ask("SELECT run_id, step FROM evals").fetchnumpy()
+    same_run = order["run_id"][1:] == order["run_id"][:-1]
+    back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
+    if len(back):
+        run = order["run_id"][back[0]]
+        yield f"{len(back)} evaluations do not come after the one before, e.g. in run {run}"
+    unknown = sorted(set(np.unique(order["step"]).tolist()) - set(landscape.manifest.steps))
+    if unknown:
+        yield f"evaluations at steps the manifest does not list: {unknown[:5]}"
+
+
+def bounded_returns(landscape: Dataset) -> Iterator[str]:
+    """Values lie in the range of the environment.
+
+    Published traces held another environment's values.
+    """
+    yield from outside_bounds(landscape, landscape.manifest.return_bounds)
+
+
+def failures_marked(landscape: Dataset) -> Iterator[str]:
+    """A missing value belongs to a run marked as failed.
+
+    So no average drops it unseen; a published notebook did.
+    """
+    count, run = landscape.queries.ask(
+        "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL "
+        "AND status IN ('done', 'stopped')"
+    ).fetchall()[0]
+    if count:
+        yield f"{count} values are missing in runs that are not marked as failed, e.g. run {run}"
+
+
+def independent_seeds(landscape: Dataset) -> Iterator[str]:
+    """No seed is a copy of another.
+
+    In a published set seed 0 equalled seed 3 in 501 of 573 groups.
+    """
+    for first, second, identical, telling in _identical(landscape):
+        if identical > _COPIED * telling:
+            yield f"seed {second} repeats seed {first} in {identical} of {telling} configurations"
+
+
+def distinct_curves(landscape: Dataset) -> Iterator[str]:
+    """Seeds of a configuration have their own curves and evaluation episodes."""
+    pairs = list(_identical(landscape))
+    for first, second, identical, telling in pairs:
+        if 0 < identical <= _COPIED * telling:
+            yield (
+                f"seeds {first} and {second} have the same curve in {identical} of {telling} "
+                "configurations"
+            )
+    grid = landscape.grid
+    equal = _equal_shares(grid.values)
+    typical = float(np.median([share for _, _, share in equal])) if equal else 0.0
+    copied = {
+        (first, second)
+        for first, second, identical, telling in pairs
+        if identical > _COPIED * telling
+    }
+    for i, j, share in equal:
+        names = (int(grid.seeds[i]), int(grid.seeds[j]))
+        if share > max(_REUSED, _REUSED_FACTOR * typical) and names not in copied:
+            yield (
+                f"seeds {names[0]} and {names[1]} share {share:.0%} of their evaluations; "
+                f"other pairs {typical:.0%}"
+            )
+
+
+def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
+    """Ranks of configurations change gradually from step to step.
+
+    Published last rows belonged to other runs.
+    """
+    grid = landscape.grid
+    complete = ~np.isnan(grid.values).any(axis=(1, 2))
+    means = grid.values[complete].astype(np.float64).mean(axis=1)
+    if len(means) < _CONFIGURATIONS:
+        return
+    # Of the difference of two correlations after Fisher's transformation.
+    allowed = _SIGMAS * np.sqrt(2 / (len(means) - 3))
+    best = -1.0
+    for position in range(1, len(grid.steps)):
+        agreement = _spearman(means[:, position - 1], means[:, position])
+        if (
+            agreement < best - _DROP
+            and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed
+        ):
+            yield (
+                f"configurations at step {grid.steps[position]} rank unlike those at step "
+                f"{grid.steps[position - 1]} (correlation {agreement:.2f}, before {best:.2f}): "
+                "rows of other runs?"
+            )
+            return
+        best = max(best, agreement)
+
+
+def _identical(landscape: Dataset) -> Iterator[tuple[int, int, int, int]]:
+    """Yield the pairs of seeds with identical curves.
+
+    Each is (seed, seed, configurations with identical curves, configurations with curves worth
+    comparing). Pairs without an identical curve are left out: there is no need to compare every
+    seed with every other.
+    """
+    grid = landscape.grid
+    ordered = np.sort(grid.values, axis=2)
+    distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
+    telling = (distinct >= _TELLING) & ~np.isnan(grid.values).any(axis=2)
+    group, seed = _groups_of_equal_curves(grid.values, telling)
+    together = pairs_together(group, seed, len(grid.seeds))
+    for i, j in np.argwhere(np.triu(together, 1)).tolist():
+        yield (
+            int(grid.seeds[i]),
+            int(grid.seeds[j]),
+            int(together[i, j]),
+            int((telling[:, i] & telling[:, j]).sum()),
+        )
+
+
+def _groups_of_equal_curves(
+    values: npt.NDArray[np.float32], telling: npt.NDArray[np.bool_]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Group the equal curves of (configurations, seeds, steps).
+
+    Returned are the number of the group and the place of the seed, for every curve.
+
+    Curves that are not `telling` (configurations, seeds) have a group each. Seeds of a
+    configuration are ordered by a hash of their curve, and neighbours compared exactly: a
+    dictionary of a million curves grew faster than the data.
+    """
+    curves = values + values.dtype.type(0)  # 0 and -0 are equal, their bits are not
+    bits = curves.view(f"u{curves.itemsize}")
+    factors = np.random.default_rng(0).integers(2**64, size=values.shape[2], dtype=np.uint64)
+    digests = (bits * factors).sum(axis=2)
+    seed = np.argsort(digests, axis=1, kind="stable")
+    ordered = np.take_along_axis(curves, seed[:, :, np.newaxis], axis=1)
+    compared = np.take_along_axis(telling, seed, axis=1)
+    begins = np.ones(telling.shape, dtype=np.int64)
+    differ = (ordered[:, 1:] != ordered[:, :-1]).any(axis=2)
+    begins[:, 1:] = differ | ~compared[:, 1:] | ~compared[:, :-1]
+    return np.cumsum(begins.ravel()) - 1, seed.ravel()
+
+
+def pairs_together(
+    group: npt.NDArray[np.int64], seed: npt.NDArray[np.int64], seeds: int
+) -> npt.NDArray[np.int64]:
+    """Count in how many groups each pair of seeds is together.
+
+    From (members,) to (seeds, seeds). A product of matrices and no loop over pairs: where hundreds
+    of seeds are copies, a loop never ended.
+
+    Args:
+        group: of each member, ascending; no seed is twice in one.
+        seed: of each member.
+        seeds: how many there are.
+    """
+    several = np.bincount(group, minlength=1)[group] > 1
+    _, row = np.unique(group[several], return_inverse=True)
+    member = seed[several]
+    together = np.zeros((seeds, seeds))
+    for begin in range(0, int(row.max(initial=-1)) + 1, _BLOCK):
+        first, last = np.searchsorted(row, (begin, begin + _BLOCK))
+        indicator = np.zeros((_BLOCK, seeds))
+        indicator[row[first:last] - begin, member[first:last]] = 1.0
+        together += indicator.T @ indicator
+    return together.astype(np.int64)
+
+
+def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
+    """Compute the share of equal evaluations per pair of seeds.
+
+    Returned is (i, j, share). Values that occur in over 1 % of all cells are left out.
+    """
+    present = ~np.isnan(values)
+    distinct, counts = np.unique(values[present], return_counts=True)
+    common = distinct[counts > max(2, 0.01 * values.size)]
+    seeds = values.shape[1]
+    cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
+    usable = np.moveaxis(present & ~np.isin(values, common), 1, 2).reshape(-1, seeds)
+    comparable = (usable.T.astype(np.float64) @ usable.astype(np.float64)).astype(np.int64)
+    # Sorted within a cell, not all together: that grew faster than the data set (exponent 1.3
+    # at 1e7 evaluations).
+    ordered = np.where(usable, cells, np.nan)
+    seed = np.argsort(ordered, axis=1, kind="stable")
+    ordered = np.take_along_axis(ordered, seed, axis=1)
+    # Of groups of equal evaluations: NaN equals nothing.
+    begins = np.ones(ordered.shape, dtype=np.int64)
+    begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
+    group = np.cumsum(begins.ravel()) - 1
+    shares = pairs_together(group, seed.ravel(), seeds) / np.maximum(comparable, 1)
+    return [
+        (i, j, float(shares[i, j]))
+        for i, j in np.argwhere(np.triu(comparable >= _ENOUGH, 1)).tolist()
+    ]
+
+
+def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
+    """Compute the rank correlation, 0 if one side is constant."""
+    a = ranks(first)
+    b = ranks(second)
+    if a.std() == 0 or b.std() == 0:
+        return 0.0
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
+    """No two data sets hold the same scores.
+
+    Two published comparison tables were one file.
+    """
+    seen: dict[str, str] = {}
+    for landscape in landscapes:
+        name = landscape.manifest.id
+        key = _content(landscape)
+        if seen.setdefault(key, name) != name:
+            yield name, f"holds the same scores as {seen[key]}"
+
+
+def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
+    """An environment has one name.
+
+    One was published as lunar_lander_continuous and as continuous_lunar_lander.
+    """
+    seen: dict[tuple[str, str, tuple[str, ...]], str] = {}
+    for landscape in landscapes:
+        manifest = landscape.manifest
+        namespace = manifest.id.split("/")[0]
+        words = tuple(sorted(re.findall(r"[A-Z]?[a-z]+|[0-9]+|[A-Z]+", manifest.environment)))
+        key = namespace, manifest.algorithm, tuple(word.lower() for word in words)
+        earlier = seen.setdefault((*key[:2], tuple(sorted(key[2]))), manifest.environment)
+        if earlier != manifest.environment:
+            yield (
+                manifest.id,
+                f"its environment {manifest.environment!r} looks like {earlier!r} "
+                "under another name",
+            )
+
+
+def _content(landscape: Dataset) -> str:
+    """Hash the multiset of stored values.
+
+    Their ids and order do not matter.
+    """
+    values = landscape.queries.ask("SELECT value FROM measured").fetchnumpy()["value"]
+    flat = np.sort(np.ma.filled(np.ma.asarray(values, dtype=np.float32), np.nan))
+    return hashlib.sha256(flat.tobytes()).hexdigest()
