@@ -64,7 +64,7 @@ class Kind:
 
 
 def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answering:
-    """Make the answer of a kind from its table of a forest and of names."""
+    """Make the answer of a kind whose table comes from a forest."""
 
     def answer(data: Sequence[Dataset], ask: Question) -> Answer:
         (landscape,) = data
