@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe noise
 
 
+# Without a comparison: `==` of two tables is a table, not a truth value.
 @dataclass(frozen=True, eq=False)
 class Answer:
     """The answer of an analysis.
@@ -39,17 +40,34 @@ class Answer:
     data: tuple[Dataset, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(
+        cls,
+        kind: str,
+        data: Sequence[Dataset],
+        about: Mapping[str, object],
+        table: pd.DataFrame,
+        notes: tuple[str, ...] = (),
+        detail: Mapping[str, object] | None = None,
+    ) -> Answer:
+        """Make an answer about all the landscapes that were given."""
+        ids = tuple(landscape.manifest.id for landscape in data)
+        return cls(kind, ids, about, table, notes, tuple(data), detail or {})
+
 
 @dataclass(frozen=True)
 class Question:
     """The question asked of landscapes.
 
     Attributes:
+        kind: one of `KINDS`.
+        names: hyperparameters.
         seeds: None: choose on tuning seeds and show test seeds, where there are both.
         by, reduce: how configurations are ranked; None: as the landscape recorded
             (`Landscape.rule`).
     """
 
+    kind: str
     names: tuple[str, ...] = ()
     seeds: SeedSet | None = None
     step: int | None = None
@@ -77,6 +95,7 @@ def scored(data: Dataset, seeds: SeedSet | None, step: int | None) -> dict[str, 
 
 
 def weak(forest: Forest) -> tuple[str, ...]:
+    # A forest fitted to noise has importances too, and nothing in them shows it.
     if forest.out_of_bag >= WEAK_FIT:
         return ()
     return (

@@ -112,10 +112,10 @@ def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
     """
     if not item.numeric:
         return Axis(item.name, categories=names)
-    if item.scale == "log":
-        return Axis(f"{item.name} (log scale)", "log")
-    if item.scale == "linear":
-        return Axis(item.name)
+    label = scale_label(item)
+    if item.scale != "flipped_log":
+        return Axis(label, item.scale)
+    # No library has this scale: positions are -log10(1 - x), with ticks such as 0.9, 0.95, 0.98.
     lower, upper = item.bounds
     decades = range(math.floor(-math.log10(1.0 - lower)), math.ceil(-math.log10(1.0 - upper)) + 1)
     candidates = [1.0 - part * 10.0**-decade for decade in decades for part in (1.0, 0.5, 0.2)]
@@ -123,7 +123,14 @@ def axis_of(item: Hyperparameter, names: tuple[str, ...] = ()) -> Axis:
     ticks = tuple(
         (float(at), f"{value:.6g}") for at, value in zip(positions(item, shown), shown, strict=True)
     )
-    return Axis(f"{item.name} (flipped log scale)", ticks=ticks)
+    return Axis(label, ticks=ticks)
+
+
+def scale_label(item: Hyperparameter) -> str:
+    """Name a hyperparameter, and its scale unless that is linear."""
+    if not item.numeric or item.scale == "linear":
+        return item.name
+    return f"{item.name} ({item.scale.replace('_', ' ')} scale)"
 
 
 def positions(item: Hyperparameter, values: Iterable[float]) -> Array:
@@ -132,6 +139,7 @@ def positions(item: Hyperparameter, values: Iterable[float]) -> Array:
     They are the values themselves, or -log10(1 - x) for a flipped logarithm.
     """
     numbers = np.asarray(list(values), dtype=np.float64)
+    # Growing with x, so that the axis is not turned over.
     return -np.log10(1.0 - numbers) if item.scale == "flipped_log" else numbers
 
 
@@ -140,6 +148,7 @@ def number(value: float) -> str:
 
     It has three digits, more where a value near 1 needs them.
     """
+    # Three digits would show a discount of 0.9995 as 1.
     if 0.9 < abs(value) < 1.0:
         return f"{value:.6g}"
     return f"{value:.3g}"

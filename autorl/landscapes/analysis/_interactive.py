@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Any
+from types import ModuleType
+from typing import Any, Protocol
 
 import numpy as np
 
 from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
 from autorl.landscapes.analysis._static import GREY, PALETTE
+from autorl.landscapes.regression import Array
 
 _SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up"}
 
 
-def draw(chart: Chart, plotly: Any) -> Any:
+class Figure(Protocol):
+    """The part of plotly's Figure that is used.
+
+    plotly has no types of its own.
+    """
+
+    def add_trace(self, trace: object) -> object: ...
+
+    def update_layout(self, **layout: object) -> object: ...
+
+
+def draw(chart: Chart, plotly: ModuleType) -> Any:
     """Draw the chart as a figure of the module plotly.graph_objects."""
     figure = plotly.Figure()
     colors = cycle(PALETTE)
@@ -37,13 +50,14 @@ def draw(chart: Chart, plotly: Any) -> Any:
     return figure
 
 
-def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
+def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
     names = mark.names or tuple(f"{value:,.6g}" for value in mark.x)
     parts = {"lines": mark.joined, "markers": bool(mark.marker)}
     mode = "+".join(part for part, drawn in parts.items() if drawn)
     x = mark.x.tolist()
     y = mark.y.tolist()
     bars = None
+    # Texts are HTML to plotly, where a line feed (10) is no new line.
     texts = [
         f"{name.replace(chr(10), ', ')}<br>{value:.6g}"
         for name, value in zip(names, y, strict=True)
@@ -54,6 +68,8 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
             f"{text} ({a:.6g} to {b:.6g})" for text, a, b in zip(texts, low, high, strict=True)
         ]
         if mark.joined:
+            # A band is a polygon: along its upper end, and back along the lower one. In the group
+            # of its line, it vanishes with it when the legend is clicked.
             red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
             figure.add_trace(
                 plotly.Scatter(
@@ -68,14 +84,7 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
                 )
             )
         else:
-            above = np.maximum(0.0, mark.band[1] - mark.y)
-            below = np.maximum(0.0, mark.y - mark.band[0])
-            bars = {
-                "type": "data",
-                "array": above.tolist(),
-                "arrayminus": below.tolist(),
-                "symmetric": False,
-            }
+            bars = _error_bars(mark.y, mark.band)
     figure.add_trace(
         plotly.Scatter(
             x=x,
@@ -92,18 +101,23 @@ def _line(figure: Any, plotly: Any, mark: Line, color: str) -> None:
     )
 
 
-def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
-    around = None
-    if mark.interval is not None:
-        low, high = mark.interval
-        above = np.maximum(0.0, high - mark.values)
-        below = np.maximum(0.0, mark.values - low)
-        around = {
-            "type": "data",
-            "array": above.tolist(),
-            "arrayminus": below.tolist(),
-            "symmetric": False,
-        }
+def _error_bars(values: Array, interval: tuple[Array, Array]) -> dict[str, object]:
+    """Turn the ends of intervals into plotly's lengths of error bars."""
+    low, high = interval
+    # A bootstrap interval may leave its estimate out: no bar reaches backwards then.
+    above = np.maximum(0.0, high - values)
+    below = np.maximum(0.0, values - low)
+    return {
+        "type": "data",
+        "array": above.tolist(),
+        "arrayminus": below.tolist(),
+        "symmetric": False,
+    }
+
+
+def _bars(figure: Figure, plotly: ModuleType, mark: Bars, chart: Chart) -> None:
+    around = None if mark.interval is None else _error_bars(mark.values, mark.interval)
+    # By position: bars of equal names would share one place on an axis of names.
     figure.add_trace(
         plotly.Bar(
             x=mark.values.tolist(),
@@ -119,9 +133,10 @@ def _bars(figure: Any, plotly: Any, mark: Bars, chart: Chart) -> None:
     figure.update_layout(height=max(360, 200 + 26 * len(mark.values)))
 
 
-def _heat_map(figure: Any, plotly: Any, mark: HeatMap, chart: Chart) -> None:
+def _heat_map(figure: Figure, plotly: ModuleType, mark: HeatMap, chart: Chart) -> None:
     low, high = mark.limits
     template = "%{z:.2f}" if mark.annotate else None
+    # JSON has no NaN.
     values = [[None if np.isnan(value) else float(value) for value in row] for row in mark.values]
     texts = [
         [
@@ -153,8 +168,10 @@ def _axis(axis: Axis, *, upside_down: bool) -> dict[str, Any]:
     )
     if ticks:
         layout |= {"tickvals": [at for at, _ in ticks], "ticktext": [name for _, name in ticks]}
+    # On plotly's log axis a tick distance of 1 is a decade.
     if axis.scale == "log":
         layout |= {"type": "log", "dtick": 1, "exponentformat": "power"}
+    # plotly counts rows upwards, a chart's first one is on top.
     if axis.categories and upside_down:
         layout["autorange"] = "reversed"
     elif axis.limits is not None and None not in axis.limits:

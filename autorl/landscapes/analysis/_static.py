@@ -10,7 +10,7 @@ import numpy as np
 
 from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
 
-# Okabe and Ito's, and one more.
+# Okabe and Ito's colors, which the color-blind tell apart, and one more.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
 GREY = "#8a8a8a"
 _MOST_INSIDE = 3  # lines that leave room for a legend on the axes
@@ -23,9 +23,11 @@ def draw(chart: Chart, new_figure: Any) -> Any:
     `new_figure` is matplotlib's class `Figure`, or a function that makes one.
     """
     width, height = _size(chart)
+    # 13 letters of the small font to an inch of width, 0.17 inches to a line.
     about = textwrap.wrap(chart.about, int(13 * width))
     head = 0.4 + 0.17 * len(about)
     figure = new_figure(figsize=(width, height + head), layout="constrained")
+    # The layout does not see texts of a figure: it gets the rectangle below them.
     figure.get_layout_engine().set(rect=(0.0, 0.0, 1.0, height / (height + head)))
     figure.text(0.01, 1 - 0.08 / (height + head), chart.title, va="top", fontsize="large")
     figure.text(
@@ -76,6 +78,7 @@ def _size(chart: Chart) -> tuple[float, float]:
 
 def _lines(axes: Any, marks: list[Line]) -> None:
     colors = cycle(PALETTE)
+    # Another style once all colors are used, so that 21 lines look different.
     styles = cycle(["-"] * len(PALETTE) + ["--"] * len(PALETTE) + [":"] * len(PALETTE))
     for mark in marks:
         color, style = (GREY, "-") if mark.muted else (next(colors), next(styles))
@@ -83,6 +86,7 @@ def _lines(axes: Any, marks: list[Line]) -> None:
         if mark.band is not None and mark.joined:
             axes.fill_between(mark.x, *mark.band, color=color, alpha=0.15, linewidth=0)
         elif mark.band is not None:
+            # matplotlib refuses lengths below 0, of a point outside its interval.
             around = np.maximum(0.0, np.stack([mark.y - mark.band[0], mark.band[1] - mark.y]))
             axes.errorbar(mark.x, mark.y, yerr=around, fmt="none", ecolor=color, capsize=3)
         axes.plot(
@@ -119,8 +123,10 @@ def _bars(axes: Any, mark: Bars) -> None:
             fontsize="small",
         )
     if mark.texts:
+        # Room for what stands behind the longest bar: labels do not widen an axis.
         axes.margins(x=0.22)
         axes.set_xlim(left=0.0)
+    # From bottom to top, so that the first bar is on top.
     axes.set_ylim(len(places) - 0.4, -0.6)
 
 
@@ -132,6 +138,7 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
         return
     for (row, column), value in np.ndenumerate(mark.values):
         if not np.isnan(value):
+            # The lower part of viridis is dark.
             color = "w" if image.norm(value) < 0.6 else "k"
             axes.text(
                 column,

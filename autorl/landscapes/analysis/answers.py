@@ -65,6 +65,7 @@ def analyse(
     asked = KINDS[kind]
     data = [source] if isinstance(source, Dataset) else list(source)
     least, most = asked.names
+    # Counts are checked here, so that no answer has to look whether its names are there.
     if not least <= len(names) <= most:
         many = str(least) if least == most else f"{least} to {most}"
         raise InputError(
@@ -74,14 +75,16 @@ def analyse(
     if len(data) < fewest or (limit is not None and len(data) > limit):
         expected = "one landscape" if limit else f"at least {fewest} landscapes"
         raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
+    # What an analysis would not look at is refused: an answer must not seem to heed it.
     if step is not None and not asked.at_step:
         raise InputError(f"{kind} looks at its own steps and takes none", key="step")
+    # Kinds that choose need to know whether the user named the seeds.
     if seeds is None and not asked.chooses:
         seeds = common_seeds(data, step)
     if not asked.ranks and (by is not None or reduce is not None):
         key = "by" if by is not None else "reduce"
         raise InputError(f"{kind} ranks no configurations", key=key)
-    return asked.answer(data, Question(tuple(names), seeds, step, by, reduce))
+    return asked.answer(data, Question(kind, tuple(names), seeds, step, by, reduce))
 
 
 def importance(
@@ -124,6 +127,7 @@ def importance(
             "fanova looks at the whole space; local and tunability at one configuration",
             key="config",
         )
+    # One choice of seeds for forest, best configuration and notes.
     seeds = seeds or common_seeds([data], step)
     forest = landscape_forest(data, seeds, step)
     about = {"method": method, **fitted(data, forest, seeds, step)}
@@ -131,21 +135,21 @@ def importance(
         table = fanova(forest, pairs=interactions).rename(
             columns={"first": "hyperparameter", "second": "with"}
         )
+        # Without pairs the second name is None in every row.
         table = table if interactions else table.drop(columns="with")
     elif method == "local":
-        chosen = (
-            data.best(seeds, data.rule(default="mean").aggregate, step).config_id
-            if config_id is None
-            else config_id
-        )
-        about["configuration"] = chosen
-        table = local_importance(forest, data.config(chosen))
+        # The forest predicts means, so "best" falls back on the mean too, not on the usual IQM.
+        if config_id is None:
+            aggregate = data.rule(default="mean").aggregate
+            config_id = data.best(seeds, aggregate, step).config_id
+        about["configuration"] = config_id
+        table = local_importance(forest, data.config(config_id))
     else:
         about["configuration"] = "the defaults" if config_id is None else config_id
         reference = data.space.default() if config_id is None else data.config(config_id)
         table = tuning_gains(forest, reference)
     notes = weak(forest) + left_out(data, len(forest.targets), seeds)
-    return Answer("importance", (data.manifest.id,), about, table, notes, (data,))
+    return Answer.of("importance", [data], about, table, notes)
 
 
 def subset(
@@ -178,7 +182,6 @@ def subset(
 
     seeds = seeds or common_seeds(landscapes)
     table = task_table(landscapes, seeds, first, clip)
-    ids = tuple(data.manifest.id for data in landscapes)
     about = {
         "environments": list(table.environments),
         "configurations": len(table.config_ids),
@@ -186,7 +189,7 @@ def subset(
     }
     if size is None:
         sizes = size_table(table.values, table.environments)
-        return Answer("subset", ids, about, sizes, (), tuple(landscapes))
+        return Answer.of("subset", landscapes, about, sizes)
     selection = select_environments(table, size, tolerance=tolerance)
     rows = [
         {
@@ -208,4 +211,4 @@ def subset(
         "best": list(selection.best.environments),
         "cheapest": list(selection.cheapest.environments),
     }
-    return Answer("subset", ids, about, pd.DataFrame(rows), (), tuple(landscapes))
+    return Answer.of("subset", landscapes, about, pd.DataFrame(rows))

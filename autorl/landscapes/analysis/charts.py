@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +24,13 @@ from autorl.landscapes.analysis._chart import (
     axis_of,
     number,
     positions,
+    scale_label,
 )
 from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
 
 MOST_BARS = 20
-_MOST_LINES = 6
+_MOST_LINES = 6  # no more than there are colors, so that no two lines share one
 _MOST_CURVES = 3  # more intervals on top of each other cannot be read
 
 
@@ -57,7 +57,9 @@ def importance(answer: Answer) -> Chart:
             texts=texts,
         )
     values = table["importance"].to_numpy()
+    # Local importance has no spread over trees: it is computed on their mean prediction.
     spread = table["spread"].to_numpy() if "spread" in table else None
+    # A share cannot lie below 0, though mean minus deviation can.
     interval = None if spread is None else (np.maximum(0.0, values - spread), values + spread)
     where = " around one configuration" if method == "local" else ""
     label = "share of variance" + (
@@ -68,6 +70,7 @@ def importance(answer: Answer) -> Chart:
 
 def noise(answer: Answer) -> Chart:
     table = answer.table
+    # Bars are 1 - ICC, so high and low change places; an ICC below 0 is noise alone.
     interval = (1.0 - table["high"].clip(0, 1).to_numpy(), 1.0 - table["low"].clip(0, 1).to_numpy())
     label = "1 − ICC (95 % interval over configurations)"
     title = "Share of variance that is seed noise"
@@ -101,6 +104,7 @@ def subset(answer: Answer) -> Chart:
         shown = table.head(MOST_BARS)
         labels = [", ".join(environments) for environments in shown["environments"]]
         title = f"Subsets of {answer.about['size']} environments, near-ties"
+        # The error is 1 - Spearman, so this is the correlation of the label.
         scores = 1.0 - shown["error"].to_numpy()
         return _bars(
             answer, title, labels, scores, label, texts=[f"{score:.3f}" for score in scores]
@@ -111,6 +115,7 @@ def subset(answer: Answer) -> Chart:
         names = tuple(", ".join(environments) for environments in rows["environments"])
         x = rows["k"].to_numpy(float)
         y = 1.0 - rows["error"].to_numpy()
+        # The best are joined: their line is what a larger subset buys.
         lines.append(Line(name, x, y, names=names, marker="o", joined=place == 1))
     sizes = sorted(table["k"].unique())
     axis = Axis("environments in the subset", ticks=tuple((float(k), str(k)) for k in sizes))
@@ -125,15 +130,15 @@ def dependence(answer: Answer) -> Chart:
     band = (table["low"].to_numpy(), table["high"].to_numpy())
     names = tuple(_short(value) for value in table["value"])
     axis = axis_of(item, names)
-    x = (
-        np.arange(len(table), dtype=np.float64)
-        if axis.categories
-        else positions(item, table["value"])
-    )
-    label = "mean; 10 % to 90 % of configurations"
-    marker = "o" if axis.categories else ""
+    if axis.categories:
+        x = np.arange(len(table), dtype=np.float64)
+        marker = "o"
+    else:
+        x = positions(item, table["value"])
+        marker = ""
+    # Choices have no order, so no line joins them.
     mark = Line(
-        label,
+        "mean; 10 % to 90 % of configurations",
         x,
         table["mean"].to_numpy(),
         band,
@@ -147,6 +152,7 @@ def dependence(answer: Answer) -> Chart:
 
 def surface(answer: Answer) -> Chart:
     first, second = answer.about["hyperparameters"]
+    # Turned over: a heat map's first row is on top, and values rise upwards on an axis.
     wide = answer.table.pivot_table(
         index=first, columns=second, values="mean", sort=False, observed=True
     )[::-1]
@@ -154,7 +160,7 @@ def surface(answer: Answer) -> Chart:
     items = [_item(answer, 0), _item(answer, 1)]
     mark = HeatMap(wide.to_numpy(), f"predicted {_metric(answer)}")
     y, x = (
-        Axis(_named(item), categories=names, thin=True)
+        Axis(scale_label(item), categories=names, thin=True)
         for item, names in zip(items, (rows, columns), strict=True)
     )
     return Chart(f"Partial dependence on {first} and {second}", _about(answer), x, y, (mark,))
@@ -172,6 +178,7 @@ def interaction(answer: Answer) -> Chart:
         column = names.index(second)
         matrix[row, column] = matrix[column, row] = value
     axis = Axis("", categories=tuple(names))
+    # At least to 0.25, or the colors would blow up interactions of a hundredth.
     limits = (0.0, max(0.25, float(table["interaction"].max())))
     mark = HeatMap(matrix, "H² (share that is interaction)", limits, annotate=True)
     return Chart("How strongly hyperparameters interact", _about(answer), axis, axis, (mark,))
@@ -224,6 +231,7 @@ def budget(answer: Answer) -> Chart:
             "s",
         ),
     )
+    # A rank correlation may be negative, and its interval lower still.
     low = min(-0.02, float(table["low"].min()) - 0.02)
     y = Axis("correlation, regret", limits=(low, 1.04))
     return Chart(
@@ -260,9 +268,11 @@ def curves(answer: Answer) -> Chart:
             muted=True,
         ),
     ]
+    # In the order of the table, which is that of the places.
     for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:
         rows = table[table["config_id"] == config_id]
         interval = (rows["low"].to_numpy(), rows["high"].to_numpy())
+        # With a single seed there is no interval.
         drawn_interval = None if np.isnan(interval[0]).any() else interval
         x = rows["step"].to_numpy(float)
         mean = rows["mean"].to_numpy()
@@ -295,7 +305,7 @@ def phases(answer: Answer) -> Chart:
     return _matrix(answer, title, lambda number: f"phase {number}")
 
 
-def _matrix(answer: Answer, title: str, label: Callable[[Any], str]) -> Chart:
+def _matrix(answer: Answer, title: str, label: Callable[[object], str]) -> Chart:
     wide = answer.table.pivot_table(
         index="best_in", columns="used_in", values="regret", sort=False, observed=True
     )
@@ -339,6 +349,7 @@ def _about(answer: Answer) -> str:
     parts = [answer.landscapes[0] if count == 1 else f"{count} landscapes"]
     if "configurations" in about:
         parts.append(f"{about['configurations']} configurations")
+    # Scores on the seeds that chose are optimistic, so it is said where they differ.
     if about.get("chosen_on", about.get("seeds")) != about.get("seeds"):
         parts.append(f"chosen on {about['chosen_on']} seeds, scored on {about['seeds']} seeds")
     elif "seeds" in about:
@@ -354,24 +365,18 @@ def _item(answer: Answer, number: int) -> Hyperparameter:
     return answer.data[0].space.hyperparameters[answer.about["hyperparameters"][number]]
 
 
-def _named(item: Hyperparameter) -> str:
-    return (
-        f"{item.name} ({item.scale.replace('_', ' ')} scale)"
-        if item.numeric and item.scale != "linear"
-        else item.name
-    )
-
-
 def _metric(answer: Answer) -> str:
-    about = answer.about
-    return f"{'−' if about['direction'] == 'minimize' else ''}{about['metric']}"
+    # Analyses turn the sign of what is minimised: larger is better in all figures.
+    sign = "−" if answer.about["direction"] == "minimize" else ""
+    return f"{sign}{answer.about['metric']}"
 
 
 def _steps(answer: Answer) -> str:
     return answer.data[0].manifest.step_unit.replace("_", " ")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
+    # pandas makes NaN of a None that stands beside numbers.
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return "inactive"
     return number(value) if isinstance(value, float) else str(value)

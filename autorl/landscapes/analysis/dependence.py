@@ -35,6 +35,7 @@ def individual_dependence(
 
     From rows (n, d) and points (g, len(columns)) to predictions (n, g).
     """
+    # (n, g, d): all rows in one call of the forest, since every call has a start-up cost.
     moved = np.repeat(rows[:, None, :], len(points), axis=1)
     moved[:, :, list(columns)] = points
     return predict(moved.reshape(-1, rows.shape[1])).reshape(len(rows), len(points))
@@ -52,6 +53,7 @@ def interaction_strength(predict: Predict, rows: Array, first: int, second: int)
 
     It is 0 where the joint partial dependence is flat.
     """
+    # At the rows themselves, as Friedman and Popescu do: n predictions for each of the n.
     joint, first_alone, second_alone = (
         partial_dependence(predict, rows, columns, rows[:, list(columns)])
         for columns in ((first, second), (first,), (second,))
@@ -61,11 +63,11 @@ def interaction_strength(predict: Predict, rows: Array, first: int, second: int)
         surface - surface.mean() for surface in (joint, first_alone, second_alone)
     )
     total = float((joint**2).mean())
-    return (
-        0.0
-        if total <= rounding**2
-        else min(1.0, float(((joint - first_alone - second_alone) ** 2).mean()) / total)
-    )
+    # A flat surface leaves round-off over round-off, which would read as a strong interaction.
+    if total <= rounding**2:
+        return 0.0
+    # Unlike a share, the ratio can exceed 1.
+    return min(1.0, float(((joint - first_alone - second_alone) ** 2).mean()) / total)
 
 
 def dependence_table(forest: Forest, name: str, points: int = 32) -> pd.DataFrame:
@@ -147,4 +149,5 @@ def interaction_table(
         for first, second in combinations(columns, 2)
     ]
     table = pd.DataFrame(strengths, columns=["first", "second", "interaction"])
+    # Stable, so that pairs that tie stay in the order of the names.
     return table.sort_values("interaction", ascending=False, kind="stable", ignore_index=True)

@@ -47,7 +47,9 @@ def correlation_intervals(
     They are 95 % percentile intervals over configurations: (low, high).
     """
     means = np.asarray(values, dtype=np.float64).mean(axis=1)
+    # Whole configurations are drawn, since the checkpoints of one depend on each other.
     rows = np.random.default_rng(seed).integers(len(means), size=(resamples, len(means)))
+    # (resamples, steps, configurations)
     drawn = np.moveaxis(means[rows], 1, 2)
     low, high = np.quantile(spearman(drawn, drawn[:, -1:, :]), (0.025, 0.975), axis=0)
     return np.asarray(low), np.asarray(high)
@@ -66,6 +68,7 @@ def early_choice_regret(values: npt.ArrayLike) -> Array:
     """
     means = np.asarray(values, dtype=np.float64).mean(axis=1)
     final = unit_scores(means[:, -1])
+    # (n, e); several leaders at a step where nobody has learned anything yet.
     leading = means == means.max(axis=0)
     return np.asarray(1.0 - (final[:, None] * leading).sum(axis=0) / leading.sum(axis=0))
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,7 +58,7 @@ class Forest:
         """Predict the scores of rows (n, d) of the unit cube."""
         return np.asarray(self.model.predict(np.asarray(rows, dtype=np.float32)), dtype=np.float64)
 
-    def encode(self, configs: Sequence[Mapping[str, Any]]) -> Array:
+    def encode(self, configs: Sequence[Mapping[str, object]]) -> Array:
         """Encode configurations as rows (n, d)."""
         return encode(self.space, self.names, configs)
 
@@ -87,12 +86,13 @@ class Forest:
             count = int(upper - lower) + 1 if few else points
         else:
             count = item.n_choices
+        # Centres: a value on a border of two choices or integers would be rounded to either.
         return (np.arange(count) + 0.5) / count
 
 
 def fit_forest(
     space: Space,
-    configs: Sequence[Mapping[str, Any]],
+    configs: Sequence[Mapping[str, object]],
     targets: npt.ArrayLike,
     *,
     trees: int = TREES,
@@ -126,6 +126,7 @@ def fit_forest(
         random_state=seed,
     )
     rows = encode(space, names, configs)
+    # scikit-learn's trees hold and compare single precision.
     model.fit(rows.astype(np.float32), scores)
     return Forest(space, names, model, rows, scores, float(model.oob_score_))
 
@@ -148,7 +149,7 @@ def landscape_forest(
     )
 
 
-def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> Array:
+def neighbours(forest: Forest, config: Mapping[str, object], name: str, grid: Array) -> Array:
     """Encode a configuration with one hyperparameter moved along a grid.
 
     What that deactivates takes its default.
@@ -156,16 +157,18 @@ def neighbours(forest: Forest, config: Mapping[str, Any], name: str, grid: Array
     return forest.encode(moved(forest, config, name, grid))
 
 
-def moved(forest: Forest, config: Mapping[str, Any], name: str, grid: Array) -> list[Config]:
+def moved(forest: Forest, config: Mapping[str, object], name: str, grid: Array) -> list[Config]:
     """Move one hyperparameter of a configuration along a grid.
 
     What that activates has its default.
     """
     item = forest.space.hyperparameters[name]
     defaults = {key: forest.space.hyperparameters[key].default for key in forest.space.names}
+    # All values first, because which are active depends on the moved one.
     filled = [Config({**defaults, **config, name: item.from_unit(float(unit))}) for unit in grid]
     return [Config({key: values[key] for key in forest.space.active(values)}) for values in filled]
 
 
 def _rank_score(targets: Array, predictions: Array) -> float:
+    # scikit-learn hands targets over as a column (n, 1), and predictions flat.
     return float(spearman(np.ravel(targets), np.ravel(predictions)))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+# The landscapes are those of the question, in its order: of most kinds one.
+Answering: TypeAlias = Callable[[Sequence[Dataset], Question], Answer]
+
+
 @dataclass(frozen=True)
 class Kind:
     """A kind of analysis: its answer, its chart, and what it takes.
@@ -49,7 +53,7 @@ class Kind:
         ranks: whether it ranks configurations, by an aggregate and a reduction.
     """
 
-    answer: Callable[[Sequence[Dataset], Question], Answer]
+    answer: Answering
     chart: Callable[[Answer], Chart]
     about: str
     names: tuple[int, int] = (0, 0)
@@ -59,79 +63,55 @@ class Kind:
     ranks: bool = False
 
 
-def _of_forest(
-    data: Sequence[Dataset], ask: Question, kind: str, table: Callable[[Forest], pd.DataFrame]
-) -> Answer:
-    (landscape,) = data
-    for name in ask.names:
-        if name not in landscape.space.names:
-            raise InputError(unknown_key(name, landscape.space.names), key="hyperparameter")
-    forest = landscape_forest(landscape, ask.seeds or "all", ask.step)
-    about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, ask.seeds, ask.step)}
-    notes = weak(forest) + left_out(landscape, len(forest.targets), about["seeds"])
-    return Answer(kind, (landscape.manifest.id,), about, table(forest), notes, tuple(data))
+def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answering:
+    """Make the answer of a kind whose table comes from a forest."""
+
+    def answer(data: Sequence[Dataset], ask: Question) -> Answer:
+        (landscape,) = data
+        # Before the fit, and among all names: a forest has no column for a constant.
+        for name in ask.names:
+            if name not in landscape.space.names:
+                raise InputError(unknown_key(name, landscape.space.names), key="hyperparameter")
+        seeds = ask.seeds or "all"
+        forest = landscape_forest(landscape, seeds, ask.step)
+        about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, seeds, ask.step)}
+        notes = weak(forest) + left_out(landscape, len(forest.targets), seeds)
+        return Answer.of(ask.kind, data, about, table(forest, ask.names), notes)
+
+    return answer
 
 
-def _dependence(data: Sequence[Dataset], ask: Question) -> Answer:
-    return _of_forest(
-        data, ask, "dependence", lambda forest: dependence_table(forest, ask.names[0])
-    )
-
-
-def _surface(data: Sequence[Dataset], ask: Question) -> Answer:
-    def rows(forest: Forest) -> pd.DataFrame:
-        wide = dependence_surface(forest, ask.names[0], ask.names[1])
-        return wide.reset_index().melt(
-            id_vars=ask.names[0], var_name=ask.names[1], value_name="mean"
-        )
-
-    return _of_forest(data, ask, "surface", rows)
-
-
-def _interaction(data: Sequence[Dataset], ask: Question) -> Answer:
-    return _of_forest(
-        data, ask, "interaction", lambda forest: interaction_table(forest, ask.names or None)
-    )
+def _surface_rows(forest: Forest, names: tuple[str, ...]) -> pd.DataFrame:
+    """List the dependence on two hyperparameters by pairs of values."""
+    first, second = names
+    wide = dependence_surface(forest, first, second)
+    return wide.reset_index().melt(id_vars=first, var_name=second, value_name="mean")
 
 
 def _values(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
-    table = values_table(landscape, ask.names[0], ask.seeds or "all", ask.step)
-    about = {"hyperparameters": list(ask.names), **scored(landscape, ask.seeds, ask.step)}
-    about["configurations"] = int(table["n"].sum())
-    notes = left_out(landscape, about["configurations"], about["seeds"])
-    return Answer("values", (landscape.manifest.id,), about, table, notes, tuple(data))
+    seeds = ask.seeds or "all"
+    table = values_table(landscape, ask.names[0], seeds, ask.step)
+    count = int(table["n"].sum())
+    about = {"hyperparameters": list(ask.names), **scored(landscape, seeds, ask.step)}
+    about["configurations"] = count
+    return Answer.of(ask.kind, data, about, table, left_out(landscape, count, seeds))
 
 
 def _budget(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     table = budget_table(landscape, ask.seeds or "all")
-    return Answer(
-        "budget",
-        (landscape.manifest.id,),
-        scored(landscape, ask.seeds, None),
-        table,
-        (),
-        tuple(data),
-    )
+    return Answer.of(ask.kind, data, scored(landscape, ask.seeds, None), table)
 
 
 def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
     table, skipped = importance_by_step(landscape, ask.seeds or "all")
-    notes = (
-        (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",)
-        if skipped
-        else ()
-    )
-    return Answer(
-        "over-time",
-        (landscape.manifest.id,),
-        scored(landscape, ask.seeds, None),
-        table,
-        notes,
-        tuple(data),
-    )
+    notes: tuple[str, ...] = ()
+    # Early steps at which no configuration has learned anything yet have no variance to share.
+    if skipped:
+        notes = (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",)
+    return Answer.of(ask.kind, data, scored(landscape, ask.seeds, None), table, notes)
 
 
 def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
@@ -141,13 +121,10 @@ def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     table, band = best_curves(landscape, choose, show, rule=rule)
     about = {**scored(landscape, show, None), "chosen_on": choose}
     about["chosen_by"] = rule.text(landscape.manifest.objective.metric, choose)
-    optimistic = (
-        ["chosen and shown on the same seeds: the curves are optimistic"] if choose == show else []
-    )
-    notes = (*optimistic, *left_out(landscape, int(band.attrs["configurations"]), show))
-    return Answer(
-        "curves", (landscape.manifest.id,), about, table, notes, tuple(data), {"band": band}
-    )
+    notes = left_out(landscape, int(band.attrs["configurations"]), show)
+    if choose == show:
+        notes = ("chosen and shown on the same seeds: the curves are optimistic", *notes)
+    return Answer.of(ask.kind, data, about, table, notes, {"band": band})
 
 
 def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
@@ -175,12 +152,13 @@ def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
         "ends": phases.ends.tolist(),
         "schedule_gain": comparison.schedule_gain,
     }
+    # The end of every phase was looked at, not one step.
     del about["step"]
-    return Answer("phases", (landscape.manifest.id,), about, pd.DataFrame(rows), (), tuple(data))
+    return Answer.of(ask.kind, data, about, pd.DataFrame(rows))
 
 
 def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
-    def row(landscape: Dataset) -> dict[str, Any]:
+    def row(landscape: Dataset) -> dict[str, object]:
         scores = final_scores(landscape, ask.seeds or "all", ask.step).final
         components = seed_noise(scores)
         low, high = icc_interval(scores)
@@ -188,6 +166,7 @@ def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
             "icc": components.icc,
             "low": low,
             "high": high,
+            # Not 1 - icc: an estimate below 0 would be more than all of the variance.
             "noise_share": components.noise_share,
             "seed_sd": float(np.sqrt(components.within)),
             "configurations": components.n_configurations,
@@ -195,13 +174,13 @@ def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
             "seeds_for_0.9": components.seeds_for(0.9),
         }
 
-    return _per_landscape(data, ask, "noise", row)
+    return _per_landscape(data, ask, row)
 
 
 def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
     curves = {}
 
-    def row(landscape: Dataset) -> dict[str, Any]:
+    def row(landscape: Dataset) -> dict[str, object]:
         means = final_scores(landscape, ask.seeds or "all", ask.step).means
         measured = tunability_of(means)
         curves[landscape.manifest.id] = measured
@@ -214,20 +193,12 @@ def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
             "configurations": len(means),
         }
 
-    answer = _per_landscape(data, ask, "tunability", row)
-    return Answer(
-        answer.kind,
-        answer.landscapes,
-        answer.about,
-        answer.table,
-        answer.notes,
-        answer.data,
-        curves,
-    )
+    # The figure draws the whole curves, of which the table has three numbers each.
+    return replace(_per_landscape(data, ask, row), detail=curves)
 
 
 def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
-    def row(landscape: Dataset) -> dict[str, Any]:
+    def row(landscape: Dataset) -> dict[str, object]:
         measured = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
         return {
             "epsilon": measured.epsilon,
@@ -238,11 +209,11 @@ def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
             "expected_trials": measured.expected_trials,
         }
 
-    return _per_landscape(data, ask, "redundancy", row)
+    return _per_landscape(data, ask, row)
 
 
 def _per_landscape(
-    data: Sequence[Dataset], ask: Question, kind: str, row: Callable[[Dataset], dict[str, Any]]
+    data: Sequence[Dataset], ask: Question, row: Callable[[Dataset], dict[str, object]]
 ) -> Answer:
     """Answer with a row per landscape.
 
@@ -251,27 +222,31 @@ def _per_landscape(
     import pandas as pd
 
     rows = []
+    answered = []
     notes = []
     for landscape in data:
         try:
             rows.append({"landscape": landscape.manifest.id, **row(landscape)})
+            answered.append(landscape.manifest.id)
         except InputError as error:
+            # Of one landscape there is no other row to show.
             if len(data) == 1:
                 raise
             notes.append(f"{landscape.manifest.id} is left out: {error.message}")
     if not rows:
-        raise InputError(f"{kind}: none of {len(data)} landscapes can be analysed; {notes[0]}")
+        raise InputError(f"{ask.kind}: none of {len(data)} landscapes can be analysed; {notes[0]}")
     about = {"seeds": ask.seeds or "all", "step": ask.step or "last"}
-    answered = tuple(entry["landscape"] for entry in rows)
-    return Answer(kind, answered, about, pd.DataFrame(rows), tuple(notes), tuple(data))
+    return Answer(ask.kind, tuple(answered), about, pd.DataFrame(rows), tuple(notes), tuple(data))
 
 
 def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     choose, show = _chosen_and_shown(data, ask.seeds)
+    # By configuration and environment: mean scores over the seeds of a role.
     shown = task_table(data, show)
     chosen = task_table(data, choose)
+    # A configuration may lack a score for some seed of one role: both tables need the same rows.
     ids = np.intersect1d(shown.config_ids, chosen.config_ids)
     tables = [table.values[np.searchsorted(table.config_ids, ids)] for table in (shown, chosen)]
     regrets = transfer_regret(tables[0], shown.environments, tables[1])
@@ -294,17 +269,17 @@ def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
         "mean_regret_elsewhere": regrets.mean_loss,
         "best_single": {"config_id": int(ids[single.row]), "mean_regret": single.mean_loss},
     }
-    optimistic = (
-        ("chosen and scored on the same seeds: regret at home is 0",) if choose == show else ()
-    )
-    names = tuple(landscape.manifest.id for landscape in data)
-    return Answer("transfer", names, about, pd.DataFrame(rows), optimistic, tuple(data))
+    optimistic: tuple[str, ...] = ()
+    if choose == show:
+        optimistic = ("chosen and scored on the same seeds: regret at home is 0",)
+    return Answer.of(ask.kind, data, about, pd.DataFrame(rows), optimistic)
 
 
 def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
     """Give the seeds to choose on, and those to show."""
     if seeds is not None:
         return seeds, seeds
+    # The best of many on some seeds was lucky there: other seeds show what it is worth.
     every_has_both = all({"tuning", "test"} <= set(landscape.grid.roles) for landscape in data)
     return ("tuning", "test") if every_has_both else ("all", "all")
 
@@ -322,10 +297,14 @@ KINDS = MappingProxyType(
             ranks=True,
         ),
         "dependence": Kind(
-            _dependence, charts.dependence, "partial dependence on a hyperparameter", names=(1, 1)
+            _of_forest(lambda forest, names: dependence_table(forest, names[0])),
+            charts.dependence,
+            "partial dependence on a hyperparameter",
+            names=(1, 1),
         ),
         "interaction": Kind(
-            _interaction,
+            # None named: all pairs.
+            _of_forest(lambda forest, names: interaction_table(forest, names or None)),
             charts.interaction,
             "how strongly hyperparameters interact, H squared",
             names=(0, 99),
@@ -350,7 +329,10 @@ KINDS = MappingProxyType(
             landscapes=_SEVERAL,
         ),
         "surface": Kind(
-            _surface, charts.surface, "partial dependence on two hyperparameters", names=(2, 2)
+            _of_forest(_surface_rows),
+            charts.surface,
+            "partial dependence on two hyperparameters",
+            names=(2, 2),
         ),
         "transfer": Kind(
             _transfer,

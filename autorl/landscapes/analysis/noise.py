@@ -56,6 +56,7 @@ class SeedNoise:
 
         Each mean is over `seeds` (Spearman-Brown).
         """
+        # The Spearman-Brown formula; an estimate below 0 stands for a share of 0.
         share = max(0.0, self.icc)
         return seeds * share / (1.0 + (seeds - 1) * share)
 
@@ -71,6 +72,7 @@ class SeedNoise:
         if self.icc <= 0.0:
             return None
         needed = reliability * (1.0 - self.icc) / (self.icc * (1.0 - reliability))
+        # Less a round-off: 0.9 at an ICC of 0.5 takes 9 seeds, and computes as 9.000000000000002.
         return max(1, math.ceil(needed - 1e-9))
 
 
@@ -86,6 +88,7 @@ def seed_noise(scores: npt.ArrayLike) -> SeedNoise:
             f"seed noise needs at least two configurations and two seeds, got shape {table.shape}"
         )
     n, s = table.shape
+    # The mean squares of a one-way analysis of variance, MSW and MSB of Shrout and Fleiss.
     within = float(table.var(axis=1, ddof=1).mean())
     mean_square_between = float(s * table.mean(axis=1).var(ddof=1))
     total = mean_square_between + (s - 1) * within
@@ -106,13 +109,16 @@ def icc_interval(
     Raises:
         InputError: as `seed_noise`.
     """
+    # For its errors: resamples of a table that cannot be split would give an interval too.
     seed_noise(scores)
     table = np.asarray(scores, dtype=np.float64)
     n, s = table.shape
+    # Configurations are drawn with all their seeds, so noise within one keeps its size.
     rows = np.random.default_rng(seed).integers(n, size=(resamples, n))
     within = table.var(axis=1, ddof=1)[rows].mean(axis=1)
     mean_square_between = s * table.mean(axis=1)[rows].var(axis=1, ddof=1)
     total = mean_square_between + (s - 1) * within
+    # A resample may be one configuration n times, whose seeds all score the same.
     drawn = np.divide(
         mean_square_between - within, total, out=np.zeros_like(total), where=total > 0
     )

@@ -64,11 +64,13 @@ def save(answer: Answer, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise InputError("no such folder", file=str(target.parent))
     if suffix == ".html":
+        # Without an id of its own the drawing gets a random one.
         interactive(answer).write_html(
             target, include_plotlyjs=True, full_html=True, div_id="chart"
         )
         return target
     figure = figure_of(answer)
+    # The same answer is the same file: no date in it, and ids of an SVG hashed with a fixed salt.
     stamped = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
     with _library("matplotlib", "matplotlib").rc_context(
         {"svg.hashsalt": "autorl", "svg.fonttype": "none"}

@@ -62,13 +62,14 @@ def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redund
     if table.ndim != 2 or table.size == 0:
         raise InputError(f"expected scores (configurations, seeds), got shape {table.shape}")
     limit = detectable_difference(table) if epsilon is None else float(epsilon)
+    # So written, it refuses NaN too.
     if not limit >= 0.0:
         raise InputError(f"epsilon must be at least 0, got {limit}", key="epsilon")
     means = np.sort(table.mean(axis=1))
     as_good = int((means >= means[-1] - limit).sum())
-    return Redundancy(
-        limit, len(means), _cover(means, limit), as_good, (len(means) + 1) / (as_good + 1)
-    )
+    # The mean of the negative hypergeometric distribution: draws without replacement to the first.
+    expected_trials = (len(means) + 1) / (as_good + 1)
+    return Redundancy(limit, len(means), _cover(means, limit), as_good, expected_trials)
 
 
 def detectable_difference(scores: npt.ArrayLike) -> float:
@@ -76,6 +77,7 @@ def detectable_difference(scores: npt.ArrayLike) -> float:
 
     The means are over s seeds: 1.96 sqrt(2 within / s).
     """
+    # The 97.5 % quantile of a normal difference: two means, each with its standard error.
     return float(1.96 * np.sqrt(2.0) * seed_noise(scores).standard_error)
 
 
@@ -86,6 +88,7 @@ def _cover(ordered: Array, epsilon: float) -> int:
     """
     count = first = 0
     while first < len(ordered):
+        # The first value left needs a centre within epsilon; the largest such reaches furthest.
         centre = int(np.searchsorted(ordered, ordered[first] + epsilon, side="right")) - 1
         first = int(np.searchsorted(ordered, ordered[centre] + epsilon, side="right"))
         count += 1

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 Normalisation: TypeAlias = Literal["rank", "min_max"]
 ErrorName: TypeAlias = Literal["spearman", "mse"]
-FOLDS = 5
+FOLDS = 5  # those of ARLBench's selection script, as the seed of their shuffle
 SHUFFLE_SEED = 42
-TOLERANCE = 0.01
+TOLERANCE = 0.01  # four subsets of ARLBench's DQN landscapes lie so near the best of 715
 KEEP = 1000
 _MOST = 500_000  # candidate subsets: a few minutes
 
@@ -90,6 +90,7 @@ class SubsetSelection:
 
         It is the best one if there are no costs.
         """
+        # Without costs all are 0, and the error decides.
         return min(self.near_ties, key=lambda tie: (tie.cost or 0.0, tie.error))
 
     def rank(self, environments: Sequence[str]) -> int | None:
@@ -97,6 +98,7 @@ class SubsetSelection:
 
         None if it is not one.
         """
+        # As a set: the order of the names is the caller's.
         members = frozenset(environments)
         places = (
             place
@@ -137,9 +139,11 @@ def select_subset(
     table = np.asarray(scores, dtype=np.float64)
     _check(table, environments, k, costs)
     columns = _normalised(table, normalise)
+    # The subset's own environments are part of what it predicts, as in ARLBench.
     target = columns.mean(axis=1)
     subsets = np.array(list(combinations(range(columns.shape[1]), k)), dtype=np.int64)
     errors = _cross_validated(columns, target, subsets, error)
+    # Stable: of equal errors the subset that comes first in the order of the columns.
     order = np.argsort(errors, kind="stable")
     tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
     near_ties = tuple(
@@ -186,6 +190,7 @@ def size_table(
 
     rows = []
     for k in [size for size in sizes if size < len(environments)]:
+        # No tolerance: the places of a size are counted, however far apart they lie.
         selection = select_subset(scores, environments, k, tolerance=np.inf, keep=top)
         rows += [
             {
@@ -231,10 +236,12 @@ def _check(
     n, m = table.shape
     if not 1 <= k < m:
         raise InputError(f"a subset of {m} environments has 1 to {m - 1} of them, got {k}", key="k")
+    # Every fold needs two configurations to test: one has no rank correlation.
     if n < 2 * FOLDS:
         raise InputError(
             f"subset selection needs at least {2 * FOLDS} configurations in common, got {n}"
         )
+    # The search is exhaustive: 20 of 40 environments would be 1.4e11 subsets.
     if math.comb(m, k) > _MOST:
         raise InputError(
             f"{math.comb(m, k):,} subsets of {k} out of {m} are too many to compare; choose k",
@@ -253,6 +260,7 @@ def _normalised(table: Array, normalise: Normalisation) -> Array:
 
     if normalise not in ("rank", "min_max"):
         raise InputError(f"expected rank or min_max, got {normalise!r}", key="normalise")
+    # Crashed configurations keep 0, below the lowest rank, which is 1 / n.
     columns = np.zeros_like(table)
     for column, values in enumerate(table.T):
         present = ~np.isnan(values)
@@ -290,6 +298,7 @@ def _weights(columns: Array, target: Array, subsets: Integers) -> Array:
     """
     from scipy.optimize import nnls
 
+    # With A = Q R, |A x - y|^2 is |R x - Q'y|^2 and what no x can change.
     basis, triangle = np.linalg.qr(columns)
     right = basis.T @ target
     weights = np.zeros((len(subsets), columns.shape[1]))
@@ -306,6 +315,7 @@ def _refit(
     costs: Sequence[float] | None,
     error: float,
 ) -> Subset:
+    # The reported weights come from all configurations, not from the folds.
     weights = _weights(columns, target, subset[None, :])[0]
     cost = None if costs is None else float(sum(costs[column] for column in subset))
     return Subset(

@@ -77,6 +77,7 @@ def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
     Raises:
         InputError: no seeds of that role, or no complete configuration.
     """
+    # Later phases have steps of their own, which no run from scratch has a score at.
     reached = ~np.isnan(data.grid.values[:, data.grid.seed_positions(seeds)]).all(axis=(0, 1))
     return _complete(data, seeds, np.flatnonzero(reached))
 
@@ -104,6 +105,7 @@ def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> Seed
         values = data.grid.values[:, data.grid.seed_positions(role), data.grid.step_position(step)]
         return int((~np.isnan(values).any(axis=1)).sum())
 
+    # A study tests its best configurations alone: `all` would leave out nearly all the others.
     few = (
         {"tuning", "test"} <= set(data.grid.roles)
         and 2 * complete(data, "all") < complete(data, "tuning")
@@ -143,6 +145,7 @@ def task_table(
         )
     names = landscapes[0].space.names
     for data in landscapes[1:]:
+        # Bounds may differ: ARLBench's spaces do between domains, over the same unit cube.
         if data.space.names != names:
             raise InputError(
                 f"{data.manifest.id} has other hyperparameters than {landscapes[0].manifest.id}: "
@@ -154,15 +157,18 @@ def task_table(
         if name not in environments:
             raise InputError(unknown_key(name, environments), key="clip")
     parts = [final_scores(data, seeds) for data in landscapes]
+    # Ascending, and so are the ids of each part, as `searchsorted` below needs.
     shared = reduce(np.intersect1d, [part.config_ids for part in parts])
     shared = shared if first is None else shared[shared < first]
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
     _check_ids(landscapes, shared)
     columns = [
+        # Before the mean: one run at -1e22, as PPO has on Brax, would decide it.
         _raised(part.final[np.searchsorted(part.config_ids, shared)], data, limits).mean(axis=1)
         for part, data in zip(parts, landscapes, strict=True)
     ]
+    # Several algorithms or copies on one environment: the id tells them apart.
     unique = len(set(environments)) == len(environments)
     labels = environments if unique else [data.manifest.id for data in landscapes]
     return TaskTable(
@@ -184,11 +190,10 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     """
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    flat = (
-        [0]
-        if len(columns) == 0
-        else np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
-    )
+    # numpy has no maximum of no rows.
+    flat = [0]
+    if len(columns):
+        flat = np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
     if flat:
         where = f" in columns {flat}" if table.ndim > 1 else ""
         raise InputError(
@@ -202,6 +207,7 @@ def _raised(scores: Array, data: Dataset, limits: Mapping[str, float]) -> Array:
 
     The limit is one of values of the metric.
     """
+    # A floor is given in the metric's own sign, scores here are larger-is-better.
     limit = limits.get(data.manifest.environment, -np.inf)
     if data.manifest.objective.direction == "minimize":
         return np.asarray(np.minimum(scores, -limit))
@@ -216,11 +222,10 @@ def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
     hashes: dict[str, tuple[str, dict[int, str]]] = {}
     for data in landscapes:
         by_id = dict(data.queries.config_hashes())
+        # Of one space only: over other spaces equal points have other values, and other hashes.
         name, first = hashes.setdefault(data.space.hash, (data.manifest.id, by_id))
-        if (
-            sum(first[config_id] != by_id[config_id] for config_id in shared.tolist())
-            > len(shared) / 2
-        ):
+        differing = sum(first[config_id] != by_id[config_id] for config_id in shared.tolist())
+        if differing > len(shared) / 2:
             raise InputError(
                 f"config_ids of {data.manifest.id} stand for other configurations than those of "
                 f"{name}, so their scores cannot be paired: build landscapes with one sampler and "
@@ -231,10 +236,12 @@ def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
 def _complete(data: Dataset, seeds: SeedSet, steps: Integers) -> Curves:
     grid = data.grid
     chosen = grid.seed_positions(seeds)
+    # The grid is in single precision, means over seeds are not.
     values = grid.values[:, chosen][:, :, steps].astype(np.float64)
     complete = ~np.isnan(values).any(axis=(1, 2))
     if not len(steps) or not complete.any():
         where = f"at step {grid.steps[steps[0]]}" if len(steps) == 1 else "at every step"
+        # Runs of a first phase end early: the message names the last step they have.
         reached = grid.steps[~np.isnan(grid.values[:, chosen]).all(axis=(0, 1))]
         if len(steps) == 1 and len(reached) and reached[-1] < grid.steps[steps[0]]:
             where += f"; runs from scratch end at step {reached[-1]}: ask for it, or compare phases"

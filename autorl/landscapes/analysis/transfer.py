@@ -43,6 +43,7 @@ class Transfer:
     @property
     def mean_loss(self) -> float:
         """Mean regret over all ordered pairs of different environments."""
+        # The diagonal, an environment's own best, is no transfer.
         return float(self.regret[~np.eye(len(self.regret), dtype=bool)].mean())
 
     def to_pandas(self) -> pd.DataFrame:
@@ -98,8 +99,10 @@ def transfer_regret(
             f"expected at least two environments, one per column; got {len(environments)}, "
             f"{table.shape}"
         )
+    # Chosen on other seeds, a configuration is not the best by its luck on those that show it.
     best = choice.argmax(axis=0).astype(np.int64)
     tried = table[best]
+    # Ties count half, so that n equal configurations are all in the middle.
     beaten = (table[:, None, :] < tried).mean(axis=0) + (table[:, None, :] == tried).mean(
         axis=0
     ) / 2
@@ -112,6 +115,7 @@ def best_single(scores: npt.ArrayLike, chosen_by: npt.ArrayLike | None = None) -
     Beside it stands what it loses in each. The arguments are those of `transfer_regret`.
     """
     table, choice = _pair(scores, chosen_by)
+    # A mean over environments needs one scale, which the normalised scores have.
     row = int(choice.mean(axis=1).argmax())
     return BestSingle(row, 1.0 - table[row])
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,7 @@ def tunability_of(means: npt.ArrayLike) -> Tunability:
     quantiles = np.linspace(0.0, 1.0, len(ordered))
     curve = 1.0 - ordered
     return Tunability(
+        # The best is 1 once the scores are normalised.
         value=float(1.0 - np.median(ordered)),
         quantiles=quantiles,
         curve=curve,
@@ -79,7 +80,7 @@ def tunability_of(means: npt.ArrayLike) -> Tunability:
     )
 
 
-def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
+def tuning_gains(forest: Forest, config: Mapping[str, object], points: int = 64) -> pd.DataFrame:
     """Measure what tuning one hyperparameter gains over a configuration.
 
     Columns: hyperparameter, gain, reference, best. The largest gain comes first.
@@ -95,20 +96,24 @@ def tuning_gains(forest: Forest, config: Mapping[str, Any], points: int = 64) ->
 
     forest.space.check(config)
     active = forest.space.active(config)
+    # Gains are against the prediction, not the recorded score, which has noise in it.
     base = float(forest.predict(forest.encode([config]))[0])
     rows = []
     for name in forest.names:
         allowed = moved(forest, config, name, forest.grid(name, points)) if name in active else []
+        # What the space forbids is no gain. A constraint without its constant cannot be asked.
         allowed = [
             candidate
             for candidate in allowed
             if forest.space.missing or not forest.space.violated(candidate)
         ]
         predicted = forest.predict(forest.encode(allowed)) if allowed else np.array([base])
+        # Only if strictly better: the configuration itself need not lie on the grid.
         better = bool(predicted.max() > base)
         best = allowed[int(predicted.argmax())][name] if better else config.get(name)
         gain = float(predicted.max()) - base if better else 0.0
         rows.append((name, gain, config.get(name), best))
+    # As objects: choices, numbers and None stand in one column.
     table = pd.DataFrame(rows, columns=["hyperparameter", "gain", "reference", "best"]).astype(
         {"reference": object, "best": object}
     )

@@ -26,7 +26,7 @@ INACTIVE = "inactive"
 
 def performance_by_value(
     space: Space,
-    configs: Sequence[Mapping[str, Any]],
+    configs: Sequence[Mapping[str, object]],
     means: npt.ArrayLike,
     name: str,
     bins: int = 8,
@@ -54,12 +54,18 @@ def performance_by_value(
     active = np.array([name in config for config in configs], dtype=bool)
     units = np.full(len(values), np.nan)
     units[active] = [item.to_unit(config[name]) for config in configs if name in config]
-    n_bins = item.n_choices or _bins(item, bins)
+    n_bins = item.n_choices or bins
+    # An integer with fewer values has a bin for each: others would be empty whatever was drawn.
+    if item.type == "int":
+        lower, upper = item.bounds
+        n_bins = min(bins, int(upper - lower) + 1)
     places = np.where(
         active, np.minimum(np.nan_to_num(units) * n_bins, n_bins - 1).astype(np.int64), -1
     )
+    # The best tenth and what ties with it; of few configurations the best one.
     top = scores >= np.sort(scores)[-max(1, len(scores) // 10)]
     rows = []
+    # Place -1 are the configurations without this hyperparameter.
     for place in [*range(n_bins), *([-1] if not active.all() else [])]:
         members = places == place
         label = _label(
@@ -86,17 +92,13 @@ def values_table(
     )
 
 
-def _bins(item: Hyperparameter, bins: int) -> int:
-    lower, upper = item.bounds
-    return min(bins, int(upper - lower) + 1) if item.type == "int" else bins
-
-
 def _label(item: Hyperparameter, place: int, members: Sequence[Any]) -> dict[str, Any]:
     if place < 0:
         return {"value": INACTIVE, "low": None, "high": None}
     if not item.numeric:
         return {"value": item.choices[place], "low": None, "high": None}
     low, high = (min(members), max(members)) if members else (None, None)
+    # The values seen, not the borders: an empty bin has none.
     form = "{:.3g}..{:.3g}" if item.type == "float" else "{}..{}"
     return {"value": form.format(low, high) if members else "", "low": low, "high": high}
 

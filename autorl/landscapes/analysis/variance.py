@@ -27,9 +27,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.landscapes.analysis.forest import Forest, neighbours
 from autorl.landscapes.regression import Array
@@ -73,13 +74,15 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
     terms: list[tuple[int, ...]] = [(column,) for column in columns]
     if pairs:
         terms += combinations(columns, 2)
+    # Shares of every tree, and then their mean, as in Hutter et al. 2014.
     shares = [variance_shares(leaves, terms) for leaves in forest_leaves(forest)]
     if not shares:
         raise InputError(
             "no tree of the forest has a split: the scores do not depend on the hyperparameters"
         )
-    table = np.array(shares)
+    table = np.array(shares)  # (trees, terms)
     named = [tuple(forest.names[column] for column in term) for term in terms]
+    # As objects: pandas makes NaN of a None beside strings.
     partners = [name[1] if len(name) == 2 else None for name in named]
     rows = {
         "first": [name[0] for name in named],
@@ -92,7 +95,9 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
     )
 
 
-def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64) -> pd.DataFrame:
+def local_importance(
+    forest: Forest, config: Mapping[str, object], points: int = 64
+) -> pd.DataFrame:
     """Compute variance shares around a configuration.
 
     Columns: hyperparameter, importance. The largest comes first.
@@ -113,6 +118,7 @@ def local_importance(forest: Forest, config: Mapping[str, Any], points: int = 64
         else 0.0
         for name in forest.names
     ]
+    # A flat prediction has shares of 0, not of 0 / 0.
     total = sum(variances) or 1.0
     table = pd.DataFrame(
         {"hyperparameter": forest.names, "importance": [variance / total for variance in variances]}
@@ -127,6 +133,7 @@ def variance_shares(leaves: Leaves, terms: list[tuple[int, ...]]) -> list[float]
     """
     widths = leaves.high - leaves.low
     sizes = widths.prod(axis=1)
+    # The boxes fill the unit cube, so this is the tree minus its mean over the cube.
     centred = leaves.values - sizes @ leaves.values
     weighted = sizes * centred
     total = float(weighted @ centred)
@@ -139,6 +146,7 @@ def variance_shares(leaves: Leaves, terms: list[tuple[int, ...]]) -> list[float]
             shares.append(single[term[0]] / total)
         else:
             joint = float(weighted @ (kernels[term[0]] * kernels[term[1]]) @ weighted)
+            # Round-off alone makes it negative: a pair explains at least what its parts do.
             shares.append(max(0.0, joint - single[term[0]] - single[term[1]]) / total)
     return shares
 
@@ -150,7 +158,20 @@ def forest_leaves(forest: Forest) -> list[Leaves]:
     return [leaves for leaves in trees if np.ptp(leaves.values) > 0.0]
 
 
-def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
+class Tree(Protocol):
+    """The arrays of a scikit-learn tree that are read.
+
+    They have an entry for each node.
+    """
+
+    children_left: npt.NDArray[np.int64]
+    children_right: npt.NDArray[np.int64]
+    feature: npt.NDArray[np.int64]
+    threshold: Array
+    value: Array
+
+
+def _leaves(tree: Tree, items: list[Hyperparameter]) -> Leaves:
     """Cut a scikit-learn tree into boxes.
 
     Leaves that no value can reach have no size and are left out.
@@ -161,6 +182,7 @@ def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
         node, low, high = stack.pop()
         left = tree.children_left[node]
         right = tree.children_right[node]
+        # scikit-learn marks a leaf by -1 for both children.
         if left == right:
             if np.all(high > low):
                 boxes.append((low, high, float(tree.value[node].item())))
@@ -186,6 +208,7 @@ def _measure(item: Hyperparameter, threshold: float) -> float:
         count = int(upper - lower) + 1 if upper - lower < _FEW else 0
     if not count:
         return threshold
+    # Choices and integers lie at the centres of equal parts, so a cut counts whole parts.
     # The forest compares in single precision.
     centres = ((np.arange(count) + 0.5) / count).astype(np.float32)
     return float(np.count_nonzero(centres <= threshold)) / count
@@ -198,6 +221,7 @@ def _kernel(leaves: Leaves, column: int) -> Array:
     """
     low = leaves.low[:, column]
     high = leaves.high[:, column]
+    # (leaves, leaves); negative where two boxes do not meet.
     overlap = np.minimum(high[:, None], high) - np.maximum(low[:, None], low)
     width = high - low
     return np.asarray(np.maximum(overlap, 0.0) / (width[:, None] * width))

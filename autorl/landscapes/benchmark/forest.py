@@ -51,6 +51,8 @@ class Trees:
             np.concatenate([getattr(tree, name) for tree in trees])
             for name in ("children_left", "children_right", "feature", "threshold")
         )
+        # scikit-learn's children of a leaf are -1. Here a leaf leads to itself, so that all trees
+        # walk the depth of the deepest one, without a question at each node.
         leaf = left < 0
         self_ = np.arange(counts.sum())
         self._left = np.where(leaf, self_, left + offsets)
@@ -59,6 +61,7 @@ class Trees:
         self._threshold = np.where(leaf, np.inf, threshold)
         self._depth = max(int(tree.max_depth) for tree in trees)
         self._leaves = model.apply(units) + self._roots  # (n, trees)
+        # (n, trees): how often each configuration is in a tree's bootstrap sample.
         drawn = [np.bincount(sample, minlength=len(units)) for sample in model.estimators_samples_]
         bag = np.stack(drawn, axis=1).astype(np.float64)
         totals = np.bincount(self._leaves.ravel(), bag.ravel(), minlength=len(self_))
@@ -97,12 +100,14 @@ class Noise:
     @classmethod
     def of(cls, table: Table, rows: npt.NDArray[np.int64]) -> Noise:
         """Take noise from recorded runs."""
+        # (metrics, n, seeds, steps)
         curves = np.stack([values[rows] for values in table.curves.values()]).astype(np.float64)
         failed = np.isin(table.status[rows], [status.value for status in Status if status.failed])
         counted = table.trained[rows] & ~failed
         succeeded = np.where(counted[None, :, :, None], curves, np.nan)
         count = np.maximum(counted.sum(axis=1), 1)[None, :, None, None]
         means = nanmean(succeeded, axis=2)
+        # Deviations from the mean of n seeds have a variance too small by the factor (n - 1) / n.
         stretch = np.sqrt(count / np.maximum(count - 1, 1))
         deviations = np.nan_to_num(
             np.where(table.trained[rows][None, :, :, None], curves, np.nan) - means[:, :, None]
@@ -118,6 +123,7 @@ class Noise:
 
         NaN where nothing with weight is known.
         """
+        # Few configurations share a leaf with any point: the rest need not be multiplied by 0.
         rows = np.flatnonzero(weights)
         flat = self.means[rows].reshape(len(rows), -1)
         is_known = ~np.isnan(flat)
@@ -137,6 +143,7 @@ class Cost:
         timed = np.flatnonzero(~np.isnan(seconds))
         self._seconds = seconds[timed]
         self._forest = None
+        # Too few seconds, or equal ones, say no more than their mean.
         if len(timed) >= MIN_ROWS and np.ptp(self._seconds) > 0:
             self._forest = Trees(grow(units[timed], self._seconds, MIN_TREES), units[timed])
 
@@ -169,6 +176,7 @@ def nanmean(values: Array, axis: int) -> Array:
 
     NaN where all are, without a warning.
     """
+    # numpy's own warns where all are NaN, which here is a configuration without a good run.
     present = ~np.isnan(values)
     count = present.sum(axis=axis)
     total = np.where(present, values, 0.0).sum(axis=axis)

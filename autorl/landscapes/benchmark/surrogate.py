@@ -24,9 +24,9 @@ landscapes of ARLBench. Below `MIN_CORRELATION` a surrogate is refused unless it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,7 @@ from autorl.landscapes.benchmark.forest import (
     mean_scores,
     nanmean,
 )
+from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.benchmark.replay import RecordedRun, first_seed, tabulate
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode
@@ -50,6 +51,14 @@ from autorl.types import Config, InputError, SeedRole, Status
 MIN_CORRELATION = 0.7
 TREES = 128
 _REMEMBERED = 10_000  # configurations whose prediction is kept
+
+
+class SurrogateOptions(TypedDict, total=False):
+    """The options of `Surrogate`."""
+
+    min_correlation: float
+    force: bool
+    trees: int
 
 
 @dataclass(frozen=True)
@@ -95,6 +104,8 @@ class Surrogate:
     """A forest fitted to the runs trained from the start.
 
     Args:
+        landscape: the data set.
+        min_correlation: out-of-bag rank correlation below which the forest is refused.
         force: whether a forest below `min_correlation` is taken all the same.
         trees: how many, at least 32.
 
@@ -121,9 +132,8 @@ class Surrogate:
         self.space = landscape.space
         self.grid = landscape.grid
         self._table = tabulate(landscape)
-        self._rows = np.flatnonzero(
-            self._table.trained.any(axis=1)
-        )  # of the grid: what the forest is fitted to
+        # Rows of the grid that the forest is fitted to; one trained seed is enough.
+        self._rows = np.flatnonzero(self._table.trained.any(axis=1))
         self._names = tuple(
             name for name in self.space.names if self.space.hyperparameters[name].type != "constant"
         )
@@ -141,7 +151,9 @@ class Surrogate:
         self._predictions: dict[Config, _Prediction] = {}
         self._penalty = landscape.queries.penalty()
 
-    def run(self, config: Mapping[str, Any], seed: int, role: SeedRole = "tuning") -> RecordedRun:
+    def run(
+        self, config: Mapping[str, object], seed: int, role: SeedRole = "tuning"
+    ) -> RecordedRun:
         """Predict the run of a configuration and a seed.
 
         `config_id` and `seed` are those of the recorded run that it was drawn by.
@@ -151,9 +163,11 @@ class Surrogate:
         """
         prediction = self._predict(config)
         donor, place = self._draw(prediction, seed, role)
+        # One donor lends deviation, failure and end together: a crash keeps its own curve.
         noise = self._noise
         end = int(self._table.ends[self._rows[donor], place])
         ended_at = None if end < 0 else end
+        # A mean plus a stretched deviation can leave the range of the metric, as 500 of CartPole.
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
@@ -168,7 +182,7 @@ class Surrogate:
             seconds_per_step=prediction.seconds,
         )
 
-    def score(self, config: Mapping[str, Any], seed: int, role: SeedRole, until: int) -> float:
+    def score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
         """Score a predicted run at the nearest recorded step <= `until`.
 
         It is the penalty once the run has failed.
@@ -186,7 +200,7 @@ class Surrogate:
         reached = step if run.end is None else min(step, run.end)
         return run.at(reached)[self.landscape.manifest.objective.metric]
 
-    def weights(self, config: Mapping[str, Any]) -> dict[int, float]:
+    def weights(self, config: Mapping[str, object]) -> dict[int, float]:
         """Give the share of each recorded configuration in a prediction.
 
         Shares are by id and sum to 1.
@@ -195,7 +209,7 @@ class Surrogate:
         ids = self.grid.config_ids[self._rows]
         return {int(ids[row]): float(shares[row]) for row in np.flatnonzero(shares)}
 
-    def expected(self, config: Mapping[str, Any]) -> dict[str, Array]:
+    def expected(self, config: Mapping[str, object]) -> dict[str, Array]:
         """Give the expected curve of each metric over the recorded steps.
 
         Of runs that do not fail.
@@ -214,10 +228,11 @@ class Surrogate:
             raise InputError(
                 "all configurations score the same: there is nothing to predict", file=self._where
             )
+        # One forest for all steps (n, steps), so that a curve's weights are the same throughout.
         model = grow(self._units, targets, trees)
-        predicted = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)[
-            :, -1
-        ]
+        # scikit-learn drops the second axis where there is one step.
+        unseen = np.asarray(model.oob_prediction_, dtype=np.float64).reshape(targets.shape)
+        predicted = unseen[:, -1]
         recorded = targets[:, -1]
         r2 = 1.0 - float(
             ((recorded - predicted) ** 2).sum() / ((recorded - recorded.mean()) ** 2).sum()
@@ -230,10 +245,11 @@ class Surrogate:
     def _where(self) -> str:
         return str(self.landscape.path)
 
-    def _encode(self, configs: Iterable[Mapping[str, Any]]) -> npt.NDArray[np.float32]:
-        return encode(self.space, self._names, list(configs)).astype(np.float32)
+    def _encode(self, configs: Sequence[Mapping[str, object]]) -> npt.NDArray[np.float32]:
+        # scikit-learn's trees compare in single precision, and `Trees` has to branch as they do.
+        return encode(self.space, self._names, configs).astype(np.float32)
 
-    def _predict(self, config: Mapping[str, Any]) -> _Prediction:
+    def _predict(self, config: Mapping[str, object]) -> _Prediction:
         key = config if isinstance(config, Config) else Config(config)
         prediction = self._predictions.get(key)
         if prediction is None:
@@ -258,8 +274,10 @@ class Surrogate:
         columns = self._columns(seed, role)
         trained = self._table.trained[self._rows]
         for place in columns:
+            # Inverse transform sampling: a donor's chance is its share of the prediction.
             shares = np.cumsum(prediction.weights * trained[:, place])
             if shares[-1] > 0:
+                # Of configuration and seed alone, so the order of the questions changes nothing.
                 point = generator(seed, "noise", role, prediction.hash).random() * shares[-1]
                 return int(np.searchsorted(shares, point, side="right")), place
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one
@@ -272,61 +290,28 @@ class Surrogate:
         recorded_role = role if role in self.grid.roles else "all"
         places = self.grid.seed_positions(recorded_role)
         number = seed - first_seed(role)
+        # Hashed, not the remainder: seeds past the last are no second round of the recorded ones.
         if not 0 <= number < len(places):
             number = integer_seed(seed, "noise", role) % len(places)
         every_place = self.grid.seed_positions("all")
         return [*np.roll(places, -number).tolist(), *np.setdiff1d(every_place, places).tolist()]
 
 
-class SurrogateObjective:
-    """A surrogate as a function, for any optimizer.
+class SurrogateObjective(LandscapeObjective):
+    """A data set whose predicted runs are the scores of a function.
 
-    `objective(config, seed=0, until=None)` is the predicted score.
-
-    Args and errors are those of `Surrogate`. Pickled, it names the folder and fits the same forest
-    again.
-
-    Attributes:
-        space: the landscape's search space.
-        direction: maximize or minimize.
-        horizon: the last recorded step.
+    `objective(config, seed=0, until=None)` is the predicted score. Args and errors are those of
+    `Surrogate`. Pickled, it names the folder and fits the same forest again.
     """
 
-    def __init__(self, landscape: Dataset, **options: Any) -> None:
+    def __init__(self, landscape: Dataset, **options: Unpack[SurrogateOptions]) -> None:
         self.surrogate = Surrogate(landscape, **options)
-        self._options = options
-        self.space = landscape.space
-        self.direction = landscape.manifest.objective.direction
-        self.horizon = int(landscape.grid.steps[-1])
-        self.name = landscape.manifest.id
+        super().__init__(landscape, **options)
 
     @property
     def quality(self) -> Quality:
         """The forest's out-of-bag score."""
         return self.surrogate.quality
 
-    def __call__(
-        self,
-        config: Mapping[str, Any],
-        *,
-        seed: int = 0,
-        until: int | None = None,
-        role: SeedRole = "tuning",
-    ) -> float:
-        """Predict the score at the nearest recorded step <= `until`.
-
-        None = the last.
-
-        Raises:
-            InputError: the configuration is not in the space, or nothing is recorded at or before
-                `until`.
-        """
-        last = self.horizon if until is None else until
-        return self.surrogate.score(config, seed, role, last)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _reload, (str(self.surrogate.landscape.path), self._options)
-
-
-def _reload(folder: str, options: dict[str, Any]) -> SurrogateObjective:
-    return SurrogateObjective(Dataset(folder), **options)
+    def _score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
+        return self.surrogate.score(config, seed, role, until)

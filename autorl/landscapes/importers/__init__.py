@@ -56,6 +56,7 @@ FORMATS = MappingProxyType(
         "hpo-rl-bench": Format("HPO-RL-Bench's JSON files", hpo_rl_bench),
         "optuna": Format("a study in Optuna's storage (SQLite or journal file)", optuna_storage),
         "ray": Format("an experiment folder of Ray Tune", ray_tune),
+        # Last, since it takes any table: of several formats of a path the first one counts.
         "csv": Format("any CSV file, its columns named by --map", csv_table),
     }
 )
@@ -97,6 +98,8 @@ def _imported(name: str, path: Path, options: Options) -> list[Manifest]:
     try:
         return FORMATS[name].importer.import_source(path, options)
     except (
+        # A torn .gz is an EOFError or a zlib.error, nesting without end a RecursionError,
+        # and a seed of 1e30 an OverflowError, which is an ArithmeticError.
         EOFError,
         zlib.error,
         RecursionError,
@@ -117,6 +120,7 @@ def _recognised(path: Path, *, tabular: bool) -> list[str]:
     Raises:
         InputError: it is in none.
     """
+    # Whoever names columns has a table in mind, even one whose columns look like ARLBench's.
     if tabular and FORMATS["csv"].importer.recognises(path):
         return ["csv"]
     recognised = [name for name, entry in FORMATS.items() if entry.importer.recognises(path)]

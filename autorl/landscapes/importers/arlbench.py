@@ -9,7 +9,9 @@ is taken as the file says, over a space inferred from it.
 
 from __future__ import annotations
 
+import gzip
 import re
+import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +31,10 @@ from autorl.types import FrozenMap, InputError
 if TYPE_CHECKING:
     import pandas as pd
 
+# The algorithm is what follows the last underscore; tasks have underscores of their own.
 _NAME = re.compile(r"(?P<task>[A-Za-z0-9_.-]+)_(?P<algorithm>[a-z][a-z0-9-]*)\.csv(\.gz)?\Z")
 HF_FOLDER = "landscapes"
+# ARLBench's files have run_id and budget, or config_id and training_steps.
 _SYNONYMS = {
     "run_id": "config_id",
     "training_steps": "budget",
@@ -61,7 +65,8 @@ def recognises(path: Path) -> bool:
     Looked at are the file, or the files of the folder and of its folder `landscapes`.
     """
     if path.is_dir():
-        return any(recognises(file) for file in sorted(_tables_of(path)))
+        files = [*path.glob("*.csv*"), *(path / HF_FOLDER).glob("*.csv*")]
+        return any(recognises(file) for file in files)
     return path.name.endswith((".csv", ".csv.gz")) and any(
         name.startswith(_PREFIX) for name in _header(path)
     )
@@ -164,7 +169,7 @@ def task_of(path: Path) -> tuple[str, Task]:
 
 
 def space_of(
-    algorithm: str, task: Task, names: Sequence[str], configs: Sequence[Mapping[str, Any]]
+    algorithm: str, task: Task, names: Sequence[str], configs: Sequence[Mapping[str, object]]
 ) -> tuple[Space, tuple[str, ...]]:
     """Return ARLBench's space with these hyperparameters, else an inferred one.
 
@@ -177,11 +182,8 @@ def space_of(
         space = arlbench_space(algorithm, task.domain)
         absent = [name for name in space.names if name not in names]
         if set(names) <= set(space.names):
-            return space, (
-                (f"Not published and set to their defaults: {', '.join(absent)}.",)
-                if absent
-                else ()
-            )
+            note = f"Not published and set to their defaults: {', '.join(absent)}."
+            return space, (note,) if absent else ()
     return infer_space(configs), (NOTE,)
 
 
@@ -194,11 +196,13 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
         InputError: the file cannot be read, lacks a column, or two rows have the same `key`.
     """
     frame = read_csv(path)
+    # A file with both names keeps ours: two columns of one name could not be told apart.
     frame = frame.rename(columns={old: new for old, new in _SYNONYMS.items() if new not in frame})
     if "config_id" not in frame and "optimization_step" in frame:
         frame = frame.rename(columns={"optimization_step": "config_id"})
     columns = [str(name) for name in frame]
     prefixed = [name for name in columns if name.startswith(_PREFIX)]
+    # Without any prefix, every column that has no other meaning is a hyperparameter.
     names = [name.removeprefix(_PREFIX) for name in prefixed or columns if name not in _COLUMNS]
     frame = frame.rename(columns=lambda name: name.removeprefix(_PREFIX))
     missing = [
@@ -210,9 +214,12 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
         )
     repeated = frame.duplicated(list(key))
     if repeated.any() and "optimization_step" in frame:
-        frame = _numbered_by_step(frame)
+        # In some files config_id begins again at each step of the optimizer.
+        proposals = frame.groupby(["optimization_step", "config_id"], sort=True)
+        frame = frame.assign(config_id=proposals.ngroup())
         repeated = frame.duplicated(list(key))
     if repeated.any():
+        # Line 1 is the header, and rows count from 0.
         line = int(repeated.to_numpy().argmax()) + 2
         raise InputError(
             f"{repeated.sum()} rows repeat a ({', '.join(key)})", file=str(path), line=line
@@ -220,24 +227,7 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     return frame, names
 
 
-def _numbered_by_step(frame: pd.DataFrame) -> pd.DataFrame:
-    """Number proposals through the optimizer's steps.
-
-    For files in which config_id begins again at each step.
-    """
-    return frame.assign(
-        config_id=frame.groupby(["optimization_step", "config_id"], sort=True).ngroup()
-    )
-
-
-def _tables_of(folder: Path) -> list[Path]:
-    return [*folder.glob("*.csv*"), *(folder / HF_FOLDER).glob("*.csv*")]
-
-
 def _header(path: Path) -> list[str]:
-    import gzip
-    import zlib
-
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rt", encoding="utf-8") as stream:
@@ -259,6 +249,7 @@ def _with_configurations(
     notes: tuple[str, ...] = ()
     if differing:
         frame, added = _split_by_vector(frame, names)
+        # The lowest seed stands for its configuration, as `_split_by_vector` compares with it.
         distinct = frame.sort_values("seed", kind="stable")[["config_id", *names]].drop_duplicates(
             "config_id"
         )
@@ -284,6 +275,7 @@ def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.Data
         .astype(str)
         .agg("|".join, axis=1)
     )
+    # Above all given ids, so that the ids of the file keep their meaning.
     first_free = int(frame["config_id"].max()) + 1
     lowest_seed: dict[int, str] = {}
     added: dict[tuple[int, str], int] = {}
@@ -296,7 +288,7 @@ def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.Data
     return frame.assign(config_id=ids), len(added)
 
 
-def _rounded(value: Any) -> Any:
+def _rounded(value: object) -> object:
     return f"{value:.{_DIGITS}g}" if isinstance(value, float) else value
 
 
@@ -307,6 +299,7 @@ def _tables(
 
     frame = frame.sort_values(["config_id", "seed", "budget"], ignore_index=True)
     run = frame.groupby(["config_id", "seed"], sort=True)
+    # A run crashed if its last evaluation is empty; earlier empty ones may be followed by scores.
     last = run.agg(
         steps=("budget", "max"), score=("performance", lambda column: column.iloc[-1])
     ).reset_index()

@@ -14,9 +14,9 @@ say so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -100,16 +100,18 @@ def _import_file(
     except InputError as error:
         raise InputError(error.message, file=str(path), key=error.key) from None
     frame, configs = _configurations(frame, space, path)
-    pbt = method == "pbt"
-    frame["start"] = _generation(frame) * frame["budget"] if pbt else 0
-    frame["end"] = (frame["start"] + frame["budget"]).astype(int)
-    if pbt:
+    frame["start"] = 0
+    if method == "pbt":
+        # config_id counts through the members of a generation, then through those of the next.
+        population = (frame["config_id"].max() + 1) // _GENERATIONS
+        frame["start"] = frame["config_id"] // population * frame["budget"]
         notes = (
             *notes,
             "PBT: which run a run continues was not published, so parent_run is empty.",
         )
     elif method == "rs":
         notes = (*notes, _UNPAIRED)
+    frame["end"] = (frame["start"] + frame["budget"]).astype(int)
     name = METHODS[method]
     manifest = Manifest(
         id=f"{namespace}-{name}/{algorithm}/{task.environment}",
@@ -146,6 +148,7 @@ def _configurations(
     seen: dict[tuple[str, ...], int] = {}  # every configuration is in the file once for each seed
     column = []
     for row in frame[names].to_dict("records"):
+        # As text, in which the empty cells (NaN) of two rows are equal.
         cells = tuple(map(str, row.values()))
         if cells not in seen:
             try:
@@ -158,21 +161,17 @@ def _configurations(
     return frame.assign(number=column), configs
 
 
-def _active(space: Space, row: Mapping[Any, Any]) -> dict[str, Any]:
+def _active(space: Space, row: Mapping[Hashable, object]) -> dict[str, object]:
     """Return the given values that are active.
 
     PBT files also list inactive ones.
     """
+    # An empty cell is NaN, the only value that differs from itself.
     present = {str(name): value for name, value in row.items() if value == value}
     defaults = {name: item.default for name, item in space.hyperparameters.items()}
+    # Conditions need all values, those with a default too.
     active = space.active({**defaults, **present})
     return {name: value for name, value in present.items() if name in active}
-
-
-def _generation(frame: pd.DataFrame) -> pd.Series[int]:
-    population = (frame["config_id"].max() + 1) // _GENERATIONS
-    generation: pd.Series[int] = frame["config_id"] // population
-    return generation
 
 
 def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environment: str) -> Tables:
@@ -185,6 +184,7 @@ def _tables(frame: pd.DataFrame, configs: pd.DataFrame, algorithm: str, environm
             "run_id": run_ids,
             "seed": frame["seed"],
             "config_id": frame["number"],
+            # The order of an optimizer's proposals is data here, so it is kept with each run.
             "member": frame["optimisation_seed"].astype(int).astype(str)
             + "/"
             + frame["config_id"].astype(str),

@@ -34,8 +34,10 @@ class Task:
     floor: float | None = None
 
 
+# Without a floor one run decides every mean: PPO's returns on Brax reach -1e22.
 _BOX2D_FLOOR = -200.0
 _BRAX_FLOOR = -2000.0
+# Bounds are those of an episode: 500 steps of reward 1 for CartPole, 24 points for DoubleDunk.
 TASKS: Mapping[str, Task] = {
     "atari_battle_zone": Task("BattleZone-v5", "atari", (0.0, None)),
     "atari_double_dunk": Task("DoubleDunk-v5", "atari", (-24.0, 24.0)),
@@ -46,6 +48,7 @@ TASKS: Mapping[str, Task] = {
     "box2d_lunar_lander_continuous": Task(
         "LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR
     ),
+    # The same task: the files have it under both names.
     "box2d_continuous_lunar_lander": Task(
         "LunarLanderContinuous-v2", "box2d", (_BOX2D_FLOOR, 350.0), _BOX2D_FLOOR
     ),
@@ -64,6 +67,7 @@ TASKS: Mapping[str, Task] = {
     "minigrid_four_rooms": Task("MiniGrid-FourRooms", "minigrid", (0.0, 1.0)),
     "minigrid_unlock": Task("MiniGrid-Unlock", "minigrid", (0.0, 1.0)),
 }
+# Of every algorithm the domains that ARLBench has, with the sizes it chose among.
 _BATCHES = {
     "ppo": {
         "atari": (128, 256, 512),
@@ -119,7 +123,7 @@ def _int(lower: int, upper: int, default: int) -> dict[str, Any]:
     return {"type": "int", "lower": lower, "upper": upper, "default": default}
 
 
-def _choice(choices: tuple[Any, ...], default: Any) -> dict[str, Any]:
+def _choice(choices: tuple[object, ...], default: object) -> dict[str, Any]:
     return {"type": "categorical", "choices": list(choices), "default": default}
 
 
@@ -156,6 +160,7 @@ def _replay(algorithm: str, domain: str, epsilon: tuple[float, float, float]) ->
     }
 
 
+# Uniform sampling has no priorities to weigh.
 _PRIORITISED = {
     f"buffer_{name}": "buffer_prio_sampling == true" for name in ("alpha", "beta", "epsilon")
 }

@@ -20,7 +20,7 @@ from autorl.landscapes.manifest import Manifest, Objective, check_id, file_sha25
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.space import Space
-from autorl.types import FrozenMap, InputError
+from autorl.types import Config, FrozenMap, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -115,11 +115,11 @@ class Source:
     files: Sequence[Path]
     id: str
     format: str
-    configs: Mapping[int, Mapping[str, Any]]
+    configs: Mapping[int, Mapping[str, object]]
     runs: Sequence[Run]
     objective: Objective
     space: Space | None = None
-    roles: Mapping[str, Sequence[int]] | None = None
+    roles: Mapping[str, Sequence[int]] = field(default_factory=dict)
     origin: str = "imported"
     sampler: str = ""
     notes: tuple[str, ...] = ()
@@ -135,19 +135,24 @@ def write_source(source: Source, options: Options) -> Manifest:
             than seeds, or the folder exists.
     """
     try:
+        # An import of nothing would look like a success.
         if not any(run.steps for run in source.runs):
             raise InputError("no evaluation was found in it", key=source.objective.metric)
         space = source.space or infer_space(list(source.configs.values()))
         ids, configs = _distinct(space, source.configs)
         runs, notes = _identified(source.runs, ids, source.objective.metric)
         seeds = sorted({int(run.seed) for run in runs if run.seed is not None})
-        roles = _given_roles(source.roles, seeds) or seed_roles(seeds, options.tuning_seeds)
+        roles = {int(seed): role for role in source.roles for seed in source.roles[role]}
+        # Roles of a part of the seeds would be mixed with made-up ones: all are assigned then.
+        if not roles or not set(seeds) <= set(roles):
+            roles = seed_roles(seeds, options.tuning_seeds)
         rows = config_rows(space, configs, source.origin)
     except InputError as error:
         raise InputError(
             error.message, file=error.file or str(source.path), key=error.key
         ) from None
     steps = sorted({step for run in runs for step in run.steps})
+    newest = max(file.stat().st_mtime for file in source.files)
     sampler = FrozenMap(name=source.sampler) if source.sampler else FrozenMap()
     evaluation = FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap()
     inferred = () if source.space else (NOTE,)
@@ -172,7 +177,7 @@ def write_source(source: Source, options: Options) -> Manifest:
         sampler=sampler,
         evaluation=evaluation,
         sources=(fingerprint(source.path, source.files),),
-        created=_date(source.files),
+        created=datetime.fromtimestamp(newest, UTC).date().isoformat(),
         notes=(*inferred, *source.notes, *notes),
         **about,
     )
@@ -199,6 +204,7 @@ def assemble_tables(
     runs = runs.assign(algorithm=algorithm, environment=environment)
     segments = pd.DataFrame(
         {
+            # Sources do not say how their runs were cut, so each run is one segment.
             "segment": "run-" + runs["run_id"].astype("str"),
             **{name: runs[name] for name in ("run_id", "seed", "member", "config_id")},
             "parent": None,
@@ -232,6 +238,7 @@ def fingerprint(path: Path, files: Sequence[Path]) -> FrozenMap:
     if list(files) == [path]:
         return FrozenMap(path=path.name, sha256=file_sha256(path))
     digest = hashlib.sha256()
+    # Sorted: the order of a folder's files differs between file systems.
     for file in sorted(files):
         digest.update(f"{file.relative_to(path).as_posix()} {file_sha256(file)}\n".encode())
     return FrozenMap(path=path.name, files=len(files), sha256=digest.hexdigest())
@@ -244,6 +251,7 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
         InputError: it is not one.
     """
     steps = value * unit
+    # Fractions of a run times steps, as 0.3 * 1e6, miss the whole number by round-off.
     if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
         message = (
             f"the budget {value} is not a whole number of steps; "
@@ -260,6 +268,7 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
 def metric_column(name: str) -> str:
     """Turn a foreign metric's name into a column of `evals`."""
     clean = re.sub(r"\W+", "_", name).strip("_") or "value"
+    # `evals` has columns run_id and step of its own, and no name may begin with a digit.
     return f"metric_{clean}" if clean in ("run_id", "step") or clean[0].isdigit() else clean
 
 
@@ -269,8 +278,8 @@ def id_part(text: str) -> str:
 
 
 def _distinct(
-    space: Space, configs: Mapping[int, Mapping[str, Any]]
-) -> tuple[dict[int, int], dict[int, Any]]:
+    space: Space, configs: Mapping[int, Mapping[str, object]]
+) -> tuple[dict[int, int], dict[int, Config]]:
     """Give equal configurations one id.
 
     Returned are the id of each of the source's numbers (the first number with equal values), and
@@ -278,7 +287,7 @@ def _distinct(
     """
     by_hash: dict[str, int] = {}
     ids: dict[int, int] = {}
-    distinct: dict[int, Any] = {}
+    distinct: dict[int, Config] = {}
     for number, values in configs.items():
         try:
             config = space.config(values)
@@ -302,16 +311,16 @@ def _identified(
         config_id = ids[run.config_id]
         named = run.seed is not None
         seed = run.seed or 0
+        # Repetitions without a seed are numbered 0, 1, ... in the order of the source.
         while not named and (config_id, seed) in identified:
             seed += 1
         clean = _cleaned(dataclasses.replace(run, config_id=config_id, seed=seed), metric)
         unnamed += not named
-        if identified.setdefault((config_id, seed), clean) is clean:
+        # HPO-RL-Bench has the files of two runs twice; other results for one seed are an error.
+        first = identified.setdefault((config_id, seed), clean)
+        if first is clean:
             continue
-        if (identified[config_id, seed].steps, identified[config_id, seed].metrics) != (
-            clean.steps,
-            clean.metrics,
-        ):
+        if (first.steps, first.metrics) != (clean.steps, clean.metrics):
             raise InputError(
                 f"configuration {run.config_id} was trained twice with seed {seed}, with other "
                 "results"
@@ -353,18 +362,11 @@ def _finite(value: float | None) -> float | None:
     return float(value) if value is not None and math.isfinite(value) else None
 
 
-def _given_roles(
-    roles: Mapping[str, Sequence[int]] | None, seeds: Sequence[int]
-) -> dict[int, str] | None:
-    """Return the source's roles, if it gives one to every seed."""
-    by_seed = {int(seed): role for role, listed in (roles or {}).items() for seed in listed}
-    return {seed: by_seed[seed] for seed in seeds} if roles and set(seeds) <= set(by_seed) else None
-
-
 def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
     import pandas as pd
 
     last = [run.steps[-1] if run.steps else 0 for run in runs]
+    # Nominal steps are no cost: `environment_steps` stays empty.
     counted = [float(at) if run.counted else None for at, run in zip(last, runs, strict=True)]
     return pd.DataFrame(
         {
@@ -404,10 +406,3 @@ def _gaps(runs: Sequence[Run], steps: Sequence[int]) -> bool:
     """
     done = [run for run in runs if run.status == "done" and run.steps]
     return any(len(run.steps) < sum(step <= run.steps[-1] for step in steps) for run in done)
-
-
-def _date(files: Sequence[Path]) -> str:
-    """Return the day the newest file was written."""
-    return (
-        datetime.fromtimestamp(max(file.stat().st_mtime for file in files), UTC).date().isoformat()
-    )

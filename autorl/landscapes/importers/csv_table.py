@@ -137,7 +137,7 @@ def _configurations(
     return configs, numbers
 
 
-def _parsed(cell: Any) -> Any:
+def _parsed(cell: object) -> object:
     """Parse a list or mapping that was written as JSON text.
 
     Every other cell stays as it is.
@@ -166,12 +166,14 @@ def _runs(
     seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else [0] * len(frame)
     frame = frame.assign(**{"\0seed": seeds})
     alone = not roles["seed"] and not roles["step"]
+    # Rows that name neither seed nor step do not say which belong together.
     keys = [_NUMBER, "\0seed"] if not alone else [frame.index]
     runs = []
     for _, rows in frame.groupby(keys, sort=True):
         first = rows.iloc[0]
         steps = [1] * len(rows)
         if roles["step"]:
+            # Sorting keeps the index, which tells the line in messages.
             rows = rows.sort_values(roles["step"][0], kind="stable")
             lines = [f"line {place + _HEADER}" for place in rows.index]
             cells = rows[roles["step"][0]].tolist()
@@ -188,6 +190,7 @@ def _runs(
             message = "another row has the same configuration, seed and step"
             raise InputError(message, file=str(path), line=max(repeated) + _HEADER)
         curves = {metrics[name]: rows[name].astype(float).tolist() for name in metrics}
+        # Seconds of a run add up along its rows, as in Ray's and SB3's logs: the last is the run's.
         wall = float(rows[roles["wall_seconds"][0]].iloc[-1]) if roles["wall_seconds"] else None
         status = _status(rows, roles, path)
         seed = None if alone else int(first["\0seed"])
@@ -209,9 +212,9 @@ def _status(rows: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path) 
 
 def _seed_roles(
     frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path
-) -> dict[str, list[int]] | None:
+) -> dict[str, list[int]]:
     if not roles["seed_role"] or not roles["seed"]:
-        return None
+        return {}
     column = frame[roles["seed_role"][0]]
     wrong = column[~column.isin(["tuning", "test"])]
     if len(wrong):
@@ -241,6 +244,7 @@ def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:
 def _numeric(frame: pd.DataFrame, name: str, path: Path) -> None:
     import pandas as pd
 
+    # What cannot be read becomes NaN, and differs by that from a cell that is empty in the file.
     cells = pd.to_numeric(frame[name], errors="coerce")
     wrong = frame[name][cells.isna() & frame[name].notna()]
     if len(wrong):

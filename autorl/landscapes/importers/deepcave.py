@@ -15,7 +15,7 @@ References:
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from autorl.space import Space, from_configspace
 from autorl.space.configspace import from_configuration
 from autorl.types import InputError
 
+# 1 to 6 are SUCCESS, TIMEOUT, MEMORYOUT, CRASHED, ABORTED and NOT_EVALUATED.
 STATUS = {
     1: "done",
     2: "timeout",
@@ -45,6 +46,7 @@ STATUS = {
     9: "lost",
 }
 _NOT_EVALUATED = 6
+# Fields of a row; the long layout has the processor time before the start.
 _SHORT = 8
 _LONG = 9
 
@@ -65,6 +67,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     for name in (HISTORY, CONFIGS):
         if not (path / name).is_file():
             raise InputError("missing; a DeepCAVE run folder has it", file=str(path / name))
+    # ARLBench's logs lack it: there is one cost then, without a name.
     meta = _json(path / META) if (path / META).is_file() else {}
     listed = meta.get("objectives") or [{"name": "cost", "optimize": "lower"}]
     names = [str(entry.get("name")) for entry in listed]
@@ -77,11 +80,16 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             key: from_configuration(space, config) for key, config in configs.items()
         }
     else:
-        values = {key: _given(config) for key, config in configs.items()}
+        # In the file, null stands for an inactive hyperparameter.
+        values = {
+            key: flatten({name: value for name, value in config.items() if value is not None})
+            for key, config in configs.items()
+        }
     metrics = [
         objective.metric if at == place else metric_column(name) for at, name in enumerate(names)
     ]
     runs = _runs(path / HISTORY, values, metrics, options)
+    # configs.json may list configurations that nobody evaluated.
     used = {run.config_id for run in runs}
     bounds = [
         listed[place].get(key) if listed[place].get(f"lock_{key}") else None
@@ -102,7 +110,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         runs=runs,
         objective=objective,
         space=space,
-        roles=extras.get("seeds"),
+        roles=extras.get("seeds") or {},
         origin="deepcave",
         return_bounds=(bounds[0], bounds[1]),
         about=about,
@@ -111,7 +119,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
 
 
 def _objective(
-    listed: Sequence[Mapping[str, Any]], extras: Mapping[str, Any], path: Path, options: Options
+    listed: Sequence[Mapping[str, object]], extras: Mapping[str, Any], path: Path, options: Options
 ) -> tuple[int, Objective]:
     """Choose the objective that counts: the one named, else the first.
 
@@ -125,6 +133,7 @@ def _objective(
             key="metric",
         )
     place = names.index(options.metric) if options.metric is not None else 0
+    # Our own export says the objective in full, with floor and penalty.
     if place == 0 and extras.get("objective"):
         return 0, Objective(**extras["objective"])
     direction: Any = {"lower": "minimize", "upper": "maximize"}.get(
@@ -150,7 +159,7 @@ def _space(file: Path) -> Space | None:
 
 
 def _runs(
-    file: Path, configs: Mapping[int, Any], metrics: Sequence[str], options: Options
+    file: Path, configs: Collection[int], metrics: Sequence[str], options: Options
 ) -> list[Run]:
     """Gather the rows of one configuration and seed into one run.
 
@@ -171,6 +180,7 @@ def _runs(
         if len(costs) != len(metrics):
             message = f"{len(costs)} costs, but the objectives are {', '.join(metrics)}"
             raise InputError(message, file=str(file), line=number)
+        # Without budgets every run is one evaluation at its end.
         step = 1 if budget is None else whole_step(budget, options.unit, file, where)
         curve = curves.setdefault((config_id, seed), {})
         if step in curve:
@@ -200,6 +210,7 @@ def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Se
             "start, end, status, {...}]"
         )
         raise InputError(message, file=str(file), line=number)
+    # Both layouts agree on the first four fields and, from the end, on the status.
     config_id = row[0]
     budget = row[1]
     seed = row[2]
@@ -211,6 +222,7 @@ def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Se
         raise InputError(
             f"expected integers, got {config_id!r} and {seed!r}", file=str(file), line=number
         )
+    # Infinity, which Python's json writes and reads, says that there is no other budget.
     endless = budget is None or budget in (float("inf"), "inf")
     return (
         config_id,
@@ -229,14 +241,6 @@ def _json(file: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise InputError("expected a JSON object", file=str(file))
     return values
-
-
-def _given(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a configuration without a space.
-
-    In the file, null stands for an inactive hyperparameter.
-    """
-    return flatten({name: value for name, value in config.items() if value is not None})
 
 
 def _number(key: str, path: Path) -> int:

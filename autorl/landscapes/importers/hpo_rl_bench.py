@@ -19,7 +19,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from autorl.landscapes.importers.common import Options, Run, Source, id_part, write_source
 from autorl.landscapes.manifest import Manifest, Objective
@@ -28,6 +27,7 @@ from autorl.types import InputError
 INTERVAL = 10_000  # nominal steps between evaluations
 _NAME = re.compile(
     r"(?P<environment>.+?)_(?P<algorithm>PPO|A2C|DDPG|SAC|TD3|DQN)_"
+    # Some runs have a second file, `_eval_1`; exact copies are left out later.
     r"(random_)?(?P<values>lr_.+)_seed(?P<seed>\d+)(_eval(_\d+)?)?\.json\Z"
 )
 _NAMES = {"lr": "learning_rate", "clip": "clip_range", "layers": "n_layers", "units": "n_units"}
@@ -62,7 +62,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         InputError: no such files, or one is not as described above.
     """
     files = [path] if path.is_file() else sorted(path.rglob("*.json"))
-    groups: dict[str, list[tuple[Path, dict[str, Any], Run]]] = {}
+    groups: dict[str, list[tuple[Path, dict[str, float], Run]]] = {}
     for file in files:
         name = _NAME.match(file.name)
         if name is not None:
@@ -81,20 +81,26 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     ]
 
 
-def _id(config: Mapping[str, Any], name: re.Match[str], namespace: str | None) -> str:
-    kind = "-dynamic" if "learning_rate_1" in config else "-extended" if _EXTENDED in config else ""
+def _id(config: Mapping[str, float], name: re.Match[str], namespace: str | None) -> str:
+    kind = ""
+    # Schedules and networks of other sizes are other spaces, so they cannot share a landscape.
+    if "learning_rate_1" in config:
+        kind = "-dynamic"
+    elif _EXTENDED in config:
+        kind = "-extended"
     algorithm = name["algorithm"].lower()
     environment = id_part(name["environment"])
     return f"{namespace or 'hpo-rl-bench'}{kind}/{algorithm}/{environment}"
 
 
-def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, Any], Run]]) -> Source:
+def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, float], Run]]) -> Source:
     """Describe a group of files as a source.
 
     Curves shorter than the others' were cut, and nobody says why: lost.
     """
+    # The files have no status: Enduro's shortest curve has 37 of 100 evaluations.
     longest = max(len(run.steps) for _, _, run in group)
-    numbers: dict[tuple[Any, ...], int] = {}
+    numbers: dict[tuple[tuple[str, float], ...], int] = {}
     configs = {}
     runs = []
     for _, config, run in group:
@@ -103,11 +109,8 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, Any], Run
         status = "done" if len(run.steps) == longest else "lost"
         runs.append(replace(run, config_id=number, status=status))
     cut = sum(run.status == "lost" for run in runs)
-    notes = (
-        (f"{cut} curves stop before the others without a reason given; they count as lost.",)
-        if cut
-        else ()
-    )
+    note = f"{cut} curves stop before the others without a reason given; they count as lost."
+    notes = (*_NOTES, note) if cut else _NOTES
     return Source(
         path=path,
         files=[file for file, _, _ in group],
@@ -118,12 +121,12 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, Any], Run
         objective=Objective(),
         origin="grid",
         sampler="grid",
-        notes=(*_NOTES, *notes),
+        notes=notes,
         about=_ABOUT,
     )
 
 
-def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
+def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, float], Run]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -135,6 +138,7 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
             isinstance(value, int | float | None) for value in curve
         ):
             raise InputError("expected a list of numbers", file=str(file), key=key)
+        # JSON has no NaN, null stands for it.
         curves[metric] = [float("nan") if value is None else float(value) for value in curve]
     if len(curves["eval_return_std"]) != len(curves["eval_return"]):
         message = (
@@ -142,17 +146,20 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, Any], Run]:
         )
         raise InputError(message, file=str(file), key="std_returns_eval")
     config = _schedule(values, file) if "configs" in values else _static(name["values"], file)
+    # Seconds since the start of the run, so the last are all it took.
     times = values.get("timestamps_eval") or [None]
     steps = [INTERVAL * (place + 1) for place in range(len(curves["eval_return"]))]
+    # Numbered by `_source`, where equal configurations of several files are known.
     return config, Run(0, int(name["seed"]), steps, curves, wall_seconds=times[-1], counted=False)
 
 
-def _static(text: str, file: Path) -> dict[str, Any]:
+def _static(text: str, file: Path) -> dict[str, float]:
     """Parse `lr_-4_gamma_0.95_clip_0.2` into hyperparameters."""
     words = text.split("_")
-    config: dict[str, Any] = {}
+    config: dict[str, float] = {}
     try:
         for key, value in zip(words[::2], words[1::2], strict=True):
+            # The learning rate is given by its exponent.
             config[_NAMES.get(key, key)] = 10.0 ** int(value) if key == "lr" else float(value)
     except ValueError:
         raise InputError(f"expected pairs <name>_<value>, got {text!r}", file=str(file)) from None
@@ -162,9 +169,9 @@ def _static(text: str, file: Path) -> dict[str, Any]:
     }
 
 
-def _schedule(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
+def _schedule(values: Mapping[str, object], file: Path) -> dict[str, float]:
     """Read the values of each phase of a schedule."""
-    config: dict[str, Any] = {}
+    config: dict[str, float] = {}
     for key in ("learning_rate", "gamma"):
         listed = values.get(key)
         if not isinstance(listed, list) or not all(

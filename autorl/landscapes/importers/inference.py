@@ -27,12 +27,13 @@ _FOREIGN = re.compile(r"[^A-Za-z0-9_/.-]+")
 def clean_name(name: str) -> str:
     """Replace what a hyperparameter's name cannot hold by `_`."""
     clean = re.sub(r"\.{2,}", ".", _FOREIGN.sub("_", name)).strip(".")
+    # A hyperparameter's name begins with a letter or an underscore.
     return clean if clean[:1].isalpha() or clean.startswith("_") else f"_{clean}"
 
 
-def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(values: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Flatten nested mappings into one, names joined by a dot."""
-    flat: dict[str, Any] = {}
+    flat: dict[str, object] = {}
     for name, value in values.items():
         key = clean_name(f"{prefix}{name}")
         flat |= flatten(value, f"{key}.") if isinstance(value, Mapping) else {key: value}
@@ -44,6 +45,7 @@ def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
 
     A column that is fractional only because of those is of integers.
     """
+    # pandas turns a column of integers with an empty cell into floats.
     integers = {name for name, cells in columns.items() if _whole_with_gaps(cells)}
     listed = [
         [int(cell) if name in integers and cell == cell else cell for cell in columns[name]]
@@ -55,14 +57,14 @@ def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _whole_with_gaps(cells: Sequence[Any]) -> bool:
+def _whole_with_gaps(cells: Sequence[object]) -> bool:
     filled = [cell for cell in cells if cell == cell]
     return len(filled) < len(cells) and all(
         isinstance(cell, float) and cell.is_integer() for cell in filled
     )
 
 
-def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
+def infer_space(configs: Sequence[Mapping[str, object]]) -> Space:
     """Find the smallest space of plain ranges and choices with all configurations.
 
     A hyperparameter that some configurations lack becomes conditional on the first other one whose
@@ -82,7 +84,9 @@ def infer_space(configs: Sequence[Mapping[str, Any]]) -> Space:
     return define_space(items, conditions=infer_conditions(names, configs))
 
 
-def infer_conditions(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def infer_conditions(
+    names: Sequence[str], configs: Sequence[Mapping[str, object]]
+) -> dict[str, str]:
     """Infer a condition for every hyperparameter that some configurations lack.
 
     Raises:
@@ -93,7 +97,12 @@ def infer_conditions(names: Sequence[str], configs: Sequence[Mapping[str, Any]])
 
 
 def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
-    distinct = list({canonical_json(_finite(name, value)): value for value in values}.values())
+    for value in values:
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"the value {value} is not a finite number", key=name)
+    # By their JSON: lists cannot be keys of a dict, and 1 and True would be one key.
+    distinct = list({canonical_json(value): value for value in values}.values())
+    # `type`, not `isinstance`: to Python True is an integer, to a space a choice.
     kinds = {type(value) for value in distinct}
     if len(distinct) == 1:
         return Hyperparameter.constant(name, distinct[0])
@@ -103,6 +112,7 @@ def _hyperparameter(name: str, values: Sequence[Any]) -> Hyperparameter:
         build = Hyperparameter.integer if kinds == {int} else Hyperparameter.real
         scale: Literal["log", "linear"] = "log" if _looks_logarithmic(distinct) else "linear"
         return build(name, lower, upper, scale=scale)
+    # Sorted, so that the space does not depend on the order of the rows.
     return Hyperparameter.categorical(name, sorted(distinct, key=canonical_json))
 
 
@@ -113,6 +123,7 @@ def _looks_logarithmic(values: Sequence[float]) -> bool:
     """
     lower = min(values)
     upper = max(values)
+    # No logarithm below 0, and over less than a factor of 10 nobody can tell.
     if lower <= 0 or upper / lower < _SPAN:
         return False
     middle = median(values)
@@ -121,24 +132,20 @@ def _looks_logarithmic(values: Sequence[float]) -> bool:
     return abs(logarithmic - 0.5) < abs(linear - 0.5)
 
 
-def _finite(name: str, value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InputError(f"the value {value} is not a finite number", key=name)
-    return value
-
-
-def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> str:
+def _condition(name: str, names: Sequence[str], configs: Sequence[Mapping[str, object]]) -> str:
     """Return when `name` is active, as an expression over another hyperparameter.
 
     That one is there wherever `name` is.
     """
     counts = {candidate: sum(candidate in config for config in configs) for candidate in names}
+    # More configurations have a parent than a child: so no two depend on each other.
     parents = [candidate for candidate in names if counts[candidate] > counts[name]]
     parents = [
         candidate
         for candidate in parents
         if all(candidate in config for config in configs if name in config)
     ]
+    # A choice explains a condition better than a threshold that happens to part two groups.
     for choices_only in (True, False):
         for parent in parents:
             condition = _telling(name, parent, configs, choices_only=choices_only)

@@ -52,7 +52,9 @@ def read_mapping(
     roles: dict[str, list[str]] = {role: [] for role in ROLES}
     taken: dict[str, str] = {}
     for pattern, role, where in [pair for entry in entries for pair in _pairs(entry)]:
+        # A pattern takes what entries before it have left: `seed=seed`, then `*=metric`.
         matching = [name for name in columns if fnmatchcase(name, pattern) and name not in taken]
+        # A column may be called `hp[0]`, which as a pattern would match another one.
         named = [pattern] if pattern in columns else matching
         if not named:
             message = f"no column {pattern!r} in {file.name}; it has {', '.join(columns)}"
@@ -73,6 +75,7 @@ def read_mapping(
 def _pairs(entry: str) -> list[tuple[str, str, str]]:
     """Return (column, role, where it is written) of an entry."""
     if "=" in entry:
+        # The last `=`: a column's name may have one, a role has none.
         column, _, role = entry.rpartition("=")
         return [(column, _role(role, "--map"), "--map")]
     if not entry.endswith((".yaml", ".yml")):

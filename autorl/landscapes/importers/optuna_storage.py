@@ -78,6 +78,7 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
         space = _space(trials, list(configs.values()))
     except InputError as error:
         raise InputError(error.message, file=str(path), key=error.key) from None
+    # A landscape has no evaluation before training: steps that count from 0 are moved by one.
     shift = int(any(0 in trial.intermediate_values for trial in trials))
     runs = [_run(trial, place, objective.metric, shift, path, options) for trial in trials]
     differing = sum(_differs(trial, place) for trial in trials)
@@ -107,6 +108,7 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
 
 def _objective(study: optuna.Study, path: Path, options: Options) -> tuple[int, Objective]:
     names = study.metric_names or [f"value_{place}" for place in range(len(study.directions))]
+    # As Optuna itself calls the one value of a trial.
     names = names if len(names) > 1 or study.metric_names else ["value"]
     if len(names) == 1:
         place = 0
@@ -137,15 +139,18 @@ def _run(
     steps = list(reports)
     curve = list(reports.values())
     metrics: dict[str, Sequence[float]] = {metric: curve}
+    # Of a pruned trial Optuna gives its last report as the value: nothing to add.
     final = (
         trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
     )
+    # Many objectives return the best of their reports: the value Optuna ranked by is the score.
     if final is not None and _differs(trial, place):
         metrics = {metric: [*curve[:-1], final], "reported": curve}
     elif final is not None and not steps:
         steps = [whole_step(1, options.unit, path, f"trial {trial.number}")]
         metrics = {metric: [final]}
     seed = trial.user_attrs.get("seed")
+    # To Python True is an integer.
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise InputError(
             f"the attribute seed must be an integer, got {seed!r}",
@@ -170,7 +175,7 @@ def _differs(trial: optuna.trial.FrozenTrial, place: int) -> bool:
 
 
 def _space(
-    trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, Any]]
+    trials: Sequence[optuna.trial.FrozenTrial], configs: Sequence[Mapping[str, object]]
 ) -> Space:
     """Unite the trials' distributions.
 
@@ -179,6 +184,7 @@ def _space(
     seen: dict[str, list[Any]] = {}
     for trial in trials:
         for name, distribution in trial.distributions.items():
+            # A dynamic search may draw one parameter from several ranges.
             distributions = seen.setdefault(clean_name(name), [])
             if distribution not in distributions:
                 distributions.append(distribution)
@@ -221,21 +227,21 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
     return build(name, lower, upper, scale=scale)
 
 
-def _study(storage: Any, wanted: str | None, path: Path) -> optuna.Study:
+def _study(storage: optuna.storages.BaseStorage, name: str | None, path: Path) -> optuna.Study:
     import optuna
 
     names = optuna.get_all_study_names(storage)
-    if wanted not in names and (wanted is not None or len(names) != 1):
+    if name not in names and (name is not None or len(names) != 1):
         raise InputError(
             f"--study must be one of: {', '.join(names) or 'none is in it'}",
             file=str(path),
             key="study",
         )
-    return optuna.load_study(study_name=wanted or names[0], storage=storage)
+    return optuna.load_study(study_name=name or names[0], storage=storage)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Any]:
+def _opened(path: Path) -> Iterator[optuna.storages.BaseStorage]:
     """Open the storage of a copy of the file.
 
     Optuna writes to what it opens.
@@ -247,6 +253,7 @@ def _opened(path: Path) -> Iterator[Any]:
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder) / "storage"
         try:
+            # A journal is text, and is copied as it is.
             if path.open("rb").read(len(_MAGIC)) != _MAGIC:
                 shutil.copyfile(path, copy)
                 yield optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
@@ -255,6 +262,7 @@ def _opened(path: Path) -> Iterator[Any]:
                 closing(connect_read_only(path)) as source,
                 closing(sqlite3.connect(copy)) as target,
             ):
+                # Not a file copy, which a study that writes meanwhile could tear.
                 source.backup(target)
             storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
         except (
@@ -271,6 +279,7 @@ def _opened(path: Path) -> Iterator[Any]:
         try:
             yield storage
         finally:
+            # SQLAlchemy keeps connections open, and the folder below them is about to be removed.
             storage.remove_session()
             storage.engine.dispose()
 

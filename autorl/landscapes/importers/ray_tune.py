@@ -29,6 +29,7 @@ from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import canonical_json
 from autorl.types import InputError
 
+# The first that every result has; trainers without an environment count iterations only.
 _STEPS = ("timesteps_total", "training_iteration")
 _ENDED = {"TERMINATED": "done", "ERROR": "crash"}
 _NAMED = 20  # settings equal in all trials that the note lists
@@ -107,6 +108,7 @@ def _mapped(options: Options) -> dict[str, str]:
 
 def _states(path: Path) -> dict[str, str]:
     """Read each trial's state from the newest `experiment_state-*.json`."""
+    # Names end with the time of writing, so the last is the newest.
     files = sorted(path.glob("experiment_state-*.json"))
     if not files:
         return {}
@@ -124,28 +126,25 @@ def _states(path: Path) -> dict[str, str]:
 
 def _read(
     folder: Path, names: Mapping[str, str], states: Mapping[str, str], options: Options
-) -> tuple[dict[str, Any], Run]:
+) -> tuple[dict[str, object], Run]:
     """Read the configuration of a trial without its seed, and its run.
 
     The status is the trial's own.
     """
-    config = _settings(
-        _parsed((folder / "params.json").read_text(encoding="utf-8"), folder / "params.json")
-    )
+    settings = folder / "params.json"
+    config = flatten(_parsed(settings.read_text(encoding="utf-8"), settings))
     file = _results(folder)
     rows = _rows(file) if file else []
     seed = config.pop(clean_name(names.get("seed", "seed")), None)
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
-        raise InputError(
-            f"expected an integer, got {seed!r}", file=str(folder / "params.json"), key="seed"
-        )
-    step = names.get("step") or next(
-        (name for name in _STEPS if all(row.get(name) is not None for row in rows)), None
-    )
+        raise InputError(f"expected an integer, got {seed!r}", file=str(settings), key="seed")
+    metric = options.metric or ""
+    recorded = (name for name in _STEPS if all(row.get(name) is not None for row in rows))
+    step = names.get("step") or next(recorded, _STEPS[-1])
     curve: dict[int, float] = {}
     for number, row in enumerate(rows, 1):
         _same_configuration(row, config, names, file or folder, number)
-        for key in (options.metric or "", step or "training_iteration"):
+        for key in (metric, step):
             if key not in row:
                 numbers = sorted(
                     name for name, value in row.items() if isinstance(value, int | float)
@@ -155,17 +154,14 @@ def _read(
                     file=str(file),
                     line=number,
                 )
-        at = whole_step(
-            float(row[step or "training_iteration"]), options.unit, file or folder, f"line {number}"
-        )
-        curve[at] = (
-            float("nan") if row[options.metric or ""] is None else float(row[options.metric or ""])
-        )
+        at = whole_step(float(row[step]), options.unit, file or folder, f"line {number}")
+        curve[at] = float("nan") if row[metric] is None else float(row[metric])
     trial_id = str(rows[-1].get("trial_id", "")) if rows else ""
+    # A trial that no state knows is taken to have ended.
     state = states.get(trial_id, "TERMINATED")
     status = "crash" if (folder / "error.txt").is_file() else _ENDED.get(state, "lost")
     wall = rows[-1].get("time_total_s") if rows else None
-    metrics = {metric_column(options.metric or ""): list(curve.values())}
+    metrics = {metric_column(metric): list(curve.values())}
     return config, Run(0, seed, list(curve), metrics, status, wall_seconds=wall)
 
 
@@ -174,6 +170,7 @@ def _ended(number: int, run: Run, longest: int) -> Run:
 
     One that ended before the longest was stopped by a scheduler.
     """
+    # ASHA and median stopping end trials as TERMINATED, like those that were trained in full.
     early = run.status == "done" and (not run.steps or run.steps[-1] < longest)
     status = "stopped" if early else run.status
     return Run(number, run.seed, run.steps, run.metrics, status, run.wall_seconds)
@@ -193,17 +190,15 @@ def _rows(file: Path) -> list[dict[str, Any]]:
     ]
 
 
-def _joined(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def _joined(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in values.items():
-        if name == "config" and not prefix:
-            flat[name] = value
+        # The configuration stays whole: it is compared with that of the trial.
+        is_config = name == "config" and not prefix
+        if isinstance(value, Mapping) and not is_config:
+            flat |= _joined(value, f"{prefix}{name}/")
         else:
-            flat |= (
-                _joined(value, f"{prefix}{name}/")
-                if isinstance(value, Mapping)
-                else {f"{prefix}{name}": value}
-            )
+            flat[f"{prefix}{name}"] = value
     return flat
 
 
@@ -217,20 +212,18 @@ def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
     return values
 
 
-def _settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    return flatten(values)
-
-
 def _same_configuration(
-    row: Mapping[str, Any],
-    config: Mapping[str, Any],
+    row: Mapping[str, object],
+    config: Mapping[str, object],
     names: Mapping[str, str],
     file: Path,
     line: int,
 ) -> None:
-    if not isinstance(row.get("config"), Mapping):
+    settings = row.get("config")
+    if not isinstance(settings, Mapping):
         return
-    now = _settings(row["config"])
+    now = flatten(settings)
+    # The seed was taken out of the trial's configuration too.
     now.pop(clean_name(names.get("seed", "seed")), None)
     changed = sorted(name for name in config if name in now and now[name] != config[name])
     if changed:
@@ -240,7 +233,7 @@ def _same_configuration(
         raise InputError(message, file=str(file), key=changed[0], line=line)
 
 
-def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], str]:
+def _varying(configs: Sequence[dict[str, object]]) -> tuple[list[dict[str, object]], str]:
     """Leave out the settings that are equal in all configurations.
 
     They stay if all are equal. The names of those left out follow.
@@ -251,6 +244,7 @@ def _varying(configs: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], s
         for name in names
     }
     equal = [name for name in names if len(distinct[name]) == 1]
+    # A space needs a hyperparameter, if only a constant one.
     if len(equal) == len(names):
         return list(configs), ""
     more = f" and {len(equal) - _NAMED} more" if len(equal) > _NAMED else ""
