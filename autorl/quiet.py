@@ -1,4 +1,7 @@
-"""Silences libraries whose remarks our users cannot act upon. Imports nothing of `autorl`."""
+"""Silences libraries whose remarks our users cannot act upon.
+
+Imports nothing of `autorl`.
+"""
 
 from __future__ import annotations
 
