@@ -34,6 +34,7 @@ def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
 
     So it is when every trial has all of them.
     """
+    # Sorted as Optuna's intersection of the trials' parameters is: draws are made in this order.
     return {
         name: distributions[name]
         for name in sorted(distributions)
@@ -57,6 +58,7 @@ class FastTPE(TPESampler):
     ) -> None:
         super().__init__(**options)
         self._known = known
+        # With conditions the groups of a candidate are drawn apart, and rules are about the whole.
         if valid is not None and known is not None:
             estimator = partial(_ValidParzenEstimator, valid=valid)
             self._parzen_estimator_cls = estimator  # type: ignore[assignment]
@@ -72,6 +74,7 @@ class FastTPE(TPESampler):
         self, trials: list[FrozenTrial], search_space: dict[str, BaseDistribution], study: Study
     ) -> dict[str, NDArray[Any]]:
         names = search_space.keys()
+        # Of trials that have all the names, as Optuna's own reads them.
         internal = [trial.__dict__["internal"] for trial in trials]
         columns = [
             [values[name] for values in internal if names <= values.keys()] for name in names
@@ -102,9 +105,10 @@ class _ValidParzenEstimator(_ParzenEstimator):
                 name: np.concatenate([values, more[name][allowed]])[:size]
                 for name, values in valid.items()
             }
+        # Nothing valid in all batches: who asks repairs what TPE would have chosen.
         return valid if len(next(iter(valid.values()))) else drawn
 
-    def _allowed(self, drawn: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    def _allowed(self, drawn: Mapping[str, NDArray[np.float64]]) -> NDArray[np.bool_]:
         space = self._search_space
         rows = zip(*(drawn[name].tolist() for name in space), strict=True)
         external = (
@@ -138,14 +142,13 @@ def compiled_normal() -> Iterator[None]:
     """Let SciPy compute the logarithm of TPE's normal distribution.
 
     Optuna, which does without SciPy, computes it in Python, number by number: three quarters of an
-    ask at 500 trials. The two agree to the last digits. An Optuna that has moved the function is
-    merely slower.
+    ask at 500 trials. The two agree to the last digits.
     """
     from scipy.special import log_ndtr
 
     name = "_log_ndtr"
     original = getattr(_truncnorm, name, None)
-    if original is None:
+    if original is None:  # an Optuna that has moved the function is merely slower
         yield
         return
     setattr(_truncnorm, name, log_ndtr)

@@ -11,10 +11,9 @@ write, plus at most one draft that a sampler is filling in.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import optuna
 from optuna.distributions import (
@@ -29,23 +28,10 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from autorl.space import Hyperparameter
 
+if TYPE_CHECKING:
+    from optuna._typing import JSONSerializable
+
 STUDY = 0  # the id of the one study in a table
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence Optuna's notes that our users cannot act upon.
-
-    They are of experimental arguments and slower fall-backs.
-    """
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        optuna.logging.set_verbosity(verbosity)
 
 
 class TrialTable(BaseStorage):
@@ -103,7 +89,7 @@ class TrialTable(BaseStorage):
         }
         trial.distributions = {**trial.distributions, param_name: distribution}
 
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+    def set_trial_system_attr(self, trial_id: int, key: str, value: JSONSerializable) -> None:
         trial = self.trials[trial_id]
         trial.system_attrs = {**trial.system_attrs, key: value}
 
@@ -133,12 +119,13 @@ class TrialTable(BaseStorage):
     def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
         return self.study_attributes
 
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
+    def set_study_system_attr(self, study_id: int, key: str, value: JSONSerializable) -> None:
         self.study_attributes = {**self.study_attributes, key: value}
 
-    def _unused(self, *args: Any, **kwargs: Any) -> NoReturn:
+    def _unused(self, *args: object, **kwargs: object) -> NoReturn:
         raise AssertionError("a part of Optuna's storage that samplers do not use")
 
+    # Abstract in `BaseStorage`, which could not be subclassed without them.
     delete_study = set_study_user_attr = get_study_user_attrs = get_all_studies = _unused
     set_trial_state_values = set_trial_intermediate_value = set_trial_user_attr = _unused
 
@@ -152,20 +139,21 @@ def distribution_of(hyperparameter: Hyperparameter, relax: float = math.inf) -> 
     samplers, which keeps scales and order; a study exported for people (`landscapes.export`) has
     the values themselves.
     """
+    # By index: choices may be lists, and to Optuna True and 1 are the same choice.
     if hyperparameter.type == "categorical":
         return CategoricalDistribution(tuple(range(len(hyperparameter.choices))))
     if hyperparameter.type == "ordinal":
         return IntDistribution(0, len(hyperparameter.choices) - 1)
     if hyperparameter.scale == "flipped_log":
         return FloatDistribution(0.0, 1.0)
-    (lower, upper) = hyperparameter.bounds
+    lower, upper = hyperparameter.bounds
     log = hyperparameter.scale == "log"
     if hyperparameter.type == "int" and upper - lower < relax:
         return IntDistribution(int(lower), int(upper), log=log)
     return FloatDistribution(lower, upper, log=log)
 
 
-def encode(hyperparameter: Hyperparameter, value: Any) -> Any:
+def encode(hyperparameter: Hyperparameter, value: object) -> Any:
     """Return a value as Optuna's distribution holds it."""
     if hyperparameter.choices:
         return hyperparameter.index(value)
@@ -182,7 +170,7 @@ def decode(hyperparameter: Hyperparameter, value: Any) -> Any:
     if hyperparameter.scale == "flipped_log":
         return hyperparameter.from_unit(value)
     if hyperparameter.type == "int":
-        return round(value)
+        return round(value)  # a float, where it was relaxed
     return hyperparameter.from_unit(hyperparameter.to_unit(value))
 
 
@@ -203,11 +191,11 @@ def study_on(table: TrialTable) -> optuna.Study:
 
 
 def told_trial(
-    params: Mapping[str, Any],
+    params: Mapping[str, object],
     distributions: Mapping[str, BaseDistribution],
     values: Sequence[float] | None,
     state: TrialState,
-    attributes: Mapping[str, Any],
+    attributes: Mapping[str, object],
     constraints: Sequence[float],
 ) -> FrozenTrial:
     """Make a trial as a sampler shall see it.
@@ -218,12 +206,13 @@ def told_trial(
     """
     trial = create_trial(
         state=state,
-        values=None if values is None else list(values),
+        values=values,
         params=dict(params),
         distributions={name: distributions[name] for name in params},
         system_attrs=dict(attributes),
         constraints={str(index): value for index, value in enumerate(constraints)},
     )
+    # No attribute that a trial declares: `FastTPE` reads it, where Optuna converts all again.
     trial.__dict__["internal"] = {
         name: distributions[name].to_internal_repr(value) for name, value in params.items()
     }

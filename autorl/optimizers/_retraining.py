@@ -37,7 +37,7 @@ class Retraining:
         self._proposed: dict[ProposalId, list[ProposalId]] = {}
 
     def observe(self, event: Proposed) -> bool:
-        """Take note of an event, and tell whether it is a part of a schedule."""
+        """Note an event, and tell whether it is a schedule's part."""
         of = event.proposal.meta.get(RETRAINS)
         if of is not None:
             self._proposed.setdefault(of, []).append(event.id)
@@ -49,6 +49,7 @@ class Retraining:
         The proposals `chosen` must be the same at every call.
         """
         answer: Wait | Done = Done()
+        # The first that can go on: a schedule waits for its own last part, never for another's.
         for record in chosen:
             parts = self._parts(record)
             proposed = self._proposed.get(record.id, [])
@@ -57,20 +58,19 @@ class Retraining:
             before = self._history[proposed[-1]] if proposed else None
             if before is None or may_go_on(before):
                 start, config = parts[len(proposed)]
-                until = (
-                    parts[len(proposed) + 1][0] if len(proposed) + 1 < len(parts) else self._horizon
-                )
-                origin = f"schedule of proposal {record.id} from step {start}"
+                later = [*parts[len(proposed) + 1 :], (self._horizon, config)]
+                parent = None if before is None else Continue(before.id)
                 return Proposal(
                     config,
-                    until,
-                    parent=None if before is None else Continue(before.id),
+                    later[0][0],  # where the next part starts, or the horizon
+                    parent=parent,
                     member=f"schedule of {record.id}",
-                    origin=origin,
+                    origin=f"schedule of proposal {record.id} from step {start}",
                     meta=FrozenMap({RETRAINS: record.id}),
                     informed=True,
                     retain=True,
                 )
+            # One that failed ends where it is, and is not waited for.
             if before.result is None:
                 answer = Wait()
         return answer
@@ -81,6 +81,7 @@ class Retraining:
         return [record.id for record in records if record.proposal.until < self._horizon]
 
     def _parts(self, record: Record) -> tuple[tuple[int, Config], ...]:
+        # Backwards through continuations and copies alike: whose agent it was does not matter here.
         links = [record]
         while (before := links[-1].proposal.resume_from) is not None:
             links.append(self._history[before])

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
-import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -24,24 +22,11 @@ from smac.facade.abstract_facade import AbstractFacade
 from smac.main.exceptions import ConfigurationSpaceExhaustedException
 from smac.model.random_forest.random_forest import RandomForest
 
+from autorl.quiet import quieted
+
 UNLIMITED = 10**9  # trials: the budget is the study's
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence SMAC's remarks that our users cannot act upon.
-
-    They are on retries and empty neighbourhoods.
-    """
-    logger = logging.getLogger("smac")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(before)
+# SMAC's own, which users cannot act upon: on retries and empty neighbourhoods.
+REMARKS = ("smac", logging.CRITICAL)
 
 
 def challengers(
@@ -59,44 +44,44 @@ def challengers(
     Ends when SMAC finds no configuration that it has not seen. The facade keeps its bookkeeping in
     a temporary folder, which is gone before the first configuration comes.
     """
-    with quiet(), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
+    with quieted(*REMARKS), tempfile.TemporaryDirectory(prefix="autorl-smac-") as folder:
         scenario = Scenario(
             space,
             name="study",
             output_directory=Path(folder),
-            deterministic=True,
+            deterministic=True,  # SMAC is to ask for no seeds: those are the study's
             n_trials=UNLIMITED,
             seed=seed,
         )
         facade = _forest(scenario, most, len(told)) if model == "forest" else _gp(scenario, most)
+        # One cost for each, that of all its seeds together.
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
         configurations = iter(facade.intensifier.config_selector)
     while True:
         try:
-            with quiet():
+            with quieted(*REMARKS):
                 configuration = next(configurations)
         except (StopIteration, ConfigurationSpaceExhaustedException):
             return
-        yield configuration
+        yield configuration  # outside of `quieted`, which would silence the caller too
 
 
 def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
     """Make SMAC's facade for hyperparameter optimization.
 
-    It is a random forest, here on one core.
-
-    scikit-learn allocates a tree for as many leaves as it may have, in SMAC 130 MB for each. More
-    leaves than the `n` configurations told it cannot have.
+    It is a random forest, here on one core, of the `n` configurations told.
     """
     kind = HyperparameterOptimizationFacade
-    model = RandomForest(
+    model = RandomForest(  # as `get_model` makes it, but for leaves and cores
         scenario.configspace,
         log_y=True,
         n_trees=10,
         ratio_features=1.0,
         min_samples_split=2,
         min_samples_leaf=1,
+        # scikit-learn allocates as many leaves as a tree may have, with SMAC's default 130 MB for
+        # each tree. More leaves than configurations there cannot be.
         max_leaf_nodes=max(2, n),
         seed=scenario.seed,
         n_jobs=1,
@@ -107,11 +92,11 @@ def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
         scenario,
         model=model,
         acquisition_maximizer=maximizer,
-        initial_design=kind.get_initial_design(scenario, n_configs=0),
+        initial_design=kind.get_initial_design(scenario, n_configs=0),  # ours was run before
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
         config_selector=kind.get_config_selector(scenario, retrain_after=most),
         overwrite=True,
-        logging_level=False,
+        logging_level=False,  # otherwise SMAC configures the logging of the whole process
     )
 
 
@@ -144,6 +129,7 @@ class _OrderedLocalSearch(LocalSearch):
         additional_start_points: list[tuple[float, Configuration]] | None,
     ) -> list[Configuration]:
         points = super()._get_initial_points(previous_configs, n_points, additional_start_points)
+        # Inactive hyperparameters are NaN, and an order with NaN in it is none.
         return sorted(points, key=lambda point: tuple(np.nan_to_num(point.get_array(), nan=-1.0)))
 
 

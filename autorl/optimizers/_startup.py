@@ -1,6 +1,4 @@
-"""The start-up of a model: the proposals before scores decide.
-
-They are designed or drawn.
+"""The start-up of a model: proposals designed or drawn, before scores decide.
 
 A start-up of n means n proposals, those in flight included: the model makes the next one as soon as
 it knows any score. So a study of 16 configurations has 4 of the start-up, and one of 40 or more has
@@ -17,6 +15,7 @@ from autorl.optimizers.base import option
 
 MOST = 10
 PART = 4  # of the budget
+# What versions did that stored neither: their studies end as they began.
 EARLIER_STARTUP: Mapping[str, Any] = {"startup": 10, "startup_counts": "scored"}
 
 
@@ -44,6 +43,8 @@ def startup_size(given: int | None, budget: float, minimum: int = 1) -> int:
 
     It is as given, or 10, at most a quarter of the full-length runs of the budget.
     """
+    # Ten of sixteen configurations, and eight in flight, leave nothing to the model: that was
+    # random search under another name (`docs/optimizers.md`).
     return given if given is not None else int(max(minimum, min(MOST, budget / PART)))
 
 

@@ -30,8 +30,8 @@ class ASHAOptions:
 
 
 class ASHA(BaseOptimizer[ASHAOptions]):
-    """Random configurations; whoever is in the top 1/eta of its rung goes on at once, eta times
-    longer.
+    """Random configurations, promoted at once when in their rung's top 1/eta.
+    A promoted run goes on eta times longer.
     """
 
     Options = ASHAOptions
@@ -42,15 +42,13 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)
         self._runs = [0 for _ in self.steps]  # with an outcome, failures included
-        self._ranked: list[list[Merit]] = [
-            [] for _ in self.steps
-        ]  # those that may go on, better first
-        self._waiting: list[list[Merit]] = [
-            [] for _ in self.steps
-        ]  # of these, those not promoted yet
-        self._merits: dict[
-            ProposalId, Merit | None
-        ] = {}  # of all with an outcome; None = will not go on
+        # Those that may go on, better first. Sorted lists, so that an outcome costs a bisection:
+        # sorting a rung at every ask would make studies quadratic in their runs.
+        self._ranked: list[list[Merit]] = [[] for _ in self.steps]
+        # Of these, those not promoted yet.
+        self._waiting: list[list[Merit]] = [[] for _ in self.steps]
+        # Of all with an outcome; None = will not go on.
+        self._merits: dict[ProposalId, Merit | None] = {}
         self._started = 0
 
     @classmethod
@@ -70,6 +68,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             new = [
                 step - before for step, before in zip(self.steps, (0, *self.steps), strict=False)
             ]
+            # A rung is reached by one in eta of those before it, and costs its new steps only.
             mean = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
             started = self.problem.budget / mean
             lines.append(
@@ -83,6 +82,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
+        # 1. promote, the highest rung first (`get_job` of Li et al. 2020, algorithm 2)
         for rung in reversed(range(len(self.steps) - 1)):
             parent = self._promotable(rung)
             if parent is not None:
@@ -94,6 +94,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
                     meta=FrozenMap(rung=rung + 1),
                     informed=True,
                 )
+        # 2. nobody is to be promoted: start a new configuration
         if self._started < len(self.problem.initial):
             config = self.problem.initial[self._started]
             origin = "default" if self._started == 0 else "warm start"
@@ -103,14 +104,12 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return Proposal(config, self.steps[0], origin=origin, meta=FrozenMap(rung=0))
 
     def _promotable(self, rung: int) -> Record | None:
-        """Return the best run of a rung's top 1/eta not promoted yet.
-
-        Failures count, at the bottom.
-        """
+        """Return the best run of a rung's top 1/eta not promoted yet."""
         if not self._waiting[rung]:
             return None
         best = self._waiting[rung][0]
         rank = bisect_left(self._ranked[rung], best)
+        # top_k of the paper: |rung| / eta, rounded down. Failures count for |rung|, at the bottom.
         return self.history[best[-1]] if rank < self._runs[rung] // self.options.eta else None
 
     def _observe(self, event: Event) -> None:
@@ -118,22 +117,25 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             parent = event.proposal.resume_from
             if parent is None:
                 self._started += 1
-            else:
-                _remove(
-                    self._waiting[event.proposal.meta["rung"] - 1], _known(self._merits[parent])
-                )
+                return
+            merit_of_parent = self._merits[parent]
+            assert merit_of_parent is not None, "a run that may not go on was promoted"
+            _remove(self._waiting[event.proposal.meta["rung"] - 1], merit_of_parent)
             return
         record = self.history[event.proposal]
         rung = record.proposal.meta["rung"]
         old = self._merits.get(record.id)
         new = merit(record) if may_go_on(record) else None
-        self._runs[rung] += record.id not in self._merits
+        self._runs[rung] += record.id not in self._merits  # a later score is no further run
         self._merits[record.id] = new
         for ranks in (self._waiting[rung], self._ranked[rung]):
-            if old is None or _holds(
-                ranks, old
-            ):  # not in `_waiting` when promoted before this later score
-                _replace(ranks, old, new)
+            # Not in `_waiting` when promoted before this later score: it is not promoted twice.
+            if old is not None and not _holds(ranks, old):
+                continue
+            if old is not None:
+                _remove(ranks, old)
+            if new is not None:
+                insort(ranks, new)
 
     def keeps(self) -> Collection[ProposalId]:
         """Return runs below the last rung that may be promoted one day."""
@@ -142,18 +144,8 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return pending + [number for ranks in self._waiting[:last] for _, _, number in ranks]
 
 
-def _replace(ranks: list[Merit], old: Merit | None, new: Merit | None) -> None:
-    if old is not None:
-        _remove(ranks, old)
-    if new is not None:
-        insort(ranks, new)
-
-
 def _holds(ranks: Sequence[Merit], merit: Merit) -> bool:
-    """Tell whether a merit is in the order, by bisection.
-
-    Rungs can have thousands of runs.
-    """
+    """Tell whether a merit is in the order, by bisection."""
     place = bisect_left(ranks, merit)
     return place < len(ranks) and ranks[place] == merit
 
@@ -161,8 +153,3 @@ def _holds(ranks: Sequence[Merit], merit: Merit) -> bool:
 def _remove(ranks: list[Merit], merit: Merit) -> None:
     assert _holds(ranks, merit), f"{merit} is not ranked"
     del ranks[bisect_left(ranks, merit)]
-
-
-def _known(merit: Merit | None) -> Merit:
-    assert merit is not None, "a run that may not go on was promoted"
-    return merit

@@ -136,7 +136,7 @@ class History:
 
     def __init__(self) -> None:
         self._records: dict[ProposalId, Record] = {}
-        self._pending: dict[ProposalId, None] = {}
+        self._pending: dict[ProposalId, None] = {}  # no set: the order of proposals is kept
 
     def observe(self, event: Event) -> None:
         """Take note of an event."""
@@ -148,6 +148,7 @@ class History:
             self._pending[event.id] = None
         else:
             assert event.proposal in self._records, f"outcome of an unknown proposal: {event}"
+            # NaN is neither better nor worse than anything: no order of runs would hold.
             assert all(math.isfinite(value) for value in event.values), (
                 f"a score that is not finite: {event}"
             )
@@ -176,7 +177,7 @@ class History:
 
 
 def option(
-    default: Any,
+    default: object,
     text: str,
     *,
     minimum: float | None = None,
@@ -207,17 +208,16 @@ class BaseOptimizer(ABC, Generic[O]):
     It checks and books what goes in and out.
 
     Class attributes:
-        Options: frozen dataclass of the options, its fields made by `option`. multi_objective:
-            whether more than one objective is understood. partial: proposes segments that end
-            before the horizon (rungs, generations); such optimizers place the initial
-            configurations themselves and cannot be combined with `stop`.
+        Options: frozen dataclass of the options, its fields made by `option`.
+        multi_objective: whether more than one objective is understood.
+        partial: proposes segments that end before the horizon (rungs, generations); such optimizers
+            place the initial configurations themselves and cannot be combined with `stop`.
         population_based: a proposal may resume another run's checkpoint (exploit): racing over
-            seeds is impossible. learns: new configurations are meant to come from observed scores,
-            after a start-up. Such an optimizer sets
-            `Proposal.informed` where they do.
+            seeds is impossible.
+        learns: new configurations are meant to come from observed scores, after a start-up. Such an
+            optimizer sets `Proposal.informed` where they do.
         lag_free: how many proposals are in flight does not change what is proposed, or only what a
-            generation knows
-            of itself: there is nothing to gain by waiting for scores.
+            generation knows of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
     """
 
@@ -237,6 +237,7 @@ class BaseOptimizer(ABC, Generic[O]):
     def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         """Return the next proposal, without a durable effect."""
         answer = self._initial() or self._ask(rng)
+        # Assertions, not errors: only a fault of the algorithm can break them, no study file.
         if isinstance(answer, Proposal):
             assert self.problem.space.is_valid(answer.config), (
                 f"{type(self).__name__} proposed {answer.config}"
@@ -307,9 +308,8 @@ class BaseOptimizer(ABC, Generic[O]):
         number = len(self.history)
         if self.partial or number >= len(self.problem.initial):
             return None
-        return self._propose(
-            self.problem.initial[number], "default" if number == 0 else "warm start"
-        )
+        origin = "default" if number == 0 else "warm start"
+        return self._propose(self.problem.initial[number], origin)
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether a model of full-length runs makes a proposal.
@@ -325,7 +325,7 @@ class BaseOptimizer(ABC, Generic[O]):
         self,
         config: Config,
         origin: str,
-        meta: Mapping[str, Any] | None = None,
+        meta: Mapping[str, object] | None = None,
         *,
         informed: bool = False,
     ) -> Proposal:
@@ -355,12 +355,13 @@ def equal_parts(horizon: int, count: int) -> tuple[int, ...]:
     Lengths differ by at most one step, and there is at most one part a step.
     """
     count = min(count, horizon)
+    # Rounded up in whole numbers: a float quotient may lie a hair above the step it stands for.
     return tuple(-(-horizon * part // count) for part in range(1, count + 1))
 
 
 def require(module: str, optimizer: str, extra: str) -> None:
     """Raise `InputError` if a package that an optimizer needs is not installed."""
-    if importlib.util.find_spec(module) is None:
+    if importlib.util.find_spec(module) is None:  # not imported: torch and smac take seconds
         raise InputError(
             f"{optimizer} needs {module}: pip install 'autorl[{extra}]'", key="optimizer.name"
         )

@@ -1,6 +1,4 @@
-"""BOHB: the brackets of Hyperband, started by a model.
-
-The model is a tree-structured Parzen estimator.
+"""BOHB: the brackets of Hyperband, started by a tree-structured Parzen estimator.
 
 The model is that of `tpe`, made of the longest runs of which `startup` are scored (10, at most a
 quarter of the budget, so that small studies have a model too): scores of different lengths are
@@ -40,6 +38,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BOHBOptions(HyperbandOptions):
+    # The authors' HpBandSter has other defaults: a model after n + 1 runs of n hyperparameters, 64
+    # samples, a third at random.
     startup: int | None = option(
         None,
         "runs scored at one length before the model of that length is used; "
@@ -55,7 +55,7 @@ class BOHBOptions(HyperbandOptions):
 
 
 class BOHB(Hyperband[BOHBOptions]):
-    """Hyperband's brackets, started with configurations from a TPE of the longest runs scored."""
+    """Hyperband's brackets, started by a TPE of the longest runs scored."""
 
     Options = BOHBOptions
     learns = True
@@ -67,26 +67,29 @@ class BOHB(Hyperband[BOHBOptions]):
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:
         super().__init__(problem, options)
         self._ended = dict.fromkeys(self.steps, 0)  # runs with an outcome, by length
-        proposed: set[Config] = set()  # at any length: nothing is started twice
         self._startup = startup_size(options.startup, problem.budget)
+        # The start-up is counted here, by length, so a model that is asked at all is ready.
         at_once = TPEOptions(startup=1, candidates=options.candidates)
         self._models = {step: TPE(problem, at_once) for step in self.steps}
+        proposed: set[Config] = set()
         for model in self._models.values():
-            model._proposed = proposed
+            model._proposed = proposed  # one set for all: nothing is started twice, at any length
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
+        # At random, or by the model of the longest runs (Falkner et al. 2018, algorithm 2).
         ready = [step for step, ended in self._ended.items() if ended >= self._startup]
         if not ready or rng.random() < self.options.random_fraction:
             return super()._draw(rng)
         step = max(ready)
+        # Not `ask`: the initial configurations are Hyperband's to place.
         proposal = self._models[step]._ask(rng)
         return proposal.config, f"{proposal.origin}, of runs to step {step}", proposal.informed
 
     def _observe(self, event: Event) -> None:
-        proposal = (
-            event.proposal if isinstance(event, Proposed) else self.history[event.proposal].proposal
-        )
-        model = self._models[proposal.until]
+        number = event.id if isinstance(event, Proposed) else event.proposal
+        length = self.history[number].proposal.until
+        # A promoted run counts for each length it was scored at, and scores never mix.
+        model = self._models[length]
         model.observe(event)
-        self._ended[proposal.until] = len(model.history) - len(model.history.pending)
+        self._ended[length] = len(model.history) - len(model.history.pending)
         super()._observe(event)

@@ -65,9 +65,7 @@ SQRT_2PI = math.sqrt(2 * math.pi)
 MOST = 256  # observations a model is conditioned on: the front and the latest
 FITTED = 96  # of the latest, those its parameters are fitted to
 FEWEST = 2  # scores a process is fitted to
-# Part of the neighbours whose length is at most one step from that of the run they are neighbours
-# of.
-NEARBY = 0.75
+NEARBY = 0.75  # part of the neighbours that have about the length of their run on the front
 
 
 @dataclass(frozen=True)
@@ -97,8 +95,8 @@ class Candidate:
 
 
 class CostAware(BaseOptimizer[CostAwareOptions]):
-    """Bayesian search near the Pareto front of score against cost, which also chooses how long to
-    train.
+    """Bayesian search near the Pareto front of score against cost.
+    It chooses how long to train as well.
     """
 
     Options = CostAwareOptions
@@ -120,20 +118,23 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         self.steps = self.cuts(problem.horizon, options)
         self._startup = startup_size(options.startup, problem.budget, FEWEST)
         self._encoding = Encoding(problem.space)
-        self._front: list[
-            ProposalId
-        ] = []  # feasible runs that no run of at most their cost beats, in any order
+        # Feasible runs that no run of at most their cost beats, in any order.
+        self._front: list[ProposalId] = []
         self._kept: dict[ProposalId, None] = {}
         self._started: set[Config] = set()
         self._ended: dict[ProposalId, None] = {}
         self._log: list[Scored | Failed] = []  # in the order they came
-        self._fits: dict[
-            int, tuple[int, tuple[float, ...]]
-        ] = {}  # cache: objective -> outcomes fitted, parameters
+        # A cache: of each objective how many outcomes were fitted, and the parameters.
+        self._fits: dict[int, tuple[int, tuple[float, ...]]] = {}
 
     @classmethod
     def cuts(cls, horizon: int, options: CostAwareOptions) -> tuple[int, ...]:
-        return _lengths(horizon, options.lengths, options.shortest)
+        ends = np.ones(1)
+        if options.lengths > 1:
+            ends = np.geomspace(options.shortest, 1.0, options.lengths)
+        # `geomspace` may miss a whole step by a hair, which would then be rounded up to the next.
+        steps = [math.ceil(round(horizon * end, 9)) for end in ends]
+        return tuple(dict.fromkeys(max(1, min(horizon, step)) for step in steps))
 
     def outline(self) -> tuple[str, ...]:
         """Describe the lengths runs may have."""
@@ -141,33 +142,30 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return (f"runs are trained to {lengths} steps, as the front suggests",)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
-        space, initial = self.problem.space, self.problem.initial
+        space = self.problem.space
+        initial = self.problem.initial
         started = len(self._started)
+        # 1. the initial configurations
         if started < len(initial):
-            return Proposal(
-                initial[started],
-                self.problem.horizon,
-                origin="warm start" if started else "default",
-            )
+            origin = "warm start" if started else "default"
+            return Proposal(initial[started], self.problem.horizon, origin=origin)
+        # 2. the start-up: one length after the other, so that the model knows all of them
         over = startup_over(
             self.options.startup_counts, self._startup, started, len(self._ended), FEWEST
         )
         if not over or not self._front:
-            return Proposal(
-                space.sample(rng), self.steps[started % len(self.steps)], origin="random"
-            )
+            until = self.steps[started % len(self.steps)]
+            return Proposal(space.sample(rng), until, origin="random")
+        # 3. the most promising candidate
         candidates = [*self._neighbours(rng), *self._continuations()]
         if not candidates:
             until = self.steps[int(rng.integers(len(self.steps)))]
             origin = "random: every neighbour was proposed before"
             return Proposal(space.sample(rng), until, origin=origin, informed=True)
         chosen = candidates[int(np.argmax(self._promise(candidates, rng)))]
+        parent = None if chosen.parent is None else Continue(chosen.parent)
         return Proposal(
-            chosen.config,
-            chosen.until,
-            parent=None if chosen.parent is None else Continue(chosen.parent),
-            origin=chosen.origin,
-            informed=True,
+            chosen.config, chosen.until, parent=parent, origin=chosen.origin, informed=True
         )
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
@@ -175,7 +173,8 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
         Their lengths are near as well, and none was proposed before.
         """
-        space, found = self.problem.space, list[Candidate]()
+        space = self.problem.space
+        candidates: list[Candidate] = []
         front = [self.history[number] for number in self._front]
         units = [self._encoding.unit(record.proposal.config) for record in front]
         for _ in range(self.options.candidates):
@@ -186,13 +185,12 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
                 place = int(rng.integers(len(self.steps)))
             until = self.steps[min(max(place, 0), len(self.steps) - 1)]
             if config not in self._started and not space.violated(config):
-                found.append(
-                    Candidate(config, until, None, f"neighbour of proposal {front[index].id}")
-                )
-        return found
+                origin = f"neighbour of proposal {front[index].id}"
+                candidates.append(Candidate(config, until, None, origin))
+        return candidates
 
     def _continuations(self) -> list[Candidate]:
-        """List runs of the front that can be trained on, to every length."""
+        """List the front's runs that can be trained on, to every length."""
         ended = [
             self.history[number] for number in self._kept if number not in self.history.pending
         ]
@@ -212,31 +210,34 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
         rows = self._encoding.rows(candidates, self.steps)
         front = [self.history[number] for number in self._front]
+        # 1. the expected improvement (Jones et al. 1998) on the best of the front that costs no
+        # more, by the model's estimate of it: scores are noisy
         score = self._model(0).belief
         mean, deviation = score.at(rows)
-        known = score.at(self._rows_of(front))[0]
-        cost, paid = (
-            self._costs(candidates, rows),
-            np.array([self._cost(record) for record in front]),
-        )
-        best = np.where(paid <= cost[:, None] + 1e-9, known, -np.inf).max(axis=1)
-        z = (mean - np.where(np.isfinite(best), best, known.min())) / deviation
-        improvement = np.log(
-            np.maximum(deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / SQRT_2PI), 1e-300)
-        )
-        low, high = (math.log(self.steps[0] / self.problem.horizon), 0.0)
+        on_front = score.at(self._rows_of(front))[0]
+        cost = self._costs(candidates, rows)
+        paid = np.array([self._cost(record) for record in front])
+        best = np.where(paid <= cost[:, None] + 1e-9, on_front, -np.inf).max(axis=1)
+        # Cheaper than all of the front: better than its worst would be something.
+        z = (mean - np.where(np.isfinite(best), best, on_front.min())) / deviation
+        expected = deviation * (z * ndtr(z) + np.exp(-0.5 * z**2) / SQRT_2PI)
+        improvement = np.log(np.maximum(expected, 1e-300))  # far below the front it underflows
+        # 2. a cost to aim at, evenly over the range of the front, half a length beyond both ends
+        low = math.log(self.steps[0] / self.problem.horizon)
+        high = 0.0
         if self.problem.n_objectives == 2:
-            low, high = float(paid.min()), float(paid.max())
+            low = float(paid.min())
+            high = float(paid.max())
         width = max(high - low, 1e-3) / max(1, len(self.steps) - 1) / 2
         aim = rng.uniform(low - width, high + width)
-        start = [
-            0 if one.parent is None else self.history[one.parent].proposal.until
-            for one in candidates
-        ]
-        left = [
-            (one.until - begin) / one.until for one, begin in zip(candidates, start, strict=True)
-        ]
-        return np.asarray(improvement - 0.5 * ((cost - aim) / width) ** 2 - np.log(left))
+        # 3. for the steps it still costs: a run that is trained on has paid a part of them
+        unpaid = []
+        for candidate in candidates:
+            start = 0
+            if candidate.parent is not None:
+                start = self.history[candidate.parent].proposal.until
+            unpaid.append((candidate.until - start) / candidate.until)
+        return np.asarray(improvement - 0.5 * ((cost - aim) / width) ** 2 - np.log(unpaid))
 
     def _model(self, objective: int) -> Model:
         """Return the belief about an objective.
@@ -244,17 +245,18 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         Its parameters are fitted now and then, and it is conditioned on all results.
         """
         ended = len(self._log)
-        every = self.options.refit << int(
-            math.log2(max(1, ended / 64))
-        )  # rarer with every doubling
+        every = self.options.refit << int(math.log2(max(1, ended / 64)))  # rarer with each doubling
+        # A function of how many outcomes there are, so that a resumed study fits to the same ones.
         count = max(ended // every * every, min(ended, self._startup))
         if self._fits.get(objective, (0, ()))[0] != count:
+            # As they were then: later scores of them have superseded some since.
             then = {event.proposal: event for event in self._log[:count]}
             records = [
                 Record(number, self.history[number].proposal, then[number])
                 for number in list(then)[-FITTED:]
             ]
-            rows, values = self._rows_of(records), _targets(records, objective)[0]
+            rows = self._rows_of(records)
+            values = _targets(records, objective)[0]
             self._fits[objective] = count, gp.fit(rows, values, self._encoding.n_numeric)
         recent = [
             self.history[number]
@@ -274,7 +276,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         They are predicted where cost is an objective.
         """
         if self.problem.n_objectives == 1:
-            return np.log([one.until / self.problem.horizon for one in candidates])
+            return np.log([candidate.until / self.problem.horizon for candidate in candidates])
         model = self._model(1)
         return model.centre + model.unit * model.belief.at(rows)[0]
 
@@ -284,21 +286,24 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         return _scaled(-record.values[1])
 
     def _rows_of(self, records: Sequence[Record]) -> Array:
-        return self._encoding.rows([one.proposal for one in records], self.steps)
+        return self._encoding.rows([record.proposal for record in records], self.steps)
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
             if event.proposal.resume_from is None:
                 self._started.add(event.proposal.config)
-            else:
+            else:  # trained on once: what follows can be trained on in its place
                 self._kept.pop(event.proposal.resume_from, None)
             if event.proposal.until < self.problem.horizon:
                 self._kept[event.id] = None
             return
-        again = event.proposal in self._ended
+        # A later score may be lower, and what the earlier one had beaten is on the front again.
+        rivals = [*self._front, event.proposal]
+        if event.proposal in self._ended:
+            rivals = [*self._ended]
         self._ended[event.proposal] = None
         self._log.append(event)
-        self._front = self._front_with([*self._ended] if again else [*self._front, event.proposal])
+        self._front = self._front_with(rivals)
         still = {
             *self.history.pending,
             *(number for number in self._front if may_go_on(self.history[number])),
@@ -318,10 +323,9 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         ]
         front: list[ProposalId] = []
         best = -math.inf
-        for record in sorted(
-            feasible, key=lambda record: (self._cost(record), -record.values[0], record.id)
-        ):
-            if record.values[0] > best:
+        feasible.sort(key=lambda record: (self._cost(record), -record.values[0], record.id))
+        for record in feasible:
+            if record.values[0] > best:  # of equal ones the cheapest, and of these the first
                 best = record.values[0]
                 front.append(record.id)
         return front
@@ -356,11 +360,13 @@ class Encoding:
         self._space = space
         items = list(space.hyperparameters.values())
         self._defaults = np.array([item.to_unit(item.default) for item in items])
-        self._choices = np.array(
-            [item.n_choices if item.type == "categorical" else 0 for item in items]
-        )
+        # 0 of numbers and ordinals, which the process takes by their distance.
+        is_categorical = np.array([item.type == "categorical" for item in items])
+        self._choices = np.where(is_categorical, [item.n_choices for item in items], 0)
+        # What has one value only would make prior weights smaller for nothing.
         varied = np.array([item.numeric or item.n_choices > 1 for item in items])
-        self._numeric, self._category = varied & (self._choices == 0), varied & (self._choices > 0)
+        self._numeric = varied & (self._choices == 0)
+        self._category = varied & (self._choices > 0)
         self.n_numeric = int(self._numeric.sum())
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
@@ -368,12 +374,12 @@ class Encoding:
 
         Lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last.
         """
-        units = np.array([self.unit(run.config) for run in runs]).reshape(
-            len(runs), len(self._defaults)
-        )
+        units = np.array([self.unit(run.config) for run in runs])
+        units = units.reshape(len(runs), len(self._defaults))  # two axes, without runs too
         span = math.log(steps[-1] / steps[0]) or 1.0
         length = np.log([run.until / steps[0] for run in runs]) / span
         categories = np.floor(units[:, self._category] * self._choices[self._category])
+        # `_pb2_gp` has a column for time: here nothing fades.
         return np.column_stack([np.zeros(len(runs)), length, units[:, self._numeric], categories])
 
     def moved(self, unit: Array, radius: float, rng: np.random.Generator) -> Array:
@@ -382,9 +388,10 @@ class Encoding:
         Numbers make a step, and now and then there is another choice.
         """
         step = unit + radius * rng.standard_normal(len(unit))
+        # Reflected at the faces: steps that are cut off would pile up there.
         reflected = 1 - np.abs(1 - np.abs(step) % 2)
-        other = np.where(rng.random(len(unit)) < radius, rng.random(len(unit)), unit)
-        return np.where(self._choices > 0, other, reflected)
+        redrawn = np.where(rng.random(len(unit)) < radius, rng.random(len(unit)), unit)
+        return np.where(self._choices > 0, redrawn, reflected)
 
     def unit(self, config: Config) -> Array:
         """Return where a configuration lies in the unit cube, shape (n,).
@@ -393,13 +400,6 @@ class Encoding:
         """
         unit = self._space.to_unit(config)
         return np.where(np.isnan(unit), self._defaults, unit)
-
-
-def _lengths(horizon: int, count: int, shortest: float) -> tuple[int, ...]:
-    ends = np.geomspace(shortest, 1.0, count) if count > 1 else np.ones(1)
-    return tuple(
-        dict.fromkeys(max(1, min(horizon, math.ceil(round(horizon * end, 9)))) for end in ends)
-    )
 
 
 def _scaled(cost: float) -> float:
@@ -419,17 +419,19 @@ def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, f
     from scipy.special import ndtri
 
     if objective == 0:
-        order = [
-            (isinstance(one.result, Failed), violation(one), -one.values[0] if one.values else 0.0)
-            for one in records
-        ]
+        order = []
+        for record in records:
+            worse = -record.values[0] if record.values else 0.0
+            order.append((isinstance(record.result, Failed), violation(record), worse))
         position = {key: place for place, key in enumerate(sorted(set(order), reverse=True))}
         places = np.array([position[key] for key in order])
         counts = np.bincount(places)
         middle = np.cumsum(counts) - counts / 2  # of the ranks that equal scores share
         return ndtri(middle[places] / len(places)), 0.0, 1.0
-    known = np.array(
-        [_scaled(-one.values[1]) if isinstance(one.result, Scored) else np.nan for one in records]
-    )
-    centre, unit = float(np.nanmean(known)), float(np.nanstd(known)) or 1.0
-    return np.nan_to_num((known - centre) / unit), centre, unit
+    costs = np.full(len(records), np.nan)
+    for row, record in enumerate(records):
+        if isinstance(record.result, Scored):
+            costs[row] = _scaled(-record.values[1])
+    centre = float(np.nanmean(costs))
+    unit = float(np.nanstd(costs)) or 1.0
+    return np.nan_to_num((costs - centre) / unit), centre, unit

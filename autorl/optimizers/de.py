@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,16 +84,17 @@ class DE(BaseOptimizer[DEOptions]):
         if slot is None:
             return Wait()
         target = self._members.occupant[slot]
+        # The three that make a mutant are others than the target, as in the paper.
         parents = [point(record) for record in self._members.records() if record.id != target]
         breeding = target is not None and len(parents) >= PARENTS
         space = self.problem.space
         origin = f"child of proposal {target}" if breeding else "random"
+        # Children, and last a point drawn at random: a repeat would be trained on the same seeds.
         for attempt in range(1 + REDRAWS):
             if target is not None and breeding and attempt < REDRAWS:
                 mutant = mutate(parents, self.options.scale, rng)
-                drawn = cross(
-                    space, point(self.history[target]), mutant, self.options.crossover, rng
-                )
+                before = point(self.history[target])
+                drawn = cross(space, before, mutant, self.options.crossover, rng)
             else:
                 drawn = rng.random(len(space.names))
             config = space.decode(drawn, rng)
@@ -155,7 +156,8 @@ class Members:
         self._training[slot].discard(record.id)
         occupant = self.occupant[slot]
         if not isinstance(record.result, Scored):
-            return
+            return  # its penalty is the score of another: the occupant stays
+        # As good is enough: where many score the same, the population must still move.
         if occupant is None or rank(record) <= rank(self._history[occupant]):
             self.occupant[slot] = record.id
 
@@ -191,7 +193,8 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
             for hyperparameter in space.hyperparameters.values()
         ]
         return [float(coordinate) for coordinate in np.where(np.isnan(unit), defaults, unit)]
-    before: Mapping[str, Any] = space.from_unit(drawn)
+    # A coordinate stays where it gives the value: mutants are made of differences of points.
+    before: Mapping[str, object] = space.from_unit(drawn)
     unrepaired = [name not in config or config[name] == before.get(name) for name in space.names]
     return [float(coordinate) for coordinate in np.where(unrepaired, drawn, unit)]
 
@@ -202,8 +205,9 @@ def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> 
     Coordinates outside the cube are drawn anew.
     """
     a, b, c = (parents[int(index)] for index in rng.choice(len(parents), PARENTS, replace=False))
-    mutant = a + scale * (b - c)
+    mutant = a + scale * (b - c)  # rand/1
     anew = rng.random(len(mutant))
+    # Not cut off at the faces: points would pile up there.
     return np.where((mutant < 0) | (mutant > 1), anew, mutant)
 
 
@@ -220,6 +224,7 @@ def cross(
         for i, item in enumerate(space.hyperparameters.values())
         if item.numeric or item.n_choices > 1
     ]
+    # One that varies always comes from the mutant (`rnbr` of the paper): no child is its target.
     if varied:
         taken[varied[int(rng.integers(len(varied)))]] = True
     return np.where(taken, mutant, target)

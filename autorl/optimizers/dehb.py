@@ -1,7 +1,5 @@
 """DEHB: Hyperband's brackets over differential evolution.
 
-Awad, Mallik and Hutter 2021.
-
 Every length of run has a population of its own. The first cycle of brackets is Hyperband's: random
 configurations, of which the best are promoted, and a promotion continues from its checkpoint. After
 that nobody is promoted. Each run of a bracket is a child: of a member of the population at its
@@ -64,6 +62,7 @@ class DEHB(Hyperband[DEHBOptions]):
 
     def __init__(self, problem: Problem, options: DEHBOptions) -> None:
         super().__init__(problem, options)
+        # A population is as large as the largest rung that is brought to its length.
         sizes = dict.fromkeys(self.steps, 1)
         for number in range(len(self.steps)):
             for size, step in zip(*self.shape(number), strict=True):
@@ -89,16 +88,14 @@ class DEHB(Hyperband[DEHBOptions]):
         slot = self._members[until].turn()
         if rung and self._promotes(bracket):
             promotion = super()._next_of(bracket, rng)
+            # The point goes along: a configuration does not say where what is inactive lies.
             point_before = self.history[bracket.awaited[0]].proposal.meta["point"]
             return replace(promotion, meta=FrozenMap(promotion.meta, slot=slot, point=point_before))
         occupant = self._members[until].occupant[slot]
         space = self.problem.space
         parents = self._parents(bracket)
-        if (
-            (rung == 0 and self._started < len(self.problem.initial))
-            or occupant is None
-            or len(parents) < PARENTS
-        ):
+        is_initial = rung == 0 and self._started < len(self.problem.initial)
+        if is_initial or occupant is None or len(parents) < PARENTS:
             config, origin, informed = self._new_configuration(rng)
             place = point_of(space, config)
         else:
@@ -116,7 +113,7 @@ class DEHB(Hyperband[DEHBOptions]):
         """
         below = bracket.steps[max(0, bracket.rung - 1)]
         best = sorted(self._members[below].records(), key=rank)[: bracket.sizes[bracket.rung]]
-        if len(best) < PARENTS:
+        if len(best) < PARENTS:  # the global population of Awad et al. 2021
             among_best = {record.id for record in best}
             everybody = [
                 record for members in self._members.values() for record in members.records()
@@ -138,13 +135,13 @@ class DEHB(Hyperband[DEHBOptions]):
             config = self.problem.space.decode(drawn, rng)
             if config not in self._tried[until]:
                 return config, drawn
-        drawn = rng.random(len(drawn))
+        drawn = rng.random(len(drawn))  # in a small space every child was trained to this length
         return self.problem.space.decode(drawn, rng), drawn
 
     def _promote(self, bracket: Bracket, records: list[Record]) -> int:
         if self._promotes(bracket):
             return super()._promote(bracket, records)
-        bracket.promoted.append([])
+        bracket.promoted.append([])  # nobody is promoted: the next rung is filled with children
         return bracket.sizes[bracket.rung + 1]
 
     def _observe(self, event: Event) -> None:

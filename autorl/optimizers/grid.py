@@ -1,7 +1,5 @@
 """Grid search: every combination of evenly spaced levels.
 
-Each comes once, in a fixed order.
-
 Levels are spaced on each hyperparameter's own scale, bounds included. Inactive hyperparameters are
 not branched on, so a conditional space yields no configuration twice. The last hyperparameter
 varies fastest.
@@ -29,8 +27,8 @@ class GridOptions:
 
 
 class GridSearch(BaseOptimizer[GridOptions]):
-    """Every combination of `levels` values per numeric hyperparameter and all choices of the
-    others; then done.
+    """All combinations of evenly spaced values and of choices, each once.
+    A numeric hyperparameter has `levels` values.
     """
 
     Options = GridOptions
@@ -45,17 +43,15 @@ class GridSearch(BaseOptimizer[GridOptions]):
         self._levels = {name: self._levels_of(name) for name in problem.space.names}
         self._next = 0
         self._walk: Iterator[Config] = iter(())
-        self._ahead: tuple[int, Config | None] | None = (
-            None  # a cache: the point at this position, already produced
-        )
+        # A cache: the point at this position, already produced. Walking to it from the beginning at
+        # every ask would be quadratic in the points.
+        self._ahead: tuple[int, Config | None] | None = None
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Done:
         config = self._point(self._next)
-        return (
-            Done()
-            if config is None
-            else self._propose(config, f"grid {self._next}", {"position": self._next})
-        )
+        if config is None:
+            return Done()
+        return self._propose(config, f"grid {self._next}", {"position": self._next})
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed) and "position" in event.proposal.meta:
@@ -81,11 +77,12 @@ class GridSearch(BaseOptimizer[GridOptions]):
             if config not in initial and self.problem.space.is_valid(config):
                 yield config
 
-    def _branch(self, chosen: dict[str, Any], depth: int) -> Iterator[dict[str, Any]]:
+    def _branch(self, chosen: dict[str, object], depth: int) -> Iterator[dict[str, object]]:
         names = self.problem.space.names
         if depth == len(names):
             yield chosen
-        elif not self.problem.space.is_active(names[depth], Config(chosen)):
+        # What decides whether it is active is chosen: parents stand before their children.
+        elif not self.problem.space.is_active(names[depth], chosen):
             yield from self._branch(chosen, depth + 1)
         else:
             for value in self._levels[names[depth]]:
@@ -116,4 +113,5 @@ class GridSearch(BaseOptimizer[GridOptions]):
         levels = self.options.levels
         count = levels.get(name, 5) if isinstance(levels, Mapping) else levels
         places = [0.5] if count == 1 else [place / (count - 1) for place in range(count)]
+        # Neighbouring levels of a narrow integer may round to one value.
         return tuple(dict.fromkeys(hyperparameter.from_unit(place) for place in places))

@@ -1,7 +1,5 @@
 """Successive halving and Hyperband, continuing from checkpoints.
 
-Jamieson and Talwalkar 2016; Li et al. 2018.
-
 A bracket starts many short runs and lets the best 1/eta of each rung go on to the next, eta times
 longer; a promotion is the next segment of the same run, so a rung costs only the steps that are
 new. Hyperband cycles through brackets that start with fewer, longer runs, for tasks where short
@@ -15,9 +13,11 @@ A rung is decided when all of it is scored; meanwhile the next bracket is begun 
 them), so that workers are not idle. Failed runs, runs with a failed seed and runs that stopped
 themselves are never promoted.
 
-The first rung ends at a quarter of the horizon by default. In the 42 tasks of ARLBench the ranking
-of configurations after a tenth of a run correlates by 0.26 to 0.56 with the final one, after three
-tenths by 0.72 to 0.74.
+References:
+    Jamieson and Talwalkar, "Non-stochastic best arm identification and hyperparameter
+    optimization", AISTATS 2016.
+    Li, Jamieson, DeSalvo, Rostamizadeh and Talwalkar, "Hyperband: a novel bandit-based approach to
+    hyperparameter optimization", JMLR 18, 2018.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ EARLY = 0.2  # of the horizon: rankings of shorter runs say little about full on
 
 @dataclass(frozen=True)
 class HyperbandOptions:
+    # Together they put the first rung at a quarter of the horizon. In the 42 tasks of ARLBench
+    # the ranking of configurations after a tenth of a run correlates by 0.26 to 0.56 with the
+    # final one, after three tenths by 0.72 to 0.74.
     eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
     rungs: int = option(
         3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1
@@ -69,7 +72,7 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
     Raises:
         InputError: the horizon is too short for so many rungs.
     """
-    steps = tuple(-(-horizon // eta**k) for k in reversed(range(rungs)))
+    steps = tuple(-(-horizon // eta**k) for k in reversed(range(rungs)))  # rounded up
     if len(set(steps)) < rungs:
         raise InputError(
             f"{rungs} rungs with eta {eta} do not fit into {horizon} steps", key="optimizer.rungs"
@@ -92,6 +95,7 @@ def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
 def may_go_on(record: Record) -> bool:
     """Tell whether a run was scored and did not stop itself."""
     result = record.result
+    # A run that stopped itself has a score, but there is no more of it to train.
     return (
         isinstance(result, Scored) and result.resumable and result.reached >= record.proposal.until
     )
@@ -102,6 +106,7 @@ def merit(record: Record) -> Merit:
 
     Feasible before infeasible, then by score, then the earlier.
     """
+    # The number makes the order total: scores are equal wherever a task has a best score.
     return violation(record), -record.values[0], record.id
 
 
@@ -130,6 +135,7 @@ class Bracket:
     @property
     def awaited(self) -> list[ProposalId]:
         """Runs that are promoted, but not continued yet."""
+        # They are continued in the order of their promotion, so those proposed are the first.
         return self.promoted[-1][len(self.rungs[-1]) :]
 
     @property
@@ -144,8 +150,8 @@ class Bracket:
 
 
 class Hyperband(BaseOptimizer[B]):
-    """Random configurations in brackets of successive halving, from many short runs to few long
-    ones.
+    """Random configurations in brackets of successive halving.
+    The brackets go from many short runs to few long ones.
     """
 
     Options: ClassVar[type[HyperbandOptions]] = HyperbandOptions
@@ -168,6 +174,7 @@ class Hyperband(BaseOptimizer[B]):
 
         They are of the bracket with this number.
         """
+        # s, n and n_i of Li et al. 2018, algorithm 1: s_max + 1 is the number of rungs.
         halvings = len(self.steps) - 1 - bracket % len(self.steps)
         eta = self.options.eta
         first = math.ceil(len(self.steps) * eta**halvings / (halvings + 1))
@@ -175,15 +182,12 @@ class Hyperband(BaseOptimizer[B]):
 
     def outline(self) -> tuple[str, ...]:
         """Describe the brackets, and how many the budget pays for."""
-        shapes = list(
-            dict.fromkeys(_shape_text(*self.shape(number)) for number in range(len(self.steps)))
-        )
+        texts = [_shape_text(*self.shape(number)) for number in range(len(self.steps))]
+        shapes = list(dict.fromkeys(texts))  # one, where all brackets are alike
         lines = [f"bracket {number}: {text}" for number, text in enumerate(shapes)]
         if math.isfinite(self.problem.budget):
-            cost = (
-                sum(_cost(*self.shape(number)) for number in range(len(shapes)))
-                / self.problem.horizon
-            )
+            steps = sum(_cost(*self.shape(number)) for number in range(len(shapes)))
+            cost = steps / self.problem.horizon
             brackets = self.problem.budget / cost * len(shapes)
             lines.append(
                 f"the budget pays for {brackets:.3g} brackets "
@@ -196,6 +200,7 @@ class Hyperband(BaseOptimizer[B]):
         return cautions_of(self.steps)
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
+        # The oldest first: what was begun ahead is only for workers who would wait otherwise.
         for bracket in self._open.values():
             if not bracket.proposed:
                 return self._next_of(bracket, rng)
@@ -223,11 +228,8 @@ class Hyperband(BaseOptimizer[B]):
         With them comes whether scores had a part in it.
         """
         if self._started < len(self.problem.initial):
-            return (
-                self.problem.initial[self._started],
-                "default" if self._started == 0 else "warm start",
-                False,
-            )
+            origin = "default" if self._started == 0 else "warm start"
+            return self.problem.initial[self._started], origin, False
         return self._draw(rng)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
@@ -247,12 +249,12 @@ class Hyperband(BaseOptimizer[B]):
             record = self.history[event.proposal]
             number = record.proposal.meta["bracket"]
             if number not in self._open:
-                return
+                return  # a later score, of a run whose bracket is over
             bracket = self._open[number]
             self._withdraw(bracket, record)
             self._close_rung(bracket)
         if bracket.finished:
-            del self._open[number]
+            del self._open[number]  # or what every ask looks through would grow for ever
 
     def _withdraw(self, bracket: Bracket, record: Record) -> None:
         """Withdraw the promotion of a run that a later seed has failed."""
@@ -269,6 +271,7 @@ class Hyperband(BaseOptimizer[B]):
             or any(record.result is None for record in records)
         ):
             return
+        # Fewer than the paper's n_i where runs failed: there is nobody to take their places.
         size = self._promote(bracket, records)
         bracket.rungs.append([])
         bracket.sizes[bracket.rung] = size
@@ -298,26 +301,26 @@ class Hyperband(BaseOptimizer[B]):
 
 
 class SuccessiveHalving(Hyperband[HyperbandOptions]):
-    """Random configurations; again and again the best 1/eta go on, eta times longer (Hyperband's
-    first bracket).
+    """Random configurations, of which the best 1/eta go on at every rung.
+    They go on eta times longer: it is Hyperband's first bracket, again and again.
     """
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
-        """Return the runs of each rung and the steps they are brought to."""
+        """Return runs per rung and the steps they are brought to."""
         return super().shape(0)
 
 
 def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
-    parts = [
-        f"{size} {'run' if size == 1 else 'runs'} to {step:,}"
-        for size, step in zip(sizes, steps, strict=True)
-    ]
+    parts = []
+    for size, step in zip(sizes, steps, strict=True):
+        runs = "run" if size == 1 else "runs"
+        parts.append(f"{size} {runs} to {step:,}")
     return ", ".join(parts) + " steps"
 
 
 def _cost(sizes: list[int], steps: Sequence[int]) -> int:
     """Add up the steps of a bracket whose runs continue from checkpoints."""
+    starts = (0, *steps[:-1])  # a promotion pays for its new steps only
     return sum(
-        size * (step - before)
-        for size, step, before in zip(sizes, steps, (0, *steps[:-1]), strict=True)
+        size * (step - start) for size, step, start in zip(sizes, steps, starts, strict=True)
     )

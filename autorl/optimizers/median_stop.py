@@ -1,7 +1,5 @@
 """The median stopping rule, around any optimizer of full-length runs.
 
-Golovin et al., Vizier, KDD 2017.
-
 Each run is cut into segments at `rungs` equally spaced steps. When a segment is scored, the run
 stops if its best score so far is below the median of the running averages that ended runs had at
 the same rung, as in Vizier: the average of a run's scores at this rung and all before. Otherwise it
@@ -15,6 +13,10 @@ the score at the highest rung reached.
             Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)
                 best 0.7, median 0.8 -> stop
             inside:  Proposed(3, until=100) ..... Scored(3, 0.6)
+
+References:
+    Golovin, Solnik, Moitra, Kochanski, Karro and Sculley, "Google Vizier: a service for black-box
+    optimization", KDD 2017.
 """
 
 from __future__ import annotations
@@ -83,9 +85,6 @@ class RungValues:
     """One value for each run at a rung, in order.
 
     What others had there is read without looking at all of them.
-
-    A new value costs a search and the shift of an array, not a pass over all runs: a study of n
-    runs is linear in n.
     """
 
     def __init__(self) -> None:
@@ -97,6 +96,8 @@ class RungValues:
         if run in self._value_of:
             del self._ascending[self._place(run)]
         self._value_of[run] = value
+        # A search and the shift of an array, not a pass over all runs: studies are linear in their
+        # runs (`benchmarks/results/growth.md`).
         insort(self._ascending, value)
 
     def count_without(self, run: ProposalId) -> int:
@@ -118,7 +119,7 @@ class RungValues:
 
 
 class MedianStop(BaseOptimizer[MedianStopOptions]):
-    """Stops runs whose best score is below the median of the running averages of others."""
+    """Stops runs whose best score is below the median of others' averages."""
 
     Options = MedianStopOptions
     partial = True
@@ -136,9 +137,8 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         self._runs: dict[ProposalId, _Run] = {}  # by root
         self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
         self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
-        self._values = [
-            RungValues() for _ in self.steps
-        ]  # by rung: averages of ended runs, or scores of all
+        # By rung: averages of ended runs, or scores of all.
+        self._values = [RungValues() for _ in self.steps]
 
     @classmethod
     def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
@@ -160,8 +160,10 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
             )
         answer = self.inner.ask(rng)
         if isinstance(answer, Proposal):
+            # Its own meta goes along, wrapped: it is handed back when this is observed.
             meta = FrozenMap(rung=0, inner=answer.meta)
             return replace(answer, until=self.steps[0], meta=meta)
+        # Done inside is not done here: a run in training may have to be continued.
         return Wait() if self.history.pending else answer
 
     def _observe(self, event: Event) -> None:
@@ -175,6 +177,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
             self._rank(run, from_rung=meta["rung"])
         if event.proposal != run.last:
             return  # more seeds at a lower rung: news for the other runs only
+        # Decided once: a later score of a run that waits to go on changes what others compare with.
         if not run.ended and run.root not in self._ready:
             run.ended = isinstance(event, Failed) or self._ends(run, event)
             if run.ended:
@@ -182,7 +185,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
                 self._rank(run, from_rung=0)
             else:
                 insort(self._ready, run.root)
-        if run.ended:
+        if run.ended:  # also when a later score supersedes the one it ended with
             self.inner.observe(replace(event, proposal=run.root))
 
     def _start_or_continue(self, event: Proposed) -> None:
@@ -194,6 +197,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
             self._ready.remove(run.root)
             return
         self._runs[event.id] = self._going[event.id] = _Run(event.id, event.id)
+        # The optimizer inside knows full-length runs only.
         uncut = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
         self.inner.observe(Proposed(event.id, uncut))
 
@@ -212,20 +216,19 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         if not run.compared:
             return False
         best = max(run.scores.values()) if self.options.against == "averages" else scored.values[0]
+        # "Strictly worse than the median": equal runs go on (Golovin et al. 2017, section 3.2).
         return best < values.median_without(run.root)
 
     def _rank(self, run: _Run, from_rung: int) -> None:
-        """Put what others compare with this run into the values.
-
-        Of a score, only what depends on it changes.
-        """
+        """Put what others compare with this run into the values."""
         if self.options.against == "scores":
             if from_rung in run.scores:
                 self._values[from_rung].put(run.root, run.scores[from_rung])
             return
+        # Only ended runs have averages that others are held against, as Vizier's completed trials.
         if run.ended:
             for rung in run.scores:
-                if rung >= from_rung:
+                if rung >= from_rung:  # earlier averages do not hold the score that is new
                     self._values[rung].put(run.root, run.average(rung))
 
     def keeps(self) -> Collection[ProposalId]:

@@ -30,6 +30,7 @@ from autorl.optimizers._startup import (
 )
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require
 from autorl.plain_values import plain
+from autorl.quiet import quieted
 from autorl.types import Config, Event, Failed, Proposal, Proposed
 
 if TYPE_CHECKING:
@@ -54,18 +55,16 @@ class OptunaOptimizer(BaseOptimizer[O]):
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
-    first_attributes: ClassVar[
-        Mapping[str, Any]
-    ] = {}  # of trials that no sampler drafted: the initial configurations
+    # Of trials that no sampler drafted: the initial configurations.
+    first_attributes: ClassVar[Mapping[str, object]] = {}
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)
         self._numbers: dict[int, int] = {}  # proposal -> trial
         self._proposed: set[Config] = set()
         self._stale: dict[int, None] = {}  # proposals whose trial is not up to date
-        self._worst: tuple[
-            float, ...
-        ] = ()  # largest value of each constraint: what a failed run is told to have
+        # Largest value of each constraint: what a failed run is told to have.
+        self._worst: tuple[float, ...] = ()
         self._study: Any = None
         self._table: TrialTable | None = None
 
@@ -88,24 +87,27 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self.problem.space.has_conditions:
             return None
-        common: dict[str, BaseDistribution] | None = _samplers().shared(self._distributions)
+        common: dict[str, BaseDistribution] = _samplers().shared(self._distributions)
         return common
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table = self._synchronized()
         space = self.problem.space
-        name = type(self).__name__.lower()
         informed = self._ready()
-        name = name if informed else f"{name}, start-up"
+        name = type(self).__name__.lower()
+        if not informed:
+            name = f"{name}, start-up"
+        # 1. what the sampler drafts, until it is valid and new
         for _ in range(1 + self.redraws):
             config, meta = self._draft(table, seed=int(rng.integers(2**31)))
             valid = space.is_valid(config)
             if valid and config not in self._proposed:
                 return self._propose(config, name, meta, informed=informed)
+        # 2. its last draft, made valid
         repaired = config if valid else space.repair(config, rng)
         if repaired not in self._proposed:
             return self._propose(repaired, f"{name}, repaired", meta, informed=informed)
-        # A repeat would be trained on the same seeds and teach nothing.
+        # 3. any other: a repeat would be trained on the same seeds and teach nothing
         origin = f"{name}, at random: its choice was proposed before"
         return self._propose(space.sample(rng), origin, meta, informed=informed)
 
@@ -114,9 +116,11 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
         With it comes what the sampler wants remembered.
         """
-        space, config = self.problem.space, dict[str, Any]()
+        space = self.problem.space
+        config: dict[str, Any] = {}
         before = table.study_attributes
-        with table.draft(), _bridge().quiet(), self._sampling():
+        # Optuna remarks on experimental arguments and slower fall-backs.
+        with table.draft(), quieted("optuna"), self._sampling():
             self._study.sampler = self._sampler(seed)
             trial = self._study.ask()
             for name in space.names:
@@ -128,6 +132,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
                 else:
                     drawn = _bridge().suggest(trial, name, self._distributions[name])
                     config[name] = _bridge().decode(hyperparameter, drawn)
+            # These are copies of the configuration, for other processes that ask: there are none.
             attached = {
                 key: value
                 for key, value in table.trials[-1].system_attrs.items()
@@ -148,6 +153,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         self._stale[event.proposal] = None
         constraints = self.history[event.proposal].constraints
         worst = tuple(map(max, constraints, self._worst)) if self._worst else constraints
+        # Failed runs are told the worst violation, lest a sampler take a crash for feasible.
         if worst and worst != self._worst:
             self._worst = worst
             self._stale |= {
@@ -168,6 +174,8 @@ class OptunaOptimizer(BaseOptimizer[O]):
             self._distributions = {
                 n: _bridge().distribution_of(h, self.relax) for n, h in searched.items()
             }
+        # In the order of proposals: the table grows by one trial at a time, and of the study's
+        # attributes the latest stand.
         for proposal in sorted(self._stale):
             record = self.history[proposal]
             self._table.put(self._numbers[proposal], self._trial(record))
@@ -182,6 +190,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         if record.result is not None:
             state = TrialState.COMPLETE if record.values else TrialState.FAIL
         failed = isinstance(record.result, Failed)
+        constraints = self._worst if failed else record.constraints
         return _bridge().told_trial(
             params={
                 name: _bridge().encode(self.problem.space.hyperparameters[name], value)
@@ -192,7 +201,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
             values=record.values or None,
             state=state,
             attributes=plain(record.proposal.meta.get("trial", self.first_attributes)),
-            constraints=self._worst if failed else record.constraints,
+            constraints=constraints,
         )
 
 
@@ -248,19 +257,23 @@ class TPEOptions(StartupOptions):
 
 
 class TPE(StartedOptimizer[TPEOptions]):
-    """Tree-structured Parzen estimator, multivariate (Bergstra et al. 2011; Optuna's TPESampler)."""
+    """Multivariate tree-structured Parzen estimator (Bergstra et al. 2011).
+    It is Optuna's TPESampler.
+    """
 
     Options = TPEOptions
 
     def _sampler(self, seed: int) -> BaseSampler:
+        space = self.problem.space
+        valid = self._valid if space.has_constraints else None
         sampler: BaseSampler = _samplers().FastTPE(
             known=self._shared(),
-            valid=self._valid if self.problem.space.has_constraints else None,
+            valid=valid,
             n_startup_trials=self._trials_needed,
             n_ei_candidates=self.options.candidates,
-            multivariate=True,
-            group=self.problem.space.has_conditions,
-            constant_liar=True,
+            multivariate=True,  # one density of all, which sees how they depend on each other
+            group=space.has_conditions,  # one for each set of parameters that are active together
+            constant_liar=True,  # proposals in flight count as bad: the next is elsewhere
             seed=seed,
         )
         return sampler
@@ -269,7 +282,7 @@ class TPE(StartedOptimizer[TPEOptions]):
         context: AbstractContextManager[None] = _samplers().compiled_normal()
         return context
 
-    def _valid(self, parameters: Mapping[str, Any]) -> bool:
+    def _valid(self, parameters: Mapping[str, object]) -> bool:
         """Tell whether a candidate breaks no rule of the space.
 
         `parameters` are as the sampler has them.
@@ -291,20 +304,18 @@ class GPOptions(StartupOptions):
 
 
 class GP(StartedOptimizer[GPOptions]):
-    """Gaussian process with log expected improvement (Optuna's GPSampler); random where
-    conditional.
+    """Gaussian process with log expected improvement, Optuna's GPSampler.
+    Hyperparameters that are not always active are drawn at random.
 
     Proposals in flight are integrated over (qLogEI), which leaves a seventh of the regret of a
-    constant liar (4-d sphere, 8 in flight, 32 runs). Integers with more values than Optuna would
-    try one by one are continuous for it: its search along integers costs more than all the rest,
-    and the acquisition hardly changes from one to the next.
+    constant liar (4-d sphere, 8 in flight, 32 runs).
     """
 
     Options = GPOptions
+    # Up to so many values Optuna tries one by one. Its search along longer integers costs more than
+    # all the rest, and the acquisition hardly changes from one to the next.
     relax = 16
-    redraws = (
-        0  # the acquisition has one maximum, found again with every seed, and finding it is dear
-    )
+    redraws = 0  # the acquisition has one maximum, found again with every seed, and dear to find
 
     def __init__(self, problem: Problem, options: GPOptions) -> None:
         require("torch", "gp", "bo")
@@ -343,10 +354,13 @@ class NSGA2Options:
 
 
 class NSGA2(OptunaOptimizer[NSGA2Options]):
-    """Elitist genetic algorithm for several objectives (Deb et al. 2002; Optuna's NSGAIISampler)."""
+    """Elitist genetic algorithm for several objectives (Deb et al. 2002).
+    It is Optuna's NSGAIISampler.
+    """
 
     Options = NSGA2Options
-    first_attributes: ClassVar[Mapping[str, Any]] = {"NSGAIISampler:generation": 0}
+    # A trial without a generation would never be a parent.
+    first_attributes: ClassVar[Mapping[str, object]] = {"NSGAIISampler:generation": 0}
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
@@ -355,6 +369,7 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
     @property
     def population_size(self) -> int:
         """Number of members of a generation."""
+        # 50 is Optuna's; with it a study of 50 runs would be the first generation, drawn at random.
         return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
 
     def modelled(self, proposed: int, scored: int) -> bool:

@@ -42,17 +42,17 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-# first candidates, drawn from the whole cube and around the donor
+# First candidates, drawn from the whole cube and around the donor
 ANYWHERE = 400
 NEARBY = 100
 NEAR = 0.15  # deviation of the latter, in units of a hyperparameter's range
 REFINEMENTS = (0.05, 0.015)  # then around the best so far, with these deviations
-# how many of the best, how many around each
+# How many of the best, how many around each.
 BEST = 4
 AROUND = 16
 TRIED = 64  # how many of the best candidates are tried under the rules of the space
 FEWEST = 4  # improvements before there is a model
-# of the weights of choices: rate, part forgotten, part drawn uniformly
+# Of the weights of choices: rate, part forgotten, part drawn uniformly.
 LEARNING = 2.0
 SHARE = 0.1
 MIXING = 0.1
@@ -120,26 +120,23 @@ class PB2(Population[PB2Options]):
         measured = []
         levels: dict[int, float] = {}
         for generation in range(len(self.steps)):
-            records = [record for record in self._known(generation) if may_go_on(record)]
+            records = [record for record in self._settled(generation) if may_go_on(record)]
             gains = {
                 record.id: self._gain(record)
                 for record in records
                 if self._comparable(record, generation)
             }
+            # Copies of one generation compete with each other: what all of them gain is no merit.
             middle = float(np.median(list(gains.values()))) if gains else 0.0
             for record in records:
                 if record.id in gains:
                     before = record.proposal.resume_from
                     level = 0.5 if before is None else levels.get(before, 0.5)
-                    measured.append(
-                        (
-                            record.id,
-                            Improvement(
-                                generation, record.proposal.config, level, gains[record.id] - middle
-                            ),
-                        )
-                    )
+                    gain = gains[record.id] - middle
+                    config = record.proposal.config
+                    measured.append((record.id, Improvement(generation, config, level, gain)))
             levels |= _shares({record.id: record.values[0] for record in records})
+        # Asynchronous members are in several generations at once: the window is of the latest ones.
         return [improvement for _, improvement in sorted(measured, key=lambda pair: pair[0])]
 
     def _comparable(self, record: Record, generation: int) -> bool:
@@ -161,6 +158,7 @@ class PB2(Population[PB2Options]):
         drawn = {}
         for name in self.categories:
             choices = self.problem.space.hyperparameters[name].choices
+            # Mixed with the uniform distribution, as in Exp3: every choice is tried now and then.
             chances = (1 - MIXING) * self._weights(name, seen) + MIXING / len(choices)
             drawn[name] = choices[int(rng.choice(len(choices), p=chances / chances.sum()))]
         return drawn
@@ -185,8 +183,13 @@ class PB2(Population[PB2Options]):
             by_choice: list[list[float]] = [[] for _ in range(n)]
             for number, improvement in enumerate(played):
                 by_choice[hyperparameter.index(improvement.config[name])].append(rewards[number])
-            reward = np.array([np.mean(rewarded) if rewarded else 0.5 for rewarded in by_choice])
+            # Half, the mean of all shares, for what nobody trained with.
+            reward = np.full(n, 0.5)
+            for choice, rewarded in enumerate(by_choice):
+                if rewarded:
+                    reward[choice] = np.mean(rewarded)
             weights *= np.exp(LEARNING * (reward - 0.5))
+            # Fixed share (Herbster and Warmuth 1998): what was bad once can come back.
             weights = (1 - SHARE) * weights / weights.sum() + SHARE / n
         return weights
 
@@ -204,26 +207,25 @@ class PB2(Population[PB2Options]):
             for later in self._generations[: generation + 1]
             for number in later.values()
         ]
-        last = max(
-            ((number, meta) for number, meta in stored if "model" in meta),
-            key=lambda entry: entry[0],
-            default=None,
-        )
-        if last is not None and generation - last[1]["fitted"] < self.options.refit:
-            return last[1]["model"], FrozenMap()
+        fits = [(number, meta) for number, meta in stored if "model" in meta]
+        latest = max(fits, key=lambda entry: entry[0])[1] if fits else None
+        if latest is not None and generation - latest["fitted"] < self.options.refit:
+            return latest["model"], FrozenMap()
         points, gains = self._data(seen)
-        logs = fit(points, gains, len(self.numbers), None if last is None else last[1]["model"])
+        start = None if latest is None else latest["model"]
+        logs = fit(points, gains, len(self.numbers), start)
+        # Into the events, so that a resumed study goes on from the same fit.
         return logs, FrozenMap(model=logs, fitted=generation)
 
     def _posterior(self, logs: Sequence[float], seen: Sequence[Improvement]) -> Posterior:
         points, gains = self._data(seen)
         waiting = [self.history[number].proposal for number in self.history.pending]
+        # At the best level, as if every donor had led its generation.
         pending = [
             self._point(proposal.meta["generation"], 1.0, proposal.config) for proposal in waiting
         ]
-        return Posterior(
-            logs, points, gains, np.array(pending).reshape(-1, points.shape[1]), len(self.numbers)
-        )
+        in_flight = np.array(pending).reshape(-1, points.shape[1])  # (0, m) without any
+        return Posterior(logs, points, gains, in_flight, len(self.numbers))
 
     def _data(self, seen: Sequence[Improvement]) -> tuple[Array, Array]:
         """Return points, shape (n, m), and standardised gains, shape (n,)."""
@@ -234,7 +236,7 @@ class PB2(Population[PB2Options]):
             ]
         )
         gains = np.array([improvement.gain for improvement in seen])
-        return points, gains / (gains.std() or 1.0)
+        return points, gains / (gains.std() or 1.0)  # all alike where a task has saturated
 
     def _point(self, generation: int, level: float, config: Config) -> Array:
         """Encode what a member trained with as a point, shape (m,).
@@ -258,7 +260,7 @@ class PB2(Population[PB2Options]):
         posterior: Posterior,
         donor: Record,
         generation: int,
-        choices: Mapping[str, Any],
+        choices: Mapping[str, object],
         rng: np.random.Generator,
     ) -> Config | None:
         """Return the valid candidate with the highest upper confidence bound.
@@ -272,17 +274,12 @@ class PB2(Population[PB2Options]):
         if base is None:  # the choices break a rule: the donor's
             base = config
             choices = {}
-        level = _shares(
-            {
-                record.id: record.values[0]
-                for record in self._known(generation - 1)
-                if may_go_on(record)
-            }
-        )[donor.id]
+        donors = [record for record in self._settled(generation - 1) if may_go_on(record)]
+        level = _shares({record.id: record.values[0] for record in donors})[donor.id]
+        # The chosen categories decide which numbers are active.
         free = [number for number, name in enumerate(self.numbers) if name in base]
-        for row in self._candidates(posterior, self._point(generation, level, base), free, rng)[
-            :TRIED
-        ].tolist():
+        best = self._candidates(posterior, self._point(generation, level, base), free, rng)
+        for row in best[:TRIED].tolist():
             numbers = {self.numbers[i]: row[CONTEXT + i] for i in free}
             values = {
                 name: space.hyperparameters[name].from_unit(unit) for name, unit in numbers.items()
@@ -299,6 +296,7 @@ class PB2(Population[PB2Options]):
 
         They differ from it in the numbers that are `free`.
         """
+        # sqrt(beta_t), beta_t = c1 + log(c2 t): the constants are those of PB2 in Ray Tune.
         width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * len(posterior.values))))
         columns = [CONTEXT + number for number in free]
         points = np.tile(base, (ANYWHERE + NEARBY, 1))
@@ -306,11 +304,13 @@ class PB2(Population[PB2Options]):
         points[ANYWHERE:, columns] += NEAR * rng.standard_normal((NEARBY, len(free)))
         drawn = np.empty((0, len(base)))
         bounds = np.empty(0)
+        # Each round ranks what was drawn before it, so what the last one draws is never looked at.
         for spread in (*REFINEMENTS, 0.0):
             points[:, columns] = np.clip(points[:, columns], 0.0, 1.0)
             mean, sd = posterior.at(points)
             drawn = np.concatenate([drawn, points])
             bounds = np.concatenate([bounds, mean + width * sd])
+            # Stable: equal bounds in the order they were drawn, whatever NumPy's default sort does.
             order = np.argsort(-bounds, kind="stable")
             points = np.repeat(drawn[order[:BEST]], AROUND, axis=0)
             points[:, columns] += spread * rng.standard_normal((len(points), len(free)))

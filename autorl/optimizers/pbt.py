@@ -17,10 +17,8 @@ default: a generation is decided when all of it is scored. Otherwise each member
 is scored itself, among those scored at its step by then.
 
 In the first `ready` part of a run only failed members are replaced, because who leads early says
-little about who will lead: on seven landscapes that come with the package the ranking of
-configurations correlates with the final one by -0.10 to 0.48 after a tenth of a run, and by 0.70 to
-0.88 after half. Replacing from the start, a population of SAC on Pendulum-v1 loses all members that
-learn to those that do not yet get worse.
+little about who will lead. Replacing from the start, a population of SAC on Pendulum-v1 loses all
+members that learn to those that do not yet get worse.
 
 A member that copied others has an agent that was picked for being ahead, and luck is a part of
 that: its score is provisional. In the end the best schedules found so are trained from step 0
@@ -94,6 +92,8 @@ class PBTOptions:
         minimum=0.0,
         maximum=0.5,
     )
+    # The paper's rule, `factor`, cannot follow an optimum that moves fast: 1.088 of the best fixed
+    # configuration against 1.318 (`docs/optimizers.md`).
     explore: str = option(
         "step",
         "how explore moves numbers: by `step` of their range, or times `factor` as in the paper",
@@ -111,6 +111,8 @@ class PBTOptions:
     resample: float = option(
         0.25, "probability that explore draws a hyperparameter anew", minimum=0.0, maximum=1.0
     )
+    # On seven landscapes that come with the package the ranking of configurations correlates with
+    # the final one by -0.10 to 0.48 after a tenth of a run, and by 0.70 to 0.88 after half.
     ready: float = option(
         0.5,
         "part of the horizon before which only failed members are replaced",
@@ -119,8 +121,9 @@ class PBTOptions:
     )
     retrain: int | None = option(
         None,
-        "so many schedules of members that copied others are trained from step 0 again in the end, and judged by that; "
-        "0: members are judged as they are; null: a quarter of the budget; with `population`, what it leaves",
+        "so many schedules of members that copied others are trained from step 0 again in the end, "
+        "and judged by that; 0: members are judged as they are; null: a quarter of the budget; "
+        "with `population`, what it leaves",
         minimum=0,
     )
     synchronous: bool = option(
@@ -170,9 +173,8 @@ class Population(BaseOptimizer[O]):
         self.population, self.retrain = _sizes(problem.budget, options)
         _check(problem, options, self.population, type(self).__name__.lower())
         self.steps = self.cuts(problem.horizon, options)
-        self._generations: list[dict[int, ProposalId]] = [
-            {} for _ in self.steps
-        ]  # the proposal of each member
+        # The proposal of each member, by generation.
+        self._generations: list[dict[int, ProposalId]] = [{} for _ in self.steps]
         self._reached = [-1] * self.population  # generation of each member's last proposal
         self._retraining = Retraining(self.history, problem.horizon)
 
@@ -182,14 +184,11 @@ class Population(BaseOptimizer[O]):
 
     def outline(self) -> tuple[str, ...]:
         """Say who is replaced from when on, and what is trained again."""
-        ready = [
-            step for step in self.steps[:-1] if step >= self.options.ready * self.problem.horizon
-        ]
-        copying = (
-            f"members copy others from step {ready[0]} on"
-            if ready
-            else "only failed members copy others"
-        )
+        earliest = self.options.ready * self.problem.horizon
+        ready = [step for step in self.steps[:-1] if step >= earliest]
+        copying = "only failed members copy others"
+        if ready:
+            copying = f"members copy others from step {ready[0]} on"
         lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
         if self.retrain:
             lines.append(
@@ -205,9 +204,9 @@ class Population(BaseOptimizer[O]):
         if math.isinf(budget) or budget - planned < 1:
             return ()
         return (
-            f"{budget - planned:g} of the {budget:g} full-length runs of the budget stay unused: {self.population} "
-            f"members and at most {self.retrain} schedules trained again need {planned}; "
-            "a larger `population` uses them",
+            f"{budget - planned:g} of the {budget:g} full-length runs of the budget stay unused: "
+            f"{self.population} members and at most {self.retrain} schedules trained again "
+            f"need {planned}; a larger `population` uses them",
         )
 
     @abstractmethod
@@ -216,12 +215,13 @@ class Population(BaseOptimizer[O]):
     ) -> tuple[Config, FrozenMap]:
         """Choose a valid configuration for a copy of `donor` to train.
 
-        Only changeable hyperparameters differ. With it comes what a later `ask` needs to know of the
-        decision, for the proposal's meta.
+        Only changeable hyperparameters differ. With it comes what a later `ask` needs to know of
+        the decision, for the proposal's meta.
         """
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         last = len(self.steps) - 1
+        # Whoever is farthest behind has its turn first, the lowest number among equals.
         behind = sorted(
             (reached, member) for member, reached in enumerate(self._reached) if reached < last
         )
@@ -235,27 +235,28 @@ class Population(BaseOptimizer[O]):
         return Wait()
 
     def _again(self) -> Proposal | Wait | Done:
-        """What is trained when all members are at the end."""
+        """Propose what is trained when all members are at the end."""
         if not self.retrain:
             return Done()
-        ends = self._known(len(self.steps) - 1)
+        ends = self._settled(len(self.steps) - 1)
         if len(ends) < self.population:
             return Wait()
-        picked = [
-            one for one in ends if one.proposal.provisional and isinstance(one.result, Scored)
-        ]
-        return self._retraining.ask(sorted(picked, key=merit)[: self.retrain])
+        copied = [record for record in ends if record.proposal.provisional]
+        scored = [record for record in copied if isinstance(record.result, Scored)]
+        return self._retraining.ask(sorted(scored, key=merit)[: self.retrain])
 
     def _decidable(self, member: int, generation: int) -> bool:
-        """Whether what decides the way of `member` on from `generation` is known."""
+        """Tell whether what decides how `member` goes on is known."""
         proposals = self._generations[generation]
         if self.options.synchronous:
-            return len(self._known(generation)) == self.population
+            return len(self._settled(generation)) == self.population
         if self.history[proposals[member]].result is None:
             return False
-        if any(map(may_go_on, self._known(generation))):
+        settled = self._settled(generation)
+        if any(map(may_go_on, settled)):
             return True
-        return min(self._reached) >= generation and len(self._known(generation)) == len(proposals)
+        # Nobody to copy: somebody slower may survive, so it is the last who decides that none did.
+        return min(self._reached) >= generation and len(settled) == len(proposals)
 
     def _first(self, member: int, rng: np.random.Generator) -> Proposal:
         if member < len(self.problem.initial):
@@ -276,9 +277,9 @@ class Population(BaseOptimizer[O]):
     def _next(self, member: int, generation: int, rng: np.random.Generator) -> Proposal:
         until = self.steps[generation]
         meta = FrozenMap(generation=generation)
-        known = self._known(generation - 1)
-        own = self.history[self._generations[generation - 1][member]]
-        ranked = sorted(filter(may_go_on, known), key=merit)
+        settled = self._settled(generation - 1)
+        current = self.history[self._generations[generation - 1][member]]
+        ranked = sorted(filter(may_go_on, settled), key=merit)
         if not ranked:
             return Proposal(
                 self.problem.space.sample(rng),
@@ -288,12 +289,13 @@ class Population(BaseOptimizer[O]):
                 meta=meta,
                 retain=True,
             )
-        copy = self._select(own, known, ranked, generation, rng)
+        copy = self._select(current, settled, ranked, generation, rng)
         if copy is None:
+            # What was provisional stays so: the agent is still one that was picked for being ahead.
             return replace(
-                own.proposal,
+                current.proposal,
                 until=until,
-                parent=Continue(own.id),
+                parent=Continue(current.id),
                 origin="continue",
                 meta=meta,
                 changes=None,
@@ -301,15 +303,18 @@ class Population(BaseOptimizer[O]):
         donor = copy.donor
         if copy.explore:
             config, facts = self._explore(donor, generation, rng)
-            why, meta = "exploit", FrozenMap({**meta, **facts})
+            origin = f"exploit member {donor.proposal.member}"
+            meta = FrozenMap({**meta, **facts})
         else:
-            config, why = self._mixed(copy, rng), "migrate from"
+            config = self._mixed(copy, rng)
+            origin = f"migrate from member {donor.proposal.member}"
         return Proposal(
             config,
             until,
+            # A stream for each member: copies of one donor would otherwise have the same luck.
             parent=Exploit(donor.id, stream=str(member)),
             member=str(member),
-            origin=f"{why} member {donor.proposal.member}",
+            origin=origin,
             meta=meta,
             provisional=self.retrain > 0,
             informed=True,
@@ -321,67 +326,74 @@ class Population(BaseOptimizer[O]):
 
     def _select(
         self,
-        own: Record,
-        known: Sequence[Record],
+        member: Record,
+        settled: Sequence[Record],
         ranked: Sequence[Record],
         generation: int,
         rng: np.random.Generator,
     ) -> Copy | None:
-        """Choose whom `own` copies, None if it continues.
+        """Choose whom `member` copies, None if it continues.
 
-        `ranked` are those of `known` that may go on, best first.
+        `ranked` are those of `settled` that may go on, best first.
         """
-        part = self._part(own)
+        part = self._part(member)
         peers = [record for record in ranked if self._part(record) == part]
-        count = math.ceil(
-            self.options.quantile * sum(self._part(record) == part for record in known)
-        )
-        if own not in ranked:
+        size = sum(self._part(record) == part for record in settled)
+        count = math.ceil(self.options.quantile * size)  # failed members count, as the lowest
+        # 1. whoever cannot go on is replaced, early too
+        if member not in ranked:
             donor = self._survivor(peers or ranked, count, rng)
             return Copy(donor, donor)
+        # 2. nobody else before the population is ready
         if self.steps[generation - 1] < self.options.ready * self.problem.horizon:
             return None
+        # 3. part p evolves in every slower^p-th generation only [2]
         if generation % self.options.slower**part:
             return None
-        better = self._better(own, peers, count, rng)
-        return self._migrant(own, peers, ranked, count) if better is None else Copy(better, better)
+        # 4. exploit a better member of its own part, or else one of another part
+        better = self._better(member, peers, count, rng)
+        if better is not None:
+            return Copy(better, better)
+        return self._migrant(member, peers, ranked, count)
 
     def _better(
-        self, own: Record, peers: Sequence[Record], count: int, rng: np.random.Generator
+        self, member: Record, peers: Sequence[Record], count: int, rng: np.random.Generator
     ) -> Record | None:
-        """Choose whom `own`, which may go on, copies among its peers."""
+        """Choose whom `member`, which may go on, copies among its peers."""
         if self.options.selection == "truncation":
-            behind = own in peers[max(count, len(peers) - count) :]
+            # Where few are left the quantiles overlap: those that are copied are never replaced.
+            behind = member in peers[max(count, len(peers) - count) :]
             return self._survivor(peers, count, rng) if behind else None
-        others = [record for record in peers if record is not own]
-        if not others:
+        opponents = [record for record in peers if record is not member]
+        if not opponents:
             return None
-        met = others[int(rng.integers(len(others)))]
-        return met if merit(met) < merit(own) else None
+        met = opponents[int(rng.integers(len(opponents)))]
+        return met if merit(met) < merit(member) else None
 
     def _survivor(self, ranked: Sequence[Record], count: int, rng: np.random.Generator) -> Record:
-        """Whom one copies that has to copy somebody."""
+        """Draw whom one copies that has to copy somebody."""
         if self.options.selection == "truncation":
             return ranked[int(rng.integers(max(1, min(count, len(ranked)))))]
+        # The better of two that are drawn: `ranked` has the best first.
         return ranked[int(rng.integers(len(ranked), size=2).min())]
 
     def _migrant(
-        self, own: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
+        self, member: Record, peers: Sequence[Record], ranked: Sequence[Record], count: int
     ) -> Copy | None:
-        """Find the better agent of another part that replaces `own`.
+        """Find the better agent of another part that replaces `member`.
 
-        None unless `own` is in the second-lowest bracket.
+        None unless `member` is in the second-lowest bracket.
         """
-        part = self._part(own)
-        others = [record for record in ranked if self._part(record) != part]
+        part = self._part(member)
+        migrants = [record for record in ranked if self._part(record) != part]
         for place in peers[max(count, len(peers) - 2 * count) : len(peers) - count]:
-            if not others or merit(others[0]) > merit(place):
+            if not migrants or merit(migrants[0]) > merit(place):
                 return None
-            migrant = others.pop(0)
-            if place is own:
-                return Copy(
-                    migrant, migrant if self._part(migrant) > part else peers[0], explore=False
-                )
+            migrant = migrants.pop(0)  # each replaces one member only
+            if place is member:
+                # A faster part's hyperparameters are greedy: they stay where they are [2].
+                source = migrant if self._part(migrant) > part else peers[0]
+                return Copy(migrant, source, explore=False)
         return None
 
     def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
@@ -389,13 +401,11 @@ class Population(BaseOptimizer[O]):
 
         Where that breaks a rule it stays as it is.
         """
-        config, source, names = (
-            copy.donor.proposal.config,
-            copy.source.proposal.config,
-            self.problem.changeable,
-        )
-        values = {name: value for name, value in source.items() if name in names}
-        return self.problem.space.place(config, values, rng, names) or config
+        config = copy.donor.proposal.config
+        changeable = self.problem.changeable
+        source = copy.source.proposal.config
+        values = {name: value for name, value in source.items() if name in changeable}
+        return self.problem.space.place(config, values, rng, changeable) or config
 
     def _perturbed(self, donor: Record, rng: np.random.Generator) -> Config:
         """The donor's configuration with all that may change moved or drawn anew."""
@@ -419,18 +429,16 @@ class Population(BaseOptimizer[O]):
 
     # -- state -------------------------------------------------------------------------------------
 
-    def _known(self, generation: int) -> list[Record]:
-        """What is settled of a generation, by member."""
+    def _settled(self, generation: int) -> list[Record]:
+        """Return the proposals of a generation that have an outcome, by member."""
         proposals = self._generations[generation]
         records = (self.history[proposals[member]] for member in sorted(proposals))
         return [record for record in records if record.result is not None]
 
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed) and not self._retraining.observe(event):
-            member, generation = (
-                int(event.proposal.member or 0),
-                int(event.proposal.meta["generation"]),
-            )
+            member = int(event.proposal.member or 0)
+            generation = int(event.proposal.meta["generation"])
             self._generations[generation][member] = event.id
             self._reached[member] = generation
 
@@ -440,14 +448,15 @@ class Population(BaseOptimizer[O]):
         And all after them: any of it may be a donor.
         """
         oldest = max(0, min(self._reached))
-        donors = [
-            number for generation in self._generations[oldest:-1] for number in generation.values()
-        ]
+        generations = self._generations[oldest:-1]  # nobody copies at the end
+        donors = [number for generation in generations for number in generation.values()]
         return donors + self._retraining.keeps()
 
 
 class PBT(Population[PBTOptions]):
-    """A population whose worst members copy the best, weights and configuration, and perturb what may change."""
+    """A population whose worst members copy the best and explore.
+    They take over weights and configuration, and perturb what may change.
+    """
 
     Options = PBTOptions
 
@@ -475,7 +484,7 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
         raise InputError(
             "several frequencies need `synchronous: true`", key="optimizer.frequencies"
         )
-    if 2 * options.frequencies > population:
+    if 2 * options.frequencies > population:  # a part of one member has nobody to copy
         message = (
             f"expected at most {population // 2} for a population of {population}, "
             f"got {options.frequencies}"
@@ -497,17 +506,16 @@ def _sizes(budget: float, options: PBTOptions) -> tuple[int, int]:
         return population, population // 3 if retrain is None else retrain
     affordable = int(budget)
     if population is None:
-        population = max(
-            2, min(most, affordable - (affordable // 4 if retrain is None else retrain))
-        )
+        reserved = affordable // 4 if retrain is None else retrain
+        population = max(2, min(most, affordable - reserved))
     spare = max(0, affordable - population)
     return population, min(population, spare) if retrain is None else retrain
 
 
 def _changes(old: Config, new: Config) -> tuple[Change, ...]:
-    """What explore has changed, in the order of the new configuration."""
+    """List what explore has changed, in the order of the new configuration."""
     return tuple(
         Change(name, old.get(name), value)
         for name, value in new.items()
-        if name not in old or value != old[name]
+        if name not in old or value != old[name]  # explore may have made it active
     )

@@ -57,7 +57,9 @@ class PhasesOptions:
 
 
 class Phases(BaseOptimizer[PhasesOptions]):
-    """Sobol points trained phase by phase, all of them from the best agent of the phase before; for landscapes."""
+    """Sobol points trained in phases, each from the last one's best agent.
+    It is for landscapes.
+    """
 
     Options = PhasesOptions
     partial = True
@@ -66,10 +68,11 @@ class Phases(BaseOptimizer[PhasesOptions]):
     search_kind = "phased_design"
 
     def __init__(self, problem: Problem, options: PhasesOptions) -> None:
+        kinds = problem.space.hyperparameters
         fixed = sorted(
             name
             for name in problem.space.names
-            if _varies(problem, name) and name not in problem.changeable
+            if kinds[name].type != "constant" and name not in problem.changeable
         )
         if fixed:
             raise InputError(
@@ -80,7 +83,8 @@ class Phases(BaseOptimizer[PhasesOptions]):
             )
         super().__init__(problem, options)
         self.ends = self.cuts(problem.horizon, options)
-        self.configurations = options.configurations or _affordable(problem.budget)
+        affordable = UNLIMITED if math.isinf(problem.budget) else max(1, int(problem.budget))
+        self.configurations = options.configurations or affordable
         self._sobol = SobolSearch(problem, SobolOptions(options.seed))
         self._phases: list[list[ProposalId]] = [[]]
 
@@ -101,9 +105,10 @@ class Phases(BaseOptimizer[PhasesOptions]):
         before = [self.history[number] for number in self._phases[phase - 1]]
         if any(record.result is None for record in before):
             return Wait()
-        best = min(filter(may_go_on, before), key=merit, default=None)
+        best = _best(before)
         if best is None:
             return Done()  # no agent is left that a phase could begin with
+        # In the order of the first phase: a configuration has one place in every phase.
         config = before[0 if full else len(self._phases[phase])].proposal.config
         origin = f"phase {phase + 1} from proposal {best.id}"
         meta = FrozenMap(phase=phase)
@@ -127,7 +132,7 @@ class Phases(BaseOptimizer[PhasesOptions]):
             origin = "warm start" if place else "default"
             meta = {}
         else:
-            point = self._sobol._ask(rng)
+            point = self._sobol._ask(rng)  # not `ask`: the initial configurations are placed here
             config = point.config
             origin = point.origin
             meta = dict(point.meta)
@@ -149,29 +154,23 @@ class Phases(BaseOptimizer[PhasesOptions]):
         self._phases[-1].append(event.id)
 
     def keeps(self) -> Collection[ProposalId]:
-        """Return what waits for its score in the latest phase, and the best.
+        """Return the latest phase's unscored proposals and its best.
 
         Until the phase is full, where it began too.
         """
         latest = [self.history[number] for number in self._phases[-1]]
-        needed = [record.id for record in latest if record.result is None]
-        if len(self._phases) < len(self.ends):
-            needed += _best(latest)
-        else:
-            needed = []
+        needed: list[ProposalId] = []
+        if len(self._phases) < len(self.ends):  # nothing is resumed from the last phase
+            needed = [record.id for record in latest if record.result is None]
+            best = _best(latest)
+            if best is not None:
+                needed.append(best.id)
         if len(self._phases) > 1 and len(latest) < self.configurations:
-            needed += [number for number in (latest[0].proposal.resume_from,) if number is not None]
+            beginning = latest[0].proposal.resume_from
+            if beginning is not None:
+                needed.append(beginning)
         return needed
 
 
-def _best(records: list[Record]) -> list[ProposalId]:
-    best = min(filter(may_go_on, records), key=merit, default=None)
-    return [] if best is None else [best.id]
-
-
-def _affordable(budget: float) -> int:
-    return UNLIMITED if math.isinf(budget) else max(1, int(budget))
-
-
-def _varies(problem: Problem, name: str) -> bool:
-    return problem.space.hyperparameters[name].type != "constant"
+def _best(records: list[Record]) -> Record | None:
+    return min(filter(may_go_on, records), key=merit, default=None)

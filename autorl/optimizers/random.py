@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 class RandomSearch(BaseOptimizer[NoOptions]):
-    """Configurations drawn uniformly on each hyperparameter's scale, independently of all results."""
+    """Configurations drawn uniformly on each hyperparameter's scale.
+    Results have no part in it.
+    """
 
     multi_objective = True
     lag_free = True

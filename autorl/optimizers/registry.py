@@ -14,7 +14,7 @@ import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind
 from autorl.plain_text import did_you_mean
@@ -46,6 +46,7 @@ REGISTRY: Mapping[str, str] = {
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",
     "tpe": "autorl.optimizers.optuna_:TPE",
 }
+OptionField: TypeAlias = dataclasses.Field[object]
 STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
 DEFAULT = "tpe"
 """The optimizer of a study that names none."""
@@ -74,7 +75,7 @@ class OptionHelp:
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """An optimizer for a reader: the first paragraph of its docstring and its options."""
+    """Describes an optimizer: its docstring's first paragraph and its options."""
 
     name: str
     summary: str
@@ -114,8 +115,8 @@ def make(
     budget: float = math.inf,
     n_objectives: int = 1,
     changeable: Iterable[str] = frozenset(),
-    initial: Sequence[Mapping[str, Any]] = (),
-    **options: Any,
+    initial: Sequence[Mapping[str, object]] = (),
+    **options: object,
 ) -> BaseOptimizer[Any]:
     """Build an optimizer that is ready for its first `ask`.
 
@@ -137,13 +138,14 @@ def make(
     """
     if horizon < 1:
         raise InputError(f"a run needs at least one step, got {horizon}", key="fidelity.steps")
+    # A warm start that equals the default, or another one, is trained once.
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
     return build(name, problem, options)
 
 
 def build(
-    name: str, problem: Problem, options: Mapping[str, Any], folder: str | None = None
+    name: str, problem: Problem, options: Mapping[str, object], folder: str | None = None
 ) -> BaseOptimizer[Any]:
     """Build an optimizer from its options as a study file says them.
 
@@ -189,10 +191,13 @@ def named_of_kind(*kinds: SearchKind) -> tuple[str, ...]:
 
 def is_slow_to_ask(name: str) -> bool:
     """Say whether an optimizer has a model that is dear to ask."""
+    # Only such an optimizer overrides it, so that it can be counted without being asked.
     return find(name).modelled is not BaseOptimizer.modelled
 
 
-def cuts(name: str, horizon: int, folder: str | None = None, /, **options: Any) -> tuple[int, ...]:
+def cuts(
+    name: str, horizon: int, folder: str | None = None, /, **options: object
+) -> tuple[int, ...]:
     """List the steps where an optimizer or its stopping rule ends segments.
 
     Args:
@@ -210,7 +215,8 @@ def cuts(name: str, horizon: int, folder: str | None = None, /, **options: Any) 
     cls = find(name, folder)
     rule = options.pop("stop", None)
     if rule is not None and not cls.partial:
-        cls = _load(STOPPING[rule])
+        cls = find_stopping(str(rule))
+    # With a rule it alone decides, and options of the optimizer inside are none of its own.
     names_of_options = {field.name for field in _fields(cls)}
     used = {key: value for key, value in options.items() if key in names_of_options}
     return cls.cuts(horizon, _parse(cls, used, name))
@@ -254,6 +260,8 @@ def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
     for field in _fields(cls):
         if "help" not in field.metadata:
             return f"has an option {field.name!r} that is not made by `autorl.optimizers.option`"
+        # Types are texts until they are looked up, which fails where they were imported for a type
+        # checker alone. Defaults are stored with every study, as JSON.
         try:
             typing.get_type_hints(cls.Options)
             json.dumps(field.default)
@@ -281,10 +289,10 @@ def _with_stopping(
     cls: type[BaseOptimizer[Any]],
     problem: Problem,
     name: str,
-    rule: Any,
-    options: Mapping[str, Any],
+    rule: object,
+    options: Mapping[str, object],
 ) -> BaseOptimizer[Any]:
-    if rule not in STOPPING:
+    if not isinstance(rule, str) or rule not in STOPPING:
         message = f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}"
         raise InputError(message, key="optimizer.stop")
     why = ""
@@ -294,7 +302,7 @@ def _with_stopping(
         why = "a stopping rule ranks runs by one objective"
     if why:
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
-    stopping: Any = find_stopping(rule)
+    stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
     of_rule = {field.name for field in _fields(stopping)}
     of_inner = {field.name for field in _fields(cls)}
     _refuse_unknown(options, tuple(sorted(of_rule | of_inner)), name)
@@ -306,7 +314,7 @@ def _with_stopping(
     return optimizer
 
 
-def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, Any], name: str) -> Any:
+def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, object], name: str) -> Any:
     """Make the options dataclass of `cls`, each value checked against its field."""
     fields = {field.name: field for field in _fields(cls)}
     allowed = [*fields]
@@ -330,9 +338,7 @@ def _refuse_unknown(options: Iterable[str], allowed: Sequence[str], name: str) -
             raise InputError(f"unknown option{hint}", key=f"optimizer.{key}")
 
 
-def _option_help(
-    cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], when: str = ""
-) -> OptionHelp:
+def _option_help(cls: type[BaseOptimizer[Any]], field: OptionField, when: str = "") -> OptionHelp:
     text = when + field.metadata["help"]
     return OptionHelp(field.name, field.default, _allowed(cls, field), text)
 
@@ -341,17 +347,18 @@ def _one_of(choices: Iterable[str]) -> str:
     return " or ".join(choices)
 
 
-def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[dataclasses.Field[Any], ...]:
+def _fields(cls: type[BaseOptimizer[Any]]) -> tuple[OptionField, ...]:
     return dataclasses.fields(cls.Options)
 
 
-def _types(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> tuple[type, ...]:
+def _types(cls: type[BaseOptimizer[Any]], field: OptionField) -> tuple[type, ...]:
     """List the types that an option may have."""
     hint = typing.get_type_hints(cls.Options)[field.name]
+    # `isinstance` refuses `Mapping[str, int]`, so of that only `Mapping` is checked here.
     return tuple(typing.get_origin(part) or part for part in typing.get_args(hint) or (hint,))
 
 
-def _fits(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], value: Any) -> bool:
+def _fits(cls: type[BaseOptimizer[Any]], field: OptionField, value: object) -> bool:
     """Tell whether an option can have a value of a study file."""
     types = _types(cls, field)
     if value is None:
@@ -359,18 +366,17 @@ def _fits(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any], value: A
     if isinstance(value, bool):  # a number in Python, but not in a study file
         return bool in types
     if isinstance(value, int | float):
+        # People write 1 where a float is expected, so whole numbers are floats too.
         right_type = float in types or (int in types and isinstance(value, int))
-        return right_type and math.isfinite(value) and _in_bounds(field, value)
+        minimum = field.metadata["minimum"]
+        maximum = field.metadata["maximum"]
+        low = -math.inf if minimum is None else minimum
+        high = math.inf if maximum is None else maximum
+        return right_type and math.isfinite(value) and low <= value <= high
     return isinstance(value, types) and value in (field.metadata["choices"] or (value,))
 
 
-def _in_bounds(field: dataclasses.Field[Any], value: float) -> bool:
-    minimum = field.metadata["minimum"]
-    maximum = field.metadata["maximum"]
-    return (minimum is None or value >= minimum) and (maximum is None or value <= maximum)
-
-
-def _allowed(cls: type[BaseOptimizer[Any]], field: dataclasses.Field[Any]) -> str:
+def _allowed(cls: type[BaseOptimizer[Any]], field: OptionField) -> str:
     """Phrase what `_fits` accepts."""
     if field.metadata["choices"]:
         return _one_of(field.metadata["choices"])

@@ -59,6 +59,7 @@ class RisingBanditsOptions:
     split: str | None = option(
         None, "the categorical hyperparameter whose choices are the arms; null: algorithm"
     )
+    # 7 is C of Li et al. 2020.
     window: float = option(7.0, "full runs of an arm its slope is taken over", minimum=1.0)
 
 
@@ -88,7 +89,7 @@ class Arm:
     def name(self) -> str:
         return ", ".join(str(value) for value in self.fixed.values())
 
-    def has(self, config: Mapping[str, Any]) -> bool:
+    def has(self, config: Mapping[str, object]) -> bool:
         """Tell whether a configuration of the whole space is this arm's."""
         return all(config.get(name) == value for name, value in self.fixed.items())
 
@@ -99,8 +100,9 @@ class Arm:
         """
         best = max(self.scores.values(), default=-math.inf)
         before, score = self.curve[0] if self.curve else (math.inf, best)
-        if before > self.ended - window:
+        if before > self.ended - window:  # too young for a slope: it cannot be ruled out
             return best, math.inf
+        # A later score can lower the best, and no arm is expected to get worse.
         return best, best + max(0.0, best - score) / window * left
 
     def observe_outcome(
@@ -111,7 +113,7 @@ class Arm:
         It cost so many full-run equivalents.
         """
         self.optimizer.observe(event)
-        if record.id not in self.settled:
+        if record.id not in self.settled:  # a later score costs nothing
             self.settled.add(record.id)
             self.ended += cost
         if isinstance(event, Scored) and record.proposal.until == self.optimizer.problem.horizon:
@@ -119,13 +121,14 @@ class Arm:
         best = max(self.scores.values(), default=-math.inf)
         if best > -math.inf:
             self.curve.append((self.ended, best))
+        # The first point is the latest that is at least a window old.
         while len(self.curve) > 1 and self.curve[1][0] <= self.ended - window:
             del self.curve[0]
 
 
 class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
-    """One optimizer for each algorithm; algorithms rest that cannot catch up within the budget at
-    the pace of late.
+    """One optimizer for each algorithm, of which the hopeless rest.
+    Hopeless is what cannot catch up within the budget at the pace of late.
     """
 
     Options = RisingBanditsOptions
@@ -165,15 +168,16 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         playing = self._playing()
         # Asked when those that play have nothing left.
         resting = [arm for arm in self._arms if arm not in playing]
+        # 1. an initial configuration, by its arm  2. those that play  3. those that rest
         for arms in (self._next_initial(), _least_spent(playing), _least_spent(resting)):
             answers = []
             for arm in arms:
                 answers.append(arm.optimizer.ask(rng))
                 if isinstance(answers[-1], Proposal):
                     proposal = self._whole(arm, answers[-1])
-                    chosen = self._placed >= len(self.problem.initial) and (
-                        self._steered or bool(resting)
-                    )
+                    # A random draw is informed too once scores have chosen the arm it is drawn in.
+                    steered = self._steered or bool(resting)
+                    chosen = steered and self._placed >= len(self.problem.initial)
                     return replace(proposal, informed=proposal.informed or chosen)
             if any(isinstance(answer, Wait) for answer in answers):
                 return Wait()
@@ -187,16 +191,18 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
     def _playing(self) -> list[Arm]:
         """Return arms whose upper bound is not below another's lower bound."""
         spent = sum(arm.spent for arm in self._arms)
-        remaining = (
-            max(0.0, self.problem.budget - spent) if math.isfinite(self.problem.budget) else spent
-        )
+        remaining = spent  # of an endless budget: as much again
+        if math.isfinite(self.problem.budget):
+            remaining = max(0.0, self.problem.budget - spent)
         bounds = [arm.bounds(self.options.window, remaining) for arm in self._arms]
         reached = max(low for low, _ in bounds)
+        # Not `>`: of arms that are alike nobody rests.
         return [arm for arm, (_, high) in zip(self._arms, bounds, strict=True) if high >= reached]
 
     def _whole(self, arm: Arm, proposal: Proposal) -> Proposal:
         """Turn what the arm's optimizer proposes into one of the whole space."""
         values = {**arm.fixed, **proposal.config}
+        # In the order of the whole space, as every configuration is.
         config = Config({name: values[name] for name in self.problem.space.names if name in values})
         origin = f"{arm.name}: {proposal.origin}" if arm.fixed else proposal.origin
         if config in self.problem.initial[self._placed : self._placed + 1]:
@@ -210,6 +216,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
             self._arm_of[event.proposal].observe_outcome(event, record, cost, self.options.window)
             return
         proposal = event.proposal
+        # Before its steps count as spent: these are the bounds it was proposed by.
         self._steered |= len(self._playing()) < len(self._arms)
         arm = self._arm_of[event.id] = next(arm for arm in self._arms if arm.has(proposal.config))
         arm.spent += self._cost(event.id)
@@ -217,17 +224,16 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
             {name: value for name, value in proposal.config.items() if name not in arm.fixed}
         )
         arm.optimizer.observe(Proposed(event.id, replace(proposal, config=config)))
-        fresh = proposal.resume_from is None
-        self._placed += (
-            fresh and proposal.config in self.problem.initial[self._placed : self._placed + 1]
-        )
+        if proposal.resume_from is None:
+            next_initial = self.problem.initial[self._placed : self._placed + 1]
+            self._placed += proposal.config in next_initial
 
     def _cost(self, number: ProposalId) -> float:
         """Return the full-run equivalents that a proposal trains."""
         proposal = self.history[number].proposal
-        start = (
-            0 if proposal.resume_from is None else self.history[proposal.resume_from].proposal.until
-        )
+        start = 0
+        if proposal.resume_from is not None:
+            start = self.history[proposal.resume_from].proposal.until
         return (proposal.until - start) / self.problem.horizon
 
     def keeps(self) -> Collection[ProposalId]:
@@ -239,7 +245,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
 
 
 def _least_spent(arms: list[Arm]) -> list[Arm]:
-    return sorted(arms, key=lambda arm: arm.spent)
+    return sorted(arms, key=lambda arm: arm.spent)  # stable: ties in the order of the choices
 
 
 def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
@@ -262,7 +268,7 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             options.inner,
             space,
             horizon=problem.horizon,
-            budget=problem.budget / len(choices),
+            budget=problem.budget / len(choices),  # a start-up and a population are sized by it
             changeable=problem.changeable & frozenset(space.names),
             **inner_options,
         )
@@ -271,6 +277,8 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             Config({key: value for key, value in config.items() if key != name})
             for config in in_space
         ]
+        # An arm begins with what the study gives it, and with its own default in any case. `make`
+        # would put that default first, before the study's own.
         initial = tuple(dict.fromkeys([*without_choice, space.default()]))
         kind = type(optimizer)
         yield Arm(kind(replace(optimizer.problem, initial=initial), optimizer.options), fixed)

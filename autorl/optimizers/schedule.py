@@ -51,6 +51,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
             return Done()
         start, config = self.parts[number]
         until = self.problem.horizon
+        # A part that starts at 0 is another run: without a schedule all of them do.
         if number + 1 < len(self.parts) and self.parts[number + 1][0]:
             until = self.parts[number + 1][0]
         meta = FrozenMap(part=number)
@@ -82,7 +83,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
         return [record.id for record in self.history][-1:] if continued else []
 
 
-def _read(problem: Problem, schedule: Mapping[str, Any]) -> list[tuple[int, Config]]:
+def _read(problem: Problem, schedule: Mapping[str, object]) -> list[tuple[int, Config]]:
     """The parts in the order of their steps, each a valid configuration.
 
     Raises:
@@ -91,6 +92,7 @@ def _read(problem: Problem, schedule: Mapping[str, Any]) -> list[tuple[int, Conf
     parts: list[tuple[int, Config]] = []
     for text, values in schedule.items():
         key = f"optimizer.schedule.{text}"
+        # A key is a number or, once frozen, a text; people write 40_000, and `int` reads it.
         if not str(text).replace("_", "").isdigit() or not int(text) < problem.horizon:
             raise InputError(f"expected a step below {problem.horizon}, got {text!r}", key=key)
         if not isinstance(values, Mapping):
@@ -101,9 +103,9 @@ def _read(problem: Problem, schedule: Mapping[str, Any]) -> list[tuple[int, Conf
         raise InputError(
             f"the first configuration starts at step 0, got {parts[0][0]}", key="optimizer.schedule"
         )
-    for (_, one), (step, other) in itertools.pairwise(parts):
-        for name in sorted({*one, *other} - problem.changeable):
-            if one.get(name) != other.get(name):
+    for (_, before), (step, after) in itertools.pairwise(parts):
+        for name in sorted({*before, *after} - problem.changeable):
+            if before.get(name) != after.get(name):
                 raise InputError(
                     f"{name} cannot change during training", key=f"optimizer.schedule.{step}"
                 )

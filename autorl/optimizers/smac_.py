@@ -6,11 +6,10 @@ SMAC only proposes; seeds, racing and budgets are the study's. A fresh facade is
 known, seeded by a number that travels in `Proposal.meta`, and the next proposals are its
 challengers in their order: one while there are fewer than twenty results, eight, as in SMAC, from
 eighty results on, or `refit`. So every proposal is a function of the events, and a resumed study
-goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does. (With SMAC's
-own eight from the start, a study of 32 runs with eight in flight has models of 1, 9 and 17
-results.) Failures have the cost of their penalty, infeasible ones a cost behind the worst that is
-feasible. Pending proposals are told with the mean cost, lest the next ones pile up around them
-(Ginsbourger et al. 2010), and never proposed again.
+goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does. Failures have
+the cost of their penalty, infeasible ones a cost behind the worst that is feasible. Pending
+proposals are told with the mean cost, lest the next ones pile up around them (Ginsbourger et al.
+2010), and never proposed again.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, violation
 from autorl.optimizers.sobol import SKIPS, SobolOptions, SobolSearch
+from autorl.space.configspace import from_configuration, to_configuration
 from autorl.types import Config, Event, Proposal, Proposed
 
 if TYPE_CHECKING:
@@ -132,15 +132,18 @@ class SMAC(BaseOptimizer[SMACOptions]):
             return
         self._proposed.add(event.proposal.config)
         meta = event.proposal.meta
-        self._index = meta.get("index", self._index - 1) + 1
+        self._index = meta.get("index", self._index - 1) + 1  # as it was, without an index
         self._place = meta.get("place", self._place)
         if "seed" in meta:
+            # What was known when it was asked for: the fit is the same one after a resume.
             before = tuple(record for record in self.history if record.id != event.id)
             self._fit = _Fit(len(before), meta["seed"], before)
 
     def _serves(self, fit: _Fit) -> int:
         """Return the number of proposals made from a fit."""
         results = sum(1 for record in fit.records if record.values)
+        # With SMAC's own eight from the start, a study of 32 runs with eight in flight has models
+        # of 1, 9 and 17 results.
         return self.options.refit or max(1, min(MOST, results // 10))
 
     def _candidates(self, fit: _Fit) -> tuple[Config, ...]:
@@ -148,13 +151,13 @@ class SMAC(BaseOptimizer[SMACOptions]):
 
         They are valid, and new when it was made.
         """
+        # Fitting the model is what an ask costs: up to 1.8 s at 500 observations
+        # (`benchmarks/results/proposals.md`).
         if self._challengers is None or not _same(self._challengers[0], fit):
             self._challengers = (fit, tuple(islice(self._found(fit), self._serves(fit))))
         return self._challengers[1]
 
     def _found(self, fit: _Fit) -> Iterator[Config]:
-        from autorl.space.configspace import from_configuration, to_configuration
-
         bridge = _bridge()
         space = self.problem.space
         if self._exported is None:
@@ -168,6 +171,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         stream = bridge.challengers(self._exported, results, fit.seed, self.options.model, draws)
         for configuration in islice(stream, draws):
             config = from_configuration(space, configuration)
+            # Some rules cannot be said in ConfigSpace, so SMAC's challengers may break them.
             if config not in proposed and space.is_valid(config):
                 proposed.add(config)
                 yield config
@@ -185,41 +189,36 @@ def costs(records: tuple[Record, ...]) -> list[tuple[Record, float]]:
     feasible = [-record.values[0] for record in scored if not violation(record)]
     worst = max(feasible, default=0.0)
     span = worst - min(feasible, default=0.0) or 1.0
-    most = max(
-        (violation(record) for record in scored if math.isfinite(violation(record))), default=0.0
-    )
+    violations = [violation(record) for record in scored]
+    most = max(filter(math.isfinite, violations), default=0.0)  # constraints may be infinite
 
     def cost(record: Record) -> float:
         broken = violation(record)
         return worst + span * min(1.0, broken / (most or 1.0)) if broken else -record.values[0]
 
     settled = [(record, cost(record)) for record in scored]
+    # The constant liar CL-mean of Ginsbourger et al. 2010.
     mean = sum(value for _, value in settled) / max(1, len(settled))
     return settled + [(record, mean) for record in records if settled and record.result is None]
 
 
 def _bridge() -> ModuleType:
-    """Return the module that imports smac.
-
-    Part of what smac imports draws from the global generator, which is restored.
-    """
-    state = random.getstate()
+    """Return the module that imports smac."""
+    state = random.getstate()  # part of what smac imports draws from the global generator
     from autorl.optimizers import _smac_facade
 
     random.setstate(state)
     return _smac_facade
 
 
-def _same(one: _Fit, other: _Fit) -> bool:
-    """Tell whether two fits are equal.
-
-    Records that are the same objects are not compared one by one.
-    """
+def _same(cached: _Fit, fit: _Fit) -> bool:
+    """Tell whether two fits are equal."""
     return (
-        (one.first, one.seed) == (other.first, other.seed)
-        and len(one.records) == len(other.records)
+        (cached.first, cached.seed) == (fit.first, fit.seed)
+        and len(cached.records) == len(fit.records)
+        # The same objects, nearly always: only what was built anew is compared field by field.
         and all(
-            of_first is of_second or of_first == of_second
-            for of_first, of_second in zip(one.records, other.records, strict=True)
+            before is now or before == now
+            for before, now in zip(cached.records, fit.records, strict=True)
         )
     )

@@ -31,8 +31,8 @@ class SobolOptions:
 
 
 class SobolSearch(BaseOptimizer[SobolOptions]):
-    """Scrambled Sobol points: fills the space more evenly than random search, independently of all
-    results.
+    """Scrambled Sobol points, spread more evenly than those of random search.
+    Results have no part in it.
     """
 
     Options = SobolOptions
@@ -43,9 +43,8 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
     def __init__(self, problem: Problem, options: SobolOptions) -> None:
         super().__init__(problem, options)
         self._next = 0
-        self._engine: Any = (
-            None  # scipy's generator, a cache: standing before the index `_engine.num_generated`
-        )
+        # SciPy's generator, a cache: it stands before the index `_engine.num_generated`.
+        self._engine: Any = None
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
@@ -63,6 +62,7 @@ class SobolSearch(BaseOptimizer[SobolOptions]):
 
     def point(self, index: int) -> NDArray[np.float64]:
         """Return point `index` of the sequence, (n hyperparameters,), in [0, 1)."""
+        # The generator goes forward only: for an earlier point it is made anew.
         if self._engine is None or self._engine.num_generated > index:
             from scipy.stats import qmc
 

@@ -46,7 +46,7 @@ class StandIn(BaseOptimizer[StandInOptions]):
             budget=problem.budget,
             n_objectives=problem.n_objectives,
             changeable=problem.changeable,
-            initial=problem.initial[1:],
+            initial=problem.initial[1:],  # `make` puts the default first itself
             **(options.settings or {}),
         )
 
