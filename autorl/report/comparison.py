@@ -96,8 +96,9 @@ def compare_results(
     ]
 
     def place(row: Row) -> tuple[bool, float | None, float]:
-        test = -np.inf if row.test is None else row.test
-        return row.rank is None, row.rank, -sign * test
+        # Last without a score, whichever way the objective is better.
+        loss = np.inf if row.test is None else -sign * row.test
+        return row.rank is None, row.rank, loss
 
     # Without ranks, by the score alone.
     rows.sort(key=place)

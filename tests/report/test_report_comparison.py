@@ -57,6 +57,16 @@ def test_a_missing_study_takes_the_ranks_away_and_is_named():
     assert comparison_dict(found)["optimizers"][2]["test"] is None
 
 
+def test_an_optimizer_without_a_score_is_last_whichever_way_is_better():
+    results = {
+        "none": {},
+        "large": {0: scored(40.0, direction="minimize")},
+        "small": {0: scored(10.0, direction="minimize")},
+    }
+    found = compared(results, 0, 1)
+    assert [row.optimizer for row in found.rows] == ["small", "large", "none"]
+
+
 def test_without_test_seeds_there_is_nothing_to_compare():
     untested = dataclasses.replace(scored(1.0), entries=())
     found = compared({"one": {0: untested}, "two": {0: scored(2.0)}}, 0, 1)

@@ -42,9 +42,12 @@ def test_nested_columns_of_parquet_and_quoted_lines_of_csv(tmp_path):
     assert read_rows(str(path), KEY) == [{"prompt": [{"role": "user", "content": "hi"}]}]
     (tmp_path / "two.csv").write_text('prompt\n"one\ntwo"\n')
     assert read_rows(str(tmp_path / "two.csv"), KEY) == [{"prompt": "one\ntwo"}]
+    text = "one\u2028two"  # ends a line for `str.splitlines`, not for a CSV file
+    (tmp_path / "three.csv").write_text(f"prompt\n{text}\n", encoding="utf-8")
+    assert read_rows(str(tmp_path / "three.csv"), KEY) == [{"prompt": text}]
 
 
-def test_a_folder_saved_by_datasets_with_and_without_splits(tmp_path):
+def test_a_folder_saved_by_datasets_with_and_without_splits(tmp_path, monkeypatch):
     datasets = pytest.importorskip("datasets", reason="needs the extra rlhf")
     one = datasets.Dataset.from_list(ROWS)
     one.save_to_disk(tmp_path / "one")
@@ -53,6 +56,11 @@ def test_a_folder_saved_by_datasets_with_and_without_splits(tmp_path):
     assert read_rows(str(tmp_path / "both"), KEY) == ROWS
     assert read_rows(f"{tmp_path}/both:test", KEY) == ROWS[1:]
     assert local(f"{tmp_path}/both:test") == tmp_path / "both"
+    # a path that is written shorter or longer than it is
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    for source in ("~/both:test", "./both:test", "both:test", "both/:test"):
+        assert read_rows(source, KEY) == ROWS[1:]
     with pytest.raises(InputError, match="no split 'dev'; it has train, test"):
         read_rows(f"{tmp_path}/both:dev", KEY)
     (tmp_path / "other").mkdir()

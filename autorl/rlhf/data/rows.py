@@ -6,6 +6,7 @@ It is a file (JSON lines, JSON, CSV, Parquet), a `save_to_disk` folder, or a nam
 from __future__ import annotations
 
 import csv
+import io
 import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from autorl.types import InputError
 Row: TypeAlias = dict[str, Any]
 FORMATS = (".jsonl", ".json", ".csv", ".parquet")
 _KIND = "data file or folder"
+_SPLIT = "train"  # where the source names none
 
 
 def local(source: str) -> Path | None:
@@ -24,11 +26,19 @@ def local(source: str) -> Path | None:
 
     A `:split` after a folder is left out.
     """
-    for text in (source, source.rpartition(":")[0]):
+    path, _ = _path_and_split(source)
+    return path
+
+
+def _path_and_split(source: str) -> tuple[Path | None, str]:
+    """Return the file or folder that `source` names, if there is one, and the split of it."""
+    before, _, after = source.rpartition(":")
+    # the whole first: a folder's own name may have a colon
+    for text, split in ((source, _SPLIT), (before, after or _SPLIT)):
         path = Path(text).expanduser()
         if text and path.exists():
-            return path
-    return None
+            return path, split
+    return None, source.partition(":")[2] or _SPLIT
 
 
 def read_rows(source: str, key: str, subset: str | None = None) -> list[Row]:
@@ -64,8 +74,8 @@ def _from_file(path: Path, key: str) -> Iterable[Row]:
             f"{path} is not UTF-8: {error.reason} at byte {error.start}", key=key
         ) from error
     if ending == ".csv":
-        # quoted values may have line ends, which have to stay
-        return list(csv.DictReader(text.splitlines(keepends=True)))
+        # as a file, not `splitlines`: values may have line ends, and U+2028 ends no row
+        return list(csv.DictReader(io.StringIO(text, newline="")))
     return _json_lines(text, path, key) if ending == ".jsonl" else _json(text, path, key)
 
 
@@ -125,14 +135,12 @@ def _from_datasets(source: str, key: str, subset: str | None) -> list[Row]:
     if offline():  # of a process that imported these libraries before this package, too
         datasets.config.HF_HUB_OFFLINE = True
         huggingface_hub.constants.HF_HUB_OFFLINE = True
-    path = local(source)
-    name = source.partition(":")[0] if path is None else str(path)
-    split = source[len(name) + 1 :] or "train"
+    path, split = _path_and_split(source)
     try:
         if path is not None:
-            data: Any = datasets.load_from_disk(name)
+            data: Any = datasets.load_from_disk(str(path))
         else:
-            data = datasets.load_dataset(name, subset, split=split)
+            data = datasets.load_dataset(source.partition(":")[0], subset, split=split)
     except FileNotFoundError as error:  # before OSError, which it is one of
         if path is not None:
             raise InputError(
