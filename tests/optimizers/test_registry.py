@@ -47,6 +47,7 @@ def test_every_name_builds_and_describes_itself():
         ("grid", {"levels": {"no": 3}}, "optimizer.levels", "'no' is not one of x, y, z"),
         ("grid", {"levels": {"x": 0}}, "optimizer.levels.x", "expected int >= 1, got 0"),
         ("tpe", {"stop": "medain"}, "optimizer.stop", "there is median"),
+        ("tpe", {"stop": ["median"]}, "optimizer.stop", "there is median"),
         ("tpe", {"stop": "median", "rung": 3}, "optimizer.rung", "did you mean 'rungs'"),
         ("tpe", {"rungs": 3}, "optimizer.rungs", "unknown option"),
         ("no.such.module:Class", {}, "optimizer.name", "cannot be imported: ModuleNotFoundError"),
