@@ -396,19 +396,23 @@ class _OpenFile:
 
 def _connect(path: Path) -> sqlite3.Connection:
     try:
-        # Without an isolation level the module begins no transaction of its own.
-        connection = sqlite3.connect(path, isolation_level=None, timeout=30)
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if version > schema.SCHEMA_VERSION:
-            connection.close()
-            raise InputError(
-                f"was written by a newer autorl (schema {version}; this one reads up to "
-                f"{schema.SCHEMA_VERSION})",
-                file=str(path),
-            )
-        connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the driver
-        # With NORMAL a power loss takes the last transactions of a write-ahead log.
-        connection.execute("PRAGMA synchronous = FULL")
+        # Closed also where SQLite refuses the file: until the garbage collector came by, the
+        # connection would leave its log beside the database.
+        with ExitStack() as undo:
+            # Without an isolation level the module begins no transaction of its own.
+            connection = sqlite3.connect(path, isolation_level=None, timeout=30)
+            undo.callback(connection.close)
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > schema.SCHEMA_VERSION:
+                raise InputError(
+                    f"was written by a newer autorl (schema {version}; this one reads up to "
+                    f"{schema.SCHEMA_VERSION})",
+                    file=str(path),
+                )
+            connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the driver
+            # With NORMAL a power loss takes the last transactions of a write-ahead log.
+            connection.execute("PRAGMA synchronous = FULL")
+            undo.pop_all()
     except sqlite3.Error as error:
         raise InputError(f"cannot be used ({one_line(error)})", file=str(path)) from error
     return connection

@@ -1,5 +1,6 @@
 """The store: append-only, one transaction per event, one driver per folder, and files that were damaged."""
 
+import gc
 import json
 import os
 import re
@@ -7,6 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -413,6 +415,23 @@ def test_a_database_that_is_none_is_an_input_error(tmp_path):
         InputError, match=r"study.sqlite: cannot be used \(file is not a database\)"
     ):
         Study.open(tmp_path / "s")
+
+
+def test_a_refused_database_is_let_go_at_once(tmp_path):
+    """Its connection stayed open until the garbage collector came by, with its log in the folder."""
+    Store.create(tmp_path / "s", "text").close()
+    with closing(sqlite3.connect(tmp_path / "s" / "study.sqlite")) as connection, connection:
+        connection.execute("PRAGMA writable_schema = ON")
+        torn = "CREATE TABLE evals (-"
+        connection.execute("UPDATE sqlite_master SET sql = ? WHERE name = 'evals'", (torn,))
+    before = sorted(path.name for path in (tmp_path / "s").iterdir())
+    gc.disable()
+    try:
+        with pytest.raises(InputError, match=r"cannot be used \(malformed database schema"):
+            Store.open(tmp_path / "s")
+        assert sorted(path.name for path in (tmp_path / "s").iterdir()) == before
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
