@@ -41,6 +41,7 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
     """
     steps = spec.fidelity.steps
     evaluations = spec.fidelity.evaluations
+    # Only where it is stated: the default gives way in a short run.
     if "evaluations" in spec.fidelity.model_fields_set and evaluations > steps:
         message = f"{evaluations} evaluations in {steps} steps: expected at most one a step"
         raise InputError(message, key="fidelity.evaluations")
@@ -48,6 +49,7 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
     for number, objective in enumerate(spec.objective):
         window = parse_reduction(objective.reduce).window
         if window is not None and window > have:
+            # The key as it is written: the message finds its line by it.
             listed = isinstance(data.get("objective"), list)
             place = f"objective[{number}]" if listed else "objective"
             message = (
@@ -73,6 +75,7 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
     Raises:
         InputError: two places disagree.
     """
+    # As written: in the section, a default looks like a number that somebody gave.
     environment = data.get("environment")
     explicit = environment.get("n_envs") if isinstance(environment, Mapping) else None
     for algorithm, trainer in spec.trainers.items():
@@ -140,7 +143,7 @@ def check_budget(spec: Spec) -> None:
     if budget.runs is not None:
         key = "budget.runs"
         stated = f"{budget.runs:g}"
-        payable = round(budget.runs * steps, 6)
+        payable = round(budget.runs * steps, 6)  # 0.29 * 100 is 28.999999999999996
     elif budget.environment_steps is not None:
         key = "budget.environment_steps"
         stated = str(budget.environment_steps)
@@ -175,5 +178,5 @@ def _first_length(spec: Spec) -> int:
     if not optimizers.find(spec.optimizer.name, spec.path).partial and spec.optimizer.stop is None:
         return spec.fidelity.steps
     optimizer = optimizer_of(spec, spec.search_space.changeable)
-    answer = optimizer.ask(generator(spec.seed, "ask", 0))
+    answer = optimizer.ask(generator(spec.seed, "ask", 0))  # the stream of the study's first ask
     return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps

@@ -20,10 +20,9 @@ def complete(data: Content) -> None:
 
     Default sections are added and paths made absolute.
     """
-    _fill_defaults(data)
+    _fill_defaults(data)  # first: they may hold what the next two look at
     _share_n_envs(data)
-    _pin_options(data)
-    _pin_files(data)
+    _pin_paths(data)
 
 
 def _fill_defaults(data: Content) -> None:
@@ -92,22 +91,16 @@ def _name_of(trainer: object) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _pin_options(data: Content) -> None:
-    """Make paths among trainers' options absolute.
-
-    A study is resumed from any working folder.
-    """
+def _pin_paths(data: Content) -> None:
+    """Make paths among the options of trainers and environment absolute."""
+    folder = str(data["path"])  # a study is resumed from any working folder
     for trainer in _trainer_sections(data):
         if isinstance(trainer, dict) and isinstance(trainer.get("kwargs"), dict):
-            folder = str(data["path"])
             kwargs = trainer["kwargs"]
             trainer["kwargs"] = trainers.info(_name_of(trainer), folder).pinned(kwargs, folder)
-
-
-def _pin_files(data: Content) -> None:
-    """Make the paths of a user's own models and data absolute."""
     environment = data.get("environment")
+    # The task `files` has a user's own models and data.
     if isinstance(environment, dict) and environment.get("id") == "files":
         kwargs = environment.get("kwargs")
         if isinstance(kwargs, Mapping):
-            environment["kwargs"] = pinned(kwargs, str(data["path"]))
+            environment["kwargs"] = pinned(kwargs, folder)

@@ -24,6 +24,7 @@ def check_folder_name(name: str, key: str = "name") -> None:
         raise InputError(
             f"expected one folder name without control characters, got {shown(name)}", key=key
         )
+    # The backslash parts folders on Windows.
     if "/" in name or "\\" in name or name in (".", ".."):
         raise InputError(f"expected one folder name, no path, got {shown(name)}", key=key)
     length = len(os.fsencode(name))

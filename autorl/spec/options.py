@@ -18,7 +18,7 @@ def given_options(section: OptimizerSection) -> dict[str, Any]:
 
     Those of `stop` are among them.
     """
-    options = section.options
+    options = section.options  # a copy
     options |= {} if section.stop is None else {"stop": section.stop}
     options |= {} if section.rungs is None else {"rungs": section.rungs}
     return options
@@ -60,7 +60,7 @@ def stored_options(section: OptimizerSection, path: str | None, seed: int) -> di
     fields = [field for cls in classes for field in dataclasses.fields(cls.Options)]
     defaults = {field.name: field.default for field in fields}
     if "seed" in defaults:
-        defaults["seed"] = seed
+        defaults["seed"] = seed  # as `optimizer_of` gives it
     return defaults | written
 
 

@@ -13,34 +13,31 @@ from autorl.plain_text import shown
 from autorl.space import Document, unknown_key
 from autorl.types import InputError
 
+_KEY = re.compile(r"[\w.-]+")
 _TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
 
 
 def first_problem(error: ValidationError, document: Document, model: type[BaseModel]) -> InputError:
     """Say the first problem pydantic met, as one line."""
     first = error.errors()[0]
-    path = [part for part in first["loc"] if _is_key(part)]
+    # pydantic adds the branch of a union that it tried, such as `list[any]` or `int`: no key.
+    path = [
+        part
+        for part in first["loc"]
+        if isinstance(part, int) or (_KEY.fullmatch(part) and part not in _TYPES)
+    ]
     steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
     key = "".join(steps).lstrip(".")
     if first["type"] == "extra_forbidden":
         return document.error(unknown_key(path[-1], _known_keys(model, path[:-1])), key)
     if first["type"] == "missing":
         return document.error("is missing", key)
+    # Its words, without those that speak of Python.
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
     if first["type"] != "value_error":
-        message += f", got {shown(masked(first['input']))}"
+        message += f", got {shown(masked(first['input']))}"  # which may be a secret
     return document.error(message, key)
-
-
-def _is_key(part: str | int) -> bool:
-    """Tell a key from what pydantic adds to a location.
-
-    It adds the branch of a union it tried, such as `list[any]` or `int`.
-    """
-    if isinstance(part, int):
-        return True
-    return re.fullmatch(r"[\w.-]+", part) is not None and part not in _TYPES
 
 
 def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:

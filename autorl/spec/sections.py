@@ -27,6 +27,7 @@ from autorl.types import EnvironmentSpec, FrozenMap, TrainerSpec
 
 
 def _integral(value: object) -> object:
+    # pydantic would take `true` for 1 and the text "5" for 5.
     if isinstance(value, bool | str):
         raise ValueError(f"expected a whole number, got {shown(value)}")
     if isinstance(value, float) and value.is_integer():
@@ -73,7 +74,7 @@ class TrainerSection(Section):
 
     `autorl trainers` lists them.
     """
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = {}  # pydantic gives each instance a copy of a default
     """The trainer's own options."""
 
     @model_validator(mode="before")
@@ -121,6 +122,7 @@ class AlgorithmSection(Section):
     """Its search space; names are prefixed with the algorithm's."""
 
 
+# Of these, a direction that is left out would search for the worst.
 _SMALLER_IS_BETTER = (
     "kl",
     "tokens",
@@ -178,6 +180,7 @@ class FidelitySection(Section):
 
 
 class OptimizerSection(Section):
+    # Further keys are the optimizer's options, which its class checks.
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = DEFAULT
     """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
@@ -189,6 +192,7 @@ class OptimizerSection(Section):
     @model_validator(mode="before")
     @classmethod
     def _from_name(cls, value: object) -> object:
+        # Only with `stop`: an optimizer may have an option of this name and a default of its own.
         if isinstance(value, dict) and value.get("stop") is not None:
             return {"rungs": 5} | value
         return {"name": value} if isinstance(value, str) else value
@@ -227,6 +231,7 @@ class BudgetSection(Section):
 
 
 class SeedsSection(Section):
+    # `SeedPlan` says what a list may hold.
     tuning: Annotated[Count, Field(le=MOST_SEEDS)] | list[Any] = 3
     """A count n (seeds 0..n-1) or a list."""
     test: Annotated[Whole, Field(le=MOST_SEEDS)] | list[Any] = 10
@@ -281,6 +286,7 @@ class FailuresSection(Section):
 
 
 class LimitsSection(Section):
+    # How far a training has come by then depends on the machine.
     segment_seconds: Positive | None = None
     """Wall-clock limit of one segment; gives up the same-table guarantee."""
     memory_gb: Positive | None = None
@@ -343,7 +349,7 @@ def _kind_of_start(value: object) -> str:
     return "(source)" if isinstance(value, Mapping | WarmStartSection) else "(list)"
 
 
-# The tags are no keys of the file: `_is_key` leaves them out of a location.
+# The tags are no keys of the file: `first_problem` leaves them out of a location.
 WarmStart = Annotated[
     Annotated[list[dict[str, Any]], Tag("(list)")] | Annotated[WarmStartSection, Tag("(source)")],
     Discriminator(_kind_of_start),

@@ -1,4 +1,4 @@
-"""Holds a study file that was checked, with all that is resolved from it.
+"""Holds a checked study file and what is resolved from it.
 
 `autorl.spec.study_file` makes one of YAML. `Spec.freeze` gives the self-contained YAML that is
 stored with the study: the search space is written out, seed counts become lists, paths become
@@ -145,11 +145,7 @@ class Spec(Section):
 
     @property
     def frozen_space(self) -> Space:
-        """The space of a frozen study file: `search_space`, found without importing anything.
-
-        A frozen file holds the shortest distance between two evaluations where its space needs it.
-        To find it anew, the study's optimizer is asked, which may be a class of the user's.
-        """
+        """The space of a frozen study file: `search_space`, found without importing anything."""
         if self.algorithms is not None:
             parts = self.algorithms.items()
             return compile_algorithms(
@@ -169,6 +165,7 @@ class Spec(Section):
         # Constraints of shipped spaces use them: a rollout must fit between two evaluations.
         constants = {"n_envs": self.environment.n_envs, "horizon": self.fidelity.steps}
         named = {*space.missing, *space.constants}
+        # A frozen file holds it: to find it anew, the optimizer's class would be imported.
         if "evaluation_interval" in named and not frozen:
             constants["evaluation_interval"] = self.evaluation_interval
         used = {name: value for name, value in constants.items() if name in named}
@@ -182,6 +179,7 @@ class Spec(Section):
         """
         steps = self.fidelity.steps
         count = self.fidelity.evaluations
+        # With fewer steps than evaluations several fall on one step, and some on step 0.
         return tuple(sorted({steps * k // count for k in range(1, count + 1)} - {0}))
 
     @cached_property
@@ -279,6 +277,7 @@ class Spec(Section):
         It is where there is a search, and a test of it.
         """
         kind = search_kind(self.optimizer.name, self.path)
+        # A landscape is of its own configurations alone, and these two search nothing.
         if self.landscape is not None or kind in ("phased_design", "schedule"):
             return False
         return self.test.baseline and bool(self.plan.test)
@@ -298,6 +297,7 @@ class Spec(Section):
         per_proposal = len(self.policy().first)
         budget = self.budget
         if budget.configurations is not None:
+            # An embedded search plans with no end: its caller stops asking.
             return math.inf if budget.configurations >= UNLIMITED else float(budget.configurations)
         if budget.environment_steps is not None:
             return budget.environment_steps / (self.fidelity.steps * per_proposal)
@@ -345,7 +345,7 @@ class Spec(Section):
 
     def with_default_parallelism(self, count: int) -> Self:
         """Copy the spec with a parallelism that its file does not state."""
-        copy = self.model_copy(update={"parallelism": count})
+        copy = self.model_copy(update={"parallelism": count})  # private attributes too
         copy._own_parallelism = False
         return copy
 
@@ -364,6 +364,7 @@ class Spec(Section):
         It is self-contained YAML with every default written out.
         """
         data = self.model_dump(mode="json")
+        # Spaces and seeds are written out: a file and a rule that make them may change.
         if self.space is not None:
             data["space"] = self._load(self.space).to_dict()
         for name, section in (self.algorithms or {}).items():
@@ -413,6 +414,7 @@ def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Spa
     except InputError as error:
         broken = re.fullmatch(r"constraints\[(\d+)\]", error.key or "")
         rule = space.constraints[int(broken[1])] if broken else None
+        # Only this number needs an explanation: it follows from several keys.
         if rule is None or "evaluation_interval" not in rule.constants:
             raise
         defaults = {name: space.hyperparameters[name].default for name in sorted(rule.names)}

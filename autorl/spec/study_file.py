@@ -23,7 +23,7 @@ from autorl.spec.checks import (
     check_names_and_places,
     check_racing,
 )
-from autorl.spec.defaults import complete
+from autorl.spec.defaults import Content, complete
 from autorl.spec.optimizer import default_parallelism
 from autorl.spec.problems import first_problem
 from autorl.spec.sections import WarmStartSection
@@ -44,14 +44,14 @@ def load_spec(
         InputError: naming file, key, line, what is wrong and what is allowed.
     """
     if isinstance(source, Mapping):
-        document = Document(dict(source), {})
+        document = Document(dict(source), {})  # without lines
         folder = Path.cwd()
     else:
         document = read_document(source)
         folder = Path(source).resolve().parent
     if not isinstance(document.data, Mapping):
         raise document.error("expected a mapping of keys such as `trainer`, `space`, `budget`")
-    data = plain(document.data)
+    data = plain(document.data)  # a copy: it is completed in place
     data.setdefault("path", str(folder))
     if not isinstance(source, Mapping):
         data.setdefault("name", Path(source).stem)
@@ -63,6 +63,7 @@ def load_spec(
     spec = _with_starts(spec, document)
     if "parallelism" not in data:
         spec = spec.with_default_parallelism(default_parallelism(spec))
+    # Last: it may ask the optimizer, whose starts must be resolved.
     try:
         check_budget(spec)
     except InputError as error:
@@ -105,10 +106,11 @@ def _validated(data: object, document: Document) -> Spec:
         raise first_problem(error, document, Spec) from None
 
 
-def _override(data: dict[str, Any], key: str, value: object) -> None:
+def _override(data: Content, key: str, value: object) -> None:
     *parents, last = key.split(".")
     place: Any = data
     for depth, name in enumerate(parents):
+        # A section that is written as its name alone becomes a mapping first.
         if name in ("trainer", "optimizer", "environment") and isinstance(place.get(name), str):
             place[name] = {"id" if name == "environment" else "name": place[name]}
         if name == "space" and isinstance(place.get(name), str):
@@ -156,7 +158,7 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
             raise document.located(InputError(where + error.message, key=key)) from None
     starts, misfits = fitting(spec.search_space, chosen)
     skip = isinstance(section, WarmStartSection) and section.misfits == "skip"
-    if misfits and (not skip or not starts):
+    if misfits and (not skip or not starts):  # to skip all would be to begin with none
         raise misfit(misfits, document, listed=isinstance(section, list))
     if isinstance(section, list):
         return spec

@@ -16,7 +16,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 import pytest
@@ -45,48 +45,41 @@ from autorl.types import (
 HORIZON = 100
 FAILURES = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.DIVERGED, Status.LOST)
 
-UNIT: Mapping[str, Any] = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
-SPACES: Mapping[str, Mapping[str, Any]] = {
+Definition: TypeAlias = Mapping[str, object]
+"""A search space as its YAML file has it."""
+
+UNIT = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+RATE = {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log", "default": 3e-4}
+GAMMA = {"type": "float", "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", "default": 0.99}
+SIZE = {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 16}
+LETTERS = {"type": "categorical", "choices": ["p", "q", "r"]}
+SPACES: Mapping[str, Definition] = {
     "continuous": {"hyperparameters": {"x": UNIT, "y": UNIT, "z": UNIT}},
+    # Every type on every scale.
     "types": {
         "hyperparameters": {
-            "rate": {
-                "type": "float",
-                "lower": 1e-5,
-                "upper": 1e-1,
-                "scale": "log",
-                "default": 3e-4,
-            },
-            "gamma": {
-                "type": "float",
-                "lower": 0.8,
-                "upper": 0.9999,
-                "scale": "flipped_log",
-                "default": 0.99,
-            },
+            "rate": RATE,
+            "gamma": GAMMA,
             "layers": {"type": "int", "lower": 1, "upper": 4, "default": 2},
             "batch": {"type": "int", "lower": 8, "upper": 1024, "scale": "log", "default": 64},
             "activation": {"type": "categorical", "choices": ["relu", "tanh"]},
+            # Lists, which are frozen as tuples in a configuration.
             "net_arch": {"type": "categorical", "choices": [[64], [64, 64], [256, 256]]},
             "normalize": {"type": "categorical", "choices": [True, False]},
             "width": {"type": "ordinal", "choices": [16, 32, 64, 128], "default": 64},
+            # Nothing to search: models must not be given such a coordinate.
             "only": {"type": "categorical", "choices": ["one"]},
             "fixed": {"type": "constant", "value": 7},
         }
     },
+    # A condition on a hyperparameter that has one itself.
     "conditional": {
         "hyperparameters": {
             "kind": {"type": "categorical", "choices": ["a", "b"]},
             "x": UNIT,
             "a.depth": {"type": "int", "lower": 1, "upper": 9, "default": 3},
             "a.mode": {"type": "categorical", "choices": ["u", "v"]},
-            "a.v.rate": {
-                "type": "float",
-                "lower": 1e-4,
-                "upper": 1.0,
-                "scale": "log",
-                "default": 0.01,
-            },
+            "a.v.rate": {**RATE, "lower": 1e-4, "upper": 1.0, "default": 0.01},
             "b.width": UNIT,
         },
         "conditions": {
@@ -96,12 +89,13 @@ SPACES: Mapping[str, Mapping[str, Any]] = {
             "b.width": "kind == 'b'",
         },
     },
+    # Nearly half of all draws break the rule.
     "constrained": {
         "hyperparameters": {
-            "n": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 16},
-            "m": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 4},
-            "c": {"type": "categorical", "choices": ["p", "q", "r"]},
-            "d": {"type": "categorical", "choices": ["p", "q", "r"]},
+            "n": SIZE,
+            "m": {**SIZE, "default": 4},
+            "c": LETTERS,
+            "d": LETTERS,
             "x": UNIT,
         },
         "forbidden": [{"c": "p", "d": "q"}],
@@ -147,14 +141,14 @@ def all_fail(number: ProposalId, proposal: Proposal) -> Status:
     return FAILURES[number % len(FAILURES)]
 
 
-def fingerprint(optimizer: str, options: Mapping[str, Any], space: str, n: int) -> str:
+def fingerprint(optimizer: str, options: Mapping[str, object], space: str, n: int) -> str:
     """Play a small study with failures and give its history as text."""
     made = space_of(space)
     factory = _factory(optimizer, made, options)
     return simulate(factory, score(made), n, lag=3, fail=some_fail).fingerprint()
 
 
-def fingerprint_elsewhere(*study: Any) -> str:
+def fingerprint_elsewhere(*study: object) -> str:
     """Take a study's fingerprint in a process with another hash seed.
 
     The process serves all tests that ask for one: starting it costs more than a small study.
@@ -179,7 +173,7 @@ def _other_process() -> subprocess.Popen[str]:
         [sys.executable, "-c", _ANSWER],
         env={
             **os.environ,
-            "PYTHONHASHSEED": "4711",
+            "PYTHONHASHSEED": "4711",  # sets of texts have another order there
             "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         },
         stdin=subprocess.PIPE,
@@ -226,11 +220,24 @@ def assert_alike(mine: Sequence[float], theirs: Sequence[float], level: float = 
 
 
 def _factory(
-    optimizer: str, space: Space, options: Mapping[str, Any], **more: Any
+    optimizer: str,
+    space: Space,
+    options: Mapping[str, object],
+    n_objectives: int = 1,
+    initial: Sequence[Config] = (),
 ) -> Callable[[], BaseOptimizer[Any]]:
+    # An optimizer of full-length runs continues none, so nothing may change along one.
     changeable = frozenset(space.names) if find(optimizer).partial else frozenset()
-    arguments = {"horizon": HORIZON, "budget": 40, "changeable": changeable, **more}
-    return lambda: make(optimizer, space, **arguments, **options)
+    return lambda: make(
+        optimizer,
+        space,
+        horizon=HORIZON,
+        budget=40,
+        n_objectives=n_objectives,
+        changeable=changeable,
+        initial=initial,
+        **options,
+    )
 
 
 class OptimizerConformance:
@@ -246,18 +253,29 @@ class OptimizerConformance:
     options: ClassVar[Mapping[str, Any]] = {}
     proposals: ClassVar[int] = 24
 
-    def factory(self, space: Space, **more: Any) -> Callable[[], BaseOptimizer[Any]]:
-        return _factory(self.optimizer, space, self.options, **more)
+    def factory(
+        self, space: Space, *, n_objectives: int = 1, initial: Sequence[Config] = ()
+    ) -> Callable[[], BaseOptimizer[Any]]:
+        return _factory(self.optimizer, space, self.options, n_objectives, initial)
 
-    def run(self, space: Space, **how: Any) -> Simulation:
-        return simulate(self.factory(space), score(space), how.pop("n", self.proposals), **how)
+    def run(
+        self,
+        space: Space,
+        *,
+        n: int | None = None,
+        lag: int = 1,
+        fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
+        kill: bool = False,
+    ) -> Simulation:
+        count = self.proposals if n is None else n
+        return simulate(self.factory(space), score(space), count, lag=lag, fail=fail, kill=kill)
 
     def test_it_declares_what_it_is(self) -> None:
         described = describe(self.optimizer)
         assert described.summary.endswith("."), "the first line of the docstring is its summary"
         assert all(option.help and option.allowed for option in described.options)
 
-    @pytest.mark.parametrize("lag", [1, 8])
+    @pytest.mark.parametrize("lag", [1, 8])  # one at a time, and as many as a study has by default
     @pytest.mark.parametrize("name", sorted(SPACES))
     def test_every_proposal_is_valid(self, name: str, lag: int) -> None:
         space = space_of(name)
@@ -268,6 +286,7 @@ class OptimizerConformance:
                 hyperparameter = space.hyperparameters[key]
                 expected = {"float": float, "int": int}.get(hyperparameter.type)
                 assert expected in (None, type(value)), f"{key}: {value!r}"
+                # By `repr`: True equals 1 and is another choice.
                 assert not hyperparameter.choices or repr(value) in map(
                     repr, map(freeze, hyperparameter.choices)
                 )
@@ -275,6 +294,7 @@ class OptimizerConformance:
     def test_default_then_warm_starts_come_first(self) -> None:
         space = space_of("types")
         warm = space.sample(seeds.generator(1, "noise"))
+        # The default and a repetition among them are trained once.
         factory = self.factory(space, initial=(warm, space.default(), warm))
         proposals = simulate(factory, score(space), 6).proposals
         runs = [proposal for proposal in proposals if proposal.resume_from is None]
@@ -288,6 +308,7 @@ class OptimizerConformance:
         asked = self.factory(space)()
         for event in self.run(space, lag=2, fail=some_fail).events:
             if isinstance(event, Proposed):
+                # Twice, and once with another stream: what an ask remembers would show in the next.
                 answers = [asked.ask(seeds.generator(0, "ask", event.id)) for _ in range(2)]
                 asked.ask(seeds.generator(99, "noise", event.id))
                 assert answers == [plain.ask(seeds.generator(0, "ask", event.id))] * 2
@@ -311,10 +332,12 @@ class OptimizerConformance:
         rng = seeds.generator(0, "noise", "order")
         waiting: list[Proposed] = []
         for number in range(self.proposals):
+            # In any order, at most five in flight.
             while len(waiting) > 4 or isinstance(
                 answer := optimizer.ask(seeds.generator(0, "ask", number)), Wait
             ):
                 late = waiting.pop(int(rng.integers(len(waiting))))
+                # More seeds come in: every score supersedes the one before.
                 values = (score(space)(late.id, late.proposal),)
                 for n_seeds in range(1, int(rng.integers(2, 4))):
                     reached = late.proposal.until
@@ -354,13 +377,14 @@ class OptimizerConformance:
             assert isinstance(answer, Proposal)
             assert answer.resume_from not in broken
             optimizer.observe(Proposed(number, answer))
-            usable = number % 3 != 1
+            usable = number % 3 != 1  # a failed seed leaves the others scored, but no donor
             broken |= set() if usable else {number}
             value = score(space)(number, answer)
             optimizer.observe(Scored(number, (value,), reached=answer.until, resumable=usable))
 
     def test_pending_points_are_not_proposed_again(self) -> None:
         proposals = self.run(space_of("continuous"), lag=8).proposals
+        # A schedule that is trained again begins with a configuration that was proposed.
         configs = [p.config for p in proposals if p.resume_from is None and RETRAINS not in p.meta]
         assert len(set(configs)) == len(configs)
 
@@ -373,7 +397,7 @@ class OptimizerConformance:
             if not isinstance(answer, Proposal):
                 break
             optimizer.observe(Proposed(number, answer))
-        assert not isinstance(answer, Wait) or number > 0
+        assert not isinstance(answer, Wait) or number > 0  # else it would wait for ever
         if isinstance(answer, Done):
             assert optimizer.ask(seeds.generator(0, "ask", number + 1)) == Done()
 
@@ -387,7 +411,7 @@ class OptimizerConformance:
                 assert event.proposal.resume_from in resumable | {None}
                 proposed.add(event.id)
             optimizer.observe(event)
-            resumable = set(optimizer.keeps())
+            resumable = set(optimizer.keeps())  # other checkpoints are collected
             assert resumable <= proposed
 
     def test_same_in_processes_with_other_hash_seeds(self) -> None:
@@ -400,11 +424,12 @@ class OptimizerConformance:
             if isinstance(event, Proposed):
                 assert type(event.proposal.config) is Config
                 assert type(event.proposal.meta) is FrozenMap
-                hash(event.proposal)
+                hash(event.proposal)  # raises where something inside can be changed
 
     def test_several_objectives(self) -> None:
         space = space_of("types")
         factory = self.factory(space, n_objectives=2)
+        # A rule that stops runs compares them by one number.
         if not find(self.optimizer).multi_objective or "stop" in self.options:
             with pytest.raises(InputError, match="one objective"):
                 factory()
@@ -429,6 +454,7 @@ class OptimizerConformance:
                 number, (score(space)(number, answer),), reached=answer.until, constraints=broken
             )
             if number % 6 == 2:
+                # At first no score is known to make a penalty of.
                 penalty = (-1.0,) if number > 3 else ()
                 outcome = Failed(number, Status.CRASH, penalty)
             for event in (Proposed(number, answer), outcome):

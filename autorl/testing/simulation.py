@@ -95,7 +95,7 @@ def simulate(
         while isinstance(answer, Wait):
             assert driver.waiting, "Wait with nothing pending"
             driver.observe_until(driver.waiting[0])
-            answer = driver.ask(seed, number)
+            answer = driver.ask(seed, number)  # the same stream again, as in a study
         if isinstance(answer, Done):
             driver.simulation.done = True
             break
@@ -143,13 +143,14 @@ class _Driver:
             return Failed(number, kind, self._worst.get(proposal.until, ()), "simulated")
         drawn = self.objective(number, proposal)
         values = tuple(map(float, drawn)) if isinstance(drawn, Sequence) else (float(drawn),)
+        # By length, as `autorl.evaluation.Worst`.
         self._worst[proposal.until] = tuple(
             map(min, values, self._worst.get(proposal.until, values))
         )
         return Scored(number, values, spread=(0.0,) * len(values), reached=proposal.until)
 
     def _live(self) -> Optimizer:
-        if self.kill:
+        if self.kill:  # before every call: state outside the events is lost
             self._optimizer = replayed(self.factory, self.simulation.events)
         return self._optimizer
 
@@ -215,9 +216,9 @@ class MovingOptimum:
             start: the step it begins at.
             until: its last step.
         """
-        at = (np.arange(start, until) + 0.5) / self.horizon
+        at = (np.arange(start, until) + 0.5) / self.horizon  # the middle of each step
         optimum = 0.5 + self.drift * (at - 0.5)
-        off = ((units[:, None] - optimum) ** 2).sum(axis=0)
+        off = ((units[:, None] - optimum) ** 2).sum(axis=0)  # shape (steps,)
         return float(np.exp(-off / self.width**2).sum()) / self.horizon
 
     def best_fixed(self) -> float:
@@ -239,6 +240,7 @@ def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optim
 def to_json(event: Event) -> dict[str, Any]:
     """Turn an event into plain JSON, as a study's log does."""
     stored: StudyEvent
+    # What an optimizer does not observe is left empty.
     if isinstance(event, Proposed):
         stored = ProposalMade(event, config_hash="")
     elif isinstance(event, Scored):
@@ -250,6 +252,7 @@ def to_json(event: Event) -> dict[str, Any]:
 
 def from_json(fields: Mapping[str, Any]) -> Event:
     """The inverse of `to_json`."""
+    # Only bodies of earlier versions ask for the member of a proposal.
     match codec.read_event(fields["event"], freeze(fields["body"]), lambda proposal: None):
         case ProposalMade(proposed=proposed):
             return proposed

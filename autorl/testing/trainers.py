@@ -10,14 +10,15 @@ contracts 1 to 6 and 9 of docs/design.md.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib.util
 import math
 import pickle
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import pytest
 
@@ -68,6 +69,23 @@ class Case:
     stochastic: bool = True
 
 
+SEED = 3
+OTHER_SEED = 4
+
+
+class Changes(TypedDict, total=False):
+    """Fields of a `Segment` that a test may change."""
+
+    config: Config
+    seed: int
+    parent: Checkpoint
+    start: int
+    until: int
+    evaluate_at: tuple[int, ...]
+    fork: int
+    save: bool
+
+
 class Runner:
     """Runs segments of a case, once each: trainings are the kit's cost."""
 
@@ -80,27 +98,28 @@ class Runner:
 
     def id_of(self, name: str) -> SegmentId:
         """The identity that the segment of a name has."""
-        return SegmentId(self._numbers.setdefault(name, len(self._numbers)), 3)
+        return SegmentId(self._numbers.setdefault(name, len(self._numbers)), SEED)
 
-    def segment(self, name: str, **changes: Any) -> Segment:
+    def segment(self, name: str, **changes: Unpack[Changes]) -> Segment:
         """Describe a whole run of the first configuration, saved, with `changes`."""
         case = self.case
-        values: dict[str, Any] = {
-            "trainer": case.trainer,
-            "environment": case.environment,
-            "config": case.configs[0],
-            "seed": 3,
-            "role": "tuning",
-            "until": case.horizon,
-            "horizon": case.horizon,
-            "evaluate_at": (case.horizon // 2, case.horizon),
-            "episodes": case.episodes,
-            "save": case.resumable,
-            "folder": str(self.folder / name),
-        }
-        return Segment(id=self.id_of(name), **(values | changes))
+        uncut = Segment(
+            id=self.id_of(name),
+            trainer=case.trainer,
+            environment=case.environment,
+            config=case.configs[0],
+            seed=SEED,
+            role="tuning",
+            until=case.horizon,
+            horizon=case.horizon,
+            evaluate_at=(case.horizon // 2, case.horizon),
+            episodes=case.episodes,
+            save=case.resumable,
+            folder=str(self.folder / name),
+        )
+        return replace(uncut, **changes)
 
-    def run(self, name: str, **changes: Any) -> Outcome:
+    def run(self, name: str, **changes: Unpack[Changes]) -> Outcome:
         """Train a segment, once per name."""
         if name not in self._runs:
             self._runs[name] = self.train(self.segment(name, **changes))
@@ -115,18 +134,19 @@ class Runner:
         half = self.case.horizon // 2
         return self.run("first-half", until=half, evaluate_at=(half,))
 
-    def second_half(self, name: str = "second-half", **changes: Any) -> Outcome:
+    def second_half(self, name: str = "second-half", **changes: Unpack[Changes]) -> Outcome:
         """Continue the first half to the horizon."""
         first = self.first_half()
         assert first.checkpoint is not None, (
             "a resumable trainer returned no checkpoint for save=True"
         )
-        continuation = {
+        continuation: Changes = {
             "parent": first.checkpoint,
-            "start": first.reached,
+            "start": first.reached,  # not the nominal half: a rollout may end before it
             "evaluate_at": (self.case.horizon,),
         }
-        return self.run(name, **(continuation | changes))
+        continuation.update(changes)
+        return self.run(name, **continuation)
 
 
 def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:
@@ -139,12 +159,6 @@ def fingerprint(folder: str | Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files
-    }
-
-
-def _changed(case: Case) -> dict[str, Any]:
-    return {
-        name: value for name, value in case.configs[1].items() if case.configs[0].get(name) != value
     }
 
 
@@ -161,6 +175,7 @@ class TrainerConformance:
     def test_the_trainer_loads_by_reference_and_names_real_modules_to_preload(
         self, runner: Runner
     ) -> None:
+        # So it comes to a worker, whose process loads a trainer once.
         assert load(pickle.loads(pickle.dumps(self.case.trainer))) is runner.trainer
         assert all(
             importlib.util.find_spec(module) is not None for module in runner.trainer.preload
@@ -177,6 +192,7 @@ class TrainerConformance:
         beyond = [reached - step for step, reached in zip(steps, aligned, strict=True)]
         assert min(beyond) >= 0 if self.case.passes else max(beyond) <= 0
         assert aligned == sorted(aligned)
+        # A cut is its own nearest: a segment that ends there is not moved again.
         assert [runner.trainer.align(config, step) for step in aligned] == aligned
 
     def test_reports_come_at_the_nominal_steps_while_it_trains(self, runner: Runner) -> None:
@@ -208,7 +224,7 @@ class TrainerConformance:
         self, runner: Runner
     ) -> None:
         uncut = runner.run("whole")
-        runner.run("other-seed", seed=4, save=False)
+        runner.run("other-seed", seed=OTHER_SEED, save=False)  # draws from global streams
         again = runner.train(runner.segment("again", save=False))
         assert metrics(again) == metrics(uncut)
         assert (again.status, again.reached, again.applied) == (
@@ -220,7 +236,8 @@ class TrainerConformance:
     def test_another_seed_gives_another_outcome(self, runner: Runner) -> None:
         if not self.case.stochastic:
             pytest.skip("the case says its results do not depend on the seed")
-        assert metrics(runner.run("other-seed", seed=4, save=False)) != metrics(runner.run("whole"))
+        reseeded = runner.run("other-seed", seed=OTHER_SEED, save=False)
+        assert metrics(reseeded) != metrics(runner.run("whole"))
 
     def test_where_a_run_is_cut_changes_nothing(self, runner: Runner) -> None:
         assert metrics(runner.run("whole"))[: len(runner.first_half().reports)] == metrics(
@@ -240,11 +257,12 @@ class TrainerConformance:
         assert metrics(sparse) == metrics(runner.run("whole"))[-1:]
 
     def test_a_change_of_configuration_is_applied_and_read_back(self, runner: Runner) -> None:
-        changed = _changed(self.case)
+        first, second = self.case.configs
+        changed = {name: value for name, value in second.items() if first.get(name) != value}
         if not (self.case.resumable and changed):
             pytest.skip("nothing can change")
         assert all(name in runner.trainer.changes for name in changed)
-        outcome = runner.second_half("changed", config=self.case.configs[1])
+        outcome = runner.second_half("changed", config=second)
         assert {name: outcome.applied[name] for name in changed} == changed
         assert metrics(outcome) != metrics(runner.second_half())
 
@@ -261,6 +279,7 @@ class TrainerConformance:
             pytest.skip("nothing to fork")
         forked = runner.second_half("forked", fork=11)
         assert forked.status is Status.DONE
+        # The streams are a function of `fork`: the same again.
         assert metrics(runner.second_half("forked-again", fork=11)) == metrics(forked)
 
     def test_a_checkpoint_is_never_written_again(self, runner: Runner) -> None:
@@ -271,7 +290,7 @@ class TrainerConformance:
         assert saved == Checkpoint(runner.id_of("first-half"), str(runner.folder / "first-half"))
         before = fingerprint(saved.path)
         runner.second_half("reader", save=False)
-        assert before
+        assert before  # a checkpoint without files would stay as it is whatever happens
         assert fingerprint(saved.path) == before
 
     def test_an_interrupted_save_leaves_nothing(
@@ -281,7 +300,7 @@ class TrainerConformance:
             pytest.skip("no checkpoints")
 
         def full(folder: Path) -> None:
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(checkpoints, "sync_tree", full)
         with pytest.raises(OSError, match="No space left"):
@@ -301,10 +320,10 @@ class TrainerConformance:
     def test_a_trainer_that_cannot_continue_says_so(self, runner: Runner) -> None:
         if self.case.resumable:
             pytest.skip("it can")
-        changes: Mapping[str, Any] = {
-            "parent": Checkpoint(runner.id_of("x"), str(runner.folder)),
-            "start": self.case.horizon // 2,
-            "evaluate_at": (self.case.horizon,),
-        }
+        half = self.case.horizon // 2
+        parent = Checkpoint(runner.id_of("x"), str(runner.folder))
+        continued = runner.segment(
+            "continued", parent=parent, start=half, evaluate_at=(self.case.horizon,)
+        )
         with pytest.raises(InputError, match="cannot continue"):
-            runner.train(runner.segment("continued", **changes))
+            runner.train(continued)
