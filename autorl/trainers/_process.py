@@ -42,14 +42,21 @@ def start(arguments: Sequence[str], folder: Path, variables: Mapping[str, str]) 
         arguments,
         cwd=folder,
         env={**variables, MARK: mark},
+        # A script that asks for input fails at once: nobody is there to answer.
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        # A byte that is no UTF-8 must not end the reading.
         errors="replace",
         preexec_fn=die_with_parent,
     )
-    watch = threading.Thread(target=_end_with, args=(process, mark), daemon=True)
+
+    def end_what_it_leaves() -> None:
+        process.wait()
+        end_marked(MARK, mark)
+
+    watch = threading.Thread(target=end_what_it_leaves, daemon=True)
     watch.start()
     return Command(process, watch)
 
@@ -65,9 +72,5 @@ def stop(command: Command) -> Iterator[None]:
     finally:
         if command.process.poll() is None:
             command.process.kill()
+        # What holds the output open is gone then, so that who copies it comes to its end.
         command.watch.join()
-
-
-def _end_with(process: subprocess.Popen[str], mark: str) -> None:
-    process.wait()
-    end_marked(MARK, mark)

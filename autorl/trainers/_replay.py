@@ -112,17 +112,24 @@ class ReplayTrainer(Trainer, ABC):
             report(evaluation)
         cost = clock.cost(reached - segment.start)
         notes = self.notes(segment, run)
+        # The look-up took microseconds: what counts is the time that training took.
         if run.seconds_per_step is None:
             notes.append(_NO_TIME)
         else:
             cost["wall_seconds"] = run.seconds_per_step * (reached - segment.start)
+        checkpoint = None
+        if segment.save and not status.failed:
+            state = {"step": reached, "config": plain(segment.config)}
+            with writing(segment) as folder:
+                (folder / _STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
+            checkpoint = Checkpoint(segment.id, segment.folder)
         return Outcome(
             segment=segment.id,
             status=status,
             reached=reached,
             reports=tuple(reports),
             cost=cost,
-            checkpoint=_save(segment, reached) if segment.save and not status.failed else None,
+            checkpoint=checkpoint,
             applied=dict(segment.config),
             notes=tuple(notes),
             message=self.message(run) if ended else "",
@@ -170,6 +177,7 @@ def _check_parent(segment: Segment) -> None:
             f"checkpoint is at step {state['step']}, "
             f"segment {segment.id!r} starts at {segment.start}"
         )
+    # Nothing may change: no recorded run says what would have happened.
     check_continuation(state["config"], segment.config, {})
 
 
@@ -178,6 +186,7 @@ def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) 
 
     One that failed was not evaluated at the step it failed at.
     """
+    # Nothing is known before it, so an earlier evaluation is that one.
     first = int(run.steps[0])
     points = [
         point for point in segment.evaluate_at if (max(point, first) < reached + (not failed))
@@ -188,10 +197,3 @@ def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) 
         for point, metrics in zip(points, measured, strict=True)
         if metrics
     ]
-
-
-def _save(segment: Segment, step: int) -> Checkpoint:
-    with writing(segment) as folder:
-        state = {"step": step, "config": plain(segment.config)}
-        (folder / _STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
-    return Checkpoint(segment.id, segment.folder)

@@ -38,8 +38,10 @@ def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -
         InputError: one of the files is there already and may not be replaced.
     """
     target = Path(file)
+    # `with_suffix` would make `model.zip` of `model.v2`.
     target = target if target.suffix == ".zip" else target.with_name(target.name + ".zip")
     for path in (target, *(target.with_suffix(ending) for ending in beside)):
+        # Not `exists`: a broken link is there too, and would be written through.
         if os.path.lexists(path) and not replace:
             raise InputError("is there already: give another name, or --replace it", file=str(path))
     try:
@@ -70,6 +72,8 @@ def check_continuation(
             training.
     """
     for name in sorted({*parent, *config}):
+        # Frozen on both sides: a list that was read from JSON equals the tuple of a configuration.
+        # A value of None is not the same as none.
         unchanged = FrozenMap(x=parent.get(name)) == FrozenMap(x=config.get(name)) and (
             name in parent
         ) == (name in config)
@@ -128,6 +132,7 @@ class Clock:
     def cost(self, environment_steps: int) -> dict[str, float]:
         return {
             "environment_steps": environment_steps,
+            # Monotonic: setting the clock of the machine changes no cost.
             "wall_seconds": time.perf_counter() - self._began,
         }
 
@@ -149,10 +154,12 @@ def module_path(*folders: str) -> Iterator[None]:
     The default is the working folder.
     """
     added = [str(Path(folder).resolve()) for folder in folders or (".",)]
+    # In front: a module of the user may have the name of an installed one.
     sys.path[:0] = added
     try:
         yield
     finally:
         for folder in added:
+            # The user's module may have taken it out.
             if folder in sys.path:
                 sys.path.remove(folder)

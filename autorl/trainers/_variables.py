@@ -28,6 +28,7 @@ def checked(options: Mapping[str, object]) -> FrozenMap:
         raise InputError(
             "expected names with values, or without to take them from the environment", key=_KEY
         )
+    # For its errors, before anything trains: the values are taken again where the command runs.
     resolved(variables)
     return FrozenMap(variables)
 
@@ -41,6 +42,7 @@ def resolved(variables: Mapping[str, object]) -> dict[str, str]:
 
 
 def _text(name: str, value: object) -> str:
+    # No process can be given such a name.
     if not name or "=" in name or "\0" in name:
         raise InputError("expected the name of an environment variable before each colon", key=_KEY)
     if value is None:

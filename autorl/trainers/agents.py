@@ -54,6 +54,7 @@ def _normaliser(file: Path) -> Any:
     """
     # A file written a moment ago, from arrays, by this process: no stranger's pickle.
     normaliser = pickle.loads(file.read_bytes())
+    # As Stable-Baselines3 asks for at test time: no statistics are updated, rewards are not scaled.
     normaliser.training = False
     normaliser.norm_reward = False
     return normaliser

@@ -33,7 +33,7 @@ from typing import IO, Any
 
 from autorl.masking import without_values
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_text import did_you_mean, shown
+from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
 from autorl.store.checkpoints import scratch, writing
 from autorl.store.log_files import open_log
@@ -57,7 +57,9 @@ from autorl.types import (
     TrainerSpec,
 )
 
+# Names only: other braces of a command (JSON, shell) stay as they are.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
+# `--name`, or `name=`, `+name=` and `++name=` as Hydra writes overrides.
 _FLAG = re.compile(r"(?:--([A-Za-z][\w.\-/]*)|\+{0,2}([A-Za-z_][\w.\-/]*)=)")
 _OWN = (
     "python",
@@ -157,6 +159,7 @@ class CommandTrainer(Trainer):
         check_names(
             sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command"
         )
+        # The value of the study would take its place.
         for name in sorted(set(hyperparameters) & set(_OWN)):
             raise InputError(
                 f"{{{name}}} has a meaning of its own in a command; rename the hyperparameter",
@@ -190,6 +193,7 @@ class CommandTrainer(Trainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment, self.resumable)
+        # The end is a point too: a run has a last score whatever the study asks for on the way.
         points = sorted({*segment.evaluate_at, segment.until})
         collector = Collector(self.metrics, points, segment.start, segment.until)
         points_told = Told(segment, report)
@@ -204,12 +208,14 @@ class CommandTrainer(Trainer):
             with scratch(segment) as output, saving as folder:
                 arguments = self._command_line(segment, output, folder)
                 self._run(segment, arguments, output, lambda record: tell(collector.add(record)))
+                # Files are read once, when the command has ended and closed them.
                 for record in self.metrics.records(output, segment.until):
                     tell(collector.add(record))
                 tell(collector.finish())
                 if folder is not None and not any(folder.iterdir()):
                     raise RuntimeError("the command saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
+        # The reports so far stay, and the outcome says where it diverged.
         except Diverged:
             pass
         return points_told.outcome(saved)
@@ -241,12 +247,14 @@ class CommandTrainer(Trainer):
             for token in self.command
         ]
         if self.arguments == "flags" and file is None:
+            # Sorted: the order of a set of texts differs from process to process.
             for name in sorted(set(config) - self._placeholders()):
                 tokens += self._flags(name, config[name])
         flags = ((self.seed_flag, segment.seed), (self.steps_flag, segment.until))
         for flag, value in (*flags, (self.checkpoint_flag, parent), (self.save_flag, folder)):
             if flag is not None and value not in ("", None):
-                tokens += _joined(flag, value)
+                # Hydra's `seed=` takes its value in the same word.
+                tokens += [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
         return tokens
 
     def _flags(self, name: str, value: object) -> list[str]:
@@ -293,7 +301,9 @@ class CommandTrainer(Trainer):
         configured = resolved(self.environment_variables)
         variables = {
             **os.environ,
+            # The command runs in a folder of its own, its modules lie in the study's.
             "PYTHONPATH": modules + (os.pathsep + inherited if inherited else ""),
+            # Into a pipe Python writes in blocks, so metrics would all come at the end.
             "PYTHONUNBUFFERED": "1",
             **configured,
         }
@@ -307,6 +317,8 @@ class CommandTrainer(Trainer):
         last = deque[str](maxlen=1)
         assert process.stdout is not None
         assert process.stderr is not None
+        # Left from the last: a command that still runs is killed before its output is waited for.
+        # Both outputs are read at once, since a full pipe stops the command.
         with _log(segment) as log, _copying(process.stderr, log, last), stop(command):
             for line in _lines(process.stdout):
                 log(line)
@@ -315,6 +327,7 @@ class CommandTrainer(Trainer):
                     take(record)
             code = process.wait()
         if code:
+            # Messages are printed and stored, the values of variables may be secrets.
             reason = without_values(last[0], configured.values()) if last else "no error output"
             message = f"the command ended with {exit_text(code)}: {reason}"
             raise ProcessLostError(message) if ended_from_outside(code) else RuntimeError(message)
@@ -330,7 +343,9 @@ def _flag_names(token: str) -> list[str]:
         return []
     name = match.group(1) or match.group(2)
     names = [name, name.replace("-", "_")]
+    # `--no-flag` sets the same hyperparameter as `--flag`.
     names += [part.removeprefix("no_") for part in names if part.startswith("no_")]
+    # Each once, in the order they were found: `lr` reads the same with `-` and `_`.
     return list(dict.fromkeys(names))
 
 
@@ -355,9 +370,10 @@ def make(spec: TrainerSpec) -> CommandTrainer:
                 f"got {options[name]!r}{hint}",
                 key=f"trainer.kwargs.{name}",
             )
+    metrics = MetricSource.parse(options.get("metrics", FrozenMap()), options.get("reduce_last", 1))
     trainer = CommandTrainer(
         command=_words(command),
-        metrics=MetricSource.parse(_mapping(options, "metrics"), _reduce_last(options)),
+        metrics=metrics,
         folders=search_folders(options),
         environment_variables=checked(options),
         changeable=options.get("changes"),
@@ -376,24 +392,6 @@ def _words(command: str | tuple[object, ...]) -> tuple[str, ...]:
         raise InputError(
             f"cannot be split into words ({error})", key="trainer.kwargs.command"
         ) from None
-
-
-def _mapping(options: Mapping[str, object], name: str) -> Mapping[str, Any]:
-    value = options.get(name, FrozenMap())
-    if not isinstance(value, Mapping):
-        raise InputError(
-            f"expected a mapping of keys, got {shown(value)}", key=f"trainer.kwargs.{name}"
-        )
-    return value
-
-
-def _reduce_last(options: Mapping[str, object]) -> int:
-    value = options.get("reduce_last", 1)
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise InputError(
-            f"expected a whole number, got {shown(value)}", key="trainer.kwargs.reduce_last"
-        )
-    return value
 
 
 _PLAIN = (
@@ -441,14 +439,6 @@ def _text(value: object) -> str:
     return json.dumps(plain(value)) if isinstance(value, tuple | Mapping) else str(value)
 
 
-def _joined(flag: str, value: object) -> list[str]:
-    """Join a flag and its value: `--seed 3`.
-
-    A flag that ends in `=` takes its value in the same word (Hydra's `seed=`).
-    """
-    return [f"{flag}{value}"] if flag.endswith("=") else [flag, str(value)]
-
-
 def _document(form: str | None, config: Config) -> str:
     if form == "json":
         return json.dumps(plain(config), indent=2)
@@ -467,6 +457,7 @@ def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
         yield sys.stdout.write
         return
     with open_log(segment.log) as log:
+        # A lone half of a character is no UTF-8, and must not end a run.
         yield lambda text: log.write(text.encode("utf-8", "backslashreplace"))
 
 
@@ -476,19 +467,19 @@ def _copying(source: IO[str], log: Callable[[str], object], last: deque[str]) ->
 
     `last` holds the last line that was not blank.
     """
-    thread = threading.Thread(target=_copy, args=(source, log, last), daemon=True)
+
+    def copy() -> None:
+        for line in _lines(source):
+            log(line)
+            if line.strip():
+                last.append(line.strip())
+
+    thread = threading.Thread(target=copy, daemon=True)
     thread.start()
     try:
         yield
     finally:
         thread.join()
-
-
-def _copy(source: IO[str], log: Callable[[str], object], last: deque[str]) -> None:
-    for line in _lines(source):
-        log(line)
-        if line.strip():
-            last.append(line.strip())
 
 
 def _lines(source: IO[str]) -> Iterator[str]:

@@ -89,6 +89,7 @@ class AnyChange(Mapping[str, Change]):
     def __len__(self) -> int:
         return 0
 
+    # Its length is 0, and an empty mapping says that nothing may change.
     def __bool__(self) -> bool:
         return True
 
@@ -203,6 +204,7 @@ class Trainer:
 
         Failures of the training itself may be raised: the executor turns them into an `Outcome`.
         """
+        # A class of another package that does not define it was refused by `registry._flaw`.
         raise NotImplementedError
 
     def export_model(

@@ -37,6 +37,7 @@ class AgentInfo(TrainerInfo):
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
         of_model = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
         policy = trainer.kwargs.get("policy_kwargs") or {}
+        # What stands last counts: the configuration over the own values over those of the policy.
         return Config(masked({**policy, **of_model, **config}))
 
     def total_steps(self, end: int) -> str:
@@ -122,6 +123,7 @@ class RLHFInfo(TrainerInfo):
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
         study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
         study["budget"] = {"runs": 48}
+        # `files` is a model of the user's, of any size.
         of_package = environment in tasks() and environment != "files"
         if of_package:
             with suppress(InputError):  # there is none for tiny models
@@ -260,6 +262,7 @@ def module_files(module: str) -> list[str]:
     """Return where a module's source can lie below its import folder."""
     if module.endswith(".py"):  # a file instead of a module
         return [module]
+    # A module is one file or a package.
     path = module.replace(".", "/")
     return [f"{path}.py", f"{path}/__init__.py"] if path else []
 
@@ -275,6 +278,7 @@ def engine_hash() -> str:
         *(root / "population").glob("*.py"),
         *(root / "population" / "environments").glob("*.py"),
     ]
+    # All random streams of a run are derived in `seeds.py`.
     return code_hash([*engine, root / "seeds.py"], root)
 
 
@@ -295,5 +299,6 @@ def rlhf_hash() -> str:
         for path in (root / "trainers" / folder).glob("*.py")
         if path.name not in _WRITES_ONLY
     ]
+    # The streams a segment draws from are set and restored there.
     trainers.append(root / "trainers" / "_streams.py")
     return code_hash([*tasks, *trainers, root / "seeds.py"], root)

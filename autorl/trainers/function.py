@@ -6,23 +6,23 @@ It is `python:module:function`, `python:path/to/file.py:function`, or a callable
 
 `config` is a plain dict. Only the keyword arguments the function accepts are passed:
 
-=============
-====================================================================================================
-`seed`         seed of the run: the only source of randomness it should use (required: a study over
-seeds needs it) `until`        train up to this step `start`        step the checkpoint was saved
-at; 0 from scratch `horizon`      the length the run is meant to have, for schedules `checkpoint`
-folder a former segment of the run was saved in, or None to train from scratch `folder`       folder
-to save the training state in, or None if nobody needs it (`save_to` is the same) `report`
-`report(step, value)` or `report(step, {metric: value})`: an evaluation on the way, after `start`
-and
-               the report before, at most at `until` (another step ends the run as a crash); it
-               returns nothing and cannot end the run: `stop: median` with `rungs` in the study's
-               `optimizer` does, between two calls
-`evaluate_at`  the steps the study wants evaluations at `episodes`     evaluation episodes it wants
-at each `role`         "tuning" or "test" `fork`         an integer if the checkpoint is another
-run's: derive the random streams from (seed, fork) `environment`  `{id, kwargs, ...}` of the study
-file =============
-====================================================================================================
+    seed         of the run: the only source of randomness it should use (required: a study over
+                 seeds needs it)
+    until        train up to this step
+    start        step the checkpoint was saved at; 0 from scratch
+    horizon      the length the run is meant to have, for schedules
+    checkpoint   folder a former segment of the run was saved in, or None to train from scratch
+    folder       to save the training state in, or None if nobody needs it (`save_to` is the same)
+    report       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the
+                 way, after `start` and the report before, at most at `until` (another step ends
+                 the run as a crash); it returns nothing and cannot end the run: `stop: median` with
+                 `rungs` in the study's `optimizer` does, between two calls
+    evaluate_at  the steps the study wants evaluations at
+    episodes     evaluation episodes it wants at each
+    role         "tuning" or "test"
+    fork         an integer if the checkpoint is another run's: derive the random streams from
+                 (seed, fork)
+    environment  `{id, kwargs, ...}` of the study file
 
 A returned number is the metric `value` and the metric named by the option `metric` (default
 `eval_return`) at `until`; a returned dict holds metrics by name; None means that `report` said it
@@ -76,6 +76,7 @@ class _Reporter:
     def __call__(self, step: int, value: float | Mapping[str, float] | None) -> None:
         self._tell(step, value)
 
+    # Hidden from mypy, which would take any attribute for one that is there.
     if not TYPE_CHECKING:
         __getattr__ = refuse_pruning
 
@@ -119,8 +120,10 @@ class FunctionTrainer(Trainer):
 
         saved = None
         try:
+            # Also while it runs: a function may import beside itself when it is called.
             with module_path(*self.folders), self._folder(segment) as folder:
                 arguments = self._arguments(segment, folder, _Reporter(tell))
+                # A forked child that came back would save and report a second time.
                 with ends_forked_children():
                     value = self.function(plain(segment.config), **arguments)
                 if value is not None:
@@ -149,14 +152,18 @@ class FunctionTrainer(Trainer):
             tell(segment.until, value)
             return
         final = self._report(segment, segment.until, value)
+        # Through `tell`, which ends the run as diverged.
         if not_finite(final):
             tell(segment.until, value)
+        # Where both told the same metric, what was returned counts.
         reports[-1] = Report(segment.id, segment.until, {**reports[-1].metrics, **final.metrics})
 
     def _report(self, segment: Segment, step: int, value: object) -> Report:
         if isinstance(value, Mapping):
             metrics = {
-                encodable(str(name)): metric_value(name, item) for name, item in value.items()
+                # No database takes half a character in a name.
+                encodable(str(name)): metric_value(name, item)
+                for name, item in value.items()
             }
         else:
             metrics = {
@@ -268,8 +275,10 @@ def _accepted(function: Callable[..., object]) -> frozenset[str]:
             "the function takes no configuration; expected f(config, *, seed, until, ...)",
             key="trainer",
         )
+    # `**kwargs` takes all there is.
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()):
         return frozenset(_KEYWORDS)
+    # The configuration is the first, whatever its name.
     after_config = list(parameters.values())[1:]
     for parameter in after_config:
         if parameter.name not in _KEYWORDS and parameter.default is inspect.Parameter.empty:

@@ -83,6 +83,7 @@ class TrainerInfo:
 
     def check_installed(self, name: str) -> None:
         """Raise `InputError` where a module is missing that the trainer `name` needs."""
+        # Only looked for, not imported: that takes seconds for torch.
         missing = [module for module in self.needs if importlib.util.find_spec(module) is None]
         if missing:
             how = f': pip install "autorl[{self.extra}]"' if self.extra else ""

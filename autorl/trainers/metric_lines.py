@@ -41,6 +41,7 @@ def parse_line(line: str) -> dict[str, Any] | None:
     """
     text = _COLOUR.sub("", line).strip()
     rank = _RANK.match(text)
+    # Every rank prints the same: one record of a step is enough.
     if rank is not None and int(rank.group(1)):
         return None
     text = _RAY.sub("", text[rank.end() :] if rank else text)
@@ -61,12 +62,14 @@ def number(value: object) -> float | None:
     """
     if isinstance(value, str):
         value = _literal(value.strip())
+    # A truth value is an `int` to Python, and no measurement.
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _mapping(text: str) -> dict[str, Any] | None:
     try:
         value = json.loads(text)
+    # Not JSON: perhaps a dict as Python prints it, with None, True and single quotes.
     except ValueError:
         value = _literal(text)
     return value if isinstance(value, dict) else None
@@ -86,6 +89,7 @@ def _literal(text: str) -> Any:
     try:
         tree = _Constants().visit(ast.parse(text, mode="eval"))
         return ast.literal_eval(tree)
+    # All that `ast.literal_eval` may raise on malformed text, by its documentation.
     except (SyntaxError, ValueError, TypeError, MemoryError, RecursionError):
         return None
 
@@ -108,6 +112,7 @@ class _Constants(ast.NodeTransformer):
             node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         )
         if name in _SCALARS and len(node.args) == 1:
+            # Again, for `np.float64(nan)`.
             inner: ast.expr = self.visit(node.args[0])
             return inner
         return node

@@ -13,13 +13,13 @@ import csv
 import json
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autorl.plain_text import did_you_mean, listed
+from autorl.plain_text import did_you_mean, listed, shown
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.trainers.options import check_names
 from autorl.types import InputError
@@ -59,12 +59,21 @@ class MetricSource:
     reduce_last: int = 1
 
     @classmethod
-    def parse(cls, options: Mapping[str, Any], reduce_last: int) -> MetricSource:
-        """Read the option of the study file.
+    def parse(cls, options: object, reduce_last: object) -> MetricSource:
+        """Read the options `metrics` and `reduce_last` of a study file.
 
         Raises:
             InputError: an unknown key or source, or a missing path.
         """
+        if not isinstance(options, Mapping):
+            raise InputError(
+                f"expected a mapping of keys, got {shown(options)}", key="trainer.kwargs.metrics"
+            )
+        if isinstance(reduce_last, bool) or not isinstance(reduce_last, int):
+            raise InputError(
+                f"expected a whole number, got {shown(reduce_last)}",
+                key="trainer.kwargs.reduce_last",
+            )
         check_names(
             options,
             ("from", "path", "step", "step_scale", "rank", "map"),
@@ -83,6 +92,7 @@ class MetricSource:
                 f"metrics from {source} need the path of the file",
                 key="trainer.kwargs.metrics.path",
             )
+        # An absolute path would be one file for all segments, which run side by side.
         if Path(options.get("path") or "").is_absolute():
             raise InputError(
                 f"expected a path relative to the segment's own folder, got {options['path']!r}",
@@ -132,6 +142,7 @@ class MetricSource:
             "trainer_state": _history,
         }
         records = [record for path in paths for record in readers[self.source](path, self.step)]
+        # Stable, so that records of one step stay in the order of their files.
         return sorted(records, key=lambda record: float(_number(record.get(self.step), until)))
 
 
@@ -172,7 +183,9 @@ class Collector:
         counted = _number(record.get(self.source.step), None)
         if counted is not None:
             self.farthest = max(counted, self.farthest or 0.0)
+        # A summary printed at the end has no step: it is of the end.
         step = self.until if counted is None else int(counted * self.source.step_scale)
+        # Several records may share a step, so a point is closed by the first that is later.
         done = self._close(step) if step > self.step else []
         self.step = max(self.step, step)
         for name, value in metrics.items():
@@ -212,6 +225,7 @@ class Collector:
         if not self.several or self.farthest is None:
             return
         last = self.farthest * self.source.step_scale
+        # Below: the unit is coarser than the study's. Far above: it is finer.
         if self.until / 2 <= last <= _FAR * self.until:
             return
         raise RuntimeError(
@@ -224,14 +238,22 @@ class Collector:
     def _close(self, step: int) -> list[tuple[int, dict[str, float]]]:
         """Close points below `step`: no later record can belong to them."""
         closed = []
+        # The last point waits for `finish`: what is logged past it counts too.
         while self.pending and self.pending[0] < min(step, self.until):
             closed.append(self.pending.popleft())
         return [(point, metrics) for point in closed if (metrics := self._reduced(point))]
 
     def _reduced(self, point: float) -> dict[str, float]:
-        last = self.source.reduce_last
-        latest = {name: _latest(values, point, last) for name, values in self.history.items()}
-        return {name: math.fsum(values) / len(values) for name, values in latest.items() if values}
+        """Average the last `reduce_last` values of each metric up to a point."""
+        means = {}
+        for name, logged in self.history.items():
+            # From the end: a long log is not walked through at every point.
+            newest_first = (value for step, value in reversed(logged) if step <= point)
+            values = list(islice(newest_first, self.source.reduce_last))
+            if values:
+                # `fsum` rounds once, so the order of the values does not matter.
+                means[name] = math.fsum(values) / len(values)
+        return means
 
     def _metrics(self, record: Mapping[str, object]) -> dict[str, float]:
         if self.source.map:
@@ -244,15 +266,6 @@ class Collector:
             }
         numbers = {name: number(value) for name, value in metrics.items()}
         return {name: value for name, value in numbers.items() if value is not None}
-
-
-def _latest(logged: Sequence[tuple[int, float]], point: float, count: int) -> list[float]:
-    """Return the last `count` values logged at steps up to `point`.
-
-    Oldest first.
-    """
-    newest_first = (value for step, value in reversed(logged) if step <= point)
-    return list(islice(newest_first, count))[::-1]
 
 
 def _json_lines(path: Path, step: str) -> Iterator[dict[str, Any]]:
@@ -271,6 +284,7 @@ def _csv_rows(path: Path, step: str) -> Iterator[dict[str, Any]]:
         # SB3's monitor files begin with a comment.
         lines = (line for line in file if not line.startswith("#"))
         for row in csv.DictReader(lines):
+            # `DictReader` keeps surplus cells of a row under None.
             yield {name: _number(text, None) for name, text in row.items() if name is not None}
 
 
@@ -287,6 +301,7 @@ def _events(path: Path, step: str) -> Iterator[dict[str, Any]]:
         for value in event.summary.value:
             if value.HasField("tensor") and not value.tensor.tensor_shape.dim:
                 yield {step: event.step, value.tag: float(make_ndarray(value.tensor))}
+            # As torch's SummaryWriter writes it; newer TensorBoards hand it on as a tensor.
             elif value.HasField("simple_value"):
                 yield {step: event.step, value.tag: value.simple_value}
 
@@ -294,6 +309,7 @@ def _events(path: Path, step: str) -> Iterator[dict[str, Any]]:
 def _look_up(record: Mapping[str, object], key: str) -> Any:
     if key in record:
         return record[key]
+    # A key with dots may be a name (`charts/a.b`) or lead into nested objects, as verl writes them.
     head, _, inner_key = key.partition(".")
     inner = record.get(head)
     return _look_up(inner, inner_key) if inner_key and isinstance(inner, Mapping) else None

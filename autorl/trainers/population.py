@@ -19,7 +19,7 @@ import numpy as np
 from autorl.population import engine
 from autorl.population.environments import Environment, find_environment
 from autorl.population.export import to_sb3
-from autorl.population.hyperparameters import check_names, read_back, record
+from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.seeds import digest, evaluation_seeds
@@ -103,10 +103,12 @@ class PopulationTrainer(AgentTrainer):
 
         `n_envs` is the configuration's, the trainer's or the environment's.
         """
+        # The length of a rollout is no function of the horizon: any will do.
         stride = self.algorithm.stride(self._record(config, environment or EnvironmentSpec(), 1))
         return step // stride * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        # CPU time of this thread: on the executor `threads` others train in the same process.
         began = time.perf_counter(), time.thread_time()
         check_start(segment)
         environment = self._environment(segment.environment)
@@ -120,14 +122,18 @@ class PopulationTrainer(AgentTrainer):
         bound = self.algorithm.bind(state, environment, hp)
         reports: list[Report] = []
         measured = -1  # the step the last evaluation was of
+        # The end may be a point as well, and then comes twice: it is evaluated once.
         for step in (*segment.evaluate_at, segment.until):
             iterations = (step - engine.steps(state)) // stride
+            # Two points may lie in one rollout.
             if iterations > 0:
                 bound.advance(iterations)
             trained = engine.steps(state)
             if not is_finite(state["member"]):
                 break
             if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
+                # Weights that serve several points keep their value: no other episodes, no other
+                # noise.
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
                     metrics = engine.evaluation(bound, state, environment, keys)
@@ -192,7 +198,7 @@ class PopulationTrainer(AgentTrainer):
 
     def _record(
         self, config: Mapping[str, object], environment: EnvironmentSpec, horizon: int
-    ) -> Any:
+    ) -> Record:
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
@@ -218,13 +224,14 @@ class PopulationTrainer(AgentTrainer):
         return environment
 
     def _state(
-        self, segment: Segment, environment: Environment, hp: Any
+        self, segment: Segment, environment: Environment, hp: Record
     ) -> tuple[engine.State, tuple[str, ...]]:
         """Return a new member, or the parent's.
 
         The parent's is continued, or forked with random streams of its own.
         """
         keys = () if segment.fork is None else (segment.fork,)
+        # 128 bits; the generators of the engine take 64.
         key = digest(segment.seed, "training", *keys) % 2**64
         if segment.parent is None:
             return self.algorithm.create(environment, hp, key, np.float32), ()
@@ -235,6 +242,7 @@ class PopulationTrainer(AgentTrainer):
                 f"the checkpoint is of {parent['environment']}, not of {environment.id}",
                 key="environment",
             )
+        # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
         if engine.steps(state) != segment.start:
             raise InputError(
@@ -243,6 +251,7 @@ class PopulationTrainer(AgentTrainer):
             )
         if segment.fork is not None:
             state = engine.fork(state, key)
+        # Episodes in progress cannot be spread over another number of environments.
         changed = engine.set_environments(state, int(hp.n_envs))
         return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
 
@@ -296,6 +305,7 @@ def _same(in_force: object, asked: object) -> bool:
     if asked is None:
         return bool(in_force == "none")
     if isinstance(in_force, float) and isinstance(asked, int | float):
+        # The engine computes schedules by code of its own, whose last bits may differ.
         return math.isclose(in_force, asked, rel_tol=1e-12)
     return bool(in_force == asked)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING
 
 from autorl.plain_text import did_you_mean
@@ -82,6 +81,7 @@ _TRAINERS: dict[str, _Entry] = {
     "trl/kto": _trl("TRL's KTO on single labelled completions"),
     "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
     "trl/reward": _trl("TRL's reward model on preference pairs"),
+    # Looked up in the installed TRL, whose list of trainers differs between versions.
     "trl/*": _trl(
         "any other trainer of the installed TRL, looked up by name: "
         "trl/cpo, trl/orpo, trl/online_dpo"
@@ -112,9 +112,13 @@ def names() -> dict[str, str]:
     }
     for alias, name in ALIASES.items():
         described[name] += f" (also {alias}, its earlier name)"
-    return described | {
-        name: _registered_text(point) for name, point in _PLUGINS.registered().items()
-    }
+    for name, point in _PLUGINS.registered().items():
+        try:
+            text = _PLUGINS.load(point).info.description or f"of {point.value}"
+        except InputError as error:  # one broken package must not hide all others
+            text = error.message.removeprefix(f"{point.name!r} ")
+        described[name] = text
+    return described
 
 
 def info(name: str, folder: str | None = None) -> TrainerInfo:
@@ -143,11 +147,13 @@ def installed_info(name: str) -> TrainerInfo:
     A class that only a study file names is not imported: for readers of studies that may be
     anybody's.
     """
+    # Importing would run the code of whoever wrote the study file.
     if _entry(name) is None and name not in _PLUGINS.registered():
         return TrainerInfo()
     return info(name)
 
 
+# Shared by the segments of a process: trainers keep no state between calls.
 @lru_cache(maxsize=64)
 def load(spec: TrainerSpec) -> Trainer:
     """The trainer that `spec` names, built once per process and spec.
@@ -176,14 +182,6 @@ def _entry(name: str) -> _Entry | None:
         return _TRAINERS["python"]
     name = ALIASES.get(name, name)
     return _TRAINERS.get(name) or (_TRAINERS["trl/*"] if name.startswith("trl/") else None)
-
-
-def _registered_text(point: EntryPoint) -> str:
-    """The description of a registered trainer, or why it cannot be used."""
-    try:
-        return _PLUGINS.load(point).info.description or f"of {point.value}"
-    except InputError as error:  # one broken package must not hide all others
-        return error.message.removeprefix(f"{point.name!r} ")
 
 
 def _flaw(trainer: type[Trainer]) -> str:

@@ -80,6 +80,7 @@ def make(spec: TrainerSpec) -> SurrogateTrainer:
     landscape = required_landscape(spec)
     bar = spec.kwargs.get("min_correlation", MIN_CORRELATION)
     trees = spec.kwargs.get("trees", TREES)
+    # `True` is a number to Python.
     if isinstance(bar, bool) or not isinstance(bar, int | float) or not -1 <= bar <= 1:
         raise InputError(
             f"expected a number in -1..1, got {bar!r}", key="trainer.kwargs.min_correlation"

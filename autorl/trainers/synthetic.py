@@ -147,6 +147,7 @@ class Synthetic(Trainer):
         reports: list[Report] = []
         status = Status.DONE
         for point in [*segment.evaluate_at, None]:
+            # The end comes last, after all points, for the steps past the last of them.
             target = until if point is None else max(step, self.align(segment.config, point))
             failing = failure is not None and target >= failure[1]
             target = failure[1] if failure is not None and failing else target
@@ -187,6 +188,7 @@ class Synthetic(Trainer):
         if segment.parent is None:
             return 0
         state = json.loads((Path(segment.parent.path) / _STATE).read_text())
+        # A chain must be cut where it was: the sum up to here is of these steps.
         if state["step"] != segment.start:
             raise InputError(
                 f"checkpoint is at step {state['step']}, "
@@ -217,6 +219,7 @@ class Synthetic(Trainer):
             weight = float(self.weights.get(name, 1.0))
             total += weight
             target = self._to_unit(name, best) + self.drift * progress
+            # Equation of the module docstring: w_i (u_i - u*_i(t))^2.
             distance += weight * (self._to_unit(name, float(config[name])) - target) ** 2
         quality = 1.0 - distance / total if total else np.ones_like(progress)
         units = np.rint(quality * _UNIT).astype(np.int64)
@@ -244,8 +247,11 @@ class Synthetic(Trainer):
     def _score(
         self, config: Mapping[str, object], seed: int, step: int, horizon: int, skill: int
     ) -> float:
+        # `expm1` keeps its digits near 0, where 1 - exp(-x) loses them.
         saturation = math.expm1(-self.rate * step / horizon) / math.expm1(-self.rate)
+        # The same for every configuration, so that seeds can be compared in pairs.
         noise = self.noise * generator(seed, "noise").standard_normal()
+        # And one that is not: of this configuration with this seed.
         mixed = self.interaction * generator(seed, "noise", config_key(config)).standard_normal()
         return float(self.height * skill / (_UNIT * max(step, 1)) * saturation + noise + mixed)
 

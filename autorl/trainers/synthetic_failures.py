@@ -75,6 +75,8 @@ def applies(rule: float | Mapping[str, object], kind: str, segment: Segment) -> 
     met = [name in config and config[name] > limit for name, limit in above]
     met += [name in config and config[name] < limit for name, limit in below]
     if "fraction" in conditions:
+        # Of the configuration alone: it fails with every seed and after a restart. 2^128 is the
+        # range of the digest.
         drawn = digest(0, "noise", kind, config_key(config)) / 2**128
         met.append(drawn < conditions["fraction"])
     if "seeds" in conditions:
@@ -103,4 +105,5 @@ def lose_worker_once(marker: str | None, segment: Segment) -> None:
     """Kill this process unless the marker file is there, and write it."""
     if marker is not None and not Path(marker).exists():
         Path(marker).write_text(segment.id)
+        # As the out-of-memory killer ends a worker: no exception, no clean-up.
         os.kill(os.getpid(), signal.SIGKILL)

@@ -52,6 +52,7 @@ class Tabular(ReplayTrainer):
     @cached_property
     def runs(self) -> Replay:
         """The recorded runs, loaded when first needed."""
+        # `make` has checked the word.
         return Replay(load_landscape(self.landscape), cast("LookUp", self.lookup), self.wrap_seeds)
 
     def check_seeds(self, seeds: Sequence[int], role: SeedRole) -> None:

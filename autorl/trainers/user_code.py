@@ -49,10 +49,12 @@ def metric_value(name: object, value: Any) -> float:
         else ""
     )
     message = f"metric {name!r} is not a number: {shown(value)}{several}"
+    # `float` would take `True` for 1 and the text "0.5" for a half.
     if isinstance(value, bool | np.bool_ | str | bytes):
         raise TypeError(message)
     try:
         return float(value)
+    # OverflowError: of a whole number past the range of a float.
     except (TypeError, ValueError, OverflowError) as error:
         raise TypeError(message) from error
 
@@ -94,6 +96,7 @@ class Told:
             ValueError: its step is outside the segment, or not after the one told before.
         """
         if not self.diverged:
+            # Only the last two: to check all at each report would cost their square.
             last = [*self.reports[-1:], point]
             self._problem = self._problem or step_problem(
                 self._segment.start, self._segment.until, last
@@ -118,6 +121,7 @@ class Told:
             raise ValueError(self._problem)
         segment = self._segment
         last = max([segment.start, *(point.step for point in self.reports)])
+        # A training that ended by itself has used all its steps, also where it told none.
         reached = last if self.diverged else segment.until
         return Outcome(
             segment=segment.id,

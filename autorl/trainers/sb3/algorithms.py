@@ -117,9 +117,11 @@ class Algorithm:
 
 _ACTIONS_ANY = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
 ALGORITHMS: dict[str, Algorithm] = {
+    # `n_steps` is the length of the rollout buffer: it changes where that is built anew.
     "ppo": Algorithm("PPO", True, _ACTIONS_ANY, _PPO, ("n_steps",)),
     "a2c": Algorithm("A2C", True, _ACTIONS_ANY, _ON_POLICY, ("n_steps",)),
     "dqn": Algorithm("DQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm")),
+    # A fixed coefficient has no optimizer, a learned one has: the model is built for either.
     "sac": Algorithm(
         "SAC", False, ("Box",), (*_OFF_POLICY, "target_update_interval"), ("ent_coef",)
     ),
@@ -164,16 +166,18 @@ def constructor_default(name: str, hyperparameter: str) -> Any:
     )
 
 
-def steps_per_cut(name: str, values: Mapping[str, Any], n_envs: int) -> int:
+def steps_per_cut(name: str, values: Mapping[str, object], n_envs: int) -> int:
     """Return the environment steps between two cuts: one rollout.
 
     Training can be cut at both of its ends.
     """
     length = "n_steps" if ALGORITHMS[name].on_policy else "train_freq"
-    value = values.get(length)
+    value: Any = values.get(length)
     if value is None:
+        # Read from Stable-Baselines3, so that a cut follows the version that is installed.
         value = constructor_default(name, length)
     if isinstance(value, list | tuple):
+        # Stable-Baselines3 has two units, steps and episodes.
         if value[1] != "step":
             raise InputError(
                 "training in whole episodes cannot be cut at a known step; give a number of steps",

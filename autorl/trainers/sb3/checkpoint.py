@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 _Arrays: TypeAlias = NDArray[np.generic] | dict[str, NDArray[np.generic]]
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
+# The last is what a normaliser made the first from: replay buffers hold it unnormalised.
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
 _ENTROPY_OPTIMIZER = "ent_coef_optimizer"
@@ -68,6 +69,7 @@ def save(
         "values": plain_mappings(values),
         "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
         "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
+        # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
         "spaces": [
@@ -125,6 +127,7 @@ def restore_model(model: BaseAlgorithm, saved: Saved, asked: Mapping[str, object
             another shape.
     """
     state = saved.state
+    # From fixed to learned, or to another value: what was saved is of the old one.
     same_entropy = state["values"].get("ent_coef") == asked.get("ent_coef")
     restore_networks(model, saved, same_entropy=same_entropy, keep_options=True)
     normaliser = model.get_vec_normalize_env()
@@ -144,6 +147,7 @@ def restore_counters(model: BaseAlgorithm, saved: Saved) -> None:
     Schedules are functions of them.
     """
     for name, value in saved.state["counters"].items():
+        # Only these: a file must not set any other attribute of the model.
         if name in _COUNTERS:
             setattr(model, name, value)
 
@@ -173,6 +177,7 @@ def restore_networks(
     ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
     of_model = model.get_parameters()
     check_same_names(parameters.keys() - ignored, of_model.keys() - ignored, file)
+    # Sorted: of several damages every process names the same.
     for name in sorted(of_model.keys() - ignored):
         part = operator.attrgetter(name)(model)
         try:
@@ -189,6 +194,7 @@ def restore_networks(
         value = variables.get(_ENTROPY)
         if not torch.is_tensor(value) or value.shape != learned.shape:
             raise CheckpointError(f"{_ENTROPY} is missing", file=file)
+        # In place: the optimizer refers to this tensor.
         with torch.no_grad():
             learned.copy_(value)
 
@@ -202,6 +208,8 @@ def end_episodes(model: BaseAlgorithm) -> None:
     if buffer is None:
         return
     latest = (buffer.pos - 1) % buffer.buffer_size
+    # Done and timed out together: sampling bootstraps the value of its last state (`dones * (1 -
+    # timeouts)`) but joins no later step to it.
     buffer.dones[latest] = 1.0
     if buffer.handle_timeout_termination:
         buffer.timeouts[latest] = 1.0
@@ -214,6 +222,7 @@ def restore_latest(model: BaseAlgorithm, saved: Saved, *, same_episodes: bool) -
     """
     latest = saved.state["latest"]
     for name in (*_LATEST, *_RECORDS):
+        # The latest observation is of the episode in progress, the records are of those that ended.
         if same_episodes or name in _RECORDS:
             setattr(model, name, latest[name])
     for noise, previous in zip(_noises(model), saved.state["noise"], strict=True):
@@ -280,9 +289,12 @@ def _restore_optimizer(
         {name: group[name] for name in group if name != "params"}
         for group in optimizer.param_groups
     ]
+    # It replaces the options too; they are put back below.
     optimizer.load_state_dict(dict(saved))
     for parameter, moments in optimizer.state.items():
         for name, moment in moments.items():
+            # Adam counts its steps in a tensor without dimensions. Another shape would fail only at
+            # the first update.
             if torch.is_tensor(moment) and moment.ndim and moment.shape != parameter.shape:
                 raise ValueError(f"{name} has another shape than its parameter")
     if keep_options:
@@ -301,7 +313,12 @@ def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:
     A buffer of a million steps that holds a thousand costs a thousand.
     """
     rows = _rows(buffer, buffer.pos, buffer.full)
-    arrays = {name: _head(array, rows) for name, array in _storage(buffer).items()}
+    arrays: dict[str, _Arrays] = {}
+    for name, array in _storage(buffer).items():
+        if isinstance(array, dict):  # observations of several parts
+            arrays[name] = {key: part[:rows] for key, part in array.items()}
+        else:
+            arrays[name] = array[:rows]
     return {"rows": rows, "pos": buffer.pos, "full": buffer.full, "arrays": arrays}
 
 
@@ -332,6 +349,7 @@ def _restore_buffer(buffer: ReplayBuffer, saved: Mapping[str, Any], file: str) -
                 raise CheckpointError(
                     f"{name} of the replay buffer has another shape or type", file=file
                 )
+        # Only once all are checked: no buffer is left half filled.
         for _, target, source in pairs:
             target[:rows] = source
         buffer.pos = position
@@ -375,11 +393,3 @@ def _is_storage(value: object, size: int) -> bool:
     if isinstance(value, dict):
         return bool(value) and all(_is_storage(item, size) for item in value.values())
     return isinstance(value, np.ndarray) and value.ndim > 0 and value.shape[0] == size
-
-
-def _head(value: _Arrays, rows: int) -> Any:
-    return (
-        {key: item[:rows] for key, item in value.items()}
-        if isinstance(value, dict)
-        else value[:rows]
-    )

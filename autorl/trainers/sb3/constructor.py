@@ -72,6 +72,8 @@ def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]
     without_place = []
     for name, value in config.items():
         base = name.removesuffix(".shape").removesuffix(".end")
+        # Only learning rates and clip ranges may be functions; the parts of other schedules are no
+        # arguments.
         if config.get(f"{base}.shape", "constant") != "constant" and base not in CALLABLES:
             without_place.append(f"{name}={plain(value)!r}")
         elif base != name or name == "n_envs":

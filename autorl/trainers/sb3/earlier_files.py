@@ -38,6 +38,7 @@ _RECORDED = re.compile(
     r"gymnasium\.spaces\.\w+|numpy\.random\.\w+"
     r"|stable_baselines3\.common\.(vec_env\.vec_normalize|running_mean_std)"
 )
+# What a torn or changed file may raise in unpickling, unzipping and building arrays.
 _TORN = (
     *(
         OSError,
@@ -124,6 +125,7 @@ def _called() -> dict[tuple[str, str], Callable[..., Any]]:
             assert callable(function)
             for module in (
                 function.__module__,
+                # NumPy 2 renamed the module; earlier pickles name the old one.
                 function.__module__.replace("numpy._core", "numpy.core"),
             ):
                 functions[module, function.__name__] = function
@@ -153,8 +155,10 @@ class _Unpickler(pickle.Unpickler):
             and issubclass(vars(np)[name], np.generic)
         ):
             return vars(np)[name]
+        # Only now: what is known as data stays data also for those who are trusted.
         if self._trust:
             return super().find_class(module, name)
+        # A stranger may have chosen the name: it may hold control characters, or be long.
         asked = shortened(printable(f"{module}.{name}", keep_lines=False))
         raise CheckpointError(
             f"is a pickle that asks for {asked}: not opened (--trust opens it)", file=self._name
@@ -183,21 +187,29 @@ def read(folder: Path, *, trust: bool) -> Saved:
         _space(folder / _MODEL, document, name) for name in ("observation_space", "action_space")
     ]
     if (folder / _NORMALISER).is_file():
-        state["normaliser"] = _normaliser(
-            folder / _NORMALISER, training.get("normaliser_returns"), trust=trust
-        )
+        normaliser = _load(folder / _NORMALISER, trust=trust)
+        try:
+            state["normaliser"] = normaliser_state(normaliser, training.get("normaliser_returns"))
+        except AttributeError as error:
+            raise torn(folder / _NORMALISER, error) from error
     frozen = training.get("environments")
-    has_replay = (folder / _REPLAY).is_file()
     environments = None
     if frozen is not None:
+        # Without a signature, which earlier versions did not write: opened on trust alone.
         environments = tuple(Frozen(pickled=bytes(pickled)) for pickled in frozen)
-    replay = (lambda: _replay(folder / _REPLAY, trust=trust)) if has_replay else None
+
+    def replay() -> dict[str, Any]:
+        buffer = _load(folder / _REPLAY, trust=trust)
+        if not isinstance(buffer, dict):
+            raise CheckpointError("is not a replay buffer", file=str(folder / _REPLAY))
+        return buffer
+
     return Saved(
         folder=folder,
         state=state,
         environments=environments,
         networks=lambda: _networks(folder / _MODEL),
-        replay=replay,
+        replay=replay if (folder / _REPLAY).is_file() else None,
         earlier=True,
     )
 
@@ -209,20 +221,6 @@ def _load(path: Path, *, trust: bool) -> Any:
     except CheckpointError:
         raise
     except _TORN as error:
-        raise torn(path, error) from error
-
-
-def _replay(path: Path, *, trust: bool) -> dict[str, Any]:
-    buffer = _load(path, trust=trust)
-    if not isinstance(buffer, dict):
-        raise CheckpointError("is not a replay buffer", file=str(path))
-    return buffer
-
-
-def _normaliser(path: Path, returns: object, *, trust: bool) -> dict[str, Any]:
-    try:
-        return normaliser_state(_load(path, trust=trust), returns)
-    except AttributeError as error:
         raise torn(path, error) from error
 
 
@@ -238,11 +236,13 @@ def _networks(path: Path) -> dict[str, Any]:
                 content = torch.load(
                     io.BytesIO(archive.read(name)), map_location="cpu", weights_only=True
                 )
+                # SAC's entropy coefficient; the other files are state dicts of networks and
+                # optimizers.
                 if name == "pytorch_variables.pth":
                     variables = content or {}
                 else:
                     parameters[name.removesuffix(".pth")] = content
-    except (*_TORN, NotImplementedError) as error:
+    except (*_TORN, NotImplementedError) as error:  # a zip of another kind of compression
         raise torn(path, error) from error
     return {"parameters": parameters, "variables": variables}
 

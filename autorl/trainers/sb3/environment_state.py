@@ -58,6 +58,8 @@ def capture(
     anything else than plain data, a simulator perhaps, are not built twice.
     """
     try:
+        # Beside itself first: a simulator (it may hold a window or a port) is not built a second
+        # time.
         _write(_read_layers(env, env))
         fresh = make()
     except (NotPlainError, RecursionError):
@@ -65,6 +67,7 @@ def capture(
     try:
         document, arrays = _write(_read_layers(env, fresh))
         restore(fresh, document, arrays)
+        # What was restored is captured again: the proof that nothing of the state lies elsewhere.
         document_again, arrays_again = _write(_read_layers(fresh, env))
         names = [
             [vars(layer).keys() for layer in layers_of(environment)] for environment in (env, fresh)
@@ -90,8 +93,10 @@ def restore(
     """
     layers = list(layers_of(env))
     saved = document["layers"]
+    # All is compared before anything is changed.
     if [layer["class"] for layer in saved] != [_name(layer) for layer in layers]:
         raise ValueError("the environment is made of other layers")
+    # No text: it could name a file, and checkpoints may come from others.
     attributes = Reader(arrays, text=False).read(document["attributes"])
     streams = Reader(arrays).read(document["streams"])
     for layer, names in zip(layers, streams, strict=True):
@@ -100,6 +105,7 @@ def restore(
     for layer, content, values, states in zip(layers, saved, attributes, streams, strict=True):
         references = content["references"].items()
         vars(layer).update(values)
+        # But `env`, the chain of wrappers, which the new environment has already.
         vars(layer).update({name: layers[number] for name, number in references if name != "env"})
         for name, state in states.items():
             set_space_state(vars(layer)[name], state)
@@ -120,6 +126,7 @@ def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
         "streams": streams.write([layer.streams for layer in layers]),
     }
     constants.write([layer.constants for layer in layers])
+    # Two views of one array would be two arrays when they are read.
     if state.has_views() or state.seen.keys() & constants.seen.keys():
         raise NotPlainError("attributes share memory")
     return document, state.arrays | streams.arrays
@@ -149,15 +156,18 @@ def _read_layer(layer: object, other: Mapping[str, object], numbers: Mapping[int
     """
     _check_whole(layer)
     saved = _Layer(_name(layer))
+    # Sorted: another environment may have set its attributes in another order.
     for name, value in sorted(vars(layer).items()):
         if id(value) in numbers:
             saved.references[name] = numbers[id(value)]
         elif isinstance(value, gym.Space):
+            # Bounds of a space are not saved, only the streams of its generator.
             if value != other.get(name):
                 raise NotPlainError(f"the space {name} is another one in a new environment")
             saved.streams[name] = _streams(value)
         elif _is_shared(value, other.get(name)):
             continue
+        # Text is compared, never restored, so it must be the same in every new environment.
         elif holds_text(value):
             if not _equal(value, other.get(name)):
                 raise NotPlainError(f"{name} holds text that changes")
@@ -176,6 +186,8 @@ def _check_whole(layer: object) -> None:
         NotPlainError: there is more.
     """
     try:
+        # Of protocol 2 and later: `copyreg.__newobj__`, the class, and `vars` where nothing else
+        # was defined.
         reduced: Any = layer.__reduce_ex__(4)
     except (TypeError, ValueError, AttributeError, NotImplementedError) as error:
         raise NotPlainError(str(error)) from error
@@ -184,6 +196,7 @@ def _check_whole(layer: object) -> None:
         and reduced[0] is vars(copyreg)["__newobj__"]
         and reduced[1] == (type(layer),)
     )
+    # What follows are items of subclasses of list and dict.
     if not default or any(part is not None for part in reduced[3:]):
         raise NotPlainError(f"{_name(layer)} has a state of its own")
     state = reduced[2]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pickle
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
@@ -99,6 +99,7 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         MuJoCo, Atari) pickle only their constructor arguments: the copy has lost the episode, so
         they count as not restorable.
         """
+        # Asked before: such a pickle can be written and read, without the episode.
         if any(isinstance(layer, EzPickle) for layer in layers_of(self.env)):
             return None
         with preserved():  # building an environment may draw from the global generators
@@ -130,6 +131,7 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
 
     def reseed(self, seed: int) -> None:
         """Start new random streams without starting a new episode."""
+        # `reset(seed=)` would do it too, and end the episode.
         self.unwrapped.np_random = seeding.np_random(seed)[0]
         self.action_space.seed(seed)
 
@@ -151,8 +153,10 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
         )
     with module_path(*folders):
         env: gym.Env[Any, Any] = Monitor(_make(spec))
-        for wrapper, kwargs in _wrappers(spec.wrappers):
-            env = wrapper(env, **kwargs)
+        for entry in spec.wrappers:
+            wrappers = entry if isinstance(entry, Mapping) else {entry: {}}
+            for target, kwargs in wrappers.items():
+                env = _wrapper_class(target)(env, **plain(kwargs or {}))
     return env
 
 
@@ -182,6 +186,7 @@ def raise_if_ended(venv: VecEnv) -> None:
     processes = getattr(venv, "processes", ())
     if not wait([process.sentinel for process in processes], timeout=_LAST_WAIT):
         return
+    # Those that ended by a fault of their own are no loss but a crash: the caller raises on.
     for code in (process.exitcode for process in processes):
         if code is not None and ended_from_outside(code):
             raise ProcessLostError(f"the process of an environment ended with {exit_text(code)}")
@@ -223,6 +228,7 @@ def thaw_all(venv: VecEnv, frozen: Sequence[Frozen]) -> bool:
     restored = [
         venv.env_method("thaw", state, indices=index)[0] for index, state in enumerate(frozen)
     ]
+    # They may be new objects since: a thawed pickle has spaces of its own.
     if isinstance(venv, DummyVecEnv):
         venv.action_space = venv.envs[0].action_space
         venv.observation_space = venv.envs[0].observation_space
@@ -253,6 +259,7 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         raise InputError(
             f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"
         ) from error
+    # Before `gym.error.Error`, of which it is one.
     except gym.error.DependencyNotInstalled as error:
         raise InputError(
             f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
@@ -264,17 +271,12 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         )
         raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
     except TypeError as error:
+        # Then the fault is the environment's own.
         if not spec.kwargs:
             raise
         raise InputError(
             f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
         ) from error
-
-
-def _wrappers(wrappers: Iterable[object]) -> Iterable[tuple[Any, dict[str, Any]]]:
-    for entry in wrappers:
-        for target, kwargs in (entry if isinstance(entry, Mapping) else {entry: {}}).items():
-            yield _wrapper_class(target), plain(kwargs or {})
 
 
 def _wrapper_class(target: str) -> Any:

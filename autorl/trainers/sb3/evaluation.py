@@ -42,7 +42,9 @@ def evaluate(
         training episodes, if any.
     """
     with preserved():
+        # A policy that is not deterministic draws its actions from torch's global generator.
         seed_global(seeds[0])
+        # In the order of their seeds: a mean must not depend on which episode ended first.
         episodes = sorted(
             _episodes(model, environment, list(seeds), deterministic, n_envs, folders)
         )
@@ -56,6 +58,7 @@ def evaluate(
     if successes:
         metrics["eval_success_rate"] = float(np.mean(successes))
     if model.ep_info_buffer:
+        # The latest 100 episodes (`stats_window_size`), as SB3 logs them.
         metrics["train_return"] = float(np.mean([info["r"] for info in model.ep_info_buffer]))
     return metrics
 
@@ -78,10 +81,12 @@ def _episodes(
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
         pending = iter(range(len(envs), len(seeds)))
         while running:
+            # The order of rows is that of the environments, whichever are still running.
             slots = sorted(running)
             stacked = _stack([observations[slot] for slot in slots], envs[0].observation_space)
             normaliser = model.get_vec_normalize_env()
             if normaliser is not None:
+                # Reads the statistics only; `step` of a `VecNormalize` would update them.
                 stacked = normaliser.normalize_obs(stacked)
             actions, _ = model.predict(stacked, deterministic=deterministic)
             for slot, action in zip(slots, actions, strict=True):
@@ -109,6 +114,7 @@ def _result(
     The return is what the monitor summed, before its rounding.
     """
     success = info.get("is_success", info.get("success"))
+    # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
     returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
     return returned, int(info["episode"]["l"]), None if success is None else float(success)
 

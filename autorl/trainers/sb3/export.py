@@ -101,14 +101,17 @@ def _build(algorithm: str, options: Mapping[str, object], saved: Saved) -> Any:
     state = saved.state
     observations, actions = (space_from_data(data) for data in state["definition"])
     settings = Settings(algorithm, options, state["values"])
+    # As many as the run had: `set_env` refuses another number.
     venv: Any = DummyVecEnv([lambda: _StandIn(observations, actions)] * int(state["n_envs"]))
     if state["normaliser"] is not None:
         venv = VecNormalize(venv, **settings_of(state["normaliser"]))
         restore_normaliser(venv, state["normaliser"], saved.file(STATE))
+    # The machine it was trained on may have had another device.
     arguments = settings.constructor(observations, actions) | {"device": "cpu"}
     model = ALGORITHMS[algorithm].load_class()(env=venv, **arguments)
     checkpoints.restore_networks(model, saved)
     checkpoints.restore_counters(model, saved)
+    # Numbers that Stable-Baselines3 cannot schedule: their value at the last step.
     settings.set_scheduled(model, int(state["horizon"]))
     _make_portable(model, state["values"])
     return model
@@ -128,6 +131,7 @@ def _make_portable(model: BaseAlgorithm, values: Mapping[str, Any]) -> None:
             continue
         shape = values.get(f"{name}.shape", "constant")
         if shape == "constant":
+            # A class of this package in the zip could not be loaded without it.
             portable[name] = schedule(1.0)
         else:
             portable[name] = remaining_schedule(

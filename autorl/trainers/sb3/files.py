@@ -107,11 +107,13 @@ def read(folder: Path) -> Saved:
         raise CheckpointError(
             f"expected a checkpoint of version {_VERSION} of its format", file=str(path)
         )
+    # The replay buffer may be missing: not every algorithm has one.
     missing = [name for name in (STATE, NETWORKS, "environments") if name not in document]
     if missing:
         raise CheckpointError(f"holds no {missing[0]}", file=str(path))
     arrays = _read_arrays(folder, STATE)
 
+    # An export reads no replay buffer, perhaps the largest part.
     def replay() -> dict[str, Any]:
         return _read_part(folder, REPLAY, document, _read_arrays(folder, REPLAY))
 
@@ -148,6 +150,7 @@ def reason_of(error: BaseException) -> str:
 
     It may quote what a stranger wrote.
     """
+    # Without the number of the error, and the path that the message names anyway.
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return shortened(printable(text.split("\n")[0], keep_lines=False), 120) or type(error).__name__
 
@@ -216,6 +219,7 @@ def _read_environments(
             else:
                 signature = entry["signature"]
                 pickled = of_environment["pickle"].tobytes()
+                # Then it is opened on trust alone.
                 if not isinstance(signature, str):
                     signature = None
                 environments.append(Frozen(pickled=pickled, signature=signature))

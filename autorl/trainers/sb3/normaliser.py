@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NotRequired, Protocol, TypedDict, cast
 
 import numpy as np
 
@@ -25,7 +24,7 @@ _SETTINGS = (
 )
 
 
-class _Moments(Protocol):
+class _Running(Protocol):
     """Running statistics: those of SB3, or a record of them."""
 
     mean: Any
@@ -33,25 +32,57 @@ class _Moments(Protocol):
     count: Any
 
 
-def normaliser_state(normaliser: Any, returns: object) -> dict[str, Any]:
+class Moments(TypedDict):
+    """Running statistics as plain data: arrays of one shape, and a number."""
+
+    mean: Any
+    var: Any
+    count: Any
+
+
+class NormaliserState(TypedDict):
+    """A `VecNormalize` as plain data.
+
+    Attributes:
+        obs_rms: by name where observations have several parts; None where they are not normalised.
+        returns: discounted, of each environment so far.
+        old_obs: before normalising; missing until there was one.
+    """
+
+    settings: dict[str, Any]
+    ret_rms: Moments
+    obs_rms: Moments | dict[str, Moments] | None
+    returns: Any
+    old_reward: Any
+    old_obs: NotRequired[Any]
+
+
+def normaliser_state(normaliser: VecNormalize, returns: object) -> NormaliserState:
     """Return settings and statistics.
 
-    `normaliser` may be a record of one that an earlier version pickled.
+    `normaliser` may be a record of one that an earlier version pickled. Such a pickle has no
+    `returns`, which `VecNormalize` leaves out of it.
     """
-    observations = getattr(normaliser, "obs_rms", None)
-    state = {
+    running = getattr(normaliser, "obs_rms", None)
+    observations: Moments | dict[str, Moments] | None = None
+    if isinstance(running, dict):
+        observations = {name: _statistics(part) for name, part in running.items()}
+    elif running is not None:
+        observations = _statistics(running)
+    state: NormaliserState = {
         "settings": {name: getattr(normaliser, name) for name in _SETTINGS},
         "ret_rms": _statistics(normaliser.ret_rms),
-        "obs_rms": _all_statistics(observations),
+        "obs_rms": observations,
         "returns": returns,
         "old_reward": normaliser.old_reward,
     }
-    return state | ({"old_obs": normaliser.old_obs} if hasattr(normaliser, "old_obs") else {})
+    # It is set by the first `reset`, not by the constructor.
+    if hasattr(normaliser, "old_obs"):
+        state["old_obs"] = normaliser.old_obs
+    return state
 
 
-def restore_normaliser(
-    normaliser: VecNormalize, state: Mapping[str, Any] | None, file: str
-) -> None:
+def restore_normaliser(normaliser: VecNormalize, state: NormaliserState | None, file: str) -> None:
     """Put statistics back.
 
     The settings stay as the constructor set them.
@@ -63,6 +94,7 @@ def restore_normaliser(
         raise CheckpointError("the statistics of the normaliser are missing", file=file)
     try:
         _restore_statistics(normaliser.ret_rms, state["ret_rms"])
+        # Only then it has `obs_rms`.
         if normaliser.norm_obs:
             _restore_observations(normaliser.obs_rms, state["obs_rms"], file)
         normaliser.returns = state["returns"]
@@ -75,37 +107,31 @@ def restore_normaliser(
         ) from error
 
 
-def settings_of(state: Mapping[str, Any]) -> dict[str, Any]:
+def settings_of(state: NormaliserState) -> dict[str, Any]:
     """Return the arguments of `VecNormalize` for the same settings."""
     return {name: state["settings"][name] for name in _SETTINGS}
 
 
-def _all_statistics(observations: _Moments | dict[str, _Moments] | None) -> Any:
-    """Return statistics of the observations.
-
-    They go by name where observations have several parts; None where they are not normalised.
-    """
-    if isinstance(observations, dict):
-        return {name: _statistics(part) for name, part in observations.items()}
-    return None if observations is None else _statistics(observations)
-
-
-def _statistics(running: _Moments) -> dict[str, Any]:
+def _statistics(running: _Running) -> Moments:
     return {"mean": running.mean, "var": running.var, "count": running.count}
 
 
 def _restore_observations(
-    own: RunningMeanStd | dict[str, RunningMeanStd], saved: Mapping[str, Any], file: str
+    own: RunningMeanStd | dict[str, RunningMeanStd],
+    saved: Moments | dict[str, Moments] | None,
+    file: str,
 ) -> None:
     if not isinstance(own, dict):
-        _restore_statistics(own, saved)
+        _restore_statistics(own, cast("Moments", saved))
         return
-    check_same_names(saved, own, file)
+    parts = cast("dict[str, Moments]", saved)
+    check_same_names(parts, own, file)
     for name, statistics in own.items():
-        _restore_statistics(statistics, saved[name])
+        _restore_statistics(statistics, parts[name])
 
 
-def _restore_statistics(running: RunningMeanStd, saved: Mapping[str, Any]) -> None:
+def _restore_statistics(running: RunningMeanStd, saved: Moments) -> None:
+    # NumPy would broadcast another shape without a word.
     if np.shape(saved["mean"]) != np.shape(running.mean) or np.shape(saved["var"]) != np.shape(
         running.var
     ):

@@ -62,6 +62,7 @@ class Writer:
         if value is None or kind in (bool, int, str):
             return value
         if kind is float:
+            # JSON has no NaN and no infinity.
             return value if math.isfinite(value) else {"float": repr(value)}
         if isinstance(value, np.generic):
             return {"scalar": self._store(np.asarray(value))}
@@ -82,6 +83,7 @@ class Writer:
     def _write_object(self, value: Any) -> Any:
         """Return the document of a value that has an identity."""
         kind = type(value)
+        # By identity: two generators in the same state are still two.
         if id(value) in self.seen:
             return {"again": self.seen[id(value)]}
         self.seen[id(value)] = len(self.seen)
@@ -111,9 +113,11 @@ class Writer:
 
         The numbers are floats, or integers; None for other lists.
         """
+        # `True` is of another type than 1, and must come back as it was.
         kinds = set(map(type, values)) if len(values) >= _LONG else set()
         if kinds == {float}:
             return {"numbers": self._store(np.array(values, np.float64))}
+        # Larger ones stay JSON, whose integers have no bound.
         if kinds == {int} and min(values) >= -(2**63) and max(values) < 2**63:
             return {"numbers": self._store(np.array(values, np.int64))}
         return None
@@ -136,6 +140,7 @@ class Writer:
         return {tag: self._store(in_memory), "axes": axes}
 
     def _store(self, array: NDArray[np.generic]) -> str:
+        # NumPy could only pickle them.
         if array.dtype.hasobject:
             raise NotPlainError("an array of objects is not plain data")
         name = f"{self.prefix}{len(self.arrays)}"
@@ -197,6 +202,7 @@ class Reader:
                     torch.from_numpy(self._ordered_array(document, content)).bfloat16()
                 )
             case "numbers":
+                # `tolist` gives back Python's own numbers, of the same type.
                 return self._remember(self._array(content).tolist())
             case "deque":
                 return self._fill(deque[Any](maxlen=document["maxlen"]), content)
@@ -215,6 +221,7 @@ class Reader:
         return value
 
     def _fill(self, sequence: MutableSequence[object], items: Iterable[object]) -> Any:
+        # Before its items, which may refer to it.
         self._remember(sequence)
         for item in items:
             sequence.append(self.read(item))
@@ -223,6 +230,7 @@ class Reader:
     def _fill_mapping(
         self, mapping: MutableMapping[object, object], items: Iterable[Sequence[object]]
     ) -> Any:
+        # Before its items, which may refer to it.
         self._remember(mapping)
         for key, value in items:
             mapping[key if isinstance(key, str) else self.read(key)] = self.read(value)

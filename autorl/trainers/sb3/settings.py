@@ -118,10 +118,12 @@ class Settings:
         `env` and `seed` are left out.
         """
         start = self.at(0, 1)
-        arguments = {
-            name: _argument(name, start[name])
-            for name in constructor_names(self.algorithm) & set(start)
+        arguments: dict[str, Any] = {
+            name: plain(start[name]) for name in constructor_names(self.algorithm) & set(start)
         }
+        if isinstance(arguments.get("train_freq"), list):
+            # Stable-Baselines3 takes a list for a number of steps: only a tuple has a unit.
+            arguments["train_freq"] = tuple(arguments["train_freq"])
         for name in set(self.scheduled) & set(CALLABLES):
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
@@ -172,6 +174,8 @@ class Settings:
     def _check_optimizer(self) -> None:
         """Refuse what A2C would overrule: its RMSprop takes no options but `rms_prop_eps`."""
         policy_kwargs = self.options.get("policy_kwargs") or {}
+        # Its constructor replaces `optimizer_kwargs` where it sets RMSprop
+        # (stable_baselines3/a2c/a2c.py).
         own_optimizer = self.algorithm == "a2c" and self.values.get("use_rms_prop", True)
         overruled = "optimizer_kwargs" in policy_kwargs and "optimizer_class" not in policy_kwargs
         if own_optimizer and overruled:
@@ -185,10 +189,12 @@ class Settings:
         """Return every object that keeps its own copy of a number."""
         parts = [getattr(model, "rollout_buffer", None), getattr(model, "replay_buffer", None)]
         if name == "gamma" and self.normaliser_follows:
+            # Rewards are scaled by the discounted return, so by the agent's gamma.
             parts.append(model.get_vec_normalize_env())
         return [model, *(part for part in parts if name in _COPIED and hasattr(part, name))]
 
     def _policy_kwargs(self, values: Mapping[str, object]) -> dict[str, Any]:
+        # A copy: Stable-Baselines3 adds to it.
         kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
         kwargs |= {name: plain(values[name]) for name in policy_names(self.algorithm) & set(values)}
         if "activation" in values:
@@ -294,17 +300,12 @@ def activation(name: str) -> Any:
     if name.lower() not in modules:
         hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}")
         raise InputError(f"unknown activation {name!r}{hint}", key="activation")
+    # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
     return getattr(nn, by_lower[name.lower().replace("_", "")])
 
 
-def _argument(name: str, value: object) -> Any:
-    if name == "train_freq" and isinstance(value, list | tuple):
-        return tuple(value)
-    return plain(value)
-
-
-def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
+def _action_noise(values: Mapping[str, Any], action_space: gym.Space[object]) -> Any:
     kind = values.get("noise_type")
     scale = float(values.get("noise_std", 0.0))
     if kind is None and "noise_std" not in values:
@@ -317,12 +318,14 @@ def _action_noise(values: Mapping[str, Any], action_space: Any) -> Any:
         "none": None,
     }
     check_names([kind or "normal"], classes, "noise_type", "noise_type")
+    # A standard deviation alone is that of normal noise.
     noise = classes[kind or "normal"]
-    size = int(np.prod(action_space.shape))
+    size = int(np.prod(action_space.shape or ()))
     return noise(mean=np.zeros(size), sigma=np.full(size, scale)) if noise is not None else None
 
 
 def _noises(model: BaseAlgorithm) -> list[Any]:
+    # Several environments: SB3 wraps it in a `VectorizedActionNoise`, one noise for each.
     return list(getattr(model.action_noise, "noises", [model.action_noise]))
 
 
@@ -330,6 +333,7 @@ def _set(model: Any, name: str, value: float, holders: list[object]) -> None:
     if name == "noise_std":
         for noise in _noises(model):
             noise._sigma = np.full_like(noise._sigma, value)
+    # A fixed coefficient is a tensor that updates read; `ent_coef` is only what it was made from.
     elif name == "ent_coef" and hasattr(model, "ent_coef_optimizer"):
         model.ent_coef_tensor.fill_(value)
     else:
@@ -341,6 +345,8 @@ def optimizers(model: BaseAlgorithm) -> list[Any]:
     """Return every torch optimizer of the model."""
     from torch.optim import Optimizer
 
+    # SAC and TD3 have one for each network, and SAC one for its coefficient; the others one of the
+    # policy.
     owners = [model, *(getattr(model, part, None) for part in ("policy", "actor", "critic"))]
     candidates = [
         getattr(owner, name, None)
@@ -382,6 +388,7 @@ def _read(  # noqa: C901 - one line a hyperparameter
                 else float(model.ent_coef_tensor)
             )
         case "target_entropy":
+            # SAC (Haarnoja et al. 2018, arXiv 1812.05905): minus the number of action dimensions.
             auto = -float(np.prod(model.action_space.shape))
             return "auto" if model.target_entropy == auto else model.target_entropy
         case "train_freq":

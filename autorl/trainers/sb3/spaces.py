@@ -52,6 +52,7 @@ def attributes_as_data(
                 "dtype": str(space.dtype),
             }
         case "MultiBinary":
+            # A number, or the sizes of several axes.
             n = space.n
             return {
                 "kind": kind,
@@ -90,6 +91,7 @@ def space_from_data(data: Mapping[str, Any]) -> gym.Space[Any]:
 
 def _number_type(name: str) -> Any:
     kind = np.dtype(name)
+    # A checkpoint of somebody else may name any type, that of objects too.
     if kind.kind not in "biuf":
         raise ValueError(f"expected a type of numbers, got {name!r}")
     return kind.type

@@ -82,6 +82,7 @@ class SB3Trainer(AgentTrainer):
         self.name = spec.name.partition("/")[2]
         self.algorithm = ALGORITHMS[self.name]
         self.kwargs = spec.kwargs
+        # For its errors: wrong options are said before anything trains.
         Settings(self.name, self.kwargs, {})
         self.folders = search_folders(spec.kwargs)
 
@@ -140,6 +141,7 @@ class SB3Trainer(AgentTrainer):
         clock = Clock()
         check_start(segment)
         normalize = segment.environment.normalize
+        # A gamma the study file gives the normaliser stays, whatever the agent's is.
         own_gamma = isinstance(normalize, Mapping) and "gamma" in normalize
         settings = Settings(
             self.name, self.kwargs, segment.config, normaliser_follows=not own_gamma
@@ -151,6 +153,7 @@ class SB3Trainer(AgentTrainer):
             try:
                 run.begin()
                 return run.finish(clock, *run.advance(report))
+            # What the pipe of an environment's process raises once that has ended.
             except (EOFError, OSError):
                 raise_if_ended(run.venv)
                 raise
@@ -167,8 +170,9 @@ class SB3Trainer(AgentTrainer):
         options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
         return export_model(self.name, options, checkpoint, target, replace=replace)
 
-    def n_envs(self, config: Mapping[str, Any], environment: EnvironmentSpec) -> int:
-        return int(config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs)))
+    def n_envs(self, config: Mapping[str, object], environment: EnvironmentSpec) -> int:
+        number: Any = config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs))
+        return int(number)
 
     def _rollout(self, config: Mapping[str, object], environment: EnvironmentSpec) -> int:
         return steps_per_cut(self.name, {**self.kwargs, **config}, self.n_envs(config, environment))
@@ -201,11 +205,13 @@ class _Run:
         segment = self.segment
         seed = self.segment.seed
         n_envs = self.trainer.n_envs(segment.config, segment.environment)
+        # 1. what the run is: rollout, random streams, the checkpoint it continues
         self.rollout = steps_per_cut(self.trainer.name, self.settings.values, n_envs)
         length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
         check_rollout({length: self.rollout // n_envs, "n_envs": n_envs}, segment)
         keys = () if segment.fork is None else (segment.fork,)
         parent = self._load_parent()
+        # 2. environments before the model: their spaces decide its networks
         self.venv = vectorise(segment.environment, n_envs, self.trainer.folders)
         same_episodes = parent is not None and self._restore_environments(parent)
         algorithm_seed = integer_seed(seed, "algorithm", *keys)
@@ -219,6 +225,7 @@ class _Run:
                     f"checkpoint is at step {reached}, "
                     f"segment {segment.id!r} starts at {segment.start}"
                 )
+        # 3. episodes: without a `_last_obs`, `_setup_learn` resets the environments
         if parent and same_episodes:
             self.model._last_obs = parent.state["latest"]["_last_obs"]
         else:
@@ -226,15 +233,18 @@ class _Run:
             self.venv.seed(integer_seed(seed, "training", *keys, *start))
             if parent:
                 checkpoint.end_episodes(self.model)
+        # 4. what `learn` does first; then what that would reset, such as the noise
         self._start_learning()
         if parent:
             checkpoint.restore_latest(self.model, parent, same_episodes=same_episodes)
+        # 5. random streams last: all of the above draws from them
         if parent and segment.fork is None:
             checkpoint.restore_streams(self.model, parent)
         else:
             self._reseed(
                 algorithm_seed, integer_seed(seed, "training", *keys), forked=same_episodes
             )
+        # 6. what took, from the live model
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
@@ -246,6 +256,7 @@ class _Run:
         reports = list[Report]()
         while True:
             following = self.model.num_timesteps + self.rollout
+            # Points that the next rollout would pass are measured with the weights of now.
             while pending and pending[0] < following:
                 point = self._evaluate(pending.pop(0))
                 problem = not_finite(point) or self._diverged()
@@ -323,6 +334,7 @@ class _Run:
 
         env = self.venv
         arguments = self.settings.constructor(env.observation_space, env.action_space)
+        # Stable-Baselines3's own default where nobody gives one.
         gamma = self.settings.at(self.segment.start, self.segment.horizon).get("gamma", 0.99)
         options = normaliser(self.segment.environment, gamma)
         if options is not None:
@@ -331,6 +343,7 @@ class _Run:
             model = self.trainer.algorithm.load_class()(env=env, **arguments)
         except AssertionError as error:  # SB3 checks its arguments with assertions
             raise InputError(f"sb3/{self.trainer.name}: {error}", key="space") from error
+        # Else SB3 makes a folder for its logs below the temporary one.
         model.set_logger(Logger(folder=None, output_formats=[]))
         return model
 
@@ -344,15 +357,18 @@ class _Run:
         model = self.model
         horizon = self.segment.horizon
         _, self.callback = model._setup_learn(horizon, reset_num_timesteps=False)
+        # `_setup_learn` adds the steps so far: progress would be counted to a later end.
         model._total_timesteps = horizon
         model._update_current_progress_remaining(model.num_timesteps, horizon)
         self.settings.set_scheduled(model, horizon)
         for optimizer in optimizers(model):
             update_learning_rate(optimizer, model.lr_schedule(model._current_progress_remaining))
+        # A function of step and horizon, which DQN computes only after its next step.
         if hasattr(model, "exploration_schedule") and model.num_timesteps:
             model.exploration_rate = model.exploration_schedule(model._current_progress_remaining)
 
     def _reseed(self, algorithm_seed: int, training_seed: int, forked: bool) -> None:
+        # A donor's episodes go on, but with draws of their own.
         if forked:
             streams.seed_global(algorithm_seed)
             for index in range(self.venv.num_envs):
@@ -365,6 +381,7 @@ class _Run:
             model.collect_rollouts(
                 model.env, self.callback, model.rollout_buffer, n_rollout_steps=model.n_steps
             )
+            # As `learn` does between rollout and update.
             model._update_current_progress_remaining(model.num_timesteps, self.segment.horizon)
             self.settings.set_scheduled(model, self.segment.horizon)
             model.train()
@@ -379,6 +396,7 @@ class _Run:
             log_interval=None,
         )
         self.settings.set_scheduled(model, self.segment.horizon)
+        # -1: as many updates as steps of one environment, as in `OffPolicyAlgorithm.learn`.
         updates = model.gradient_steps if model.gradient_steps >= 0 else rollout.episode_timesteps
         if model.num_timesteps > model.learning_starts and updates > 0:
             model.train(batch_size=model.batch_size, gradient_steps=updates)
@@ -391,6 +409,7 @@ class _Run:
         segment = self.segment
         kwargs = self.trainer.kwargs
         trained = int(self.model.num_timesteps)
+        # The same weights: the same episodes, so the same value.
         if self._measured is not None and self._measured_after == trained:
             return Report(segment.id, step, self._measured.metrics)
         metrics = evaluate(
