@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -290,7 +290,7 @@ class Judge:
             for step in steps
         ]
         scores = [objective.sign * float(self._aggregate(np.array(column))) for column in columns]
-        return steps[int(np.argmax(scores))]
+        return steps[int(np.argmax(scores))]  # the first of equals: the shortest training
 
     @property
     def chooses_step(self) -> bool:
@@ -360,6 +360,7 @@ class Worst:
         """
         if not self._values:
             return ()
+        # Of two that are equally near, the shorter.
         return self._values[min(self._values, key=lambda step: (abs(step - reached), step))]
 
 
@@ -440,18 +441,20 @@ def undominated(values: Mapping[ProposalId, tuple[float, ...]]) -> list[Proposal
     """
     front: list[ProposalId] = []
     for number in sorted(values, key=values.__getitem__, reverse=True):
-        if not any(_dominates(values[member], values[number]) for member in front):
+        candidate = values[number]
+        # Equal values do not dominate each other: both stay.
+        dominated = any(
+            values[member] != candidate
+            and all(x >= y for x, y in zip(values[member], candidate, strict=True))
+            for member in front
+        )
+        if not dominated:
             front.append(number)
     return sorted(front)
 
 
 def _infeasibility(scored: Scored) -> float:
     return sum(max(0.0, violation) for violation in scored.constraints)
-
-
-def _dominates(a: Iterable[float], b: Iterable[float]) -> bool:
-    pairs = list(zip(a, b, strict=True))
-    return all(x >= y for x, y in pairs) and any(x > y for x, y in pairs)
 
 
 @dataclass(frozen=True)
@@ -535,6 +538,6 @@ class Racing:
         if np.ptp(relative) <= _ROUNDING:
             # Constant: the test statistic is 0 / 0 or made of rounding errors.
             return bool(relative[0] < 0)
-        from scipy.stats import ttest_1samp
+        from scipy.stats import ttest_1samp  # slow to import, and no other rule needs it
 
         return bool(ttest_1samp(relative, 0.0, alternative="less").pvalue < 0.1)

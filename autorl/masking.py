@@ -40,6 +40,7 @@ def masked(value: object) -> Any:
         return {name: _masked_entry(str(name), item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         items = [masked(item) for item in value]
+        # An argument of a command and its value may be two entries: `--token`, `VALUE`.
         for position, (before, item) in enumerate(zip(value, items[1:], strict=False), 1):
             if (
                 isinstance(before, str)
@@ -101,6 +102,7 @@ def without_values(text: str, secrets: Collection[str]) -> str:
 
     Values under 8 characters stay: they may be words.
     """
+    # The longest first: one may be a part of another.
     for secret in sorted(secrets, key=len, reverse=True):
         if len(secret) >= _LEAST_SECRET:
             text = text.replace(secret, MASK)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from autorl.types import InputError
 
@@ -60,6 +60,7 @@ class Plugins(Generic[T]):
             InputError: it cannot be imported, or is not such a class.
         """
         named = re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*", name) is not None
+        # A name that says where its class lies is loaded as an entry point would be.
         point = EntryPoint(name, name, self.group) if named else self.registered().get(name)
         return None if point is None else self.load(point, folder)
 
@@ -77,7 +78,7 @@ class Plugins(Generic[T]):
             raise InputError(message, key=self.key) from error
         return self._checked(loaded, point.name)
 
-    def _checked(self, loaded: Any, name: str) -> type[T]:
+    def _checked(self, loaded: object, name: str) -> type[T]:
         noun, path = self.noun
         if not isinstance(loaded, type) or not issubclass(loaded, self.base):
             message = f"{name!r} is no {noun}: expected a subclass of {path}"
@@ -99,5 +100,5 @@ def _importable(folder: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        if added and folder in sys.path:
+        if added and folder in sys.path:  # the module may have taken it out itself
             sys.path.remove(str(folder))

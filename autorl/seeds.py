@@ -82,6 +82,7 @@ def digest(seed: int, purpose: str, *keys: int | str) -> int:
 
     It is a function of them alone, and the root of every stream.
     """
+    # With a separator and with types: (1, 23) and (12, 3), or 1 and "1", are other streams.
     text = "\x1f".join([str(seed), purpose, *(f"{type(key).__name__}:{key}" for key in keys)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=16).digest(), "little")
 

@@ -38,6 +38,16 @@ class _Session:
     pending: int | None = None
     ended = False
 
+    @classmethod
+    def handle(cls, number: int, frame: FrameType | None) -> None:
+        """End the session, at once or behind the last block of `held`."""
+        if cls.ended:  # what the first signal has begun to end is not cut short by a second one
+            return
+        cls.ended = True
+        if not cls.holds:
+            raise EndedBySignal(number)
+        cls.pending = number
+
 
 def reason(error: BaseException | None) -> str:
     """Say what ended the session: `interrupted`, or `ended by SIGTERM`."""
@@ -57,11 +67,11 @@ def ending() -> Iterator[None]:
     as it is.
     """
     before = {}
-    if threading.current_thread() is threading.main_thread():
+    if threading.current_thread() is threading.main_thread():  # no other may set handlers
         for name in _ENDING:
             number = getattr(signal, name, None)  # Windows has no SIGHUP
             if number is not None and signal.getsignal(number) is signal.SIG_DFL:
-                before[number] = signal.signal(number, _handle)
+                before[number] = signal.signal(number, _Session.handle)
     _Session.holds = 0
     _Session.pending = None
     _Session.ended = False
@@ -87,12 +97,3 @@ def held() -> Iterator[None]:
         number = _Session.pending
         _Session.pending = None
         raise EndedBySignal(number)
-
-
-def _handle(number: int, frame: FrameType | None) -> None:
-    if _Session.ended:
-        return
-    _Session.ended = True
-    if not _Session.holds:
-        raise EndedBySignal(number)
-    _Session.pending = number

@@ -43,7 +43,7 @@ def tune(
     *,
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
-    **options: Any,
+    **options: object,
 ) -> Result:
     """Run a study to its result.
 
@@ -205,11 +205,12 @@ class Tuner:
         _check_direction(direction)
         plan = seeds or SeedPlan()
         study = {
-            "trainer": "ask-tell",
+            "trainer": "ask-tell",  # for the record: `_Caller` stands in its place
             "space": _definition(space),
             "optimizer": optimizer,
             "objective": {"metric": "value", "direction": direction},
             "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
+            # A trial without a length is one step.
             "fidelity": {"steps": fidelity or 1, "evaluations": 1, "episodes": 1},
             # The caller ends the search by asking no more.
             "budget": {"configurations": UNLIMITED},
@@ -217,7 +218,7 @@ class Tuner:
             # Test runs are asked for by `test_trials`, not trained by the study.
             "test": {"top": 0},
         }
-        spec = load_spec(study | options)
+        spec = load_spec(study | options)  # the caller's keys replace those above
         folder = None if path is None else Path(path)
         self._study = _study(spec, folder, lambda _: _Caller())
         self._metrics = [objective.metric for objective in spec.objectives()]
@@ -282,6 +283,7 @@ class Tuner:
                 Status.DONE,
                 reached=segment.until,
                 reports=(Report(segment.id, segment.until, metrics),),
+                # Without `wall_seconds`: when its training began is not known here.
                 cost={"environment_steps": float(segment.until - segment.start)},
                 checkpoint=saved,
             )
@@ -296,6 +298,7 @@ class Tuner:
             InputError: the trial is not open, or there is no such kind of failure.
         """
         kinds = [status.value for status in Status if status.failed]
+        # What other libraries and our own log call a run that was cut: no failure.
         if kind in ("pruned", "stopped"):
             raise InputError(NO_PRUNING)
         if kind not in kinds:
@@ -406,6 +409,7 @@ def _function_study(
 ) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
+    # A `partial`, or an object that can be called, has no name of its own.
     function_name = getattr(function, "__qualname__", type(function).__name__)
     study = {
         "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",

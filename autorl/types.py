@@ -78,9 +78,10 @@ class FrozenMap(Mapping[str, Any]):
     _hash: int | None
 
     def __init__(
-        self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: Any
+        self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: object
     ) -> None:
         merged = {**dict(values), **more}
+        # Past `__setattr__`, which refuses whoever comes later.
         object.__setattr__(
             self, "_values", {str(name): freeze(value) for name, value in merged.items()}
         )
@@ -97,6 +98,7 @@ class FrozenMap(Mapping[str, Any]):
 
     def __hash__(self) -> int:
         if self._hash is None:
+            # Of a set: mappings are equal in whatever order their names stand.
             object.__setattr__(self, "_hash", hash(frozenset(self._values.items())))
         assert self._hash is not None
         return self._hash
@@ -105,7 +107,7 @@ class FrozenMap(Mapping[str, Any]):
         raise AttributeError(f"{type(self).__name__} is immutable")
 
     def __reduce__(self) -> tuple[type[FrozenMap], tuple[dict[str, Any]]]:
-        return type(self), (self._values,)
+        return type(self), (self._values,)  # pickle's own way sets attributes
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._values!r})"

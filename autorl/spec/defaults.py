@@ -52,9 +52,7 @@ def _trainer_sections(data: Mapping[str, object]) -> list[object]:
     return [section.get("trainer") for section in sections]
 
 
-def _environment_of(
-    data: Mapping[str, object],
-) -> tuple[str | None, Mapping[str, object] | None]:
+def _environment_of(data: Mapping[str, object]) -> tuple[str | None, Mapping[str, object] | None]:
     """Return the id of the environment and its options.
 
     Both come from a study file that is not checked, as far as it says them.

@@ -16,12 +16,7 @@ from pathlib import Path
 from autorl.plain_text import shown
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
-from autorl.store.events import (
-    CheckpointRegained,
-    CheckpointsCollected,
-    ProposalMade,
-    SegmentEnded,
-)
+from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
 from autorl.store.log import add_event, bodies_until, events_until
 from autorl.types import InputError
 

@@ -131,10 +131,7 @@ class Store:
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
         # A full disk: what there is holds no study and is begun anew.
-        except (
-            sqlite3.Error,
-            StudyError,
-        ) as error:
+        except (sqlite3.Error, StudyError) as error:
             raise InputError(
                 "cannot be written (the disk is full, or not writable)", file=str(folder)
             ) from error
@@ -312,10 +309,7 @@ class Store:
         """
         if self.folder is not None:
             # A caller of `Tuner.tell` may give a relative one.
-            for full in (
-                Path(path),
-                Path(path).absolute(),
-            ):
+            for full in (Path(path), Path(path).absolute()):
                 if full.is_relative_to(self.folder):
                     return full.relative_to(self.folder).as_posix()
         return path

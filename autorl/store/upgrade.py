@@ -5,13 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from autorl.store.events import (
-    Body,
-    CandidatesFrozen,
-    ModelsNamed,
-    ProposalMade,
-    SegmentEnded,
-)
+from autorl.store.events import Body, CandidatesFrozen, ModelsNamed, ProposalMade, SegmentEnded
 from autorl.types import ProposalId
 
 MemberOf: TypeAlias = Callable[[ProposalId], str | None]
