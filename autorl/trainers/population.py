@@ -28,8 +28,10 @@ from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     ZIP_IS_A_PROGRAM,
     check_continuation,
+    check_reached,
     check_rollout,
     check_start,
+    schedule_parts,
     zip_target,
 )
 from autorl.trainers.agents import AgentTrainer
@@ -72,12 +74,7 @@ class PopulationTrainer(AgentTrainer):
         changes = {
             name: setting.change for name, setting in settings.items() if setting.change is not None
         }
-        parts = [
-            f"{name}{part}"
-            for name in changes
-            if settings[name].scheduled
-            for part in (".shape", ".end")
-        ]
+        parts = schedule_parts(name for name in changes if settings[name].scheduled)
         return {**changes, **dict.fromkeys(parts, "apply")}
 
     @property
@@ -244,11 +241,7 @@ class PopulationTrainer(AgentTrainer):
             )
         # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
-        if engine.steps(state) != segment.start:
-            raise InputError(
-                f"checkpoint is at step {engine.steps(state)}, "
-                f"segment {segment.id!r} starts at {segment.start}"
-            )
+        check_reached(segment, engine.steps(state))
         if segment.fork is not None:
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.
