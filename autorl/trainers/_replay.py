@@ -115,6 +115,7 @@ class ReplayTrainer(Trainer, ABC):
             notes.append(_NO_TIME)
         else:
             cost["wall_seconds"] = run.seconds_per_step * (reached - segment.start)
+        message = self.message(run) if ended else ""
         checkpoint = None
         if segment.save and not status.failed:
             checkpoint = save_state(segment, reached, {})
@@ -127,7 +128,7 @@ class ReplayTrainer(Trainer, ABC):
             checkpoint=checkpoint,
             applied=dict(segment.config),
             notes=tuple(notes),
-            message=self.message(run) if ended else "",
+            message=message,
         )
 
     def _check_horizon(self, segment: Segment) -> None:

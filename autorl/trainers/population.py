@@ -139,20 +139,29 @@ class PopulationTrainer(AgentTrainer):
                 report(reports[-1])
         diverged = not is_finite(state["member"])
         reached = engine.steps(state)
+        cost = {  # of training: the checkpoint is written after it
+            "environment_steps": reached - segment.start,
+            "wall_seconds": time.perf_counter() - began[0],
+            "cpu_seconds": time.thread_time() - began[1],
+        }
+        status = Status.DONE
+        message = ""
+        checkpoint = None
+        if diverged:
+            status = Status.DIVERGED
+            message = f"parameters are not finite at step {reached}"
+        elif segment.save:
+            checkpoint = self._save(segment, state)
         return Outcome(
             segment=segment.id,
-            status=Status.DIVERGED if diverged else Status.DONE,
+            status=status,
             reached=reached,
             reports=tuple(reports),
-            cost={
-                "environment_steps": reached - segment.start,
-                "wall_seconds": time.perf_counter() - began[0],
-                "cpu_seconds": time.thread_time() - began[1],
-            },
-            checkpoint=self._save(segment, state) if segment.save and not diverged else None,
+            cost=cost,
+            checkpoint=checkpoint,
             applied=applied,
             notes=notes,
-            message=f"parameters are not finite at step {reached}" if diverged else "",
+            message=message,
         )
 
     def export_model(
