@@ -14,20 +14,16 @@ run brings no new random streams.
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.benchmark import RecordedRun
-from autorl.plain_values import plain
-from autorl.store.checkpoints import writing
+from autorl.trainers._json_checkpoint import parent_state, save_state
 from autorl.trainers._shared import Clock, check_continuation, check_start
 from autorl.trainers.contract import Trainer
 from autorl.trainers.options import check_names
 from autorl.types import (
-    Checkpoint,
     Config,
     EnvironmentSpec,
     InputError,
@@ -44,7 +40,6 @@ if TYPE_CHECKING:
     from autorl.landscapes.grid import Grid
     from autorl.space import Space
 
-_STATE = "state.json"
 _NO_TIME = "the landscape records no wall seconds: these are those of the look-up"
 
 
@@ -100,7 +95,10 @@ class ReplayTrainer(Trainer, ABC):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         clock = Clock()
         check_start(segment)
-        _check_parent(segment)
+        saved = parent_state(segment)
+        if saved is not None:
+            # Nothing may change: no recorded run says what would have happened.
+            check_continuation(saved["config"], segment.config, {})
         self._check_horizon(segment)
         run = self.runs.run(segment.config, segment.seed, segment.role)
         until = self.align(segment.config, segment.until)
@@ -117,12 +115,10 @@ class ReplayTrainer(Trainer, ABC):
             notes.append(_NO_TIME)
         else:
             cost["wall_seconds"] = run.seconds_per_step * (reached - segment.start)
+        message = self.message(run) if ended else ""
         checkpoint = None
         if segment.save and not status.failed:
-            state = {"step": reached, "config": plain(segment.config)}
-            with writing(segment) as folder:
-                (folder / _STATE).write_text(json.dumps(state, sort_keys=True), encoding="utf-8")
-            checkpoint = Checkpoint(segment.id, segment.folder)
+            checkpoint = save_state(segment, reached, {})
         return Outcome(
             segment=segment.id,
             status=status,
@@ -132,7 +128,7 @@ class ReplayTrainer(Trainer, ABC):
             checkpoint=checkpoint,
             applied=dict(segment.config),
             notes=tuple(notes),
-            message=self.message(run) if ended else "",
+            message=message,
         )
 
     def _check_horizon(self, segment: Segment) -> None:
@@ -166,19 +162,6 @@ def flag(spec: TrainerSpec, name: str) -> bool:
     if not isinstance(value, bool):
         raise InputError(f"expected true or false, got {value!r}", key=f"trainer.kwargs.{name}")
     return value
-
-
-def _check_parent(segment: Segment) -> None:
-    if segment.parent is None:
-        return
-    state = json.loads((Path(segment.parent.path) / _STATE).read_text(encoding="utf-8"))
-    if state["step"] != segment.start:
-        raise InputError(
-            f"checkpoint is at step {state['step']}, "
-            f"segment {segment.id!r} starts at {segment.start}"
-        )
-    # Nothing may change: no recorded run says what would have happened.
-    check_continuation(state["config"], segment.config, {})
 
 
 def _reports(segment: Segment, run: RecordedRun, reached: int, *, failed: bool) -> list[Report]:

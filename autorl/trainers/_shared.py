@@ -9,7 +9,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,6 +62,11 @@ def base_name(name: str) -> str:
     return name
 
 
+def schedule_parts(names: Iterable[str]) -> list[str]:
+    """Return `x.shape` and `x.end` of every hyperparameter x."""
+    return [f"{name}{part}" for name in names for part in (".shape", ".end")]
+
+
 def check_continuation(
     parent: Mapping[str, object], config: Config, changes: Mapping[str, Change]
 ) -> None:
@@ -100,6 +105,14 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
     if segment.parent is None and segment.start:
         raise InputError(
             f"segment {segment.id!r} starts at step {segment.start} without a checkpoint"
+        )
+
+
+def check_reached(segment: Segment, step: int) -> None:
+    """Raise `InputError` unless the checkpoint is where the segment starts."""
+    if step != segment.start:
+        raise InputError(
+            f"checkpoint is at step {step}, segment {segment.id!r} starts at {segment.start}"
         )
 
 

@@ -1,7 +1,4 @@
-"""The base of trainers whose models are those of Stable-Baselines3.
-
-So they are whatever trained them.
-"""
+"""The base of trainers whose models Stable-Baselines3 loads, whatever trained them."""
 
 from __future__ import annotations
 

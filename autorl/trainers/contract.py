@@ -69,9 +69,7 @@ class ExportedModel:
 
 
 class AnyChange(Mapping[str, Change]):
-    """The `changes` of a trainer that takes configurations anew.
-
-    It takes the whole one at each segment.
+    """The `changes` of a trainer that takes every configuration as it comes.
 
     Every name may change. It cannot be listed (the names are the user's), so ask `name in changes`:
     iteration yields nothing.
@@ -118,10 +116,7 @@ class Trainer:
 
     @property
     def preload(self) -> Sequence[str]:
-        """Return modules worth importing once in a fork server.
-
-        That is before segments are started.
-        """
+        """Return modules worth importing once in a fork server."""
         return ()
 
     @property

@@ -44,7 +44,9 @@ def parse_line(line: str) -> dict[str, Any] | None:
     # Every rank prints the same: one record of a step is enough.
     if rank is not None and int(rank.group(1)):
         return None
-    text = _RAY.sub("", text[rank.end() :] if rank else text)
+    if rank is not None:
+        text = text[rank.end() :]
+    text = _RAY.sub("", text)
     if text.startswith("{") and text.endswith("}"):
         return _mapping(text)
     match = _OPENRLHF.search(text)

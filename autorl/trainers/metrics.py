@@ -209,10 +209,13 @@ class Collector:
                 raise RuntimeError(f"the command never logged {key or name}{hint}")
         points = list(self.pending)
         self.pending.clear()
-        reduced = [
-            (point, self._reduced(math.inf if point >= self.until else point)) for point in points
-        ]
-        return [(point, metrics) for point, metrics in reduced if metrics]
+        complete = []
+        for point in points:
+            last_step = math.inf if point >= self.until else point
+            metrics = self._reduced(last_step)
+            if metrics:
+                complete.append((point, metrics))
+        return complete
 
     def _check_unit(self) -> None:
         """Check that the script logs in the unit of the study's steps.

@@ -6,10 +6,14 @@ Names are checked, and the folders of a user's modules are read.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from autorl.plain_text import did_you_mean
-from autorl.types import InputError
+from autorl.types import InputError, TrainerSpec
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: str) -> None:
@@ -18,6 +22,12 @@ def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: 
         if name not in allowed:
             hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
             raise InputError(f"unknown {what} {name!r}{hint}", key=key)
+
+
+def check_fields(spec: TrainerSpec, trainer: type[DataclassInstance]) -> None:
+    """Raise `InputError` for an option that is no field of `trainer`."""
+    allowed = {item.name for item in fields(trainer)}
+    check_names(spec.kwargs, allowed, f"option of {spec.name}", "trainer.kwargs")
 
 
 def search_folders(kwargs: Mapping[str, Any]) -> tuple[str, ...]:

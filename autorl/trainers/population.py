@@ -28,8 +28,10 @@ from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
     ZIP_IS_A_PROGRAM,
     check_continuation,
+    check_reached,
     check_rollout,
     check_start,
+    schedule_parts,
     zip_target,
 )
 from autorl.trainers.agents import AgentTrainer
@@ -72,12 +74,7 @@ class PopulationTrainer(AgentTrainer):
         changes = {
             name: setting.change for name, setting in settings.items() if setting.change is not None
         }
-        parts = [
-            f"{name}{part}"
-            for name in changes
-            if settings[name].scheduled
-            for part in (".shape", ".end")
-        ]
+        parts = schedule_parts(name for name in changes if settings[name].scheduled)
         return {**changes, **dict.fromkeys(parts, "apply")}
 
     @property
@@ -142,20 +139,29 @@ class PopulationTrainer(AgentTrainer):
                 report(reports[-1])
         diverged = not is_finite(state["member"])
         reached = engine.steps(state)
+        cost = {  # of training: the checkpoint is written after it
+            "environment_steps": reached - segment.start,
+            "wall_seconds": time.perf_counter() - began[0],
+            "cpu_seconds": time.thread_time() - began[1],
+        }
+        status = Status.DONE
+        message = ""
+        checkpoint = None
+        if diverged:
+            status = Status.DIVERGED
+            message = f"parameters are not finite at step {reached}"
+        elif segment.save:
+            checkpoint = self._save(segment, state)
         return Outcome(
             segment=segment.id,
-            status=Status.DIVERGED if diverged else Status.DONE,
+            status=status,
             reached=reached,
             reports=tuple(reports),
-            cost={
-                "environment_steps": reached - segment.start,
-                "wall_seconds": time.perf_counter() - began[0],
-                "cpu_seconds": time.thread_time() - began[1],
-            },
-            checkpoint=self._save(segment, state) if segment.save and not diverged else None,
+            cost=cost,
+            checkpoint=checkpoint,
             applied=applied,
             notes=notes,
-            message=f"parameters are not finite at step {reached}" if diverged else "",
+            message=message,
         )
 
     def export_model(
@@ -244,11 +250,7 @@ class PopulationTrainer(AgentTrainer):
             )
         # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
-        if engine.steps(state) != segment.start:
-            raise InputError(
-                f"checkpoint is at step {engine.steps(state)}, "
-                f"segment {segment.id!r} starts at {segment.start}"
-            )
+        check_reached(segment, engine.steps(state))
         if segment.fork is not None:
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.

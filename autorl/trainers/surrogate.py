@@ -12,14 +12,14 @@ Every outcome states the forest's out-of-bag score.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 
 from autorl.landscapes import load_landscape
 from autorl.landscapes.benchmark import MIN_CORRELATION, TREES, RecordedRun, Surrogate
 from autorl.landscapes.regression import MIN_TREES
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
-from autorl.trainers.options import check_names
+from autorl.trainers.options import check_fields
 from autorl.types import InputError, Segment, TrainerSpec
 
 
@@ -71,12 +71,7 @@ class SurrogateTrainer(ReplayTrainer):
 
 def make(spec: TrainerSpec) -> SurrogateTrainer:
     """Build the trainer from its options."""
-    check_names(
-        spec.kwargs,
-        {item.name for item in fields(SurrogateTrainer)},
-        "option of surrogate",
-        "trainer.kwargs",
-    )
+    check_fields(spec, SurrogateTrainer)
     landscape = required_landscape(spec)
     bar = spec.kwargs.get("min_correlation", MIN_CORRELATION)
     trees = spec.kwargs.get("trees", TREES)

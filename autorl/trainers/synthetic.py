@@ -14,22 +14,20 @@ the horizon:
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, fields
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from autorl.plain_values import plain
 from autorl.seeds import generator
-from autorl.store.checkpoints import writing
+from autorl.trainers._json_checkpoint import parent_state, save_state
 from autorl.trainers._shared import Clock, check_rollout, check_start
 from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.options import check_names
+from autorl.trainers.options import check_fields, check_names
 from autorl.trainers.synthetic_failures import (
     KINDS,
     RULE,
@@ -43,7 +41,6 @@ from autorl.trainers.synthetic_failures import (
     lose_worker_once,
 )
 from autorl.types import (
-    Checkpoint,
     Config,
     EnvironmentSpec,
     FrozenMap,
@@ -57,7 +54,6 @@ from autorl.types import (
 
 # Quality is summed in integers of this size: exact in any order, so cuts change nothing.
 _UNIT = 2**32
-_STATE = "state.json"
 
 
 @dataclass(frozen=True)
@@ -138,7 +134,8 @@ class Synthetic(Trainer):
         clock = Clock()
         check_start(segment)
         check_rollout({"rollout": self.rollout}, segment)
-        skill = self._restore(segment)
+        saved = parent_state(segment)
+        skill = int(saved["skill"]) if saved is not None else 0
         lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
         failure = self._failure(segment)
@@ -161,7 +158,7 @@ class Synthetic(Trainer):
                 report(reports[-1])
         checkpoint = None
         if segment.save and not status.failed:
-            checkpoint = self._save(segment, step, skill)
+            checkpoint = save_state(segment, step, {"skill": skill, "seed": segment.seed})
         message = ""
         if status is Status.DIVERGED:
             message = "score is not finite"
@@ -183,29 +180,6 @@ class Synthetic(Trainer):
             point,
             {"eval_return": score, "eval_return_std": self.noise, "eval_length": 1.0},
         )
-
-    def _restore(self, segment: Segment) -> int:
-        if segment.parent is None:
-            return 0
-        state = json.loads((Path(segment.parent.path) / _STATE).read_text())
-        # A chain must be cut where it was: the sum up to here is of these steps.
-        if state["step"] != segment.start:
-            raise InputError(
-                f"checkpoint is at step {state['step']}, "
-                f"segment {segment.id!r} starts at {segment.start}"
-            )
-        return int(state["skill"])
-
-    def _save(self, segment: Segment, step: int, skill: int) -> Checkpoint:
-        state = {
-            "step": step,
-            "skill": skill,
-            "seed": segment.seed,
-            "config": plain(segment.config),
-        }
-        with writing(segment) as folder:
-            (folder / _STATE).write_text(json.dumps(state, sort_keys=True))
-        return Checkpoint(segment.id, segment.folder)
 
     def _skill(self, config: Mapping[str, Any], start: int, until: int, horizon: int) -> int:
         """Sum of `quality * 2^32`, rounded step by step, over steps start+1..until."""
@@ -271,12 +245,7 @@ class Synthetic(Trainer):
 
 def make(spec: TrainerSpec) -> Synthetic:
     """Build the trainer from its options."""
-    check_names(
-        spec.kwargs,
-        {item.name for item in fields(Synthetic)},
-        "option of synthetic",
-        "trainer.kwargs",
-    )
+    check_fields(spec, Synthetic)
     for name, value in spec.kwargs.items():
         fits, allowed = _ALLOWED[name]
         if not fits(value):

@@ -14,14 +14,14 @@ learns nothing there. `surrogate` has no such bias.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
 from typing import cast
 
 from autorl.landscapes import load_landscape
 from autorl.landscapes.benchmark import LOOK_UPS, LookUp, RecordedRun, Replay
 from autorl.trainers._replay import ReplayTrainer, flag, required_landscape
-from autorl.trainers.options import check_names
+from autorl.trainers.options import check_fields
 from autorl.types import InputError, SeedRole, Segment, TrainerSpec
 
 
@@ -76,9 +76,7 @@ class Tabular(ReplayTrainer):
 
 def make(spec: TrainerSpec) -> Tabular:
     """Build the trainer from its options."""
-    check_names(
-        spec.kwargs, {item.name for item in fields(Tabular)}, "option of tabular", "trainer.kwargs"
-    )
+    check_fields(spec, Tabular)
     landscape = required_landscape(spec)
     lookup = str(spec.kwargs.get("lookup", Tabular.lookup))
     if lookup not in LOOK_UPS:

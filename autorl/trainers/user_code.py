@@ -123,9 +123,10 @@ class Told:
         last = max([segment.start, *(point.step for point in self.reports)])
         # A training that ended by itself has used all its steps, also where it told none.
         reached = last if self.diverged else segment.until
+        status = Status.DIVERGED if self.diverged else Status.DONE
         return Outcome(
             segment=segment.id,
-            status=Status.DIVERGED if self.diverged else Status.DONE,
+            status=status,
             reached=reached,
             reports=tuple(self.reports),
             cost=self._clock.cost(reached - segment.start),

@@ -124,7 +124,7 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
 
     def die(study):
         """Die in the third checkpoint write of this session."""
-        from autorl.trainers import synthetic
+        from autorl.trainers import _json_checkpoint
 
         writes = [0]
 
@@ -139,7 +139,8 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
             if writes[0] == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        monkeypatch.setattr(synthetic, "writing", __import__("contextlib").contextmanager(deadly))
+        deadly_writing = __import__("contextlib").contextmanager(deadly)
+        monkeypatch.setattr(_json_checkpoint, "writing", deadly_writing)
 
     deaths = 0
     while not run_and_die(tmp_path / "killed", changes, die):

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
 from autorl.types import InputError
 
@@ -100,12 +101,7 @@ class Algorithm:
 
         The parts of its schedule are included.
         """
-        parts = [
-            f"{name}{part}"
-            for name in self.apply
-            if name in SCHEDULED
-            for part in (".shape", ".end")
-        ]
+        parts = schedule_parts(name for name in self.apply if name in SCHEDULED)
         changes: dict[str, Change] = dict.fromkeys([*self.apply, *parts], "apply")
         return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
 

@@ -1,6 +1,4 @@
-"""The state of an environment as plain data, where that is possible.
-
-It is where plain data is all of its state.
+"""The state of an environment, where all of it is plain data.
 
 An environment is its layers: the wrappers and, innermost, the task. What `vars` has of each layer
 must be plain data, a space, another layer, or what every new environment of the kind has too. Text

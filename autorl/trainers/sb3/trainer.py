@@ -27,6 +27,7 @@ from autorl.trainers import _streams as streams
 from autorl.trainers._shared import (
     Clock,
     check_continuation,
+    check_reached,
     check_rollout,
     check_start,
     not_finite,
@@ -219,12 +220,7 @@ class _Run:
         self.model = self._build()
         if parent:
             checkpoint.restore_model(self.model, parent, self.settings.values)
-            reached = self.model.num_timesteps
-            if reached != segment.start:
-                raise InputError(
-                    f"checkpoint is at step {reached}, "
-                    f"segment {segment.id!r} starts at {segment.start}"
-                )
+            check_reached(segment, self.model.num_timesteps)
         # 3. episodes: without a `_last_obs`, `_setup_learn` resets the environments
         if parent and same_episodes:
             self.model._last_obs = parent.state["latest"]["_last_obs"]
