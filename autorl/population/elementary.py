@@ -107,8 +107,8 @@ def exp(x: float) -> float:
 @overload(exp, jit_options=_EXACT)
 def _exp(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
-        # exp(x) = 2^n exp(r), |r| <= log(2) / 2: log 2 is taken off in two parts, so that n times the
-        # first is exact [Cody1980].
+        # exp(x) = 2^n exp(r), |r| <= log(2) / 2. n log 2 is taken off in two parts, the first of
+        # which is exact [Cody1980].
         x = min(max(x, _LOWEST), _HIGHEST)
         n = np.rint(x * _PER_LOG_2)
         r = (x - n * _LOG_2_HIGH) - n * _LOG_2_LOW

@@ -205,7 +205,7 @@ def _linear(modules: Iterable[nn.Module]) -> list[Any]:
 
 
 def _copy(net: Network, layers: Iterable[nn.Linear]) -> None:
-    """Copy the first layers of `net` into as many of torch's linear layers."""
+    """Copy layers of `net`, from the first on, into torch's."""
     for index, layer in enumerate(layers):
         weights, biases = layer_views(net.parameters, net.layers, index)
         _set(layer.weight, weights.T)  # PyTorch's are (fan_out, fan_in)

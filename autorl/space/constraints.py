@@ -25,8 +25,8 @@ DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # names whose values a 
 
 
 def _power(base: float, exponent: float) -> float:
-    # Both are a ValueError of `math.pow`, but a broken rule is told by an ArithmeticError. Not `**`:
-    # of whole numbers it never overflows, and (-1) ** 0.5 is complex.
+    # Both are a ValueError of `math.pow`, but a broken rule is told by an ArithmeticError. Not
+    # `**`: of whole numbers it never overflows, and (-1) ** 0.5 is complex.
     if base < 0 and not float(exponent).is_integer():
         raise ArithmeticError("root of a negative number")
     if base == 0 and exponent < 0:
