@@ -35,7 +35,8 @@ def frozen(value: object) -> Any:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Tell whether a value is a number; to Python True is one."""
+    """Tell whether a value is a number."""
+    # To Python True is one.
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
