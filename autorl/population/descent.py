@@ -31,6 +31,7 @@ def clip_scale(gradient: Array, max_norm: float) -> float:
     square = gradient.dtype.type(0.0)
     for i in range(len(gradient)):
         square += gradient[i] * gradient[i]
+    # As `torch.nn.utils.clip_grad_norm_` does, 1e-6 included.
     return min(1.0, max_norm / (math.sqrt(square) + 1e-6))
 
 
@@ -57,6 +58,7 @@ def adam(
         epsilon: added to the root of the second moment.
         scale: factor of the gradient.
     """
+    # Constants of the parameters' type: doubles would make every operation one of doubles.
     real = parameters.dtype.type
     beta_1 = real(BETA_1)
     new_share_1 = real(1.0 - BETA_1)
@@ -70,6 +72,7 @@ def adam(
         g = factor * gradient[i]
         first[i] = beta_1 * first[i] + new_share_1 * g
         second[i] = beta_2 * second[i] + new_share_2 * g * g
+        # Epsilon joins the corrected root, as in algorithm 1 [Kingma2015] and in PyTorch.
         parameters[i] -= size * first[i] / (root * math.sqrt(second[i]) + eps)
 
 
@@ -96,6 +99,7 @@ def rmsprop(
     for i in range(len(parameters)):
         g = factor * gradient[i]
         square[i] = keep * square[i] + new_share * g * g
+        # Epsilon outside the root, as in PyTorch; TensorFlow has it inside.
         parameters[i] -= size * g / (math.sqrt(square[i]) + eps)
 
 

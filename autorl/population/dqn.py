@@ -72,7 +72,7 @@ HYPERPARAMETERS = {
     "n_envs": Setting(1, lower=1, change=None),
     "double": Setting(False),
     "use_target_network": Setting(True),
-    "prioritized": Setting(False, change=None),
+    "prioritized": Setting(False, change=None),  # a uniform memory has no tree
     "priority_alpha": Setting(0.6, lower=0.0),
     "priority_beta": Setting(0.4, lower=0.0, scheduled=True),
     "priority_eps": Setting(1e-6, lower=0.0),
@@ -125,6 +125,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     parameters = np.zeros(parameter_count(sizes), dtype)
     uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
     n_envs = int(hp.n_envs)
+    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
     capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
@@ -141,7 +142,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     word = HYPERPARAMETERS["activation"].decode(hp.activation)
     n = int(hp.batch_size)
     dtype = parameters.dtype
-    rows = max(n, int(hp.n_envs))
+    rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
     return Agent(
         online=network(parameters, np.zeros_like(parameters), sizes, word, rows),
         target=network(target, np.zeros_like(target), sizes, word, rows),
@@ -171,6 +172,7 @@ def train(
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     n_envs = len(member.states)
+    # In steps of all environments together, which is how Stable-Baselines3 counts.
     target_period = max(hp.target_update_interval // n_envs, 1)
     begin(member, world)
     for _ in range(iterations):
@@ -214,6 +216,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
     n_envs = len(member.states)
     replay = agent.replay
     epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
+    # Random until learning starts, whatever the schedule says, as in Stable-Baselines3.
     if member.counts[STEPS] < hp.learning_starts:
         epsilon = 1.0
     for e in range(n_envs):
@@ -254,6 +257,7 @@ def sample_batch(member: Member, agent: Agent, hp: Record, beta: float) -> None:
 
     Weights are 1 where rows are drawn uniformly.
     """
+    # Each minibatch has a stream of its own: its size does not move the draws of later ones.
     seed = rng.bits(rng.stream(member.key[0], rng.REPLAY), draw(member, rng.REPLAY))
     if hp.prioritized:
         memory.sample_by_priority(agent.replay, seed, beta, agent.batch, agent.weights)
@@ -273,6 +277,7 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     online = agent.online
     n = len(agent.batch)
     inputs = agent.inputs.shape[1]
+    # First: it runs the online network too, and what `backward` reads is of the last run.
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
     take(agent, 0)
@@ -284,7 +289,9 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
         error = online.outputs[r, action] - agent.targets[r]
         for j in range(n_actions):
             online.slopes[r, j] = 0.0
+        # The slope of the Huber loss (PyTorch's smooth L1) is the error, cut at +-1.
         online.slopes[r, action] = agent.weights[r] * min(max(error, -1.0), 1.0) / n
+        # p = (|error| + eps)^alpha, the proportional variant [Schaul2016].
         if hp.prioritized:
             memory.set_priority(replay, i, (abs(error) + hp.priority_eps) ** hp.priority_alpha)
     backward(online, agent.inputs, n)
@@ -303,6 +310,7 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
         forward(agent.target, agent.inputs, n)
     for r in range(n):
         values = agent.target.outputs[r] if hp.use_target_network else agent.online.outputs[r]
+        # Double Q-learning [Hasselt2016]: the online network chooses, the target network values.
         judge = agent.online.outputs[r] if hp.double else values
         choice = best(judge, n_actions)
         row = replay.rows[agent.batch[r]]

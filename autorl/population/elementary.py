@@ -39,6 +39,7 @@ _E = tuple(1.0 / math.factorial(k) for k in range(14))
 _L = tuple(2.0 / (2 * k + 1) for k in range(11))
 _LOWEST = -708.0
 _HIGHEST = 709.79
+# Of an IEEE 754 double: bias of the exponent, bits of the fraction, and their mask.
 _BIAS = 1023
 _SHIFT = 52
 _FRACTION = 2**52 - 1
@@ -72,17 +73,20 @@ _from_bits = _bit_cast(types.int64, types.float64, ir.DoubleType())
 _to_bits = _bit_cast(types.float64, types.int64, ir.IntType(64))
 
 
-def tanh(x: Any) -> Any:
+def tanh(x: float) -> Any:
     """Hyperbolic tangent of a scalar in its own precision."""
     return np.tanh(x)
 
 
+# `Any` throughout: Numba refuses an implementation whose parameters have other annotations than
+# its overload's, of which they are the types.
 @overload(tanh, jit_options=INNER, inline="always")
 def _tanh(x: Any) -> Callable[[Any], Any]:
     def library(x: Any) -> Any:
         return math.tanh(x)
 
     def rational(x: Any) -> Any:
+        # Beyond the limit the fraction would leave the function it was fitted to.
         x = min(max(x, -_LIMIT32), _LIMIT32)
         y = x * x
         p = (((_P32[4] * y + _P32[3]) * y + _P32[2]) * y + _P32[1]) * y + _P32[0]
@@ -103,6 +107,8 @@ def exp(x: float) -> float:
 @overload(exp, jit_options=_EXACT)
 def _exp(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
+        # exp(x) = 2^n exp(r), |r| <= log(2) / 2. n log 2 is taken off in two parts, the first of
+        # which is exact [Cody1980].
         x = min(max(x, _LOWEST), _HIGHEST)
         n = np.rint(x * _PER_LOG_2)
         r = (x - n * _LOG_2_HIGH) - n * _LOG_2_LOW
@@ -128,6 +134,7 @@ def log(x: float) -> float:
 @overload(log, jit_options=_EXACT)
 def _log(x: Any) -> Callable[[Any], Any]:
     def reduced(x: Any) -> Any:
+        # log(x) = e log 2 + log(f) with f in [sqrt(1/2), sqrt(2)], where s below is small.
         bits = _to_bits(x)
         fraction = _from_bits((bits & _FRACTION) | (_BIAS << _SHIFT))
         above = fraction > _ROOT_2

@@ -71,6 +71,7 @@ def find_algorithm(name: str) -> Algorithm:
     Its module is imported when first asked for.
     """
     assert name in ALGORITHMS, name
+    # By name: the modules of algorithms import this one.
     algorithm: Algorithm = importlib.import_module(f"autorl.population.{name}").ALGORITHM
     return algorithm
 
@@ -100,7 +101,7 @@ def evaluation(
         where an episode has ended.
     """
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
-    policy = with_rows(bound.policy, len(keys))
+    policy = with_rows(bound.policy, len(keys))  # episodes go side by side
     evaluate(
         policy,
         bound.head,
@@ -114,6 +115,7 @@ def evaluation(
         "eval_length": float(episodes.lengths.mean()),
     }
     member: Member = state["member"]
+    # Before the ring is full its other entries are no returns.
     finished = min(int(member.counts[EPISODES]), len(member.recent))
     return metrics | ({"train_return": float(member.recent[:finished].mean())} if finished else {})
 
@@ -144,6 +146,7 @@ def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
 
     Every array is a copy of its own.
     """
+    # C order: the programs are compiled for it, another would be another signature.
     state: State = {
         part: kind(
             **{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__}
@@ -165,6 +168,7 @@ def fork(state: State, key: int) -> State:
         part: type(values)(*(array.copy() for array in values)) for part, values in state.items()
     }
     member: Member = copied["member"]
+    # Another key: streams that no other member has, whatever their counters.
     member.key[0] = key
     member.counters[:] = 0
     return copied

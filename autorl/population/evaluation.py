@@ -74,10 +74,12 @@ def evaluate(
         for row in range(remaining):
             world.observe(episodes.states[episodes.running[row]], episodes.inputs[row])
         forward(policy, episodes.inputs, remaining)
+        # Those that go on move to the front: the network is run for them only.
         still_running = 0
         for row in range(remaining):
             i = episodes.running[row]
             best_action(policy.outputs[row], head, world, episodes.action)
+            # Of the episode and its step alone: no matter which others are still running.
             key = rng.bits(rng.stream(episodes.keys[i], rng.DYNAMICS), t)
             reward, terminated = world.step(episodes.states[i], episodes.action, key)
             episodes.returns[i] += reward

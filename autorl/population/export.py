@@ -9,8 +9,9 @@ carried over. The replay memory is not: training goes on with an empty one.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,11 +19,15 @@ from autorl.population import dqn, engine, ppo, sac
 from autorl.population.descent import RMSPROP
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import Record
+from autorl.population.kernels import Array
 from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.space.schedules import remaining_schedule
 from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn, optim
 
 
 def to_sb3(
@@ -43,7 +48,7 @@ def to_sb3(
         ) from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
     arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
-    venv = _environments(environment, arguments.n_envs)
+    venv = environments(environment, arguments.n_envs)
     with warnings.catch_warnings():
         # Such a size is allowed, and tuned.
         warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
@@ -93,6 +98,7 @@ def fill(
     """
     put = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
     optimizers = _optimizers(model)
+    # PyTorch's names; RMSprop has the second of the two arrays alone.
     names = (
         ("square_avg",) if getattr(hp, "optimizer", None) == RMSPROP else ("exp_avg", "exp_avg_sq")
     )
@@ -102,17 +108,19 @@ def fill(
         put(
             model, {**state, "member": state["member"]._replace(parameters=values)}, environment, hp
         )
-        moments[name] = {id(item): item.detach().clone() for item in _trained(optimizers)}
+        # By identity: tensors compare element by element.
+        moments[name] = {id(item): item.detach().clone() for _, item in _trained(optimizers)}
     put(model, state, environment, hp)
     updates = int(state["member"].counts[UPDATES])
     for optimizer in optimizers:
         for group in optimizer.param_groups:
+            # Stable-Baselines3 makes the temperature's optimizer without arguments of ours.
             group["eps"] = float(hp.optimizer_eps)
     if updates:
         _set_moments(optimizers, moments, updates)
 
 
-def _optimizers(model: Any) -> list[Any]:
+def _optimizers(model: Any) -> list[optim.Optimizer]:
     """Return every torch optimizer of the model."""
     owners = (model, *(getattr(model, part, None) for part in ("policy", "actor", "critic")))
     candidates = [
@@ -123,25 +131,24 @@ def _optimizers(model: Any) -> list[Any]:
     return [optimizer for optimizer in candidates if optimizer is not None]
 
 
-def _trained(optimizers: list[Any]) -> list[Any]:
-    """Return the parameters of all optimizers."""
-    return [
-        item
-        for optimizer in optimizers
-        for group in optimizer.param_groups
-        for item in group["params"]
-    ]
-
-
-def _set_moments(optimizers: list[Any], moments: dict[str, dict[int, Any]], updates: int) -> None:
-    """Give every parameter its moments and the number of updates behind them."""
-    import torch
-
+def _trained(optimizers: list[optim.Optimizer]) -> Iterator[tuple[optim.Optimizer, Tensor]]:
+    """Yield every parameter with its optimizer."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             for item in group["params"]:
-                moments_of_item = {name: values[id(item)] for name, values in moments.items()}
-                optimizer.state[item] = {"step": torch.tensor(float(updates)), **moments_of_item}
+                yield optimizer, item
+
+
+def _set_moments(
+    optimizers: list[optim.Optimizer], moments: dict[str, dict[int, Tensor]], updates: int
+) -> None:
+    """Give every parameter its moments and the number of updates behind them."""
+    import torch
+
+    for optimizer, item in _trained(optimizers):
+        moments_of_item = {name: values[id(item)] for name, values in moments.items()}
+        # PyTorch counts in a tensor of floats.
+        optimizer.state[item] = {"step": torch.tensor(float(updates)), **moments_of_item}
 
 
 def _restore_counters(
@@ -192,31 +199,32 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Rec
         _set(model.log_ent_coef, agent.log_alpha)
 
 
-def _linear(modules: Iterable[Any]) -> list[Any]:
+def _linear(modules: Iterable[nn.Module]) -> list[Any]:
     """Return the linear layers among `modules`, in order."""
     return [module for module in modules if hasattr(module, "weight")]
 
 
-def _copy(net: Network, layers: list[Any]) -> None:
-    """Copy the first `len(layers)` layers of `net` into torch's linear layers."""
+def _copy(net: Network, layers: Iterable[nn.Linear]) -> None:
+    """Copy layers of `net`, from the first on, into torch's."""
     for index, layer in enumerate(layers):
         weights, biases = layer_views(net.parameters, net.layers, index)
-        _set(layer.weight, weights.T)
+        _set(layer.weight, weights.T)  # PyTorch's are (fan_out, fan_in)
         _set(layer.bias, biases)
 
 
-def _set(parameter: Any, values: Any) -> None:
+def _set(parameter: Tensor, values: Array) -> None:
     import torch
 
+    # `torch.from_numpy` takes a copy in one piece of what is a view with padding left out.
     with torch.no_grad():
         parameter.copy_(torch.from_numpy(np.ascontiguousarray(values)))
 
 
-def _environments(environment: Environment, n_envs: int) -> Any:
+def environments(environment: Environment, n_envs: int) -> Any:
     """Make `n_envs` vectorised environments with the spaces of `environment`."""
     from stable_baselines3.common.vec_env import DummyVecEnv
 
-    return DummyVecEnv([lambda: _environment(environment)] * n_envs)
+    return DummyVecEnv([partial(_environment, environment)] * n_envs)
 
 
 def _environment(environment: Environment) -> Any:

@@ -56,7 +56,7 @@ class Setting:
         """Whether it is an integer, flag or word, kept as int64."""
         return self.codes is not None or isinstance(self.default, int)
 
-    def encode(self, name: str, value: Any) -> float | int:
+    def encode(self, name: str, value: object) -> float | int:
         """Return the number that stands for `value` in the record.
 
         Raises:
@@ -67,7 +67,7 @@ class Setting:
         if self.special is not None and value is None and self.special[0] == "none":
             return self.special[1]
         if self.codes is not None:
-            if value not in self.codes:
+            if not isinstance(value, str) or value not in self.codes:
                 raise InputError(
                     f"expected one of {', '.join(self.codes)}, got {value!r}", key=name
                 )
@@ -76,6 +76,7 @@ class Setting:
             if not isinstance(value, bool | np.bool_):
                 raise InputError(f"expected true or false, got {value!r}", key=name)
             return int(value)
+        # To Python True is an int: a flag where a number belongs would pass.
         if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
             raise InputError(f"expected a number, got {value!r}", key=name)
         if not self.lower <= value <= self.upper:
@@ -86,7 +87,7 @@ class Setting:
             raise InputError(f"expected a whole number, got {value}", key=name)
         return int(value) if self.whole else float(value)
 
-    def decode(self, number: Any) -> Any:
+    def decode(self, number: float) -> Any:
         """Return the value that `number` stands for, the inverse of `encode`."""
         if self.special is not None and number == self.special[1]:
             return self.special[0]
@@ -139,6 +140,7 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
             values[f"{name}_end"] = setting.encode(
                 f"{name}.end", config.get(f"{name}.end", values[name].item())
             )
+    # As a record its fields are attributes in Python too, where kernels run for debugging.
     return values.view(np.recarray)[0]
 
 
@@ -162,7 +164,7 @@ def check_names(settings: Settings, names: Collection[str]) -> None:
 
 
 def read_back(
-    settings: Settings, values: Record, config: Mapping[str, Any], step: int
+    settings: Settings, values: Record, config: Collection[str], step: int
 ) -> dict[str, Any]:
     """Read from a record what it holds for each hyperparameter of `config`.
 
@@ -192,4 +194,5 @@ def scheduled(start: float, end: float, shape: int, progress: float) -> float:
         return start  # also where it is infinite: an infinite clip range clips nothing
     progress = min(max(progress, 0.0), 1.0)
     done = progress if shape == LINEAR else 0.5 * (1.0 - math.cos(math.pi * progress))
+    # Exact at both ends, and as `space.schedules` has it.
     return (1.0 - done) * start + done * end

@@ -30,6 +30,8 @@ import llvmlite
 import numba
 import numpy as np
 import numpy.typing as npt
+from numba import types
+from numba.core.typing.templates import Signature
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array: TypeAlias = npt.NDArray[Any]
@@ -39,6 +41,7 @@ OPTIONS: dict[str, Any] = {
     "boundscheck": False,
     "error_model": "numpy",
     "_nrt": False,  # kernels allocate nothing: no reference counts to keep
+    # Fused multiply-add, vector sums, -0 as 0, reciprocals. Not "nnan" and "ninf".
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
 }
 # Compiled code alone calls the compiled form of a kernel: without Python wrappers a program
@@ -65,7 +68,7 @@ class Kernel:
     Called from Python it runs as plain Python, for debugging.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         functools.update_wrapper(self, function)
         self._function = function
         self._dispatcher = numba.njit(**INNER)(function)
@@ -73,7 +76,7 @@ class Kernel:
         # What numba reads when one kernel names another.
         self._numba_type_ = kind_of(self._dispatcher)
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> object:
         return self._function(*arguments)
 
 
@@ -86,7 +89,8 @@ def _lightly(compiled: F) -> F:
     kernel, each inside the next, is half of all compilation.
     """
 
-    def at_first_level(*arguments: Any) -> Any:
+    def at_first_level(*arguments: object) -> Any:
+        # A setting of the whole process, read when a function is compiled.
         config: Any = numba.config
         level = config.OPT
         config.OPT = 1
@@ -103,7 +107,7 @@ def kernel(function: F) -> F:
     return cast(F, Kernel(function))
 
 
-def program(function: Callable[..., Any]) -> Program:
+def program(function: Callable[..., object]) -> Program:
     """Make `function` an entry point from Python.
 
     It is cached on disk, with one specialisation per signature.
@@ -119,23 +123,24 @@ class Program:
 
     _lock = threading.RLock()
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., object]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
         self._dispatcher = cached(function)
-        self._compiled: set[tuple[Any, ...]] = set()
+        self._compiled: set[tuple[types.Type, ...]] = set()
 
-    def __call__(self, *arguments: Any) -> Any:
+    def __call__(self, *arguments: object) -> Any:
         signature = tuple(_kind(argument) for argument in arguments)
         if signature not in self._compiled:
             self._compile(signature, arguments)
         passed = (a.dispatcher if isinstance(a, Function) else a for a in arguments)
         return self._dispatcher(*passed)
 
-    def _compile(self, signature: tuple[Any, ...], arguments: tuple[Any, ...]) -> None:
+    def _compile(self, signature: tuple[types.Type, ...], arguments: tuple[object, ...]) -> None:
         with self._lock, _one_process():
             for prepare in _preparations:
                 prepare()
+            # A pointer is to one compiled form: that of the signature the engine calls.
             for argument in arguments:
                 if isinstance(argument, Function):
                     argument.dispatcher.compile(argument.kind.signature.args)
@@ -146,11 +151,11 @@ class Program:
             self._compiled.add(signature)
 
 
-def _kind(argument: Any) -> Any:
+def _kind(argument: object) -> Any:
     return argument.kind if isinstance(argument, Function) else kind_of(argument)
 
 
-def cached_c_function(signature: Any, function: Callable[..., Any]) -> Any:
+def cached_c_function(signature: Signature, function: Callable[..., object]) -> Any:
     """Compile `function` to a C function of this signature.
 
     It is cached in the engine's own folder.
@@ -159,10 +164,10 @@ def cached_c_function(signature: Any, function: Callable[..., Any]) -> Any:
         return numba.cfunc(signature, cache=True, **OPTIONS)(function)
 
 
-_preparations: list[Callable[[], Any]] = []
+_preparations: list[Callable[[], object]] = []
 
 
-def before_compiling(prepare: Callable[[], Any]) -> None:
+def before_compiling(prepare: Callable[[], object]) -> None:
     """Have `prepare` called before any program is compiled or loaded.
 
     One process at a time calls it.
@@ -170,7 +175,7 @@ def before_compiling(prepare: Callable[[], Any]) -> None:
     _preparations.append(prepare)
 
 
-def cached(function: Callable[..., Any]) -> Any:
+def cached(function: Callable[..., object]) -> Any:
     """Compile `function` with numba, cached in the engine's own folder."""
     with _engine_cache():
         return numba.njit(cache=True, **OPTIONS)(function)
@@ -182,6 +187,7 @@ def _engine_cache() -> Iterator[None]:
 
     Numba's setting is put back.
     """
+    # Numba reads it when a function is decorated, and the user's own functions have theirs.
     config: Any = numba.config
     previous = config.CACHE_DIR
     config.CACHE_DIR = str(cache_directory())

@@ -70,7 +70,7 @@ def new_member(key: int, parameters: Array, environment: Environment, n_envs: in
         parameters=parameters,
         moments=np.zeros((2, len(parameters)), parameters.dtype),
         states=np.zeros((n_envs, environment.state_size)),
-        episodes=np.full((n_envs, 2), -1.0),
+        episodes=np.full((n_envs, 2), -1.0),  # a length below 0: never reset
         recent=np.zeros(RECENT),
     )
 
@@ -119,6 +119,7 @@ def advance(member: Member, world: World, index: int, action: Array) -> tuple[fl
     member.counts[STEPS] += 1
     member.episodes[index, RETURN] += reward
     member.episodes[index, LENGTH] += 1.0
+    # Never both: at the limit a terminal state is terminal, and does not bootstrap.
     truncated = not terminated and member.episodes[index, LENGTH] >= world.time_limit
     if terminated or truncated:
         member.recent[member.counts[EPISODES] % RECENT] = member.episodes[index, RETURN]

@@ -155,7 +155,10 @@ def orthogonal(
     for index, gain in enumerate(gains):
         weights, _ = layer_views(parameters, layers, index)
         fan_in, fan_out = weights.shape
-        tall = _normals(_substream(seed, index), (max(fan_in, fan_out), min(fan_in, fan_out)))
+        counters = np.arange(weights.size, dtype=np.uint64)
+        draws = rng.normal_array(_substream(seed, index), counters)
+        # Columns can be orthonormal where there are no more of them than rows.
+        tall = draws.reshape(max(fan_in, fan_out), min(fan_in, fan_out))
         _orthonormalise(tall)
         weights[:] = gain * (tall if fan_in >= fan_out else tall.T)
 
@@ -170,6 +173,7 @@ def uniform_fan_in(parameters: Array, sizes: Sequence[int], seed: Array) -> None
     for index in range(len(layers)):
         weights, biases = layer_views(parameters, layers, index)
         counters = np.arange(weights.size + biases.size, dtype=np.uint64)
+        # `kaiming_uniform_` with a = sqrt(5), as PyTorch calls it, is this bound.
         draws = (2.0 * rng.uniform_array(_substream(seed, index), counters) - 1.0) / math.sqrt(
             len(weights)
         )
@@ -198,10 +202,6 @@ def _substream(seed: Array, index: int) -> Array:
     return rng.stream_array(seed, np.array([index], np.uint64))
 
 
-def _normals(seed: Array, shape: tuple[int, int]) -> Array:
-    return rng.normal_array(seed, np.arange(shape[0] * shape[1], dtype=np.uint64)).reshape(shape)
-
-
 def _orthonormalise(matrix: Array) -> None:
     """Orthonormalise the columns by Gram and Schmidt's method, applied twice.
 
@@ -212,6 +212,7 @@ def _orthonormalise(matrix: Array) -> None:
     """
     for column in range(matrix.shape[1]):
         vector = matrix[:, column]
+        # Twice is enough (Kahan, in Parlett 1980); once is not for nearly parallel columns.
         for _ in range(2):
             before = matrix[:, :column]
             vector -= (before * (before * vector[:, None]).sum(axis=0)).sum(axis=1)
@@ -265,6 +266,7 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.gradient[weights:biases].reshape(fan_out, fan_in)
     gemm_add(head, net.slopes.T, net.hidden[last - 1], fan_out, fan_in, rows)
+    # The sum over rows, as a product with a row of ones.
     width = net.layers[last, WIDTH]
     gemm_add(
         net.gradient[biases : biases + width].reshape(1, width),
@@ -293,6 +295,7 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
         )
         columns = _padded(fan_in)
         position -= width * columns
+        # The inputs of the first layer are data: nobody asks for their gradient here.
         if index > 0:
             backward_layer(net, index, position, net.delta[index - 1], rows)
             deactivate(net.delta[index - 1], net.hidden[index - 1], rows, columns, net.activation)
@@ -423,6 +426,7 @@ def activate(out: Array, rows: int, width: int, activation: int) -> None:
                 row[j] = tanh(row[j])
         else:
             for j in range(width):
+                # Not `max`: NaN must stay NaN, or a diverged member would go on unseen.
                 row[j] = row[j] if not row[j] < zero else zero
 
 
@@ -436,6 +440,7 @@ def deactivate(delta: Array, out: Array, rows: int, width: int, activation: int)
         value = out[r]
         if activation == TANH:
             for j in range(width):
+                # tanh' = 1 - tanh^2: the outputs are enough.
                 slope[j] *= unit - value[j] * value[j]
         else:
             for j in range(width):

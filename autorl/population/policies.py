@@ -67,12 +67,14 @@ def softmax(policy: Policy, outputs: Array) -> None:
     """Fill `chances` and `log_chances` from the logits outputs[:CHUNK]."""
     top = policy.work[0]
     totals = policy.work[1]
+    # 1. The largest logit of each row; taken off, no exponential overflows.
     for j in range(len(policy.chances)):
         logits = policy.log_chances[j]
         for r in range(CHUNK):
             logits[r] = outputs[r, j]
         for r in range(CHUNK):
             top[r] = max(top[r], logits[r]) if j > 0 else logits[r]
+    # 2. Exponentials and their sums.
     for r in range(CHUNK):
         totals[r] = 0.0
     for j in range(len(policy.chances)):
@@ -82,6 +84,7 @@ def softmax(policy: Policy, outputs: Array) -> None:
             logits[r] -= top[r]
             chances[r] = exp(logits[r])
             totals[r] += chances[r]
+    # 3. Normalise; from here on `top` holds the logarithms of the sums.
     for r in range(CHUNK):
         top[r] = log(totals[r])
         totals[r] = 1.0 / totals[r]
@@ -110,6 +113,7 @@ def sample(
         if len(policy.chances) > 0:
             softmax(policy, outputs[first:])
             choose(policy, seed, member.counters[rng.ACTION])
+            # One draw a row: those of the rows beyond are not used up.
             member.counters[rng.ACTION] += end - first
             for r in range(first, end):
                 actions[r, 0] = policy.work[0, r - first]
@@ -135,6 +139,7 @@ def choose(policy: Policy, seed: int, counter: int) -> None:
     for r in range(CHUNK):
         choices[r] = 0.0
         remaining[r] = rng.uniform(seed, counter + r)
+    # The last action takes what rounding leaves of the sum.
     for j in range(len(policy.chances) - 1):
         chances = policy.chances[j]
         for r in range(CHUNK):
@@ -168,6 +173,7 @@ def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> N
     """
     log_probs = policy.log_probs
     entropies = policy.entropies
+    # Of a normal distribution: 1/2 + log(2 pi) / 2 + log std.
     entropy = 0.0
     for i in range(len(policy.log_std)):
         entropy += 0.5 + HALF_LOG_2PI + policy.log_std[i]

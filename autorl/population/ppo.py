@@ -81,7 +81,7 @@ HYPERPARAMETERS = {
     # A number stops the epochs early.
     "target_kl": Setting("none", lower=0.0, special=("none", math.inf)),
     "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
-    "optimizer_eps": Setting(1e-5, lower=0.0),
+    "optimizer_eps": Setting(1e-5, lower=0.0),  # Stable-Baselines3's for PPO; PyTorch has 1e-8
     "net_width": Setting(64, lower=1, change=None),
     "net_depth": Setting(2, lower=1, change=None),
     "activation": Setting("tanh", codes=ACTIVATIONS, change=None),
@@ -164,6 +164,7 @@ def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent
     split = parameter_count(actor)
     end = parameter_count(actor) + parameter_count(critic)
     gradient = np.zeros_like(parameters)
+    # Whole chunks: a policy works on all rows of one, whatever those beyond n_envs hold.
     rows = -(-int(hp.n_envs) // CHUNK) * CHUNK
     word = HYPERPARAMETERS["activation"].decode(hp.activation)
     return Agent(
@@ -223,6 +224,7 @@ def train(
             rng.permute(
                 order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE))
             )
+            # The last may be smaller, as in Stable-Baselines3.
             for first in range(0, len(order), hp.batch_size):
                 batch = order[first : first + hp.batch_size]
                 divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
@@ -244,6 +246,7 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
     n_envs = len(member.states)
     rollout = agent.rollout
     for t in range(hp.n_steps):
+        # The rollout's rows are the networks' inputs: nothing is copied.
         observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
         for e in range(n_envs):
             world.observe(member.states[e], observations[e])
@@ -292,6 +295,7 @@ def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) 
         world.observe(member.states[e], agent.inputs[e])
     forward(agent.critic, agent.inputs, n_envs)
     for e in range(n_envs):
+        # V of the state after the rollout; where an episode ended there it counts 0 times.
         following = float(agent.critic.outputs[e, 0])
         advantage = 0.0
         for t in range(hp.n_steps - 1, -1, -1):
@@ -324,6 +328,7 @@ def loss_gradient(
     divergence = 0.0
     share = 1.0 / len(batch)
     clip_range, ent_coef = coefficients
+    # Forward and backward chunk by chunk: the activations of 32 rows stay in the fastest cache.
     for first in range(0, len(batch), CHUNK):
         chunk = batch[first : first + CHUNK]
         rows = len(chunk)
@@ -344,15 +349,18 @@ def advantage_moments(hp: Record, rollout: Rollout, batch: Array) -> tuple[float
     The scale is 1 / (standard deviation + 1e-8). (0, 1) where they are not normalised.
     """
     n = len(batch)
+    # One row has no deviation: Stable-Baselines3 leaves it as it is.
     if not hp.normalize_advantage or n < 2:
         return 0.0, 1.0
     total = 0.0
     for i in batch:
         total += rollout.advantages[i]
+    # Mean first: of advantages far from 0 the mean square less the squared mean would cancel.
     mean = total / n
     square = 0.0
     for i in batch:
         square += (rollout.advantages[i] - mean) ** 2
+    # n - 1, as `torch.std` divides.
     return mean, 1.0 / (math.sqrt(square / (n - 1)) + 1e-8)
 
 
@@ -392,6 +400,7 @@ def policy_loss(
         # Where the clipped term is the smaller one, it does not depend on the policy.
         clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
         weights[r] = 0.0 if clipped_out else -share * advantage * ratio
+        # Never negative in any row, unlike -log r: Schulman's estimator, as in Stable-Baselines3.
         divergence += ratio - 1.0 - log_ratio
     policy_gradient(policy, outputs, actions, weights, -share * ent_coef, agent.actor.slopes)
     return divergence
@@ -411,6 +420,7 @@ def value_loss(agent: Agent, hp: Record, chunk: Array, share: float) -> None:
     pick(returns, agent.rollout.returns, chunk)
     for r in range(len(chunk)):
         value = float(agent.critic.outputs[r, 0])
+        # Stable-Baselines3's clipping, not the larger of both losses as in OpenAI's and CleanRL's.
         held = abs(value - old[r]) > hp.clip_range_vf
         agent.critic.slopes[r, 0] = 0.0 if held else share * hp.vf_coef * 2.0 * (value - returns[r])
 
@@ -438,7 +448,7 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
             hp.optimizer_eps,
             scale,
         )
-    else:
+    else:  # mean squares where Adam has its second moments
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 

@@ -55,7 +55,7 @@ def new_replay(
         rows=np.zeros((capacity, width), dtype),
         counts=np.array([0, capacity], np.int64),
         tree=np.zeros(2 * leaves),
-        top=np.ones(1),
+        top=np.ones(1),  # until an error is known all priorities are equal
     )
 
 
@@ -79,6 +79,7 @@ def restored(replay: Replay) -> Replay:
     half = _leaves(capacity)
     tree = np.zeros(2 * half)
     tree[half : half + len(replay.tree)] = replay.tree
+    # Level by level from the leaves, by the sums of `set_priority`: the same to the bit.
     while half > 1:
         half //= 2
         tree[half : 2 * half] = tree[2 * half : 4 * half : 2] + tree[2 * half + 1 : 4 * half : 2]
@@ -103,6 +104,7 @@ def claim(replay: Replay) -> Any:
     """
     row = replay.counts[WRITTEN] % replay.counts[CAPACITY]
     replay.counts[WRITTEN] += 1
+    # The largest priority yet, so that every transition is replayed at least once [Schaul2016].
     if len(replay.tree) > 0:
         set_priority(replay, row, replay.top[0])
     return row
@@ -129,10 +131,12 @@ def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weigh
     leaves = len(replay.tree) // 2
     largest = 0.0
     for i in range(len(out)):
+        # Stratified: one draw from each of k equal ranges of the sum [Schaul2016].
         remaining = replay.tree[1] * (i + rng.uniform(seed, i)) / len(out)
         node = 1
         while node < leaves:
             node *= 2
+            # Whatever rounding leaves of `remaining`, an empty half is never entered.
             if remaining >= replay.tree[node] and replay.tree[node + 1] > 0.0:
                 remaining -= replay.tree[node]
                 node += 1

@@ -35,7 +35,7 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S11, _S32 = (np.uint64(shift) for shift in (30, 27, 31, 11, 32))
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
-_UNIT = 2.0**-53
+_UNIT = 2.0**-53  # a double has 53 bits: all are random, and 1 is never reached
 
 
 @kernel
@@ -88,6 +88,7 @@ def normal(seed: Any, counter: int) -> float:
     """
     first = uniform(seed, 2 * counter)
     second = uniform(seed, 2 * counter + 1)
+    # 1 - first lies in (0, 1]: its logarithm is finite.
     return math.sqrt(-2.0 * math.log(1.0 - first)) * math.cos(2.0 * math.pi * second)
 
 
@@ -112,6 +113,7 @@ def derived(key: int, *purposes: int) -> Array:
 
     Returns a uint64 array of shape (1,).
     """
+    # An array of one: NumPy warns where a scalar word overflows, which is what words do here.
     word = np.array([key], np.uint64)
     for purpose in purposes:
         word = stream_array(word, np.array([purpose], np.uint64))

@@ -146,9 +146,11 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
         part = parameters[first : first + parameter_count(sizes)]
         uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
+    # A coefficient of 0 has no logarithm.
     if hp.ent_coef >= 0.0:
         parameters[-1] = math.log(max(float(hp.ent_coef), 1e-30))
     n_envs = int(hp.n_envs)
+    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
     capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
@@ -177,6 +179,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         actor=network(parameters[:a], gradient[:a], actor, word, rows),
         first=first,
         second=second,
+        # Only the targets' outputs are read, before the critics run: they share scratch memory.
         target_1=first._replace(parameters=target[:c]),
         target_2=second._replace(parameters=target[c:]),
         replay=state["replay"],
@@ -226,6 +229,7 @@ def train(
             )
             for update in range(updates):
                 update_networks(member, agent, hp, rate)
+                # Counted anew in every round, as in Stable-Baselines3.
                 if update % hp.target_update_interval == 0:
                     polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
                     polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
@@ -256,6 +260,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         )
         for i in range(len(agent.action)):
             counter = draw(member, rng.ACTION)
+            # In place of the normal draw of this counter.
             if member.counts[STEPS] < hp.learning_starts:
                 agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
             row[2 * inputs + i] = agent.actions[e, i]
@@ -286,6 +291,7 @@ def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, actio
         noise[i] = rng.normal(seed, counter + i)
         log_std = min(max(float(outputs[n + i]), LOG_STD_LOW), LOG_STD_HIGH)
         action[i] = math.tanh(outputs[i] + math.exp(log_std) * noise[i])
+        # Change of variables by tanh; Stable-Baselines3 adds 1e-6 against the logarithm of 0.
         log_prob -= 0.5 * noise[i] * noise[i] + log_std + HALF_LOG_2PI
         log_prob -= math.log(1.0 - action[i] * action[i] + SQUASH_EPS)
     return log_prob
@@ -304,6 +310,7 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
     )
     seed = rng.bits(rng.stream(member.key[0], rng.UPDATE), update)
     member.counts[UPDATES] += 1
+    # Before its own step: Stable-Baselines3 has one value for targets and for the actor's loss.
     alpha = math.exp(agent.log_alpha[0]) if hp.ent_coef < 0.0 else float(hp.ent_coef)
     # 1. Targets, by the networks before any step of this update.
     critic_targets(agent, hp, alpha, rng.stream(seed, 1))
@@ -383,6 +390,7 @@ def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
 @kernel
 def temperature_gradient(agent: Agent, hp: Record) -> None:
     """Compute the gradient of -log_alpha * mean(log pi(a|s) + target entropy)."""
+    # Minus the number of action dimensions is the paper's choice [Haarnoja2018].
     target = -float(len(agent.action)) if math.isinf(hp.target_entropy) else hp.target_entropy
     total = 0.0
     for r in range(len(agent.batch)):
@@ -409,6 +417,7 @@ def critic_gradient(agent: Agent) -> None:
         forward(critic, agent.pairs, n)
         prepare_backward(critic)
         for r in range(n):
+            # The factor 0.5 of the loss and the 2 of the square's derivative cancel.
             critic.slopes[r, 0] = (critic.outputs[r, 0] - agent.targets[r]) / n
         backward(critic, agent.pairs, n)
 
@@ -442,6 +451,7 @@ def actor_gradient(agent: Agent, alpha: float) -> None:
             )
             slope = alpha * 2.0 * action * slack / (slack + SQUASH_EPS) + slack * by_action
             slopes[i] = slope / n
+            # `torch.clamp` passes the gradient at its bounds too.
             free = LOG_STD_LOW <= log_std <= LOG_STD_HIGH
             slopes[size + i] = (
                 (math.exp(log_std) * agent.noise[r, i] * slope - alpha) / n if free else 0.0
@@ -463,6 +473,7 @@ def action_gradients(agent: Agent) -> None:
         first_is_less = agent.first.outputs[r, 0] <= agent.second.outputs[r, 0]
         agent.first.slopes[r, 0] = -1.0 if first_is_less else 0.0
         agent.second.slopes[r, 0] = 0.0 if first_is_less else -1.0
+    # The critics have made a step since their weights were transposed.
     prepare_backward(agent.first)
     prepare_backward(agent.second)
     backward_inputs(agent.first, agent.action_slopes[0], n)
@@ -474,6 +485,7 @@ def descend(
     member: Member, agent: Agent, hp: Record, rate: float, begin_at: int, end_at: int
 ) -> None:
     """Make one step of Adam for the parameters from `begin_at` to `end_at`."""
+    # Adam moves each number by itself: three slices are Stable-Baselines3's three optimizers.
     values = member.parameters[begin_at:end_at]
     gradient = agent.gradient[begin_at:end_at]
     first = member.moments[0][begin_at:end_at]

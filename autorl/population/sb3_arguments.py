@@ -91,20 +91,17 @@ def _split(values: dict[str, Any], notes: list[str]) -> SB3Arguments:
     n_envs = int(values.pop("n_envs"))
     policy = {name: values.pop(name) for name in _OF_POLICY if name in values}
     notes = [*_without_a_place(values, n_envs), *notes]
+    optimizer = ("Adam", {"eps": policy["optimizer_eps"]})
+    if policy.get("optimizer") == "rmsprop":
+        optimizer = ("RMSprop", {"alpha": RMSPROP_ALPHA, "eps": policy["optimizer_eps"]})
     return SB3Arguments(
         constructor=values,
         net_arch=[int(policy["net_width"])] * int(policy["net_depth"]),
         activation=policy["activation"],
-        optimizer=_optimizer(policy.get("optimizer", "adam"), policy["optimizer_eps"]),
+        optimizer=optimizer,
         n_envs=n_envs,
         notes=tuple(notes),
     )
-
-
-def _optimizer(name: str, eps: float) -> tuple[str, Mapping[str, float]]:
-    if name == "rmsprop":
-        return "RMSprop", {"alpha": RMSPROP_ALPHA, "eps": eps}
-    return "Adam", {"eps": eps}
 
 
 def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -32,6 +32,12 @@ def frozen(value: object) -> Any:
     if isinstance(value, Mapping):
         return freeze({name: frozen(item) for name, item in value.items()})
     return value
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Tell whether a value is a number."""
+    # To Python True is one.
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def jsonable(value: object) -> Any:

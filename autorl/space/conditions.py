@@ -8,41 +8,28 @@ false.
 from __future__ import annotations
 
 import ast
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, TypeAlias
 
 from autorl.plain_text import shown
-from autorl.space.expressions import Syntax, Values, literal, nearest, parse, rename
+from autorl.space.canonical import is_number
+from autorl.space.expressions import (
+    COMPARE,
+    FLIPPED,
+    ORDER,
+    SIGNS,
+    Operator,
+    Syntax,
+    Values,
+    literal,
+    nearest,
+    parse,
+    rename,
+)
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
-
-Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">=", "in"]
-_OPERATORS: Mapping[type[ast.cmpop], Operator] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.In: "in",
-}
-_FLIPPED: Mapping[str, Operator] = {
-    "==": "==",
-    "!=": "!=",
-    "<": ">",
-    "<=": ">=",
-    ">": "<",
-    ">=": "<=",
-}
-_ORDER: Mapping[str, Callable[[Any, Any], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 @dataclass(frozen=True)
@@ -65,13 +52,13 @@ class Comparison:
             InputError: the parent has choices and `value` is not among them.
         """
         if self.parent.numeric:
-            if self.operator in _ORDER:
-                return _ORDER[self.operator](value, self.values[0])
+            if self.operator in ORDER:
+                return COMPARE[self.operator](value, self.values[0])
             return (value in self.values) is (self.operator != "!=")
         # By position: that is the order of an ordinal, and to Python True == 1.
         position = self.parent.index(value)
-        if self.operator in _ORDER:
-            return _ORDER[self.operator](position, self._positions[0])
+        if self.operator in ORDER:
+            return COMPARE[self.operator](position, self._positions[0])
         return (position in self._positions) is (self.operator != "!=")
 
     def with_parent(self, parent: Hyperparameter) -> Comparison:
@@ -177,7 +164,7 @@ def _comparison(
     hyperparameters: Mapping[str, Hyperparameter],
 ) -> Comparison:
     left, compare, right = triple
-    sign = _OPERATORS.get(type(compare))
+    sign: Operator | None = "in" if isinstance(compare, ast.In) else SIGNS.get(type(compare))
     if sign is None:
         raise InputError(
             f"only ==, !=, <, <=, >, >= and in can be used in a condition, got {shown(syntax.text)}"
@@ -187,7 +174,7 @@ def _comparison(
     # `3 < depth` says `depth > 3`; of two names the right one is refused by `literal`.
     if right_is_name and not left_is_name and sign != "in":
         left, right = right, left
-        sign = _FLIPPED[sign]
+        sign = FLIPPED[sign]
     word = syntax.word(left)
     if word is None:
         raise InputError(
@@ -211,13 +198,12 @@ def _checked(parent: Hyperparameter, sign: Operator, value: object, syntax: Synt
     Raises:
         InputError: the parent has no order where `sign` needs one, or `value` is not in its domain.
     """
-    ordered = sign in _ORDER
+    ordered = sign in ORDER
     if ordered and parent.type in ("categorical", "constant"):
         raise InputError(
             f"{parent.name!r} has no order: only ==, != and in can be used in {shown(syntax.text)}"
         )
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if ordered and parent.numeric and is_number:
+    if ordered and parent.numeric and is_number(value):
         return value  # it may lie outside the bounds: `x > 0` says something of any x
     problem = parent.problem(value)
     if problem:

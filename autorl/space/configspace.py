@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.space.canonical import frozen
 from autorl.space.conditions import Comparison, Tree
-from autorl.space.configspace_rules import FLIPPED, export_constraint
+from autorl.space.configspace_rules import export_constraint
 from autorl.space.configspace_values import (
     exported_name,
     exported_value,
@@ -19,6 +19,7 @@ from autorl.space.configspace_values import (
     is_native,
 )
 from autorl.space.core import SpaceCore
+from autorl.space.expressions import FLIPPED
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import Config
 

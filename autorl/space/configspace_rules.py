@@ -10,23 +10,14 @@ from autorl.space.canonical import frozen, spelled
 from autorl.space.configspace_values import imported_value
 from autorl.space.constraints import Constraint
 from autorl.space.core import SpaceCore
-from autorl.space.expressions import Syntax, literal
+from autorl.space.expressions import FLIPPED, SIGNS, Syntax, literal
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import InputError
 
 if TYPE_CHECKING:
     import ConfigSpace
 
-_SIGNS: Mapping[type[ast.cmpop], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-}
 _NEGATED = {"==": "!=", "!=": "==", "<": ">=", "<=": ">", ">": "<=", ">=": "<"}
-FLIPPED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 # ConfigSpace has no forbidden `!=`.
 _FORBIDDEN = {
     "==": "Equals",
@@ -75,9 +66,9 @@ def _forbid(
 ) -> Any | None:
     import ConfigSpace
 
-    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in _SIGNS:
+    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in SIGNS:
         return None
-    sign = _SIGNS[type(node.ops[0])]
+    sign = SIGNS[type(node.ops[0])]
     first_node: ast.AST = node.left
     second_node: ast.AST = node.comparators[0]
     if syntax.word(first_node) not in space.hyperparameters:

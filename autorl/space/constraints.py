@@ -17,7 +17,19 @@ from typing import Any, Literal
 import numpy as np
 
 from autorl.plain_text import shown
-from autorl.space.expressions import Syntax, Values, keyed, literal, nearest, parse
+from autorl.space.canonical import is_number
+from autorl.space.expressions import (
+    COMPARE,
+    FLIPPED,
+    SIGNS,
+    Operator,
+    Syntax,
+    Values,
+    keyed,
+    literal,
+    nearest,
+    parse,
+)
 from autorl.space.hyperparameter import Hyperparameter, check_name
 from autorl.types import InputError
 
@@ -25,8 +37,8 @@ DEFERRED = ("n_envs", "horizon", "evaluation_interval")  # names whose values a 
 
 
 def _power(base: float, exponent: float) -> float:
-    # Both are a ValueError of `math.pow`, but a broken rule is told by an ArithmeticError. Not `**`:
-    # of whole numbers it never overflows, and (-1) ** 0.5 is complex.
+    # Both are a ValueError of `math.pow`, but a broken rule is told by an ArithmeticError. Not
+    # `**`: of whole numbers it never overflows, and (-1) ** 0.5 is complex.
     if base < 0 and not float(exponent).is_integer():
         raise ArithmeticError("root of a negative number")
     if base == 0 and exponent < 0:
@@ -42,22 +54,6 @@ _ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
     ast.Pow: _power,
-}
-_ORDER: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-}
-_FLIPPED: Mapping[type[ast.cmpop], ast.cmpop] = {
-    ast.Lt: ast.Gt(),
-    ast.LtE: ast.GtE(),
-    ast.Gt: ast.Lt(),
-    ast.GtE: ast.LtE(),
-    ast.Eq: ast.Eq(),
-    ast.NotEq: ast.NotEq(),
 }
 
 
@@ -248,20 +244,21 @@ class Compiler:
         chosen_right = self._choice(syntax, right)
         if isinstance(compare, ast.In | ast.NotIn):
             return self._membership(syntax, left, right, negate=isinstance(compare, ast.NotIn))
-        if type(compare) not in _ORDER:
+        sign = SIGNS.get(type(compare))
+        if sign is None:
             raise InputError(f"`is` is not allowed in {shown(syntax.text)}: use == or !=")
         # `adam == optimizer` is `optimizer == adam`.
         if chosen is None and chosen_right is not None:
             chosen = chosen_right
             left, right = right, left
-            compare = _FLIPPED[type(compare)]
+            sign = FLIPPED[sign]
         if chosen is None:
             left_number = self._of_kind("number", syntax, left)
             right_number = self._of_kind("number", syntax, right)
-            function = _ORDER[type(compare)]
+            function = COMPARE[sign]
             return lambda values: function(left_number(values), right_number(values))
         position = self._position(syntax, chosen, literal(syntax, right, self.hyperparameters))
-        return _choice_test(chosen, compare, position, syntax)
+        return _choice_test(chosen, sign, position, syntax)
 
     def _choice(self, syntax: Syntax, node: ast.AST) -> Hyperparameter | None:
         """Return the hyperparameter `node` names, if its choices are not all numbers."""
@@ -297,21 +294,18 @@ class Compiler:
 
 
 def _choice_test(
-    chosen: Hyperparameter, compare: ast.cmpop, position: int, syntax: Syntax
+    chosen: Hyperparameter, sign: Operator, position: int, syntax: Syntax
 ) -> Callable[[Values], bool]:
-    if chosen.type != "ordinal" and not isinstance(compare, ast.Eq | ast.NotEq):
+    if chosen.type != "ordinal" and sign not in ("==", "!="):
         raise InputError(
             f"{chosen.name!r} has no order: in {shown(syntax.text)} only ==, != and in can be used"
         )
-    function = _ORDER[type(compare)]
+    function = COMPARE[sign]
     return lambda values: function(chosen.index(values[chosen.name]), position)
 
 
 def _is_number(hyperparameter: Hyperparameter) -> bool:
-    return hyperparameter.numeric or all(
-        isinstance(choice, int | float) and not isinstance(choice, bool)
-        for choice in hyperparameter.choices
-    )
+    return hyperparameter.numeric or all(map(is_number, hyperparameter.choices))
 
 
 def check_constants(
@@ -328,8 +322,7 @@ def check_constants(
         keyed(key, check_name, name)
         if name in hyperparameters:
             raise InputError(f"{shown(name)} is a hyperparameter already", key=key)
-        is_truth_value = isinstance(value, bool)
-        if is_truth_value or not isinstance(value, int | float) or not np.isfinite(value):
+        if not is_number(value) or not np.isfinite(value):
             raise InputError(f"expected a finite number, got {shown(value)}", key=key)
         numbers[name] = value
     return numbers

@@ -18,7 +18,7 @@ from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.types import InputError
 
 _KEY = 100  # characters of a key in a message: a stranger's may be long
-# YAML 1.2. PyYAML's 1.1 makes text of 1e-3, True of yes, 90 of 1:30, 8 of 010, a date of 2020-01-01.
+# YAML 1.2: PyYAML's 1.1 makes text of 1e-3, True of yes, 90 of 1:30, 8 of 010.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)$")
 _FLOAT = re.compile(

@@ -7,16 +7,45 @@ It is read by Python's parser and never evaluated as Python. Names may contain d
 from __future__ import annotations
 
 import ast
+import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from autorl.plain_text import did_you_mean, shown
+from autorl.space.canonical import is_number
 from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
+Operator: TypeAlias = Literal["==", "!=", "<", "<=", ">", ">=", "in"]
+SIGNS: Mapping[type[ast.cmpop], Operator] = {
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+}
+ORDER = ("<", "<=", ">", ">=")
+# What a comparison says with its sides exchanged.
+FLIPPED: Mapping[str, Operator] = {
+    "==": "==",
+    "!=": "!=",
+    "<": ">",
+    "<=": ">=",
+    ">": "<",
+    ">=": "<=",
+}
+COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 _WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
@@ -124,7 +153,7 @@ def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         value = literal(syntax, node.operand, known)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if is_number(value):
             return -value
     if isinstance(node, ast.List | ast.Tuple):
         return tuple(literal(syntax, item, known) for item in node.elts)

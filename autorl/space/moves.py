@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from autorl.space.canonical import is_number
 from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.types import Config
@@ -273,18 +274,14 @@ def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
     if hyperparameter.accepts(value):
         return float(value) if hyperparameter.type == "float" else value
     is_nan = value != value
-    has_numbers = hyperparameter.numeric or all(map(_is_number, hyperparameter.choices))
-    if not _is_number(value) or is_nan or not has_numbers:
+    has_numbers = hyperparameter.numeric or all(map(is_number, hyperparameter.choices))
+    if not is_number(value) or is_nan or not has_numbers:
         return hyperparameter.from_unit(unit)
     if not hyperparameter.numeric:
         return min(hyperparameter.choices, key=lambda choice: abs(choice - value))
     lower, upper = hyperparameter.bounds
     clipped = min(upper, max(lower, value))
     return round(clipped) if hyperparameter.type == "int" else float(clipped)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _by_distance(hyperparameter: Hyperparameter, value: Any) -> Iterator[Any]:

@@ -262,8 +262,8 @@ def _decide(
     remaining = list(undecided)
     while True:
         spent = np.zeros(permuted.permutations, dtype=bool)
-        # Permutations that passed an earlier threshold have spent their part of the level. Anew each
-        # time: the maximum is over the pairs that are still open.
+        # Permutations that passed an earlier threshold have spent their part of the level. They
+        # are found anew each time: the maximum is over the pairs that are still open.
         for past, threshold in enumerate(earlier):
             spent |= permuted.strongest(remaining, past)[2] > threshold
         strongest, observed, largest = permuted.strongest(remaining, interim)

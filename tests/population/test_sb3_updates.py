@@ -100,7 +100,7 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
     if kind == "A2C":
         arguments = {key: value for key, value in arguments.items() if key not in NOT_OF_A2C}
     model = getattr(stable_baselines3, kind)(
-        "MlpPolicy", export._environments(environment, int(hp.n_envs)), device="cpu", **arguments
+        "MlpPolicy", export.environments(environment, int(hp.n_envs)), device="cpu", **arguments
     )
     if dtype == np.float64:
         model.policy.double()

@@ -90,6 +90,8 @@ def accelerations(
     angle_1: float, angle_2: float, speed_1: float, speed_2: float, torque: float
 ) -> tuple[float, float]:
     """Return the angular accelerations of both joints (the book's equations of motion)."""
+    # sin stands for the book's cos(angle - pi / 2). The term of speed_1 in `second` is the book's
+    # too: the NIPS paper leaves it out (Gymnasium's `book_or_nips`).
     reach = LENGTH * CENTRE * math.cos(angle_2)
     swing = LENGTH * CENTRE * math.sin(angle_2)
     d1 = MASS * CENTRE**2 + MASS * (LENGTH**2 + CENTRE**2 + 2 * reach) + 2 * INERTIA

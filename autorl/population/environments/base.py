@@ -71,7 +71,7 @@ class Environment:
     @property
     def bounds(self) -> Array:
         """Lowest and highest action, (2, action_size) float64."""
-        if self.n_actions:
+        if self.n_actions:  # never read: programs of both kinds take an array
             return np.zeros((2, 1))
         return np.array([self.low, self.high], np.float64)
 

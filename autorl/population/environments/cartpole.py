@@ -27,7 +27,7 @@ HALF_LENGTH = 0.5
 FORCE = 10.0
 SECONDS_PER_STEP = 0.02
 TRACK = 2.4
-ANGLE = 12 * 2 * math.pi / 360
+ANGLE = 12 * 2 * math.pi / 360  # in this order: Gymnasium's number to the bit
 START = 0.05
 
 
@@ -53,6 +53,7 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
         HALF_LENGTH * (4.0 / 3.0 - MASS_POLE * cosine * cosine / MASS)
     )
     speeding = pull - MASS_POLE * HALF_LENGTH * turning * cosine / MASS
+    # Explicit: positions move by the speeds before the step.
     state[0] = x + SECONDS_PER_STEP * speed
     state[1] = speed + SECONDS_PER_STEP * speeding
     state[2] = angle + SECONDS_PER_STEP * turn

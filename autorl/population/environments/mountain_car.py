@@ -43,6 +43,7 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     speed = state[1] + (action[0] - 1.0) * FORCE - GRAVITY * math.cos(3.0 * state[0])
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
     state[0] = min(max(state[0] + speed, LEFT), RIGHT)
+    # Inelastic: at the left wall the car stops.
     state[1] = 0.0 if state[0] == LEFT and speed < 0.0 else speed
     return -1.0, is_terminated(state)
 

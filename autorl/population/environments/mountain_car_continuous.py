@@ -24,7 +24,7 @@ from autorl.population.kernels import Array, cached, kernel
 LEFT = -1.2
 RIGHT = 0.6
 TOP_SPEED = 0.07
-GOAL = 0.45
+GOAL = 0.45  # MountainCar-v0's is 0.5
 POWER = 0.0015
 GRAVITY = 0.0025
 
@@ -48,9 +48,11 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     position = min(max(state[0] + speed, LEFT), RIGHT)
     if position == LEFT and speed < 0.0:
         speed = 0.0
+    # Judged before it is rounded, as in Gymnasium.
     arrived = is_terminated(position, speed)
     state[0] = np.float32(position)
     state[1] = np.float32(speed)
+    # The push is clipped, its cost is that of the action as it came.
     return (100.0 if arrived else 0.0) - 0.1 * action[0] * action[0], arrived
 
 

@@ -37,10 +37,12 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     angle = state[0]
     speed = state[1]
     torque = min(max(action[0], -TOP_TORQUE), TOP_TORQUE)
+    # The cost is of the state before the step; the state itself goes on counting turns.
     lean = (angle + math.pi) % (2.0 * math.pi) - math.pi
     cost = lean * lean + 0.1 * speed * speed + 0.001 * torque * torque
     speed += (1.5 * GRAVITY * math.sin(angle) + 3.0 * torque) * SECONDS_PER_STEP
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
+    # Semi-implicit: the angle moves by the new speed.
     state[0] = angle + speed * SECONDS_PER_STEP
     state[1] = speed
     return -cost, is_terminated(state)
