@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
-from autorl.landscapes._views import CONFIGURATION, first_line, stored_types
+from autorl.landscapes._views import CONFIGURATION, first_line, readable, stored_types
 from autorl.landscapes.schema import Column, TableName, cast_list, identifier, text_literal
 from autorl.types import InputError
 
@@ -109,14 +109,8 @@ class Queries:
     @contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Give the connection to read whole columns by."""
-        import duckdb
-
-        try:
-            with self._lock:
-                yield self._connection
-        except duckdb.Error as error:
-            message = f"cannot be read: {first_line(error)}"
-            raise InputError(message, file=str(self._path)) from None
+        with readable(self._path), self._lock:
+            yield self._connection
 
     def _frame(self, query: str) -> pd.DataFrame:
         with self._reading() as connection:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,19 +72,12 @@ def connect(
         InputError: a file is missing, unreadable, outside the folder, or has other columns than the
             schema needs.
     """
-    import duckdb
-
     files = _files(folder, manifest)
-    try:
-        connection = (
-            _guarded([path for paths in files.values() for path in paths])
-            if guarded
-            else _connection()
-        )
+    listed = [path for paths in files.values() for path in paths]
+    with readable(folder):
+        connection = _guarded(listed) if guarded else _connection()
         _add_views(connection, files)
         return _meaning(connection, str(folder), manifest)
-    except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
 def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, str]]:
@@ -94,15 +88,11 @@ def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, 
     Raises:
         InputError: a file is missing, unreadable or outside the folder.
     """
-    import duckdb
-
     files = _files(folder, manifest)
     connection = _connection()
-    try:
+    with readable(folder):
         _add_views(connection, files)
         return {name: stored_types(connection, name) for name in files}
-    except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
 def connect_frames(
@@ -122,10 +112,8 @@ def connect_frames(
     Raises:
         InputError: a table has wrong columns, or values of wrong types.
     """
-    import duckdb
-
     connection = _guarded([]) if guarded else _connection()
-    try:
+    with readable(folder):
         for name in TABLES:
             # Copied for this connection alone; the frame itself stays out of a query's reach.
             connection.register("frame", tables[name])
@@ -133,8 +121,17 @@ def connect_frames(
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
             connection.unregister("frame")
         return _meaning(connection, str(folder), manifest)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn errors of DuckDB into those of the landscape at a path."""
+    import duckdb
+
+    try:
+        yield
     except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+        raise InputError(f"cannot be read: {first_line(error)}", file=str(path)) from None
 
 
 def check_only_reads(connection: duckdb.DuckDBPyConnection, query: str, file: str) -> None:
