@@ -13,12 +13,24 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Literal,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from autorl.plain_text import shortened, shown
 from autorl.types import FrozenMap, InputError
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 _LARGEST = 2**63 - 1  # a BIGINT of the tables
 _DEEPEST = 32  # levels of a JSON value
@@ -34,7 +46,7 @@ FileName = Annotated[
         strict=True,
         pattern=(
             r"\A(space\.yaml|(configs|runs|segments)\.parquet|"
-            r"evals/part-[0-9]{5,9}\.parquet)\z"
+            r"evals/part-[0-9]{5,9}\.parquet)\z"  # the end in pydantic's (Rust's) expressions
         ),
     ),
 ]
@@ -62,6 +74,7 @@ _HELD: Mapping[str, Any] = {
     "rows": dict[Literal["configs", "runs", "evals", "segments"], Count],
     "files": dict[FileName, Text],
 }
+# Whole numbers outside `_HELD` (versions, steps) are never negative.
 _SCALARS: Mapping[Any, Any] = {
     str: Text,
     int: Count,
@@ -72,7 +85,7 @@ _SCALARS: Mapping[Any, Any] = {
 }
 
 
-def check_types(kind: type[Any], values: Mapping[str, Any]) -> None:
+def check_types(kind: type[DataclassInstance], values: Mapping[str, object]) -> None:
     """Check values against the annotations of the dataclass `kind`.
 
     Raises:
@@ -80,15 +93,16 @@ def check_types(kind: type[Any], values: Mapping[str, Any]) -> None:
 
     Keys that are unknown or missing are not looked at.
     """
+    # Bounded before anything recursive looks at them.
     if _is_deeper(values, _DEEPEST):
         raise InputError(f"nested in more than {_DEEPEST} levels")
     try:
-        _model(kind).model_validate(dict(values))  # type: ignore[arg-type]
+        _model(kind).model_validate(dict(values))
     except ValidationError as error:
         raise _first_problem(error) from None
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
+def _is_deeper(value: object, levels: int) -> bool:
     if not isinstance(value, Mapping | list | tuple):
         return False
     items = value.values() if isinstance(value, Mapping) else value
@@ -96,7 +110,7 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 @cache
-def _model(kind: type[Any]) -> type[BaseModel]:
+def _model(kind: type[DataclassInstance]) -> type[BaseModel]:
     """Make a pydantic model of a dataclass, all of its fields optional."""
     hints = get_type_hints(kind)
     fields: dict[str, Any] = {
@@ -106,7 +120,7 @@ def _model(kind: type[Any]) -> type[BaseModel]:
     return create_model(kind.__name__, **fields)
 
 
-def _checked(annotation: Any, name: str) -> Any:
+def _checked(annotation: object, name: str) -> Any:
     """Put strict, bounded types in the place of plain ones."""
     if annotation in _SCALARS:
         return _SCALARS[annotation]

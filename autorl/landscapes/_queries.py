@@ -3,6 +3,10 @@
 `Queries` asks the tables and views of an open landscape (`_views.py`), `ParquetFiles` the files
 that are being written, the functions SQLite files of other tools. Rules ask their own questions
 (`_rules.py`).
+
+References:
+    [OWASP] OWASP Foundation, "CSV Injection",
+        https://owasp.org/www-community/attacks/CSV_Injection.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
-from autorl.landscapes._views import CONFIGURATION, first_line, stored_types
+from autorl.landscapes._views import CONFIGURATION, first_line, readable, stored_types
 from autorl.landscapes.schema import Column, TableName, cast_list, identifier, text_literal
 from autorl.types import InputError
 
@@ -30,7 +34,9 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 """Arrays of one length by column, masked where a cell is NULL."""
 
+# Full-width signs as well [OWASP].
 _FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and in DuckDB
+# Equal rows give equal files; and rows of one run stand together.
 _SORTED_BY: Mapping[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
@@ -103,14 +109,8 @@ class Queries:
     @contextmanager
     def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
         """Give the connection to read whole columns by."""
-        import duckdb
-
-        try:
-            with self._lock:
-                yield self._connection
-        except duckdb.Error as error:
-            message = f"cannot be read: {first_line(error)}"
-            raise InputError(message, file=str(self._path)) from None
+        with readable(self._path), self._lock:
+            yield self._connection
 
     def _frame(self, query: str) -> pd.DataFrame:
         with self._reading() as connection:
@@ -129,6 +129,7 @@ class Queries:
 
     def runs(self) -> pd.DataFrame:
         """Return the runs by run_id, without what all share."""
+        # A stored seed may have any type of whole numbers (`check_columns`); here it has one.
         return self._frame(
             "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, "
             "start_step FROM runs ORDER BY run_id"
@@ -222,6 +223,7 @@ class Queries:
 
     def penalty(self) -> float:
         """Return what a failed run scores, NaN where no run was measured."""
+        # NULL where no run was measured: there is no worst value to take.
         with self._reading() as connection:
             value = connection.execute("SELECT value FROM penalty").fetchall()[0][0]
         return float("nan") if value is None else float(value)
@@ -234,6 +236,7 @@ class Queries:
         Returned are the count, the least and the greatest of them.
         """
         tests = [
+            # A parameter: the manifest of a stranger states these numbers.
             f"value {comparison} ?"
             for comparison, limit in (("<", low), (">", high))
             if limit is not None
@@ -248,6 +251,7 @@ class Queries:
 
     def scores_at_phase_ends(self) -> pd.DataFrame:
         """Return start_step, step, config_id, seed and value of each phase's last step."""
+        # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
         return self._answer(
             "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
             "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
@@ -259,6 +263,7 @@ class Queries:
 
         A failed run has one at every step that any such run was evaluated at.
         """
+        # The cross join gives every run every step; those a sound run lacks go again.
         rows = self.ask(
             "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs "
             "CROSS JOIN "
@@ -299,6 +304,7 @@ def _no_formula(name: str, type: object) -> str:
     header = identifier(safe_name)
     if str(type) != "VARCHAR":
         return f"{column} AS {header}"
+    # "-1.5" is a number, which no spreadsheet runs.
     formula = f"regexp_matches({column}, '{_FORMULA}') AND TRY_CAST({column} AS DOUBLE) IS NULL"
     return f"CASE WHEN {formula} THEN chr(39) || {column} ELSE {column} END AS {header}"
 
@@ -358,10 +364,12 @@ class ParquetFiles:
         import duckdb
 
         self._connection.register("frame", frame)
+        # COPY takes no parameters.
         query = f"SELECT {cast_list(columns)} FROM frame"
         if and_rows_of is not None:
             older = text_literal(str(and_rows_of))
             query += f" UNION ALL BY NAME SELECT * FROM read_parquet({older})"
+        # Aside and renamed, so that a file is whole or not there.
         temporary = target.with_suffix(".tmp")
         try:
             self._connection.execute(
@@ -401,6 +409,7 @@ def fill_sqlite_tables(file: Path, tables: Mapping[str, Sequence[Mapping[str, ob
     """
     with closing(sqlite3.connect(file)) as connection, connection:
         for table, rows in tables.items():
+            # A landscape without a complete configuration has no trials.
             if not rows:
                 continue
             columns = list(rows[0])

@@ -21,7 +21,6 @@ from autorl.landscapes.schema import (
     METRIC_TYPE,
     STATUSES,
     TABLES,
-    TableName,
     config_of_row,
     hyperparameter_column,
     identifier,
@@ -35,12 +34,14 @@ if TYPE_CHECKING:
 
 _SLACK = 1.1  # trained steps may pass the last evaluation by a rollout, not by much more
 _COPIED = 0.5  # share of identical curves at which one seed is a copy of another
+# Three published seeds of Enduro shared 42 to 46 % of their evaluations, other pairs 5 %.
 _REUSED = 0.2  # share of equal evaluations at which two seeds seem to share evaluation episodes ...
 _REUSED_FACTOR = 4.0  # ... if it is this many times the median over pairs of seeds
-_SIGMAS = 4.0
-_ALMOST_ONE = 0.9999
+_SIGMAS = 4.0  # that a fall in rank correlation exceeds chance by
+_ALMOST_ONE = 0.9999  # Fisher's transformation of 1 is infinite
 _CONFIGURATIONS = 8  # fewer say nothing about ranks
 _ENOUGH = 20  # evaluations needed to say what share is equal
+# Two published sets had the last checkpoints of other runs: it fell to -0.02 and 0.21.
 _DROP = 0.4  # fall in rank correlation between neighbouring steps that learning does not explain
 _BLOCK = 2048  # groups of seeds that are counted at once
 _TELLING = 3  # distinct values that make a curve worth comparing (a curve of zeros is no evidence)
@@ -62,6 +63,7 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
             yield f"{name} is missing"
         elif file_sha256(folder / name) != expected:
             yield f"{name} is not the file the manifest describes (its SHA-256 differs)"
+    # A name of `rows` may stand in a query: `_manifest_types` allows those of tables alone.
     for name, expected in manifest.rows.items():
         count = landscape.queries.number(f"SELECT count(*) FROM {name}")
         if count != expected:
@@ -70,6 +72,7 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
         yield "space.yaml is not the space of the manifest (its hash differs)"
     if not (folder / CROISSANT).is_file():
         yield f"{CROISSANT} is missing"
+    # Prose may be edited by hand; hashes, columns and types may not.
     elif structure(read_croissant(folder)) != structure(describe(folder, manifest)):
         yield f"{CROISSANT} does not describe these files"
 
@@ -83,6 +86,7 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
     hyperparameters = {
         name: hyperparameter_column(item).type for name, item in space.hyperparameters.items()
     }
+    # Read from the files: a landscape cannot be opened while columns it needs are wrong.
     tables = landscape.stored_columns()
     metrics = dict.fromkeys(
         set(tables["evals"]) - {column.name for column in TABLES["evals"]}, METRIC_TYPE
@@ -97,8 +101,16 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
                     f"{table}.{shortened(name)} is {stored.get(name, 'missing')}, "
                     f"expected {declared}"
                 )
+    # Every wrong column is named before the first query, which opens the landscape and may fail.
     for table, stored in tables.items():
-        yield from _nulls(landscape, table, stored)
+        for column in TABLES[table]:
+            if column.name in stored and not column.nullable:
+                count = landscape.queries.number(
+                    f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL"
+                )
+                if count:
+                    yield f"{table}.{column.name} is null in {count} rows"
+    # Choices of other types than text are JSON in the tables, so a bracket is right there.
     for name, kind in hyperparameters.items():
         if kind == "VARCHAR" and all(
             isinstance(choice, str) for choice in space.hyperparameters[name].choices
@@ -108,16 +120,6 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
             )
             if count:
                 yield f"configs.{name} holds lists or mappings written as text in {count} rows"
-
-
-def _nulls(landscape: Dataset, table: TableName, stored: dict[str, str]) -> Iterator[str]:
-    for column in TABLES[table]:
-        if column.name in stored and not column.nullable:
-            count = landscape.queries.number(
-                f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL"
-            )
-            if count:
-                yield f"{table}.{column.name} is null in {count} rows"
 
 
 def references_resolve(landscape: Dataset) -> Iterator[str]:
@@ -192,6 +194,8 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
+    # A run that was given fewer steps (a rung) lacks nothing after them. One that another run
+    # continues ends where that begins.
     missing = landscape.queries.ask(
         "SELECT run_id, count(*) FROM runs "
         "CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
@@ -210,14 +214,14 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
 def counted_steps(landscape: Dataset) -> Iterator[str]:
     """Steps are counted environment steps.
 
-    Published "10,000 steps" were really a rollout of 16,384. Runs that end with a whole rollout
-    past or before the last evaluation are so where the manifest says by how much; what goes on from
-    such a run has so many steps less or more to go.
+    Published "10,000 steps" were really a rollout of 16,384.
     """
     if landscape.manifest.step_unit != "environment_steps":
         return
     overshoot = landscape.manifest.evaluation.get("overshoot", 0)
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
+    # Trainers that work in whole rollouts end past or before the last evaluation, by as much as the
+    # manifest says; what goes on from such a run has so many steps less or more to go.
     wrong = landscape.queries.ask(
         "SELECT run_id, environment_steps, max(step) - start_step AS steps "
         "FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
@@ -268,6 +272,7 @@ def steps_increase(landscape: Dataset) -> Iterator[str]:
     early = int(np.count_nonzero(rows["step"] <= rows["start_step"]))
     if early:
         yield f"{early} evaluations lie at or before the start of their run"
+    # Without ORDER BY: the order in the files is what is looked at.
     order = landscape.queries.ask("SELECT run_id, step FROM evals").fetchnumpy()
     same_run = order["run_id"][1:] == order["run_id"][:-1]
     back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
@@ -348,6 +353,7 @@ def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
         return
     # Of the difference of two correlations after Fisher's transformation.
     allowed = _SIGMAS * np.sqrt(2 / (len(means) - 3))
+    # The bar is the best agreement before, not the last: noise may have lowered that one.
     best = -1.0
     for position in range(1, len(grid.steps)):
         agreement = _spearman(means[:, position - 1], means[:, position])
@@ -393,11 +399,11 @@ def _groups_of_equal_curves(
 
     Returned are the number of the group and the place of the seed, for every curve.
 
-    Curves that are not `telling` (configurations, seeds) have a group each. Seeds of a
-    configuration are ordered by a hash of their curve, and neighbours compared exactly: a
-    dictionary of a million curves grew faster than the data.
+    Curves that are not `telling` (configurations, seeds) have a group each.
     """
     curves = values + values.dtype.type(0)  # 0 and -0 are equal, their bits are not
+    # Seeds are ordered by a hash of their curve and neighbours compared exactly: a dictionary of a
+    # million curves grew faster than the data.
     bits = curves.view(f"u{curves.itemsize}")
     factors = np.random.default_rng(0).integers(2**64, size=values.shape[2], dtype=np.uint64)
     digests = (bits * factors).sum(axis=2)
@@ -415,8 +421,7 @@ def pairs_together(
 ) -> npt.NDArray[np.int64]:
     """Count in how many groups each pair of seeds is together.
 
-    From (members,) to (seeds, seeds). A product of matrices and no loop over pairs: where hundreds
-    of seeds are copies, a loop never ended.
+    From (members,) to (seeds, seeds).
 
     Args:
         group: of each member, ascending; no seed is twice in one.
@@ -426,6 +431,7 @@ def pairs_together(
     several = np.bincount(group, minlength=1)[group] > 1
     _, row = np.unique(group[several], return_inverse=True)
     member = seed[several]
+    # A product of matrices: where a thousand seeds were copies, a loop over pairs took over 200 s.
     together = np.zeros((seeds, seeds))
     for begin in range(0, int(row.max(initial=-1)) + 1, _BLOCK):
         first, last = np.searchsorted(row, (begin, begin + _BLOCK))
@@ -442,6 +448,7 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
     """
     present = ~np.isnan(values)
     distinct, counts = np.unique(values[present], return_counts=True)
+    # A floor, or the highest return there is, is shared without shared episodes.
     common = distinct[counts > max(2, 0.01 * values.size)]
     seeds = values.shape[1]
     cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
@@ -465,6 +472,7 @@ def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Compute the rank correlation, 0 if one side is constant."""
+    # By `ranks`, which refuses infinite values: they end the rule, and are reported so.
     a = ranks(first)
     b = ranks(second)
     if a.std() == 0 or b.std() == 0:
@@ -480,9 +488,13 @@ def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
     seen: dict[str, str] = {}
     for landscape in landscapes:
         name = landscape.manifest.id
-        key = _content(landscape)
-        if seen.setdefault(key, name) != name:
-            yield name, f"holds the same scores as {seen[key]}"
+        # As float32, which is what is stored: copies have the same bytes. Sorted, because the ids
+        # and the order of runs may be others in a copy.
+        stored = landscape.queries.ask("SELECT value FROM measured").fetchnumpy()["value"]
+        values = np.sort(np.ma.filled(np.ma.asarray(stored, dtype=np.float32), np.nan))
+        digest = hashlib.sha256(values.tobytes()).hexdigest()
+        if seen.setdefault(digest, name) != name:
+            yield name, f"holds the same scores as {seen[digest]}"
 
 
 def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
@@ -494,22 +506,13 @@ def one_name_per_task(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]
     for landscape in landscapes:
         manifest = landscape.manifest
         namespace = manifest.id.split("/")[0]
-        words = tuple(sorted(re.findall(r"[A-Z]?[a-z]+|[0-9]+|[A-Z]+", manifest.environment)))
-        key = namespace, manifest.algorithm, tuple(word.lower() for word in words)
-        earlier = seen.setdefault((*key[:2], tuple(sorted(key[2]))), manifest.environment)
+        words = re.findall(r"[A-Z]?[a-z]+|[0-9]+|[A-Z]+", manifest.environment)
+        # Sorted: the words of the two names stood in another order.
+        key = (namespace, manifest.algorithm, tuple(sorted(word.lower() for word in words)))
+        earlier = seen.setdefault(key, manifest.environment)
         if earlier != manifest.environment:
             yield (
                 manifest.id,
                 f"its environment {manifest.environment!r} looks like {earlier!r} "
                 "under another name",
             )
-
-
-def _content(landscape: Dataset) -> str:
-    """Hash the multiset of stored values.
-
-    Their ids and order do not matter.
-    """
-    values = landscape.queries.ask("SELECT value FROM measured").fetchnumpy()["value"]
-    flat = np.sort(np.ma.filled(np.ma.asarray(values, dtype=np.float32), np.nan))
-    return hashlib.sha256(flat.tobytes()).hexdigest()

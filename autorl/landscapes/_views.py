@@ -12,7 +12,8 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 _FAILED = "status NOT IN ('done', 'stopped')"
 _MESSAGE = 150  # characters of a message of DuckDB, which may quote the query
 CONFIGURATION = {
+    # A query that names a function of an extension neither fetches nor loads it.
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "allow_community_extensions": "false",
@@ -47,7 +49,7 @@ _EXPLAIN = re.compile(
 )
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|\Z)|/\*.*?\*/", re.DOTALL)
 _engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB
-_starting = threading.Lock()
+_starting = threading.Lock()  # two threads that open their first landscapes start one
 
 
 def connect(
@@ -70,19 +72,12 @@ def connect(
         InputError: a file is missing, unreadable, outside the folder, or has other columns than the
             schema needs.
     """
-    import duckdb
-
     files = _files(folder, manifest)
-    try:
-        connection = (
-            _guarded([path for paths in files.values() for path in paths])
-            if guarded
-            else _connection()
-        )
+    listed = [path for paths in files.values() for path in paths]
+    with readable(folder):
+        connection = _guarded(listed) if guarded else _connection()
         _add_views(connection, files)
         return _meaning(connection, str(folder), manifest)
-    except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
 def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, str]]:
@@ -93,15 +88,11 @@ def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, 
     Raises:
         InputError: a file is missing, unreadable or outside the folder.
     """
-    import duckdb
-
     files = _files(folder, manifest)
     connection = _connection()
-    try:
+    with readable(folder):
         _add_views(connection, files)
         return {name: stored_types(connection, name) for name in files}
-    except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
 
 
 def connect_frames(
@@ -121,18 +112,26 @@ def connect_frames(
     Raises:
         InputError: a table has wrong columns, or values of wrong types.
     """
-    import duckdb
-
     connection = _guarded([]) if guarded else _connection()
-    try:
+    with readable(folder):
         for name in TABLES:
+            # Copied for this connection alone; the frame itself stays out of a query's reach.
             connection.register("frame", tables[name])
             cells = cast_list(table_columns(name, tables.columns(name), space))
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
             connection.unregister("frame")
         return _meaning(connection, str(folder), manifest)
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Turn errors of DuckDB into those of the landscape at a path."""
+    import duckdb
+
+    try:
+        yield
     except duckdb.Error as error:
-        raise InputError(f"cannot be read: {first_line(error)}", file=str(folder)) from None
+        raise InputError(f"cannot be read: {first_line(error)}", file=str(path)) from None
 
 
 def check_only_reads(connection: duckdb.DuckDBPyConnection, query: str, file: str) -> None:
@@ -144,6 +143,7 @@ def check_only_reads(connection: duckdb.DuckDBPyConnection, query: str, file: st
         duckdb.Error: the query cannot be parsed.
         InputError: it is anything else, or has half characters (lone surrogates).
     """
+    # DuckDB ends with "std::bad_cast" at a lone surrogate.
     if encodable(query) != query:
         raise InputError(
             "a query is text that can be encoded, this one has half a character", key="sql"
@@ -196,6 +196,7 @@ def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
 def _without_comments(query: str) -> str:
     """Strip comments and blanks before a query, and a semicolon after it."""
     text = query
+    # Blanks and comments may follow each other in any order.
     while (match := _COMMENT.match(text)) is not None:
         text = text[match.end() :]
     return text.rstrip().rstrip(";").rstrip()
@@ -223,6 +224,8 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
     """
     import duckdb
 
+    # Of its own, because settings are those of a whole DuckDB. Their order counts: each of the last
+    # two locks those above it.
     connection = duckdb.connect(config=dict(CONFIGURATION))
     listed = ", ".join(map(text_literal, files))
     # What does not fit into memory is not written to a file.
@@ -260,6 +263,7 @@ def _add_views(
     for name, paths in files.items():
         # A view takes no parameters.
         listed = ", ".join(map(text_literal, paths))
+        # A metric that was first recorded in a later part is NULL in the earlier ones.
         union = ", union_by_name = true" if len(paths) > 1 else ""
         connection.execute(
             f"CREATE TEMP VIEW {name} AS SELECT * FROM read_parquet([{listed}]{union})"
@@ -307,6 +311,7 @@ def _meaning(
     connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest
 ) -> duckdb.DuckDBPyConnection:
     objective = manifest.objective
+    # Other tables are checked where their columns are used (`Dataset.check_table`).
     check_columns("runs", stored_types(connection, "runs"), where)
     columns = stored_types(connection, "evals")
     check_columns("evals", columns, where)
@@ -317,12 +322,15 @@ def _meaning(
         )
         raise InputError(message, file=where)
     metric = identifier(objective.metric)
-    # A view takes no parameters; variables of the connection do, and no query can set them.
+    # A view takes no parameters; variables of the connection do, and no query can set them. Put
+    # into the text, a stranger's "floor" could be SQL.
     connection.execute("SET VARIABLE objective_floor = ?", [objective.floor])
     connection.execute("SET VARIABLE objective_penalty = ?", [objective.penalty])
     raised = (
         metric if objective.floor is None else f"greatest({metric}, getvariable('objective_floor'))"
     )
+    # NaN is DuckDB's greatest number: no floor would raise it, and `max` would choose it. FLOAT, as
+    # stored: with the floor, a variable, it is a DOUBLE.
     connection.execute(
         f"CREATE TEMP VIEW measured AS SELECT run_id, step, "
         f"CAST(CASE WHEN {metric} IS NOT NULL AND NOT isnan({metric}) THEN {raised} END AS FLOAT) "
@@ -333,6 +341,8 @@ def _meaning(
     recorded = f"SELECT {worst}(value) AS value FROM measured"
     penalty = recorded if objective.penalty is None else constant
     connection.execute(f"CREATE TEMP VIEW penalty AS {penalty}")
+    # A failed run has a row for every step it missed: a published notebook dropped such runs from
+    # its averages.
     connection.execute(
         "CREATE TEMP VIEW scores AS "
         "SELECT run_id, config_id, seed, seed_role, each.step, "

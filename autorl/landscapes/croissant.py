@@ -32,6 +32,7 @@ _DATA_TYPES = {
     "BOOLEAN": "sc:Boolean",
     "VARCHAR": "sc:Text",
 }
+# Terms that the context of the specification maps to its namespace [Croissant].
 _TERMS = [
     "arrayShape",
     "citeAs",
@@ -188,6 +189,7 @@ def read_croissant(folder: Path) -> Any:
 def write_croissant(folder: Path, manifest: Manifest) -> None:
     """Write `croissant.json` atomically."""
     text = json.dumps(describe(folder, manifest), indent=1, ensure_ascii=False) + "\n"
+    # A reader has the former file or this one, never half of it.
     temporary = folder / f"{CROISSANT}.tmp"
     temporary.write_text(text, encoding="utf-8")
     os.replace(temporary, folder / CROISSANT)

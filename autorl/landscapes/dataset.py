@@ -89,6 +89,7 @@ class Dataset:
         """
         if "phases" not in self.manifest.sampler:
             return (0,)
+        # Before the first run of a study there is none.
         return self.queries.phase_starts() or (0,)
 
     @property
@@ -155,6 +156,7 @@ class Dataset:
 
         try:
             with self._lock:
+                # A limit of the query, not of its answer: no more rows are computed.
                 chunk = answer.limit(limit).fetchall() if limit is not None else []
                 unlimited = self._guarded_connection.execute(query) if limit is None else None
             while unlimited is not None and (chunk := unlimited.fetchmany(_CHUNK)):
@@ -186,6 +188,7 @@ class Dataset:
 
         It is loaded once.
         """
+        # A run that continues another one is no score of its configuration alone.
         scratch = self._runs.loc[self._runs["start_step"] == 0]
         runs = [
             scratch[name].tolist()
@@ -195,6 +198,7 @@ class Dataset:
         columns = self._measured()
         config_ids = self.queries.config_ids()
         penalty = self.queries.penalty() if failed else np.nan
+        # NULL comes masked in arrays, as None in lists.
         ids = [number for number in config_ids if number is not None]
         nameless = len(ids) < len(config_ids)
         if nameless or np.ma.is_masked(columns["run_id"]) or np.ma.is_masked(columns["step"]):
@@ -202,6 +206,7 @@ class Dataset:
                 "an evaluation without a run or step, or a configuration without an id",
                 file=str(self.path),
             )
+        # A study ranks by every digit it scored: as float32, close scores could change places.
         precision = np.float64 if self._study else np.float32
         values = np.ma.filled(np.ma.asarray(columns["value"], dtype=precision), np.nan)
         evals = (
@@ -236,6 +241,7 @@ class Dataset:
         except InputError as error:
             message = f"configuration {config_id} is not in the space: {error}"
             raise InputError(message, file=str(self.path)) from None
+        # A cell of a stranger's table: JSON that is none, a number that is text.
         except (ValueError, TypeError, OverflowError) as error:
             message = f"configuration {config_id} cannot be read: {shown(str(error))}"
             raise InputError(message, file=str(self.path)) from None
@@ -358,6 +364,7 @@ class Dataset:
         runs = self._runs
         evals = self._evals
         rows = np.flatnonzero(runs["config_id"].to_numpy() == config_id)
+        # A configuration without a run has no rows; one that is not there is an error.
         if not len(rows):
             self.config(config_id)
         rows = rows[np.argsort(runs["seed"].to_numpy()[rows], kind="stable")]
@@ -365,6 +372,7 @@ class Dataset:
         stored = evals["run_id"].to_numpy()
         begin = np.searchsorted(stored, ids)
         end = np.searchsorted(stored, ids, side="right")
+        # Places begin..end of every run, one run after the other: 0.8 ms in 102,400 evaluations.
         of_run = np.repeat(rows, end - begin)
         picked = np.arange(len(of_run)) + np.repeat(
             begin - np.cumsum(end - begin) + (end - begin), end - begin
@@ -493,16 +501,12 @@ class Dataset:
         """Aggregate one row over the seeds of a role.
 
         None without any seeds, or if a value is missing.
-
-        A test run that failed is left out unless the landscape states a penalty: what it has
-        otherwise is the worst value of others, which is no test score.
-
-        Where the reduction chooses a step, seeds that did not choose are read at the step that is
-        best on `chosen_on`.
         """
         if seeds != "all" and seeds not in self.grid.roles:
             return None
         places = self.grid.seed_positions(seeds)
+        # Where the reduction chooses a step, seeds that did not choose it are read at the step that
+        # is best on those that did: their own best step would be chosen on the test.
         if rule.reduction.chooses_step and seeds != chosen_on:
             columns = self.grid.columns(at, self.manifest.evaluation.get("steps", ()))
             curves = self._sign * self.grid.values[row][:, columns].astype(np.float64)
@@ -512,6 +516,8 @@ class Dataset:
             values = self._sign * curves[places, int(np.argmax(means))]
         else:
             values = self._reduced(rule, at)[row, places]
+        # A failed test run is left out unless the landscape states a penalty: what it has otherwise
+        # is the worst value of others, which is no test score.
         if seeds == "test" and chosen_on == "tuning":
             failed = self._failed(row, places, at)
             stated = self.manifest.objective.penalty is not None and not failed.all()

@@ -98,6 +98,7 @@ def export_optuna(
         study = optuna.create_study(storage=f"sqlite:///{target}", **named)
         try:
             _insert(target, trials)
+            # A later Optuna may keep studies otherwise, so what it reads is compared.
             complete = [_content(trial) for trial in study.get_trials()] == [
                 _content(trial) for trial in trials
             ]
@@ -150,13 +151,12 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
 
 
 def _insert(file: Path, trials: Sequence[optuna.trial.FrozenTrial]) -> None:
-    """Insert trials into a study that has none, in one transaction.
-
-    Optuna's own way takes a query per cell: 10 s of CPU instead of 0.6 s for 256 trials.
-    """
+    """Insert trials into a study that has none, in one transaction."""
     from optuna.distributions import distribution_to_json
 
-    numbered = list(enumerate(trials, 1))
+    # `Study.add_trials` takes a query per cell: 10 s of CPU instead of 0.6 s for 256 trials, and
+    # 2.9 s for 60 trials of 8 parameters and 20 steps (Optuna 5.0).
+    numbered = list(enumerate(trials, 1))  # ids from 1, numbers of trials from 0
     rows: dict[str, list[dict[str, object]]] = {
         "trials": [
             {
@@ -258,6 +258,7 @@ def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution
         return FloatDistribution(item.lower, item.upper, log=item.scale == "log")
     if item.lower is not None and item.upper is not None:
         return IntDistribution(int(item.lower), int(item.upper), log=item.scale == "log")
+    # Choices of a storage are None, bool, int, float or str: lists become their JSON text.
     if as_json(item):
         return CategoricalDistribution([canonical_json(choice) for choice in item.choices])
     return CategoricalDistribution(item.choices)

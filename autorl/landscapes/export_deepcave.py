@@ -16,6 +16,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.landscapes._queries import Measurement
 from autorl.landscapes.export import fresh
 from autorl.space.configspace_values import exported_name, exported_value
 from autorl.types import InputError
@@ -31,6 +32,7 @@ META = "meta.json"
 ORIGINS = "origins.json"
 
 _SUCCESS = 1
+# PRUNED, CRASHED, TIMEOUT, MEMORYOUT, FAILED and ABORTED of DeepCAVE's `Status`.
 _STATUS = {
     "done": _SUCCESS,
     "stopped": 8,
@@ -54,11 +56,11 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
         InputError: the folder exists, or there are no such runs.
     """
     target = fresh(folder)
-    rows = _history(landscape)
-    if not rows:
+    history = landscape.queries.history_from_scratch()
+    if not history:
         raise InputError("no run was trained from the start", file=str(landscape.path))
     space = landscape.space
-    ids = sorted({row[0] for row in rows})
+    ids = sorted({row.config_id for row in history})
     items = space.hyperparameters
     configs = {
         number: {
@@ -70,38 +72,39 @@ def export_deepcave(landscape: Dataset, folder: str | Path) -> int:
     origins = landscape.queries.origins()
     target.mkdir()
     space.to_configspace().to_json(target / CONFIGSPACE)
-    _write(target / META, _meta(landscape, rows))
+    _write(target / META, _meta(landscape, history))
     _write(target / CONFIGS, configs)
     _write(target / ORIGINS, {number: origins[number] for number in ids})
-    lines = [json.dumps(row) for row in rows]
+    lines = [json.dumps(row) for row in _rows(history)]
     (target / HISTORY).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return len(rows)
+    return len(history)
 
 
-def _history(landscape: Dataset) -> list[list[Any]]:
-    """Return the rows of the history by run and step.
+def _rows(history: list[Measurement]) -> list[list[Any]]:
+    """Return the rows of the history.
 
     A row is [configuration, budget, seed, [cost], start, end, status, additional].
 
     A run that did not end well says so in its last row, and in a row without cost for every step it
     did not reach.
     """
-    history = landscape.queries.history_from_scratch()
     rows: list[list[Any]] = []
     for place, row in enumerate(history):
+        # What a run recorded before it failed is a success.
         last = place + 1 == len(history) or history[place + 1].run_id != row.run_id
         ended = row.value is None or (last and row.status != "done")
         more = {}
         if last and row.wall_seconds is not None:
             more["wall_seconds"] = row.wall_seconds
         code = _STATUS[row.status] if ended else _SUCCESS
+        # Start and end are 0: a landscape knows how long a run took, not when.
         rows.append([row.config_id, row.step, row.seed, [row.value], 0.0, 0.0, code, more])
     return rows
 
 
-def _meta(landscape: Dataset, rows: list[list[Any]]) -> dict[str, Any]:
+def _meta(landscape: Dataset, history: list[Measurement]) -> dict[str, Any]:
     manifest = landscape.manifest
-    values = [row[3][0] for row in rows if row[3][0] is not None]
+    values = [row.value for row in history if row.value is not None]
     low, high = manifest.return_bounds
     objective = manifest.objective
     return {
@@ -115,8 +118,8 @@ def _meta(landscape: Dataset, rows: list[list[Any]]) -> dict[str, Any]:
                 "optimize": "upper" if objective.direction == "maximize" else "lower",
             }
         ],
-        "budgets": sorted({row[1] for row in rows}),
-        "seeds": sorted({row[2] for row in rows}),
+        "budgets": sorted({row.step for row in history}),
+        "seeds": sorted({row.seed for row in history}),
         "autorl": {
             "id": manifest.id,
             "objective": vars(objective),
@@ -126,5 +129,5 @@ def _meta(landscape: Dataset, rows: list[list[Any]]) -> dict[str, Any]:
     }
 
 
-def _write(file: Path, values: Any) -> None:
+def _write(file: Path, values: object) -> None:
     file.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")

@@ -60,6 +60,7 @@ class Grid:
             steps: the steps before it that count; none given = all of them.
             sign: -1 where smaller values are better.
         """
+        # The usual case needs no copy of the curves.
         last = self.values[:, :, at].astype(np.float64)
         if reduction.window is None and not reduction.chooses_step and reduction.name == "last":
             return last
@@ -69,6 +70,8 @@ class Grid:
         if self.filled is None:
             return result
         origin = self.filled[:, :, columns]
+        # A stopped run is reduced over what it recorded: the values it was given after that would
+        # weigh its last one more.
         for row, place in zip(*np.nonzero(origin[:, :, -1] == CARRIED), strict=True):
             recorded = curves[row, place][origin[row, place] != CARRIED]
             result[row, place] = sign * float(reduction.stacked(recorded))
@@ -110,6 +113,7 @@ class Grid:
         Raises:
             InputError: an id, seed or step is not in the data set.
         """
+        # A dictionary answers for one value faster than `searchsorted` in an array of one.
         configs, seeds, steps = self._places
         try:
             return float(self.values[configs[config_id], seeds[seed], steps[step]])
@@ -183,22 +187,26 @@ def assemble(
     for _, _, seed, role, _ in runs:
         if roles.setdefault(seed, role) != role:
             raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
+    # 1. the axes, ascending
     seeds, ids, axis = (
         np.array(sorted(set(numbers)), dtype=np.int64) for numbers in (roles, config_ids, steps)
     )
     values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=evals[2].dtype)
-    flat = values.reshape(-1, len(axis))
+    # 2. recorded values, by position in the flattened array
+    flat = values.reshape(-1, len(axis))  # a view: (configurations * seeds, steps)
     numbers = np.array([run[0] for run in runs], dtype=np.int64)
     cells = np.searchsorted(ids, [run[1] for run in runs]) * len(seeds) + np.searchsorted(
         seeds, [run[2] for run in runs]
     )
-    order = np.argsort(numbers)
+    order = np.argsort(numbers)  # run ids follow neither configurations nor seeds
     run_ids, at, measured = evals
     run_places, run_known = _find(numbers[order], run_ids)
     step_places, step_known = _find(axis, at)
     placed = run_known & step_known
     targets = cells[order[run_places[placed]]] * len(axis) + step_places[placed]
     flat.reshape(-1)[targets] = measured[placed]
+    # Of two runs in one cell the later one was written. An optimizer's runs may hold a
+    # configuration twice, with the same values; NaN is unlike itself, and no second result.
     unlike = np.flatnonzero(
         (flat.reshape(-1)[targets] != measured[placed]) & ~np.isnan(measured[placed])
     )
@@ -211,6 +219,7 @@ def assemble(
             "two results at step "
             f"{axis[place]}"
         )
+    # 3. what runs that ended before their time lack
     filled = None if {run[4] for run in runs} <= {"done"} else np.zeros(values.shape, dtype=np.int8)
     for cell, run in zip(cells, runs, strict=True):
         if run[4] == "done":

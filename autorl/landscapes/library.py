@@ -18,6 +18,7 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
     Hidden folders (unfinished writes) are left out.
     """
     base = Path(root)
+    # Sorted: file systems list folders in any order.
     folders = (path.parent for path in sorted(base.rglob(MANIFEST)))
     visible = (
         folder

@@ -39,7 +39,7 @@ def merge_landscapes(
     for source in sources[1:]:
         _check_mergeable(first, source.manifest)
     tables = []
-    run_offset = 0
+    run_offset = 0  # above every run_id of the sources before
     numbers: dict[str, int] = {}
     for place, source in enumerate(sources):
         source.check_table("configs")
@@ -54,7 +54,14 @@ def merge_landscapes(
         first,
         id=id,
         steps=tuple(sorted({step for listed in manifests for step in listed.steps})),
-        seeds=FrozenMap({role: _union(manifests, role) for role in ("tuning", "test")}),
+        seeds=FrozenMap(
+            {
+                role: sorted(
+                    {int(seed) for listed in manifests for seed in listed.seeds.get(role, ())}
+                )
+                for role in ("tuning", "test")
+            }
+        ),
         sources=tuple(dict.fromkeys(item for listed in manifests for item in listed.sources)),
         notes=tuple(dict.fromkeys(note for listed in manifests for note in listed.notes)),
         parents=tuple(listed.id for listed in manifests),
@@ -76,11 +83,13 @@ def delete_landscape(folder: str | Path) -> None:
     path = Path(folder)
     if not (path / MANIFEST).is_file():
         raise InputError("not a landscape folder; nothing was deleted", file=str(path))
+    # `rmtree` refuses a link by an OSError, without a word on what to do.
     if path.is_symlink():
         raise InputError(
             f"is a link to {path.readlink()}: remove the link by hand; nothing was deleted",
             file=str(path),
         )
+    # An id is a path: the folders of its namespace and algorithm were made for it.
     levels = Manifest.read(path).id.count("/") + 1
     shutil.rmtree(path)
     for parent in list(path.resolve().parents)[: levels - 1]:
@@ -107,10 +116,6 @@ def _check_mergeable(first: Manifest, other: Manifest) -> None:
             )
 
 
-def _union(manifests: Sequence[Manifest], role: str) -> list[int]:
-    return sorted({int(seed) for manifest in manifests for seed in manifest.seeds.get(role, ())})
-
-
 def _renumbered(
     frames: dict[TableName, pd.DataFrame], numbers: dict[str, int], run_offset: int, place: int
 ) -> dict[TableName, pd.DataFrame]:
@@ -131,10 +136,12 @@ def _renumbered(
         "runs": runs.assign(
             run_id=runs["run_id"] + run_offset,
             config_id=runs["config_id"].map(ids),
+            # Nullable: where no run has a parent, the column has no type of numbers.
             parent_run=runs["parent_run"].astype("Int64") + run_offset,
         ),
         "evals": frames["evals"].assign(run_id=frames["evals"]["run_id"] + run_offset),
         "segments": segments.assign(
+            # Names of segments are unique within a source only.
             segment=f"{place}/" + segments["segment"],
             parent=f"{place}/" + segments["parent"].astype("str").where(segments["parent"].notna()),
             run_id=segments["run_id"] + run_offset,

@@ -13,17 +13,20 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from autorl.landscapes.schema import SCHEMA_VERSION
 from autorl.plain_text import did_you_mean, shortened, shown
 from autorl.plain_values import plain
 from autorl.types import FrozenMap, InputError, freeze
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 MANIFEST = "manifest.json"
 _PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
 _ID = re.compile(rf"{_PART}(/{_PART}){{2,}}\Z")
-_LONGEST_ID = 1000
+_LONGEST_ID = 1000  # characters
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class Manifest:
         return {name: plain(value) for name, value in fields.items()}
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Manifest:
+    def from_dict(cls, values: Mapping[str, object]) -> Manifest:
         """Make a manifest of what `to_dict` returned.
 
         Fields with a default may be absent, as in files of older versions.
@@ -136,10 +139,9 @@ class Manifest:
                 than this package reads.
         """
         # Pydantic, only where a manifest is read.
-        from autorl.landscapes._manifest_types import (
-            check_types,
-        )
+        from autorl.landscapes._manifest_types import check_types
 
+        # Before the keys: those of a later schema are no misspelt ones.
         version = values.get("schema_version", SCHEMA_VERSION)
         if not isinstance(version, int) or version > SCHEMA_VERSION:
             raise InputError(
@@ -149,7 +151,7 @@ class Manifest:
                 key="schema_version",
             )
         _check_keys(cls, values)
-        objective = values.get("objective", {})
+        objective: Any = values.get("objective", {})
         if isinstance(objective, Mapping):
             _check_keys(Objective, objective, "objective.")
         check_types(cls, values)
@@ -162,6 +164,7 @@ class Manifest:
         Raises:
             InputError: a key has a value that `read` would refuse.
         """
+        # What cannot be read back is not written.
         Manifest.from_dict(self.to_dict())
         temporary = folder / f"{MANIFEST}.tmp"
         temporary.write_text(
@@ -186,6 +189,7 @@ class Manifest:
             raise InputError(f"not a landscape: no {MANIFEST} in it", file=str(folder)) from None
         except OSError as error:
             raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        # Before ValueError, which it is as well.
         except UnicodeError:
             raise InputError("not text in UTF-8", file=str(path)) from None
         except ValueError as error:
@@ -214,7 +218,9 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _check_keys(kind: type[Any], values: Mapping[str, Any], prefix: str = "") -> None:
+def _check_keys(
+    kind: type[DataclassInstance], values: Mapping[str, object], prefix: str = ""
+) -> None:
     fields = {entry.name: entry for entry in dataclasses.fields(kind)}
     for name in values:
         if name not in fields:

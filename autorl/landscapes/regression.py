@@ -43,7 +43,7 @@ def configurations(data: Dataset, config_ids: npt.ArrayLike) -> list[Config]:
     return [data.config(int(config_id)) for config_id in np.atleast_1d(np.asarray(config_ids))]
 
 
-def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> Array:
+def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, object]]) -> Array:
     """Encode configurations as rows of the unit cube, columns `names`.
 
     Inactive hyperparameters have their default.
@@ -57,12 +57,13 @@ def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, An
     )
 
 
-def regressor(**options: Any) -> Regressor:
+def regressor(**options: object) -> Regressor:
     """Make scikit-learn's random forest with bootstrap samples and these options, not fitted.
 
     Raises:
         InputError: scikit-learn is not installed.
     """
+    # By its name: scikit-learn is heavy, has no types, and need not be installed.
     try:
         ensemble = import_module("sklearn.ensemble")
     except ImportError:

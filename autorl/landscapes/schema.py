@@ -128,6 +128,7 @@ def table_columns(
             Column(metric, METRIC_TYPE, f"Metric {metric}.", nullable=True) for metric in more
         )
     if name == "configs" and space is not None:
+        # A column would stand twice in the table.
         clash = sorted(set(space.names) & set(names))
         if clash:
             raise InputError(
@@ -141,6 +142,7 @@ def table_columns(
     return fixed
 
 
+# What can be read as a declared type: tables of strangers have other widths.
 _WHOLE_TYPES = frozenset(
     f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")
 )
@@ -186,6 +188,7 @@ def check_columns(
             "INTEGER",
             '"NULL"',
         )
+        # DECIMAL(18,3), say.
         if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
             message = (
                 f"column {shown(column.name)} of table '{name}' is {shortened(stored)}, "
@@ -225,6 +228,7 @@ def _column_type(item: Hyperparameter) -> str:
         return "DOUBLE"
     if item.type == "int":
         return "BIGINT"
+    # Exact types: True is an int to isinstance.
     kinds = {type(choice) for choice in item.choices}
     if kinds == {bool}:
         return "BOOLEAN"
@@ -233,7 +237,7 @@ def _column_type(item: Hyperparameter) -> str:
     return "DOUBLE" if kinds <= {int, float} else "VARCHAR"
 
 
-def encode(item: Hyperparameter, value: Any) -> Any:
+def encode(item: Hyperparameter, value: object) -> object:
     """Write a hyperparameter's value as a cell.
 
     Choices of several types, or not scalars, are written as JSON text.
@@ -243,6 +247,7 @@ def encode(item: Hyperparameter, value: Any) -> Any:
 
 def decode(item: Hyperparameter, cell: Any) -> Any:
     """Return the value in a cell, the inverse of `encode`."""
+    # `canonical` gives back what the column's type has changed: 2.0 for the choice 2, say.
     value = json.loads(cell) if as_json(item) else cell
     return item.canonical(value)
 
@@ -258,7 +263,7 @@ def as_json(item: Hyperparameter) -> bool:
 
 
 def config_rows(
-    space: Space, configs: Mapping[int, Mapping[str, Any]], origin: str
+    space: Space, configs: Mapping[int, Mapping[str, object]], origin: str
 ) -> pd.DataFrame:
     """Make the `configs` table of configurations by id.
 
@@ -279,6 +284,7 @@ def config_rows(
             item = space.hyperparameters[name]
             cell = encode(item, config[name]) if name in config else None
             rows[name].append(cell)
+    # Pandas' nullable types: with NaN for inactive ones, whole numbers would be floats.
     nullable = {"DOUBLE": "Float64", "BIGINT": "Int64", "BOOLEAN": "boolean", "VARCHAR": "str"}
     types = {name: nullable[_column_type(space.hyperparameters[name])] for name in space.names}
     return pd.DataFrame(

@@ -79,6 +79,7 @@ def validate(
     landscapes = [Dataset(folder) for folder in several]
     problems: list[Problem] = []
     readable = []
+    # Rules that look across data sets need those that every rule could read.
     for landscape in landscapes:
         broken, is_readable = _check(landscape, progress)
         problems += broken
@@ -106,26 +107,12 @@ def _check(
         try:
             for message in rule(landscape):
                 problems.append(Problem(name, landscape.manifest.id, message))
-        except (
-            InputError,
-            duckdb.Error,
-            ValueError,
-            TypeError,
-            LookupError,
-            ArithmeticError,
-        ) as error:
-            problems.append(
-                Problem(name, landscape.manifest.id, f"cannot be checked: {_described(error)}")
-            )
+        except InputError as error:
+            problems.append(Problem(name, landscape.manifest.id, f"cannot be checked: {error}"))
+            is_readable = False
+        # Data that is not as the schema says can break a rule in any way; the others still speak.
+        except (duckdb.Error, ValueError, TypeError, LookupError, ArithmeticError) as error:
+            message = f"cannot be checked: {type(error).__name__}: {first_line(error)}"
+            problems.append(Problem(name, landscape.manifest.id, message))
             is_readable = False
     return problems, is_readable
-
-
-def _described(error: Exception) -> str:
-    """Describe the error a rule ended with.
-
-    Data that is not as the schema says can break a rule in any way.
-    """
-    if isinstance(error, InputError):
-        return str(error)
-    return f"{type(error).__name__}: {first_line(error)}"

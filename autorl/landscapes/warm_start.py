@@ -36,6 +36,7 @@ def starting_configurations(
         raise InputError(f"no landscape or study {source!r}: give an id or a folder that holds one")
     landscape = Dataset(path)
     ids = _queried(landscape, sql) if sql is not None else landscape.top(top)["config_id"].tolist()
+    # A query may give a configuration once for each of its rows.
     chosen = list(dict.fromkeys(int(config_id) for config_id in ids))[:top]
     return [
         (f"configuration {number} of {landscape.manifest.id}", landscape.config(number))
@@ -59,7 +60,7 @@ def _queried(landscape: Dataset, sql: str) -> list[Any]:
 
 
 def fitting(
-    space: Space, chosen: Sequence[tuple[str, Mapping[str, Any]]]
+    space: Space, chosen: Sequence[tuple[str, Mapping[str, object]]]
 ) -> tuple[list[Config], list[tuple[str, InputError]]]:
     """Part the configurations in the space from the problems of others."""
     inside = list[Config]()

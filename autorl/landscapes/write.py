@@ -24,7 +24,7 @@ from autorl.types import FrozenMap, InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-# table: its key.
+# Table: its key. Small enough to be written anew by each append.
 _SMALL: dict[TableName, str] = {
     "configs": "config_id",
     "runs": "run_id",
@@ -61,6 +61,7 @@ def write_landscape(
         raise InputError(
             "the folder exists: choose another id, or replace it (--replace)", file=str(target)
         )
+    # Hidden, so that `list_landscapes` never shows a write that was cut off.
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)
     (building / "evals").mkdir(parents=True)
@@ -72,6 +73,7 @@ def write_landscape(
     part = _write_part(files, tables.evals, building, 0)
     described = dataclasses.replace(manifest, space_hash=space.hash)
     finished = _finish(files, building, described, [part])
+    # A folder with files cannot be replaced: the old one stands aside for a moment.
     old = target.with_name(f".{target.name}.old")
     shutil.rmtree(old, ignore_errors=True)
     if target.exists():
@@ -101,6 +103,7 @@ def append(folder: str | Path, tables: Tables) -> Manifest:
             )
     parts = _parts(manifest)
     part = _write_part(files, tables.evals, path, _next_number(parts))
+    # Three files cannot be replaced at once: all are written first, then renamed together.
     for name in _SMALL:
         file = path / f"{name}.parquet"
         columns = table_columns(name, tables.columns(name), space)
@@ -120,9 +123,11 @@ def compact(folder: str | Path) -> Manifest:
     old = _parts(manifest)
     files = ParquetFiles()
     rows = files.rows([path / part for part in old])
+    # Never over a part that the manifest still names.
     number = 0 if "evals/part-00000.parquet" not in old else _next_number(old)
     part = _write_part(files, rows, path, number)
     finished = _finish(files, path, manifest, [part])
+    # After the manifest is replaced: a reader has the parts that it names.
     for part in old:
         (path / part).unlink()
     return finished
@@ -163,5 +168,6 @@ def _finish(files: ParquetFiles, folder: Path, manifest: Manifest, evals: list[s
     hashes = {name: file_sha256(folder / name) for name in ("space.yaml", *data)}
     finished = dataclasses.replace(manifest, rows=FrozenMap(counts), files=FrozenMap(hashes))
     write_croissant(folder, finished)
+    # Last: a folder without a manifest, or with the former one, is what a cut-off write leaves.
     finished.write(folder)
     return finished
