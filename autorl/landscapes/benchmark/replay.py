@@ -387,7 +387,7 @@ def _ends(
     )
     # fmin: a run without counted steps (NaN) ends at its first missing evaluation.
     failed_end = np.fmin(first_missing, steps)
-    # A stop lies between evaluations, so the counted steps come before the last score's.
+    # A stop may lie between evaluations: counted steps say where, the last score only nearly.
     stopped_end = np.where(np.isnan(steps), last_known, steps)
     return np.maximum(np.where(stopped, stopped_end, failed_end), 0).astype(np.int64)
 

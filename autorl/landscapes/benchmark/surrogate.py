@@ -167,7 +167,7 @@ class Surrogate:
         noise = self._noise
         end = int(self._table.ends[self._rows[donor], place])
         ended_at = None if end < 0 else end
-        # A mean plus a stretched deviation can leave the range of the metric, as 500 of CartPole.
+        # A mean plus a stretched deviation can leave the range of the metric, such as 0 to 500.
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )

@@ -251,7 +251,7 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
         InputError: it is not one.
     """
     steps = value * unit
-    # Fractions of a run times steps, as 0.3 * 1e6, miss the whole number by round-off.
+    # Fractions of a run miss a whole number by round-off: 0.29 * 100 is 28.999999999999996.
     if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
         message = (
             f"the budget {value} is not a whole number of steps; "
