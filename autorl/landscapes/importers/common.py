@@ -130,7 +130,7 @@ class Source:
 
 @contextmanager
 def errors_naming(file: Path) -> Iterator[None]:
-    """Name the source in errors that know only what is wrong with its values."""
+    """Name the source in errors about its values."""
     try:
         yield
     except InputError as error:
