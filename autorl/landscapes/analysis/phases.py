@@ -78,17 +78,13 @@ def compare_phases(scores: npt.ArrayLike) -> PhaseComparison:
             f"{table.shape}"
         )
     means = table.mean(axis=2)
-    # By phase: the range of scores grows while training goes on.
+    # Normalised by phase: scores of an early one have another range.
     relative = unit_scores(means.T).T
     best = means.argmax(axis=1).astype(np.int64)
     correlation = spearman(means[:, None, :], means[None, :, :])
-    return PhaseComparison(
-        # A fixed configuration is in all phases; choosing anew has no regret in any of them.
-        best,
-        correlation,
-        1.0 - relative[:, best].T,
-        float((1.0 - relative).mean(axis=0).min()),
-    )
+    # Choosing anew has no regret in any phase: what the best fixed configuration has is its gain.
+    schedule_gain = float((1.0 - relative).mean(axis=0).min())
+    return PhaseComparison(best, correlation, 1.0 - relative[:, best].T, schedule_gain)
 
 
 def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:

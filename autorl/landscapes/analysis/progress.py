@@ -80,7 +80,7 @@ def best_curves(
     for place, config_id in enumerate(shown, 1):
         values = curves.values[np.searchsorted(curves.config_ids, config_id)]
         for step, scores in zip(curves.steps.tolist(), values.T, strict=True):
-            # Not a percentile bootstrap: of nominal 95 % it covered 77 with 5 seeds, this 87.
+            # Not a percentile bootstrap: with 5 seeds it covered 77 %, this 87 %.
             interval = student_interval(scores) if len(scores) > 1 else None
             low, high = (interval.low, interval.high) if interval else (np.nan, np.nan)
             rows.append((place, config_id, step, float(scores.mean()), low, high))

@@ -190,7 +190,7 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     """
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    # numpy has no maximum of no rows.
+    # numpy refuses the maximum of no rows.
     flat = [0]
     if len(columns):
         flat = np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()

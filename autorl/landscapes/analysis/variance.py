@@ -82,10 +82,10 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
         )
     table = np.array(shares)  # (trees, terms)
     named = [tuple(forest.names[column] for column in term) for term in terms]
-    # As objects: pandas makes NaN of a None beside strings.
     partners = [name[1] if len(name) == 2 else None for name in named]
     rows = {
         "first": [name[0] for name in named],
+        # As objects: pandas makes NaN of a None beside strings.
         "second": pd.Series(partners, dtype=object),
         "importance": table.mean(axis=0),
         "spread": table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(terms)),

@@ -167,7 +167,7 @@ class Surrogate:
         noise = self._noise
         end = int(self._table.ends[self._rows[donor], place])
         ended_at = None if end < 0 else end
-        # A mean plus a stretched deviation can leave the range of the metric, as 500 of CartPole.
+        # A mean plus a stretched deviation can leave the range of the metric, such as 0 to 500.
         values = np.clip(
             prediction.curves + noise.deviations[:, donor, place], noise.lowest, noise.highest
         )
@@ -301,17 +301,14 @@ class SurrogateObjective(LandscapeObjective):
     """A data set whose predicted runs are the scores of a function.
 
     `objective(config, seed=0, until=None)` is the predicted score. Args and errors are those of
-    `Surrogate`. Pickled, it names the folder and fits the same forest again.
+    `Surrogate`. Pickled and loaded, it fits the same forest again.
     """
 
     def __init__(self, landscape: Dataset, **options: Unpack[SurrogateOptions]) -> None:
         self.surrogate = Surrogate(landscape, **options)
-        super().__init__(landscape, **options)
+        super().__init__(landscape, self.surrogate, **options)
 
     @property
     def quality(self) -> Quality:
         """The forest's out-of-bag score."""
         return self.surrogate.quality
-
-    def _score(self, config: Mapping[str, object], seed: int, role: SeedRole, until: int) -> float:
-        return self.surrogate.score(config, seed, role, until)

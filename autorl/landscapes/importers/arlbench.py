@@ -19,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space, has_space
-from autorl.landscapes.importers.common import Options, assemble_tables, id_part, seed_roles
+from autorl.landscapes.importers.common import (
+    Options,
+    assemble_tables,
+    errors_naming,
+    id_part,
+    seed_roles,
+)
 from autorl.landscapes.importers.csv_table import read_csv
 from autorl.landscapes.importers.inference import NOTE, infer_space, table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
@@ -122,13 +128,11 @@ def import_file(
     """
     algorithm, task = task_of(path)
     frame, names = read_rows(path, ("config_id", "seed", "budget"))
-    try:
+    with errors_naming(path):
         frame, configs, notes = _with_configurations(frame, names)
         space, origin = space_of(algorithm, task, names, list(configs.values()))
         rows = config_rows(space, configs, origin="sobol")
         roles = seed_roles(frame["seed"].unique().tolist(), tuning_seeds)
-    except InputError as error:
-        raise InputError(error.message, file=str(path), key=error.key) from None
     manifest = Manifest(
         id=f"{namespace}/{algorithm}/{task.environment}",
         description=(

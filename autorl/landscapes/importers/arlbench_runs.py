@@ -28,7 +28,7 @@ from autorl.landscapes.importers.arlbench import (
     space_of,
     task_of,
 )
-from autorl.landscapes.importers.common import Options, assemble_tables
+from autorl.landscapes.importers.common import Options, assemble_tables, errors_naming
 from autorl.landscapes.importers.inference import table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
@@ -90,16 +90,10 @@ def _import_file(
 ) -> Manifest:
     algorithm, task = task_of(path)
     frame, names = read_rows(path, _KEY)
-    try:
-        space, notes = space_of(
-            algorithm,
-            task,
-            names,
-            table_rows({column: frame[column].tolist() for column in names}),
-        )
-    except InputError as error:
-        raise InputError(error.message, file=str(path), key=error.key) from None
-    frame, configs = _configurations(frame, space, path)
+    with errors_naming(path):
+        listed = table_rows({column: frame[column].tolist() for column in names})
+        space, notes = space_of(algorithm, task, names, listed)
+        frame, configs = _configurations(frame, space)
     frame["start"] = 0
     if method == "pbt":
         # config_id counts through the members of a generation, then through those of the next.
@@ -135,9 +129,7 @@ def _import_file(
     return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
 
 
-def _configurations(
-    frame: pd.DataFrame, space: Space, path: Path
-) -> tuple[pd.DataFrame, dict[int, Config]]:
+def _configurations(frame: pd.DataFrame, space: Space) -> tuple[pd.DataFrame, dict[int, Config]]:
     """Number the distinct configurations.
 
     Returned are the rows with a column `number`, and the configurations by number.
@@ -151,10 +143,7 @@ def _configurations(
         # As text, in which the empty cells (NaN) of two rows are equal.
         cells = tuple(map(str, row.values()))
         if cells not in seen:
-            try:
-                config = space.config(_active(space, row))
-            except InputError as error:
-                raise InputError(error.message, file=str(path), key=error.key) from None
+            config = space.config(_active(space, row))
             seen[cells] = numbers.setdefault(space.config_hash(config), len(numbers))
             configs.setdefault(seen[cells], config)
         column.append(seen[cells])

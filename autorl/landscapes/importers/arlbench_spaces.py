@@ -67,7 +67,7 @@ TASKS: Mapping[str, Task] = {
     "minigrid_four_rooms": Task("MiniGrid-FourRooms", "minigrid", (0.0, 1.0)),
     "minigrid_unlock": Task("MiniGrid-Unlock", "minigrid", (0.0, 1.0)),
 }
-# Of every algorithm the domains that ARLBench has, with the sizes it chose among.
+# Batch sizes by algorithm and domain; ARLBench has no landscapes of any other pair.
 _BATCHES = {
     "ppo": {
         "atari": (128, 256, 512),

@@ -9,7 +9,8 @@ import dataclasses
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -127,6 +128,15 @@ class Source:
     return_bounds: tuple[float | None, float | None] = (None, None)
 
 
+@contextmanager
+def errors_naming(file: Path) -> Iterator[None]:
+    """Name the source in errors about its values."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(error.message, file=error.file or str(file), key=error.key) from None
+
+
 def write_source(source: Source, options: Options) -> Manifest:
     """Write what was read as the landscape folder `options.out / source.id`.
 
@@ -134,7 +144,7 @@ def write_source(source: Source, options: Options) -> Manifest:
         InputError: configurations outside the space, a run that is there twice, more tuning seeds
             than seeds, or the folder exists.
     """
-    try:
+    with errors_naming(source.path):
         # An import of nothing would look like a success.
         if not any(run.steps for run in source.runs):
             raise InputError("no evaluation was found in it", key=source.objective.metric)
@@ -147,10 +157,6 @@ def write_source(source: Source, options: Options) -> Manifest:
         if not roles or not set(seeds) <= set(roles):
             roles = seed_roles(seeds, options.tuning_seeds)
         rows = config_rows(space, configs, source.origin)
-    except InputError as error:
-        raise InputError(
-            error.message, file=error.file or str(source.path), key=error.key
-        ) from None
     steps = sorted({step for run in runs for step in run.steps})
     newest = max(file.stat().st_mtime for file in source.files)
     sampler = FrozenMap(name=source.sampler) if source.sampler else FrozenMap()
@@ -251,7 +257,7 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
         InputError: it is not one.
     """
     steps = value * unit
-    # Fractions of a run times steps, as 0.3 * 1e6, miss the whole number by round-off.
+    # Fractions of a run miss a whole number by round-off: 0.29 * 100 is 28.999999999999996.
     if not math.isfinite(steps) or abs(steps - round(steps)) > 1e-6 * max(1.0, abs(steps)):
         message = (
             f"the budget {value} is not a whole number of steps; "

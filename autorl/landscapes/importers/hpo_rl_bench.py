@@ -27,7 +27,7 @@ from autorl.types import InputError
 INTERVAL = 10_000  # nominal steps between evaluations
 _NAME = re.compile(
     r"(?P<environment>.+?)_(?P<algorithm>PPO|A2C|DDPG|SAC|TD3|DQN)_"
-    # Some runs have a second file, `_eval_1`; exact copies are left out later.
+    # A run may have a second file, `_eval_1`; exact copies are left out later.
     r"(random_)?(?P<values>lr_.+)_seed(?P<seed>\d+)(_eval(_\d+)?)?\.json\Z"
 )
 _NAMES = {"lr": "learning_rate", "clip": "clip_range", "layers": "n_layers", "units": "n_units"}

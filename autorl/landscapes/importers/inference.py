@@ -123,7 +123,7 @@ def _looks_logarithmic(values: Sequence[float]) -> bool:
     """
     lower = min(values)
     upper = max(values)
-    # No logarithm below 0, and over less than a factor of 10 nobody can tell.
+    # No logarithm of 0 and below, and over less than a factor of 10 nobody can tell.
     if lower <= 0 or upper / lower < _SPAN:
         return False
     middle = median(values)

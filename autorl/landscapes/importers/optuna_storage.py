@@ -24,6 +24,7 @@ from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
+    errors_naming,
     metric_column,
     whole_step,
     write_source,
@@ -74,10 +75,8 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
         trial.number: {clean_name(name): value for name, value in trial.params.items()}
         for trial in trials
     }
-    try:
+    with errors_naming(path):
         space = _space(trials, list(configs.values()))
-    except InputError as error:
-        raise InputError(error.message, file=str(path), key=error.key) from None
     # A landscape has no evaluation before training: steps that count from 0 are moved by one.
     shift = int(any(0 in trial.intermediate_values for trial in trials))
     runs = [_run(trial, place, objective.metric, shift, path, options) for trial in trials]
