@@ -10,6 +10,7 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import fault_files
@@ -148,6 +149,10 @@ def test_a_process_that_is_left_is_bad_and_ended(ended, library, monkeypatch):
     monkeypatch.setattr(fault_machinery, "GRACE", 0.1)
     variables = {fault_machinery.MARKER: ended.marker}
     with subprocess.Popen(["sleep", "600"], env=variables, start_new_session=True) as left:
+        # Popen answers as soon as the new program has closed its files: its variables can be read
+        # a moment later.
+        while not members(ended.marker):
+            time.sleep(0.01)
         verdict = judged(ended, library)
         assert left.wait() == -9
     assert "1 processes left" in verdict.detail

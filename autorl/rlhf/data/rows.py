@@ -31,7 +31,7 @@ def local(source: str) -> Path | None:
 
 
 def _path_and_split(source: str) -> tuple[Path | None, str]:
-    """Return the file or folder that `source` names, if there is one, and the split of it."""
+    """Return the file or folder that `source` names, and its split."""
     before, _, after = source.rpartition(":")
     # the whole first: a folder's own name may have a colon
     for text, split in ((source, _SPLIT), (before, after or _SPLIT)):
