@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ import numpy as np
 from autorl.landscapes._queries import fill_sqlite_tables
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.schema import as_json
+from autorl.quiet import quieted
 from autorl.space import Hyperparameter, canonical_json
 from autorl.statistics import parse_aggregate
 from autorl.types import Config, InputError
@@ -90,7 +90,7 @@ def export_optuna(
         "study_name": landscape.manifest.id,
         "direction": landscape.manifest.objective.direction,
     }
-    with _silent():
+    with quieted("optuna"):  # its progress lines are not ours to print
         if target.suffix == ".journal":
             storage = optuna.storages.JournalStorage(JournalFileBackend(str(target)))
             optuna.create_study(storage=storage, **named).add_trials(trials)
@@ -215,19 +215,6 @@ def _content(trial: optuna.trial.FrozenTrial) -> tuple[Any, ...]:
         trial.intermediate_values,
         trial.user_attrs,
     )
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Silence Optuna: its progress lines are not ours to print."""
-    import optuna
-
-    verbosity = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(verbosity)
 
 
 def fresh(file: str | Path) -> Path:

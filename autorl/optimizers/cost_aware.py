@@ -364,7 +364,7 @@ class Encoding:
         is_categorical = np.array([item.type == "categorical" for item in items])
         self._choices = np.where(is_categorical, [item.n_choices for item in items], 0)
         # What has one value only would make prior weights smaller for nothing.
-        varied = np.array([item.numeric or item.n_choices > 1 for item in items])
+        varied = np.array([item.varies for item in items])
         self._numeric = varied & (self._choices == 0)
         self._category = varied & (self._choices > 0)
         self.n_numeric = int(self._numeric.sum())

@@ -219,11 +219,7 @@ def cross(
     Each is taken with `probability`, at least one of those that vary.
     """
     taken = rng.random(len(target)) < probability
-    varied = [
-        i
-        for i, item in enumerate(space.hyperparameters.values())
-        if item.numeric or item.n_choices > 1
-    ]
+    varied = [i for i, item in enumerate(space.hyperparameters.values()) if item.varies]
     # One that varies always comes from the mutant (`rnbr` of the paper): no child is its target.
     if varied:
         taken[varied[int(rng.integers(len(varied)))]] = True

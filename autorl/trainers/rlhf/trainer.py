@@ -15,7 +15,7 @@ from autorl.rlhf.rewards import options as reward_options
 from autorl.rlhf.rewards.options import RewardOptions
 from autorl.rlhf.rewards.user_signals import same_sources
 from autorl.rlhf.tasks import build, task, tasks
-from autorl.trainers._shared import check_continuation
+from autorl.trainers._shared import check_continuation, check_reached
 from autorl.trainers.contract import Change, ExportedModel, FixedValue, Trainer
 from autorl.trainers.rlhf import checkpoint as checkpoints
 from autorl.trainers.rlhf.export import export_model, load_model
@@ -307,11 +307,7 @@ def load_parent(
         return None
     state = checkpoints.load_state(segment.parent, method, reference)
     check_continuation(state["values"], Config(values), changes)
-    if state["step"] != segment.start:
-        raise InputError(
-            f"checkpoint is at step {state['step']}, segment {segment.id!r} starts at "
-            f"{segment.start}"
-        )
+    check_reached(segment, state["step"])
     return state
 
 
