@@ -108,17 +108,23 @@ def stat(pid: int) -> ProcessStat | None:
 
     None once it is gone, and on other systems.
     """
-    try:
-        fields = (
-            Path(f"/proc/{pid}/stat")
-            .read_text(encoding="utf-8", errors="replace")
-            .rpartition(")")[2]
-            .split()
-        )
-    except (FileNotFoundError, ProcessLookupError):
+    fields = _stat_fields(pid)
+    if fields is None:
         return None
     ticks = int(fields[11]) + int(fields[12])
     return ProcessStat(int(fields[1]), fields[0], ticks / os.sysconf("SC_CLK_TCK"))
+
+
+def _stat_fields(pid: int) -> list[str] | None:
+    """Read the fields after the name, the state first (proc(5)).
+
+    None once the process is gone.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()  # a name may hold spaces and brackets
 
 
 def descendants(pid: int) -> dict[int, ProcessStat]:
@@ -165,24 +171,46 @@ def end_marked(variable: str, value: str) -> None:
     """
     end = time.monotonic() + _LAST_WAIT
     mark = f"{variable}={value}".encode()
-    while (targets := _marked(mark)) and time.monotonic() < end:
-        for target in targets:
+    while time.monotonic() < end:
+        marked, loading = _marked(mark)
+        for target in marked:
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(target, signal.SIGKILL)
+        if not marked and not loading:
+            return
         time.sleep(0.001)
 
 
-def _marked(mark: bytes) -> list[int]:
+def _marked(mark: bytes) -> tuple[list[int], bool]:
+    """Find the processes with `mark` in their environment.
+
+    Returned is also whether the environment of another one cannot be read yet.
+    """
     marked = []
+    loading = False
     for entry in os.listdir("/proc") if sys.platform == "linux" else ():
         if not entry.isdigit():
             continue
         with suppress(OSError):  # it has ended, or it is somebody else's
-            if mark in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+            variables = Path(f"/proc/{entry}/environ").read_bytes().split(b"\0")
+            if mark in variables:
                 process = stat(int(entry))
                 if process is not None and process.state not in "ZX":
                     marked.append(int(entry))
-    return marked
+            elif variables == [b""]:
+                loading = loading or _is_loading(int(entry))
+    return marked, loading
+
+
+def _is_loading(pid: int) -> bool:
+    """Tell whether the program of a process is still being loaded.
+
+    Until then its environment reads as empty, although whoever started it has gone on. A process
+    that was preempted just then outlived `end_marked`, on a loaded machine.
+    """
+    fields = _stat_fields(pid)
+    # Kernel threads and ended processes have no memory; elsewhere an empty environment has a place.
+    return fields is not None and int(fields[20]) > 0 and int(fields[47]) == 0
 
 
 def _children(pid: int) -> list[int]:

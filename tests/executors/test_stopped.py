@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from patience import FOREVER, PATIENCE, wait_until
 
+from autorl import os_processes
 from autorl.executors.stopped import STOPPED_SECONDS, StoppedWorkers
 from autorl.os_processes import descendants, end_descendants, end_marked, stat
 
@@ -110,6 +111,24 @@ def test_marked_processes_are_ended_in_any_session(start):
     end_marked("MARK_OF_A_TEST", "7")
     assert process.wait(timeout=PATIENCE) == -signal.SIGKILL
     assert other.poll() is None
+
+
+def test_a_marked_process_that_is_still_loading_its_program_is_waited_for(start, monkeypatch):
+    """Its variables read as empty for a moment: `Popen` answers before the kernel has put them in place."""
+    process = start(SLEEPS, env={**os.environ, "MARK_OF_A_TEST": "8"})
+    wait_until(lambda: os_processes._marked(b"MARK_OF_A_TEST=8") == ([process.pid], False))
+    looks = iter([([], True), ([], True), ([process.pid], False)])
+    monkeypatch.setattr(os_processes, "_marked", lambda mark: next(looks, ([], False)))
+    end_marked("MARK_OF_A_TEST", "8")
+    assert process.wait(timeout=PATIENCE) == -signal.SIGKILL
+
+
+def test_a_process_without_variables_is_not_taken_for_one_that_is_loading(start):
+    process = start(SLEEPS, env={})
+    wait_until(lambda: SLEEPS in arguments(process.pid))
+    assert Path(f"/proc/{process.pid}/environ").read_bytes() == b""
+    assert not os_processes._is_loading(process.pid)
+    assert not os_processes._is_loading(2**22 + 1)  # no process has so large a number
 
 
 def test_a_fork_server_that_cannot_import_is_given_up(tmp_path):
