@@ -9,12 +9,15 @@ import fcntl
 import json
 import os
 import socket
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from autorl.store.folder import LOCK_FILE
 from autorl.types import InputError
+
+_LAST_WAIT = 5.0  # seconds for what a killed driver was starting
 
 
 class FolderLock:
@@ -32,10 +35,10 @@ class FolderLock:
         path = folder / LOCK_FILE
         # "a+" leaves what is in it: who is refused reads the holder there.
         self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
+        self._directory: int | None = None
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._file.fileno(), self._file)
         except OSError as error:
-            self._file.seek(0)
             holder = _recorded_holder(self._file)
             self._file.close()
             name = _shown_holder(holder) if holder else "unknown process"
@@ -43,9 +46,9 @@ class FolderLock:
                 f"another driver works on this study ({name}): wait for it or stop it first",
                 file=str(folder),
             ) from error
-        self._directory: int | None = os.open(folder, os.O_RDONLY)
+        self._directory = os.open(folder, os.O_RDONLY)
         try:
-            fcntl.flock(self._directory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(self._directory, self._file)
         except BlockingIOError as error:
             self.release()
             raise InputError(
@@ -66,6 +69,28 @@ class FolderLock:
         if self._directory is not None:
             os.close(self._directory)
             self._directory = None
+
+
+def _lock(descriptor: int, file: IO[str]) -> None:
+    """Lock a descriptor, unless a driver that lives holds it.
+
+    A driver that was killed while it started a process holds its locks a moment longer: the new
+    process has them too, until it runs its own program.
+
+    Raises:
+        OSError: it cannot be locked.
+    """
+    end = time.monotonic() + _LAST_WAIT
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            # Read anew: a driver that came between has written its own name by now, or will.
+            holder = _recorded_holder(file)
+            if not holder or _may_live(holder) or time.monotonic() > end:
+                raise
+        time.sleep(0.01)
 
 
 def lock_holder(folder: Path) -> str | None:
@@ -90,6 +115,7 @@ def lock_holder(folder: Path) -> str | None:
 
 
 def _recorded_holder(file: IO[str]) -> Mapping[str, Any]:
+    file.seek(0)
     try:
         holder = json.loads(file.read())
     except ValueError:  # a driver is about to write it

@@ -1,5 +1,6 @@
 """The store: append-only, one transaction per event, one driver per folder, and files that were damaged."""
 
+import fcntl
 import gc
 import json
 import os
@@ -8,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -28,7 +30,7 @@ from autorl.store.events import (
     SessionBegun,
     StudyFinished,
 )
-from autorl.store.folder import check_recorded
+from autorl.store.folder import LOCK_FILE, check_recorded
 from autorl.store.study_file import recordable
 from autorl.study import Study
 from autorl.study.verify import verify
@@ -359,6 +361,37 @@ def test_a_lock_is_released_by_kill_9(tmp_path):
         finally:
             holder.kill()
     Store.open(tmp_path / "s").close()
+
+
+def test_a_process_that_a_killed_driver_was_starting_holds_its_lock_for_a_moment_only(tmp_path):
+    """Between fork and exec it has the driver's files; a resume just then was refused."""
+    Store.create(tmp_path / "s", "text").close()
+    code = """
+        import os, sys, time
+        from pathlib import Path
+        from autorl.store import Store
+        store = Store.open(Path(sys.argv[1]))
+        if os.fork() == 0:
+            sys.stdin.read()  # until the test lets go of it
+            os._exit(0)
+        print("held", flush=True)
+        time.sleep(7200)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path / "s")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as driver:
+        try:
+            assert driver.stdout.readline() == "held\n"
+        finally:
+            driver.kill()
+            driver.wait()
+        with pytest.raises(OSError, match="unavailable"), open(tmp_path / "s" / LOCK_FILE) as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        later = threading.Timer(0.2, driver.stdin.close)
+        later.start()
+        Store.open(tmp_path / "s").close()
+        later.join()
 
 
 HOLDER = """
