@@ -7,14 +7,18 @@ autorl as a library keeps its own handlers.
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
 
 _INTERRUPTED = 128 + signal.SIGINT
 _ENDING = ("SIGTERM", "SIGHUP")
+_SOON = 0.01  # seconds
 
 
 class EndedBySignal(KeyboardInterrupt):
@@ -75,11 +79,39 @@ def ending() -> Iterator[None]:
     _Session.holds = 0
     _Session.pending = None
     _Session.ended = False
+    unraisable = sys.unraisablehook
+    sys.unraisablehook = _sent_again(unraisable)
     try:
         yield
     finally:
+        sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _sent_again(otherwise: Callable[[sys.UnraisableHookArgs], object]) -> Any:
+    """Make a hook that sends a signal again whose exception was swallowed.
+
+    Python drops what is raised in a destructor or in the callback of a weak reference, also if it
+    is the exception of a signal that came just then: the study went on as if there had been none.
+    """
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        error = unraisable.exc_value
+        if not isinstance(error, KeyboardInterrupt):
+            otherwise(unraisable)
+            return
+        number = error.number if isinstance(error, EndedBySignal) else signal.SIGINT
+        _Session.ended = False
+        # Not from here: the exception would be swallowed with whatever is being cleared away.
+        threading.Timer(_SOON, send, (number,)).start()
+
+    def send(number: int) -> None:
+        # Behind the block the signal has its former effect, which may be to kill the process.
+        if sys.unraisablehook is hook:
+            os.kill(os.getpid(), number)
+
+    return hook
 
 
 @contextmanager
