@@ -2,13 +2,16 @@
 
     python benchmarks/mutation.py statistics --sample 40
     python benchmarks/mutation.py store evaluation --sample 20 --seed 1
+    python benchmarks/mutation.py study --sample 40 --lines FOLDER    # see lines_of_tests.py
 
 Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`,
 `min`/`max` and `any`/`all`. What is raised, asserted or put into a text, annotations and decorators
 are left alone. Each mutant is imported by a process of its own, which runs the tests that are not
-slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. No
-file is written. Code that a test runs in another program is not mutated, so a survivor may be one
-for that reason alone. The exit code is the number of survivors.
+slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. With
+`--lines` a mutant that these do not notice is shown to the tests of the whole suite that run its
+lines, the quickest first, `LINES_SECONDS` of CPU time in all. No file is written. Code that a test
+runs in another program is not mutated, so a survivor may be one for that reason alone. The exit
+code is the number of survivors.
 """
 
 from __future__ import annotations
@@ -32,10 +35,12 @@ from types import CodeType
 from typing import Any
 
 import pytest
+from lines_of_tests import TestLines
 
 ROOT = Path(__file__).resolve().parents[1]
 PRELOADED = ("hypothesis", "numpy", "scipy.stats", "pandas", "yaml")
 CPU_SECONDS = 240  # of a mutant: one that loops for ever is noticed by this limit
+LINES_SECONDS = 100  # of all tests that run a line, as measured without a mutant
 TESTS = {  # what is run besides the tests of the module itself
     "statistics": [
         "tests/statistics/test_aggregates.py",
@@ -104,6 +109,7 @@ class Mutant:
     path: Path
     place: int
     line: int
+    last_line: int
     before: str
     after: str
 
@@ -119,14 +125,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0, help="leave out so many of the sample")
     parser.add_argument("--module", default="", help="only of modules of this name")
+    parser.add_argument("--lines", type=Path, help="folder that pytest -p lines_of_tests wrote")
     options = parser.parse_args()
+    lines = None if options.lines is None else TestLines(options.lines)
     prepare()
     survivors = 0
     for room in options.rooms:
         mutants = sample(room, options.module, options.sample, options.seed)[options.first :]
         survived = 0
         for mutant in mutants:
-            noticed = killed(room, mutant)
+            noticed = killed(room, mutant) or (lines is not None and seen(lines, mutant))
             survived += not noticed
             print(f"{'killed  ' if noticed else 'SURVIVED'} {mutant}", flush=True)
         killed_share = 1 - survived / max(1, len(mutants))
@@ -171,7 +179,9 @@ def mutants_of(path: Path) -> list[Mutant]:
     for place, node in enumerate(changeable(tree)):
         changed = copy.deepcopy(node)
         change(changed)
-        mutants.append(Mutant(path, place, node.lineno, ast.unparse(node), ast.unparse(changed)))
+        last = node.end_lineno or node.lineno
+        before = ast.unparse(node)
+        mutants.append(Mutant(path, place, node.lineno, last, before, ast.unparse(changed)))
     return mutants
 
 
@@ -277,6 +287,13 @@ def killed(room: str, mutant: Mutant) -> bool:
         if not passes(tuple(paths), mutant):
             return True
     return False
+
+
+def seen(lines: TestLines, mutant: Mutant) -> bool:
+    """Whether a test anywhere that runs the mutant's lines fails on it."""
+    file = mutant.path.relative_to(ROOT).as_posix()
+    tests = lines.tests_of(file, mutant.line, mutant.last_line, LINES_SECONDS)
+    return bool(tests) and not passes(tuple(tests), mutant)
 
 
 @functools.cache
