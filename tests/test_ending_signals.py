@@ -48,9 +48,17 @@ def test_a_signal_whose_exception_python_drops_is_sent_again(strike, name, capsy
     assert capsys.readouterr().err == ""
 
 
-def test_so_is_ctrl_c(capsys):
+@pytest.fixture
+def ctrl_c():
+    """What Python does at SIGINT, also where a shell began us in the background and it is ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield signal.SIGINT
+    signal.signal(signal.SIGINT, before)
+
+
+def test_so_is_ctrl_c(ctrl_c, capsys):
     with pytest.raises(KeyboardInterrupt), ending():
-        struck(strike_in_a_destructor, signal.SIGINT)
+        struck(strike_in_a_destructor, ctrl_c)
     assert capsys.readouterr().err == ""
 
 
