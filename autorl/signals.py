@@ -12,7 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -102,9 +102,15 @@ def _sent_again(otherwise: Callable[[sys.UnraisableHookArgs], object]) -> Any:
             otherwise(unraisable)
             return
         number = error.number if isinstance(error, EndedBySignal) else signal.SIGINT
-        _Session.ended = False
-        # Not from here: the exception would be swallowed with whatever is being cleared away.
-        threading.Timer(_SOON, send, (number,)).start()
+        is_sent = False
+        while not is_sent:
+            _Session.ended = False
+            # On a loaded machine the signal came while the thread was being started, and Python
+            # drops what is raised in here as well.
+            with suppress(KeyboardInterrupt):
+                # Not at once: the exception would be swallowed with what is being cleared away.
+                threading.Timer(_SOON, send, (number,)).start()
+                is_sent = True
 
     def send(number: int) -> None:
         # Behind the block the signal has its former effect, which may be to kill the process.

@@ -2,6 +2,7 @@
 
 import signal
 import sys
+import threading
 import time
 import weakref
 
@@ -59,6 +60,23 @@ def ctrl_c():
 def test_so_is_ctrl_c(ctrl_c, capsys):
     with pytest.raises(KeyboardInterrupt), ending():
         struck(strike_in_a_destructor, ctrl_c)
+    assert capsys.readouterr().err == ""
+
+
+def test_so_is_one_that_comes_before_the_first_is_dealt_with(monkeypatch, capsys):
+    starts = []
+
+    class SlowToStart(threading.Timer):
+        def start(self):
+            super().start()
+            starts.append(self)
+            if len(starts) == 1:
+                self.join()  # the signal has been sent
+
+    monkeypatch.setattr(threading, "Timer", SlowToStart)
+    with pytest.raises(EndedBySignal, match="SIGTERM"), ending():
+        struck(strike_in_a_destructor, signal.SIGTERM)
+    assert len(starts) == 2
     assert capsys.readouterr().err == ""
 
 
