@@ -8,10 +8,10 @@ Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `no
 `min`/`max` and `any`/`all`. What is raised, asserted or put into a text, annotations and decorators
 are left alone. Each mutant is imported by a process of its own, which runs the tests that are not
 slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. With
-`--lines` a mutant that these do not notice is shown to the tests of the whole suite that run its
-lines, the quickest first, `LINES_SECONDS` of CPU time in all. No file is written. Code that a test
-runs in another program is not mutated, so a survivor may be one for that reason alone. The exit
-code is the number of survivors.
+`--lines` the tests of the whole suite that run its lines come first, the quickest of them first,
+`LINES_SECONDS` of CPU time in all. A mutant is killed if a test fails on it that passes alone on
+the code as it is. No file is written. Code that a test runs in another program is not mutated, so a
+survivor may be one for that reason alone. The exit code is the number of survivors.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import os
 import random
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -77,6 +77,7 @@ OWN_TESTS = {  # of modules whose tests have another name
     "study/test_phase.py": "test_held_out.py",
     "study/verify.py": "test_verify_and_backup.py",
 }
+NO_TEST = "no test"
 ARGUMENTS = ("-q", "-x", "-n0", "-m", "not slow", "-p", "no:cacheprovider", "--no-header")
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -134,9 +135,9 @@ def main() -> int:
         mutants = sample(room, options.module, options.sample, options.seed)[options.first :]
         survived = 0
         for mutant in mutants:
-            noticed = killed(room, mutant) or (lines is not None and seen(lines, mutant))
-            survived += not noticed
-            print(f"{'killed  ' if noticed else 'SURVIVED'} {mutant}", flush=True)
+            is_killed = (lines is not None and seen(lines, mutant)) or killed(room, mutant)
+            survived += not is_killed
+            print(f"{'killed  ' if is_killed else 'SURVIVED'} {mutant}", flush=True)
         killed_share = 1 - survived / max(1, len(mutants))
         cpu = resource.getrusage(resource.RUSAGE_CHILDREN)
         minutes = (cpu.ru_utime + cpu.ru_stime) / 60
@@ -274,45 +275,77 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
 
 def killed(room: str, mutant: Mutant) -> bool:
-    """Whether a test that passes on the code as it is fails on the mutant."""
+    """Whether one of the room's own tests notices the mutant."""
     own = OWN_TESTS.get(f"{room}/{mutant.path.name}", f"test_{mutant.path.stem.strip('_')}.py")
     of_module = f"tests/{room}/{own}"
     first = [of_module] if Path(of_module).exists() else []
     rest = [path for path in TESTS[room] if path not in first]
-    for paths in (first, rest):
-        if not paths:
-            continue
-        if not passes(tuple(paths), None):
-            raise SystemExit(f"{' '.join(paths)} fail without a mutant")
-        if not passes(tuple(paths), mutant):
-            return True
-    return False
+    return any(paths and noticed(paths, mutant) for paths in (first, rest))
 
 
 def seen(lines: TestLines, mutant: Mutant) -> bool:
-    """Whether a test anywhere that runs the mutant's lines fails on it."""
+    """Whether a test anywhere that runs the mutant's lines notices it."""
     file = mutant.path.relative_to(ROOT).as_posix()
     tests = lines.tests_of(file, mutant.line, mutant.last_line, LINES_SECONDS)
-    return bool(tests) and not passes(tuple(tests), mutant)
+    return bool(tests) and noticed(tests, mutant)
+
+
+def noticed(paths: Sequence[str], mutant: Mutant) -> bool:
+    """Whether a test of some files fails on the mutant, and passes without it."""
+    failure = first_failure(paths, mutant)
+    if failure is None:
+        return False
+    if failure == NO_TEST and not passes((*paths, "--collect-only")):
+        raise SystemExit(f"pytest does not find all of {' '.join(paths)}")
+    if failure != NO_TEST and not passes((failure,)):
+        raise SystemExit(f"{failure} fails without a mutant")
+    return True
 
 
 @functools.cache
-def passes(paths: tuple[str, ...], mutant: Mutant | None) -> bool:
-    """Whether tests pass, run in a process of their own on the mutant, or on the code as it is."""
+def passes(arguments: tuple[str, ...]) -> bool:
+    """Whether pytest succeeds with these arguments on the code as it is."""
+    return first_failure(arguments, None) is None
+
+
+def first_failure(paths: Sequence[str], mutant: Mutant | None) -> str | None:
+    """Name the first of some tests that fails, on the mutant or on the code as it is.
+
+    They run in a process of their own. None: all pass. `NO_TEST`: the process ended before a test
+    had failed, by its limit of CPU time or because the mutant cannot be imported.
+    """
+    reader, writer = os.pipe()
     child = os.fork()
     if child:
-        return os.waitpid(child, 0)[1] == 0
+        os.close(writer)
+        with open(reader, encoding="utf-8") as pipe:
+            name = pipe.read()
+        if os.waitpid(child, 0)[1] == 0:
+            return None
+        return name or NO_TEST
     code = 1
     try:
+        os.close(reader)
         silence = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
             os.dup2(silence, stream)
         if mutant is not None:
             resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
             sys.meta_path.insert(0, MutantFinder(mutant))
-        code = int(pytest.main([*paths, *ARGUMENTS]))
+        code = int(pytest.main([*paths, *ARGUMENTS], plugins=[FailureWriter(writer)]))
     finally:
         os._exit(code)
+
+
+class FailureWriter:
+    """Writes the name of each test that fails to a pipe."""
+
+    def __init__(self, pipe: int) -> None:
+        self._pipe = pipe
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            os.write(self._pipe, report.nodeid.encode())
 
 
 if __name__ == "__main__":
