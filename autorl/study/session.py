@@ -15,10 +15,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from autorl import __version__
+from autorl.executors.devices import thread_count
 from autorl.spec import Spec
 from autorl.store.provenance import own_source
 from autorl.store.sessions import changes_text
 from autorl.store.tables import StudyTables
+from autorl.study.setup import executor_name
 from autorl.trainers.families import module_files, module_of
 from autorl.trainers.options import search_folders
 
@@ -43,6 +45,10 @@ def session(spec: Spec) -> dict[str, object]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
     }
+    # Sums over more threads are rounded in another order: other last digits.
+    threads = 1
+    if executor_name(spec) not in ("in_process", "threads"):
+        threads = max(map(thread_count, spec.resources_by_algorithm.values()))
     source = dict(own_source())
     for info in described:
         source |= info.source_hashes()
@@ -52,7 +58,7 @@ def session(spec: Spec) -> dict[str, object]:
         "python": platform.python_version(),
         "packages": versions,
     }
-    return {**code, "files": user_files(spec), "cpu": cpu(), **machine}
+    return {**code, "files": user_files(spec), "cpu": cpu(), "threads": threads, **machine}
 
 
 @functools.cache  # 2.5 ms a package
