@@ -20,7 +20,6 @@ from autorl.spec import Spec
 from autorl.store.provenance import own_source
 from autorl.store.sessions import changes_text
 from autorl.store.tables import StudyTables
-from autorl.study.setup import executor_name
 from autorl.trainers.families import module_files, module_of
 from autorl.trainers.options import search_folders
 
@@ -47,7 +46,7 @@ def session(spec: Spec) -> dict[str, object]:
     }
     # Sums over more threads are rounded in another order: other last digits.
     threads = 1
-    if executor_name(spec) not in ("in_process", "threads"):
+    if {info.executor for info in described} == {"processes"}:
         threads = max(map(thread_count, spec.resources_by_algorithm.values()))
     source = dict(own_source())
     for info in described:

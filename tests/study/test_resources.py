@@ -11,9 +11,11 @@ from study_support import run_small, small_spec, table
 
 from autorl.executors import Processes, machine
 from autorl.spec import load_spec, thaw
+from autorl.store.sessions import changes_text
 from autorl.store.study_file import changed_keys
 from autorl.study import Study
 from autorl.study import placing as placing_of_studies
+from autorl.study.session import session
 from autorl.study.setup import check, executor_name, make_executor, trainer_loader
 from autorl.trainers import Trainer, TrainerInfo
 from autorl.types import Config, FrozenMap, InputError, Resources
@@ -334,3 +336,17 @@ def test_a_look_up_that_asks_for_a_gpu_does_not_run_in_the_driver():
     assert executor_name(tabular) == "in_process"
     asking = tabular.changed(resources=small_spec(resources={"gpu": 1}).resources)
     assert executor_name(asking) == "processes"
+
+
+def test_a_session_with_more_threads_is_said():
+    recorded = [
+        session(small_spec(executor={"name": "processes"}, resources=resources))
+        for resources in (None, {"gpu": 0.5, "memory_gb": 1}, {"cpu": 4.5})
+    ]
+    assert changes_text(recorded[:2]) is None
+    assert changes_text(recorded) == (
+        "sessions computed with other code, so one session may give another table: "
+        "threads of a segment 1, then 4"
+    )
+    earlier = {key: value for key, value in recorded[0].items() if key != "threads"}
+    assert changes_text([earlier, recorded[2]]) is None
