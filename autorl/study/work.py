@@ -384,6 +384,7 @@ class Work:
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
+            resources=self._spec.resources_for(self._lineage[proposal].config),
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
