@@ -40,6 +40,7 @@ seeds: {tuning: [5, 3], test: 4}
 evaluation: {seeds: racing, min: 1, max: 2, rule: t, aggregate: cvar(0.5)}
 parallelism: 5
 asynchronous: true
+observation_order: proposal
 executor: {name: processes, workers: 3, devices: ["0", 1]}
 failures: {penalty: -1e3, retries: 2}
 limits: {segment_seconds: 10, memory_gb: 1.5, disk_gb: null}
