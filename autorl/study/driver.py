@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
@@ -36,13 +36,14 @@ from autorl.store.events import (
     SearchGivenUp,
     StudyEvent,
 )
+from autorl.study.baseline import DefaultRuns
 from autorl.study.budget import Spent, is_extension
+from autorl.study.charges import Charges
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.order import Order, predicted_cost
 from autorl.study.work import Work
 from autorl.types import (
-    Continue,
     Done,
     Failed,
     Optimizer,
@@ -58,7 +59,6 @@ from autorl.types import (
     Wait,
 )
 
-BASELINE = "default, as far as the incumbent"
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
 _HOPELESS = (
@@ -104,8 +104,10 @@ class Driver:
             the log says what is tested. More budget opens the search again.
         exhausted: the optimizer has said that it has nothing more to propose.
         extra_runs: added to the budget.
-        charged_steps: nominal tuning steps the budget was charged.
-        anew: proposals that continue a run without a checkpoint: charged from step 0.
+        steps_at_outcome: those charged when the latest outcome was due. Blind asks that went ahead
+            of it are not among them, so it depends on the study file alone.
+        charges: what the budget was charged.
+        default_runs: the proposals of the default configuration.
         last_failure: message of the latest proposal that failed.
     """
 
@@ -121,25 +123,22 @@ class Driver:
         self.ended = False
         self.exhausted = False
         self.extra_runs = 0.0
-        self.charged_steps = 0
-        self.anew: set[ProposalId] = set()
+        self.steps_at_outcome = 0
+        self.charges = Charges(self.lineage)
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
-        self._default = spec.search_space.default()
-        # Apart from the others, because it is looked through at every poll.
-        self._of_default: list[ProposalId] = []
+        self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
         self._order = Order(spec.parallelism)
         self._costs: dict[ProposalId, float] = {}
+        self._charged_before: list[int] = []  # each ask
         # Of the queue, those not known to be complete: looked through before an ask goes ahead.
         self._running: dict[ProposalId, Item] = {}
         self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
-        self._charged: set[tuple[ProposalId, int]] = set()
-        self._beyond: set[tuple[ProposalId, int]] = set()
         self._asked = 0
         self._begun = 0
         self._waiting = False
@@ -286,7 +285,7 @@ class Driver:
             needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
         # `add_baseline` goes on from it when the search is over.
         if self.spec.adds_baseline and not self.finished:
-            needed.update(self.longest_of_default()[:1])
+            needed.update(self.default_runs.longest()[:1])
         self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
 
     def _heads(self) -> set[SegmentId | None]:
@@ -349,51 +348,16 @@ class Driver:
         best = self.ranking.best()
         if best is None or not self.spec.adds_baseline:
             return False
-        number = next(iter(self.longest_of_default()), None)
+        number = next(iter(self.default_runs.longest()), None)
         if number is None or self.lineage[number].until < self.lineage[best].until:
             # One that failed on the way ends there, and costs nothing.
-            number = self._propose(self._baseline(number, best))
+            number = self._propose(self.default_runs.baseline(number, best))
         elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
             return False
         seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
         self._queue.append(Item(number, seeds, upgrade=True, baseline=True))
         self._order.begin_last(number)
         return True
-
-    def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
-        """Propose the default configuration to the incumbent's length.
-
-        It goes on from where the search left it, or begins from scratch.
-        """
-        incumbent = self.lineage[best]
-        baseline = Proposal(
-            self._default,
-            incumbent.until,
-            origin=BASELINE,
-            provisional=incumbent.provisional,
-            baseline=True,
-        )
-        if longest is None:
-            return baseline
-        before = self.lineage[longest]
-        return replace(
-            baseline, parent=Continue(longest), member=before.member, retain=before.retain
-        )
-
-    def longest_of_default(self) -> list[ProposalId]:
-        """List the proposals of the default configuration, the longest first.
-
-        Only those whose configuration never changed. Without a score or a failure they are left
-        out, but for the baseline.
-        """
-        trained = [
-            number
-            for number in self._of_default
-            if self.lineage[number].baseline or self.settled(number)
-        ]
-        unchanged = [number for number in trained if self.lineage.unchanged(number)]
-        # Of two of one length the first that was proposed.
-        return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
     # -- one decision ------------------------------------------------------------------------------
 
@@ -516,17 +480,17 @@ class Driver:
     def _apply_proposed(self, made: ProposalMade) -> None:
         event = made.proposed
         if made.anew:
-            self.anew.add(event.id)
+            self.charges.anew.add(event.id)
         self.lineage.observe(event)
         self.ranking.observe(event)
-        if event.proposal.config == self._default:
-            self._of_default.append(event.id)
+        self.default_runs.observe(event)
         # Without a cost: in the order of the proposals, as earlier versions observed.
         self._costs[event.id] = made.cost or 0.0
         if event.proposal.baseline:
             return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
         self._order.begin(event.id, self._costs[event.id])
+        self._charged_before.append(self.charged_steps)
         self._asked += 1
         self._begun += event.proposal.resume_from is None
         best = self.ranking.best()
@@ -537,7 +501,7 @@ class Driver:
         item = Item(event.id, first, reference)
         self._queue.append(item)
         self._running[event.id] = item
-        self._charge([event.id], first)
+        self.charges.add([event.id], first)
 
     def _settle(self, item: Item) -> None:
         """Turn the seeds of an item into one event.
@@ -550,8 +514,7 @@ class Driver:
         )
         beyond = None
         if item.baseline:
-            uncharged = self._uncharged(item.proposal, item.seeds)
-            beyond = sum(self.charge_of(link) for link, _ in uncharged)
+            beyond = self.charges.beyond(item.proposal, item.seeds)
         seeds = tuple(item.seeds)
         score = self.raw(event.values)
         if isinstance(event, Scored):
@@ -566,11 +529,13 @@ class Driver:
             self._apply_baseline(event, seeds)
             return
         self._queue.remove(self._item(event.proposal))
-        self._order.observed(event.proposal)
+        asked = self._order.observed(event.proposal)
         self._running.pop(event.proposal, None)
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
-        self._charge(self.lineage.chain(event.proposal), seeds)
+        self.charges.add(self.lineage.chain(event.proposal), seeds)
+        ahead = asked < len(self._charged_before)
+        self.steps_at_outcome = self._charged_before[asked] if ahead else self.charged_steps
         if isinstance(event, Scored):
             self._worst.observe(event)
         else:
@@ -589,19 +554,10 @@ class Driver:
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
         self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
         self._order.observed(event.proposal)
+        self.steps_at_outcome = self.charged_steps
         self._seeds_of[event.proposal] = tuple(seeds)
-        self._beyond.update(self._uncharged(event.proposal, seeds))
+        self.charges.add_beyond(event.proposal, seeds)
         self.ranking.observe(event)
-
-    def _uncharged(
-        self, proposal: ProposalId, seeds: Sequence[int]
-    ) -> list[tuple[ProposalId, int]]:
-        """List the (link, seed) of a chain that nobody paid for.
-
-        Neither the budget nor an earlier baseline has.
-        """
-        links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
-        return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
 
     def _complete(self, item: Item) -> bool:
         """Say whether an item is complete.
@@ -675,11 +631,10 @@ class Driver:
         """
         return self.spent.budget_used(self.spec)
 
-    def charge_of(self, proposal: ProposalId) -> int:
-        """Return the nominal steps charged for one seed of a proposal."""
-        if proposal in self.anew:
-            return self.lineage[proposal].until
-        return self.lineage.length(proposal)
+    @property
+    def charged_steps(self) -> int:
+        """Nominal tuning steps the budget was charged."""
+        return self.charges.steps
 
     def _starts_anew(self, proposal: Proposal) -> bool:
         """Say whether the run that a proposal continues left no checkpoint.
@@ -694,14 +649,6 @@ class Driver:
             outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
             for outcome in outcomes
         )
-
-    def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
-        """Charge the budget for every (proposal, seed) that was not charged before."""
-        for proposal in proposals:
-            for seed in seeds:
-                if (proposal, seed) not in self._charged:
-                    self._charged.add((proposal, seed))
-                    self.charged_steps += self.charge_of(proposal)
 
     def _affordable(self, proposal: Proposal) -> bool:
         configurations = self.spec.budget.configurations

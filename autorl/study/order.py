@@ -49,15 +49,18 @@ class Order:
 
     Attributes:
         now: virtual time, the predicted end of the last outcome that became due.
+        asked: number of asks so far.
     """
 
     def __init__(self, parallelism: int) -> None:
         self.now = 0.0
+        self.asked = 0
         self._parallelism = parallelism
         self._begun = 0
         self._occupied = 0
         self._open: list[_Open] = []  # a heap
-        self._due: deque[ProposalId] = deque()
+        # With the number of asks before each became due.
+        self._due: deque[tuple[ProposalId, int]] = deque()
 
     @property
     def due(self) -> int:
@@ -77,13 +80,14 @@ class Order:
         heapq.heappush(self._open, _Open(self.now + cost, self._begun, proposal, occupies))
         self._begun += 1
         self._occupied += occupies
+        self.asked += occupies
 
     def begin_last(self, proposal: ProposalId) -> None:
         """Have a proposal observed as soon as it is complete, without moving the clock.
 
         For the baseline, whose evaluation a resumed study begins anew.
         """
-        self._due.append(proposal)
+        self._due.append((proposal, self.asked))
 
     def next(self, *, demanded: bool) -> ProposalId | None:
         """Return the proposal whose outcome is observed next.
@@ -92,31 +96,37 @@ class Order:
         """
         if not self._due and self._open and (demanded or self._occupied >= self._parallelism):
             self._pop()
-        return self._due[0] if self._due else None
+        return self._due[0][0] if self._due else None
 
     def make_room(self) -> None:
         """Make due what is observed before an ask."""
         while self._occupied >= self._parallelism:
             self._pop()
 
-    def observed(self, proposal: ProposalId) -> None:
-        """Take note that the outcome of a proposal was observed."""
+    def observed(self, proposal: ProposalId) -> int:
+        """Take note that the outcome of a proposal was observed.
+
+        Returns:
+            The number of asks before it became due, however many went ahead since.
+        """
         if not self._due and self._open and self._open[0].proposal == proposal:
             self._pop()
-        if proposal in self._due:
-            self._due.remove(proposal)
-            return
+        for entry in self._due:
+            if entry[0] == proposal:
+                self._due.remove(entry)
+                return entry[1]
         # Asynchronous studies observe in any order, and keep no clock.
         out_of_turn = [entry for entry in self._open if entry.proposal == proposal]
         self._occupied -= sum(entry.occupies for entry in out_of_turn)
         self._open = [entry for entry in self._open if entry.proposal != proposal]
         heapq.heapify(self._open)
+        return self.asked
 
     def _pop(self) -> None:
         first = heapq.heappop(self._open)
         self._occupied -= first.occupies
         self.now = max(self.now, first.end)
-        self._due.append(first.proposal)
+        self._due.append((first.proposal, self.asked))
 
 
 def predicted_cost(spec: Spec, config: Config, start: int, until: int) -> float:

@@ -261,12 +261,12 @@ def cost(trainer, space, **values):
             "trainer": trainer,
             "environment": "CartPole-v1",
             "space": space,
-            "fidelity": {"steps": 10_000},
+            "fidelity": {"steps": 100_000},
             "budget": {"runs": 8},
         }
     )
     config = spec.search_space.config(values)
-    return predicted_cost(spec, config, 0, 10_000)
+    return predicted_cost(spec, config, 0, 100_000)
 
 
 @pytest.mark.parametrize(
