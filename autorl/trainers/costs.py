@@ -2,6 +2,9 @@
 
 They order outcomes (`autorl.study.order`): a prediction that is off costs idle workers, never a
 result. Units are multiply-adds: of networks exactly, of everything else by orders of magnitude.
+
+A study that goes on predicts with the same numbers, so none of them is ever changed: better ones
+need a further `observation_order`.
 """
 
 from __future__ import annotations
@@ -137,5 +140,6 @@ def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
 def _positive(values: Mapping[str, Any], name: str, otherwise: float) -> float:
     """Return a hyperparameter that is a positive number, else what it is taken for."""
     value = values.get(name)
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and value > 0 else otherwise
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return otherwise
+    return float(value)
