@@ -286,6 +286,7 @@ class Tuner:
                 # Without `wall_seconds`: when its training began is not known here.
                 cost={"environment_steps": float(segment.until - segment.start)},
                 checkpoint=saved,
+                fence=segment.fence,
             )
         )
 
@@ -305,7 +306,13 @@ class Tuner:
             raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
         segment = self._take(trial)
         self._study.record(
-            Outcome(segment.id, Status(kind), reached=segment.start, message=message)
+            Outcome(
+                segment.id,
+                Status(kind),
+                reached=segment.start,
+                message=message,
+                fence=segment.fence,
+            )
         )
 
     def test_trials(self) -> Iterator[Trial]:

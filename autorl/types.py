@@ -212,6 +212,47 @@ class EnvironmentSpec:
 
 
 @dataclass(frozen=True)
+class Fence:
+    """Which attempt at a segment somebody speaks of (a fencing token).
+
+    A worker that was given up for lost may still report: what carries another fence than those of
+    the attempts that live counts for nothing.
+
+    Attributes:
+        epoch: number of the driver's session on the study, from 1; 0 = no session (`Tuner`, tests).
+        attempt: number of the attempt at the segment within the epoch, from 0.
+        study: which study, where an executor serves several.
+    """
+
+    epoch: int = 0
+    attempt: int = 0
+    study: str = ""
+
+
+AttemptKey: TypeAlias = tuple[SegmentId, Fence]
+"""One attempt at one segment: what an executor knows its running work by."""
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What one segment needs of the machines it is trained on.
+
+    Attributes:
+        cpu: cores.
+        gpu: fractions below 1, whole numbers above.
+        memory_gb: None = not said.
+        nodes: hosts of a gang.
+        custom: amounts by name.
+    """
+
+    cpu: float = 1.0
+    gpu: float = 0.0
+    memory_gb: float | None = None
+    nodes: int = 1
+    custom: FrozenMap = field(default_factory=FrozenMap)
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """Saved training state of a segment.
 
@@ -253,6 +294,8 @@ class Segment:
             folder. See `autorl.store.checkpoints.scratch`.
         trust: whether pickles in the parent may be opened that this installation did not write:
             they run anything.
+        fence: which attempt this is; trainers know nothing of it.
+        resources: what it needs of the machines it is trained on.
     """
 
     id: SegmentId
@@ -273,15 +316,32 @@ class Segment:
     log: str | None = None
     scratch: str = ""
     trust: bool = False
+    fence: Fence = Fence()
+    resources: Resources = Resources()
+
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt, among all that run."""
+        return self.id, self.fence
 
 
 @dataclass(frozen=True)
 class Report:
-    """An evaluation of a running segment: metrics at a nominal step."""
+    """An evaluation of a running segment: metrics at a nominal step.
+
+    The fence is stamped on what leaves a worker (`executors.worker`), not on the reports that an
+    outcome holds, which has its own.
+    """
 
     segment: SegmentId
     step: int
     metrics: Mapping[str, float]
+    fence: Fence = Fence()
+
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that reports."""
+        return self.segment, self.fence
 
 
 def step_problem(start: int, until: int, reports: Iterable[Report]) -> str:
@@ -335,6 +395,10 @@ class Outcome:
         damage: what of its parent checkpoint differs from what was saved. Nothing was trained then,
             the status is `LOST`, and the driver goes on as if the checkpoint were gone. Empty:
             nothing does.
+        fence: of the attempt that brought it, stamped by the worker.
+        host: machine the worker was on; "" = the driver's own.
+        preempted: of `LOST` alone: the host is gone or was told to go, which says nothing against
+            the segment.
     """
 
     segment: SegmentId
@@ -347,6 +411,14 @@ class Outcome:
     notes: tuple[str, ...] = ()
     message: str = ""
     damage: str = ""
+    fence: Fence = Fence()
+    host: str = ""
+    preempted: bool = False
+
+    @property
+    def key(self) -> AttemptKey:
+        """The attempt that ended."""
+        return self.segment, self.fence
 
 
 @dataclass(frozen=True)
@@ -552,7 +624,11 @@ class Optimizer(Protocol):
 class Executor(Protocol):
     """Runs segments somewhere.
 
-    `submit` never blocks. Results come from `poll`, in any order.
+    `submit` never blocks. Results come from `poll`, in any order. Several attempts at one segment
+    may run at once: they are told apart by `Segment.key`.
+
+    Attributes:
+        slots: how many segments run at once; it may change meanwhile (elastic).
     """
 
     slots: int
@@ -566,10 +642,10 @@ class Executor(Protocol):
         """
         ...
 
-    def cancel(self, segment: SegmentId) -> None:
-        """Stop a segment for good, at shutdown only.
+    def cancel(self, segment: Segment) -> None:
+        """Stop one attempt at a segment for good.
 
-        It yields no outcome.
+        It yields no outcome. Nothing happens where it is not running any more.
         """
         ...
 

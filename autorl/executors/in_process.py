@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from autorl.executors.worker import Load, run_segment
-from autorl.types import Outcome, Report, Segment, SegmentId
+from autorl.types import Outcome, Report, Segment
 
 
 class InProcess:
@@ -36,8 +36,8 @@ class InProcess:
         )
         return results
 
-    def cancel(self, segment: SegmentId) -> None:
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
+    def cancel(self, segment: Segment) -> None:
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
 
     def close(self) -> None:
         self._waiting.clear()

@@ -25,7 +25,7 @@ from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
-from autorl.types import InputError, Outcome, Report, Segment, SegmentId, Status
+from autorl.types import InputError, Outcome, Report, Segment, Status
 
 _DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-\S+)")
 
@@ -83,9 +83,9 @@ class Processes(QueuedExecutor):
         super().__init__(load, slots, preload=preload, limits=limits)
         self._running: list[_Running] = []
 
-    def cancel(self, segment: SegmentId) -> None:
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
-        for running in [entry for entry in self._running if entry.segment.id == segment]:
+    def cancel(self, segment: Segment) -> None:
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+        for running in [entry for entry in self._running if entry.segment.key == segment.key]:
             self._end(running)
 
     def close(self) -> None:

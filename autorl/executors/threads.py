@@ -26,7 +26,7 @@ from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
-from autorl.types import Outcome, Report, Segment, SegmentId, Status
+from autorl.types import AttemptKey, Outcome, Report, Segment, Status
 
 # Segments in the child per thread: those that wait there start without a round trip to the driver.
 _AHEAD = 3
@@ -47,20 +47,20 @@ class Threads(QueuedExecutor):
         self, load: Load, slots: int, *, preload: Sequence[str] = (), limits: Limits | None = None
     ) -> None:
         super().__init__(load, slots, preload=preload, limits=limits)
-        self._sent: dict[SegmentId, Segment] = {}
-        self._begun: dict[SegmentId, float] = {}
-        self._cancelled: set[SegmentId] = set()
+        self._sent: dict[AttemptKey, Segment] = {}
+        self._begun: dict[AttemptKey, float] = {}
+        self._cancelled: set[AttemptKey] = set()
         self._process: BaseProcess | None = None
         self._connection: Connection | None = None
 
-    def cancel(self, segment: SegmentId) -> None:
-        """Drop a segment, or its result when it comes.
+    def cancel(self, segment: Segment) -> None:
+        """Drop an attempt, or its result when it comes.
 
         A running thread cannot be stopped.
         """
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
-        if segment in self._sent:
-            self._cancelled.add(segment)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+        if segment.key in self._sent:
+            self._cancelled.add(segment.key)
 
     def close(self) -> None:
         self._waiting.clear()
@@ -81,7 +81,7 @@ class Threads(QueuedExecutor):
                     self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
                     return
             assert self._connection is not None
-            self._sent[segment.id] = segment
+            self._sent[segment.key] = segment
             try:
                 self._connection.send(segment)
             except OSError:
@@ -120,17 +120,19 @@ class Threads(QueuedExecutor):
         results.extend(self._over_limit())
         return results
 
-    def _take(self, message: SegmentId | Report | Outcome, results: list[Report | Outcome]) -> None:
-        if isinstance(message, str):
+    def _take(
+        self, message: AttemptKey | Report | Outcome, results: list[Report | Outcome]
+    ) -> None:
+        if isinstance(message, tuple):
             self._begun[message] = time.monotonic()
             return
         if isinstance(message, Outcome):
-            self._sent.pop(message.segment, None)
-            self._begun.pop(message.segment, None)
-            if message.segment in self._cancelled:
-                self._cancelled.discard(message.segment)
+            self._sent.pop(message.key, None)
+            self._begun.pop(message.key, None)
+            if message.key in self._cancelled:
+                self._cancelled.discard(message.key)
                 return
-        if message.segment not in self._cancelled:
+        if message.key not in self._cancelled:
             results.append(message)
 
     def _over_limit(self) -> list[Report | Outcome]:
@@ -138,8 +140,8 @@ class Threads(QueuedExecutor):
         now = time.monotonic()
         if limits.seconds is not None:
             late = [
-                self._sent[name]
-                for name, begun in self._begun.items()
+                self._sent[key]
+                for key, begun in self._begun.items()
                 if now - begun > limits.seconds
             ]
             if late:
@@ -161,7 +163,7 @@ class Threads(QueuedExecutor):
         The culprits (all that had begun, when unknown) end with `kind`; the others start again.
         """
         now = time.monotonic()
-        guilty = {segment.id for segment in culprits} if culprits is not None else set(self._begun)
+        guilty = {segment.key for segment in culprits} if culprits is not None else set(self._begun)
         # The child died before it began anything: its first segment counts, or this would
         # go on for ever.
         if not guilty:
@@ -171,10 +173,10 @@ class Threads(QueuedExecutor):
             message = f"{message} for {len(guilty)} segments together"
         results: list[Report | Outcome] = []
         innocent = []
-        for name, segment in self._sent.items():
-            if name in guilty and name not in self._cancelled:
-                results.append(failure(segment, kind, message, now - self._begun.get(name, now)))
-            elif name not in self._cancelled:
+        for key, segment in self._sent.items():
+            if key in guilty and key not in self._cancelled:
+                results.append(failure(segment, kind, message, now - self._begun.get(key, now)))
+            elif key not in self._cancelled:
                 innocent.append(segment)
         self._waiting.extendleft(reversed(innocent))
         self._sent.clear()
@@ -188,12 +190,12 @@ def _child(connection: Connection, load: Load, slots: int) -> None:
     adopt({})
     guard = threading.Lock()
 
-    def send(message: SegmentId | Report | Outcome) -> None:
+    def send(message: AttemptKey | Report | Outcome) -> None:
         with guard:
             connection.send(message)
 
     def run(segment: Segment) -> None:
-        send(segment.id)
+        send(segment.key)
         send(run_segment(load, segment, send))
 
     with ThreadPoolExecutor(slots) as pool:

@@ -68,7 +68,8 @@ def run_segment(
 ) -> Outcome:
     """Train one segment.
 
-    What the trainer raises becomes an outcome with its kind; the traceback goes to the log.
+    What the trainer raises becomes an outcome with its kind; the traceback goes to the log. Reports
+    and the outcome carry the fence of the segment, which trainers know nothing of.
 
     Args:
         load: builds the trainer.
@@ -82,13 +83,14 @@ def run_segment(
 
     def report_here(point: Report) -> None:
         refuse_forked(owner)
-        report(point)
+        report(dataclasses.replace(point, segment=segment.id, fence=segment.fence))
 
     try:
         if damaged := _damaged_parent(segment, begun):
             return damaged
         with ends_forked_children():
-            return _with_file_hashes(segment, load(segment.trainer).train(segment, report_here))
+            outcome = load(segment.trainer).train(segment, report_here)
+            return _stamped(segment, outcome)
     except BaseException as error:
         # Any error of user code is an outcome with its reason, SystemExit too.
         if in_caller and isinstance(error, KeyboardInterrupt):
@@ -147,22 +149,26 @@ def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
     return dataclasses.replace(lost, damage=difference)
 
 
-def _with_file_hashes(segment: Segment, outcome: Outcome) -> Outcome:
-    """Add the hashes of what an outcome saved.
+def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
+    """Add whose outcome it is, and the hashes of what it saved.
 
     They are taken here, so that the driver reads no large file.
     """
     saved = outcome.checkpoint
-    if saved is None or saved.path != segment.folder:  # a reference of the trainer's own
-        return outcome
-    files = FrozenMap(file_hashes(Path(saved.path)))
-    return dataclasses.replace(outcome, checkpoint=dataclasses.replace(saved, files=files))
+    if saved is not None and saved.path == segment.folder:  # not a reference of the trainer's own
+        saved = dataclasses.replace(saved, files=FrozenMap(file_hashes(Path(saved.path))))
+    return dataclasses.replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence)
 
 
 def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:
     """Make the outcome of a segment that has no result."""
     return Outcome(
-        segment.id, kind, reached=segment.start, cost={"wall_seconds": seconds}, message=message
+        segment.id,
+        kind,
+        reached=segment.start,
+        cost={"wall_seconds": seconds},
+        message=message,
+        fence=segment.fence,
     )
 
 

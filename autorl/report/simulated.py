@@ -79,6 +79,7 @@ class Tally:
             # No trainer's time: any number above 0, for constraints and objectives on it.
             cost={"environment_steps": float(reached - segment.start), "wall_seconds": 1.0},
             checkpoint=checkpoint,
+            fence=segment.fence,
         )
 
     def _end(self, segment: Segment) -> int:

@@ -34,6 +34,7 @@ from autorl.study.record import StudyRecord, with_added_test_seeds
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
+from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
     Executor,
@@ -231,7 +232,8 @@ class Study:
                 room.
         """
         # Retries would meet the same full disk and be used up by it.
-        if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
+        no_space = outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE)
+        if no_space and self.driver.work.attempts.find(outcome.key) is not None:
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
         # A signal waits until log and memory agree again.
         with held():
@@ -260,11 +262,13 @@ class Study:
             return self.result()
         self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
         pool = executor or make_executor(self.spec, self.load)
+        copies = BackupCopies(self.spec, self.driver.work, pool)
         finished = 0
         try:
             while True:
                 segments = self.advance()
                 self._check_disk(segments)
+                segments += copies.after(segments)
                 pool.submit(
                     [dataclasses.replace(segment, trust=self.trust) for segment in segments]
                 )
@@ -272,8 +276,14 @@ class Study:
                     break
                 for message in pool.poll(_POLL_SECONDS):
                     if isinstance(message, Outcome):
+                        copies.ended(message)
                         self.record(message)
                         finished += 1
+                    else:
+                        self.driver.work.take_report(message)
+                for attempt in self.driver.work.drain_superseded():
+                    pool.cancel(attempt)
+                    self.driver.work.files.discard(attempt, late=True)
                 self.driver.collect(self._models())
                 if progress is not None:
                     progress(self.progress(finished))
@@ -354,13 +364,13 @@ class Study:
         most = limit * 2**30
         work = self.driver.work
         grows = any(segment.save for segment in segments) or bool(
-            segments and work.bytes_logged > most
+            segments and work.files.bytes_logged > most
         )
-        if not grows or work.bytes_saved + work.bytes_logged <= most:
+        if not grows or work.bytes_saved + work.files.bytes_logged <= most:
             return
         # Before giving up: `collect` is lazy, so checkpoints that nobody needs may still lie there.
         self.driver.collect(self._models(), at_once=True)
-        used = work.bytes_saved + work.bytes_logged
+        used = work.bytes_saved + work.files.bytes_logged
         if used > most:
             raise StudyError(
                 f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
 from autorl.types import Outcome, Report, Segment, SegmentId
@@ -23,7 +24,8 @@ class VirtualWorkers:
     Args:
         train: runs a segment and returns its outcome; called when the segment starts.
         workers: how many segments run at once.
-        duration: of a segment.
+        duration: of a segment, or of one attempt at it.
+        copies: whether idle workers train segments that are overdue once more.
 
     Attributes:
         now: virtual seconds since the beginning.
@@ -32,9 +34,15 @@ class VirtualWorkers:
     """
 
     def __init__(
-        self, train: Callable[[Segment], Outcome], workers: int, duration: Duration
+        self,
+        train: Callable[[Segment], Outcome],
+        workers: int,
+        duration: Duration,
+        *,
+        copies: bool = False,
     ) -> None:
         self.slots = workers
+        self.copies = copies
         self.now = 0.0
         self.spans: list[tuple[float, float]] = []
         self.order: list[SegmentId] = []
@@ -43,6 +51,10 @@ class VirtualWorkers:
         self._waiting: deque[Segment] = deque()
         # End, place among the starts (which decides between equal ends), outcome.
         self._running: list[tuple[float, int, Outcome]] = []
+
+    def clock(self) -> float:
+        """Return the virtual time."""
+        return self.now
 
     def submit(self, segments: Sequence[Segment]) -> None:
         self._waiting.extend(segments)
@@ -59,10 +71,11 @@ class VirtualWorkers:
         self._fill()
         return [outcome]
 
-    def cancel(self, segment: SegmentId) -> None:
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.id != segment)
-        self._running = [entry for entry in self._running if entry[2].segment != segment]
+    def cancel(self, segment: Segment) -> None:
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+        self._running = [entry for entry in self._running if entry[2].key != segment.key]
         heapq.heapify(self._running)
+        self._fill()
 
     def close(self) -> None:
         self._waiting.clear()
@@ -84,6 +97,10 @@ class VirtualWorkers:
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self.slots:
             segment = self._waiting.popleft()
-            end = self.now + self._duration(segment)
+            seconds = self._duration(segment)
+            end = self.now + seconds
             self.spans.append((self.now, end))
-            heapq.heappush(self._running, (end, len(self.spans), self._train(segment)))
+            outcome = self._train(segment)
+            cost = {**outcome.cost, "wall_seconds": seconds}
+            outcome = replace(outcome, cost=cost, fence=segment.fence)
+            heapq.heappush(self._running, (end, len(self.spans), outcome))

@@ -232,9 +232,10 @@ def test_a_script_without_a_main_guard_can_start_processes(tmp_path):
 
 def test_cancelled_segments_give_no_outcome():
     executor = executors.make("processes", misbehaving.load, 1)
-    executor.submit([segment("slow", "hang"), segment("waiting"), segment("good")])
-    executor.cancel("slow")
-    executor.cancel("waiting")
+    slow, waiting = segment("slow", "hang"), segment("waiting")
+    executor.submit([slow, waiting, segment("good")])
+    executor.cancel(slow)
+    executor.cancel(waiting)
     outcomes, _ = drain(executor, 1)
     executor.close()
     assert list(outcomes) == ["good"]

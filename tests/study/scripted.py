@@ -185,7 +185,7 @@ class Shuffled:
         return [outcome]
 
     def cancel(self, segment):
-        self._done = [outcome for outcome in self._done if outcome.segment != segment]
+        self._done = [outcome for outcome in self._done if outcome.key != segment.key]
 
     def close(self):
         self._done.clear()

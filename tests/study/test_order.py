@@ -227,6 +227,30 @@ def test_outcomes_are_told_in_order_however_late(monkeypatch):
     assert optimizer.order.index(("propose", 7)) < optimizer.order.index(("told", 1))
 
 
+# -- backup copies -----------------------------------------------------------------------------------------------------
+
+
+def test_a_backup_copy_ends_a_straggler_early_and_changes_nothing(tmp_path):
+    """The first attempt at segment 1.0 takes 1000 s, a second one 1 s."""
+
+    def duration(segment):
+        return 1000.0 if segment.id == "1.0" and segment.fence.attempt == 0 else 1.0
+
+    ended = []
+    for copies in (False, True):
+        folder = tmp_path / str(copies)
+        study = Study.create(small_spec(budget={"runs": 24}), folder)
+        train = functools.partial(run_segment, study.load, report=lambda report: None)
+        executor = VirtualWorkers(train, 3, duration, copies=copies)
+        study.run(executor=executor)
+        study.close()
+        ended.append(executor.now)
+        assert not list(folder.rglob(".tmp-*")), "what the loser wrote is gone"
+    assert ended[0] > 1000
+    assert ended[1] < 100
+    assert table(tmp_path / "True") == table(tmp_path / "False")
+
+
 # -- predicted costs ---------------------------------------------------------------------------------------------------
 
 
