@@ -40,6 +40,7 @@ seeds: {tuning: [5, 3], test: 4}
 evaluation: {seeds: racing, min: 1, max: 2, rule: t, aggregate: cvar(0.5)}
 parallelism: 5
 asynchronous: true
+observation_order: proposal
 executor: {name: processes, workers: 3, devices: ["0", 1]}
 resources: {cpu: 4, gpu: 0.25, memory_gb: 1.5, nodes: 2, custom: {licence: 0.5}}
 failures: {penalty: -1e3, retries: 2}

@@ -81,6 +81,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         """Say if the lowest rung is too early to rank anything."""
         return cautions_of(self.steps)
 
+    def blind(self, number: int) -> bool:
+        """Nobody is promoted before `eta` runs are scored, or where there is one rung."""
+        return number < self.options.eta or len(self.steps) == 1
+
     def _ask(self, rng: np.random.Generator) -> Proposal:
         # 1. promote, the highest rung first (`get_job` of Li et al. 2020, algorithm 2)
         for rung in reversed(range(len(self.steps) - 1)):

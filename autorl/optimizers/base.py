@@ -20,6 +20,7 @@ its own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), 
 other random streams. `member` names a slot for people and tables and decides nothing.
 
 `keeps()` names the proposals that may still be resumed; other checkpoints may be deleted.
+`blind(number)` says which proposals no outcome has a part in: those need not wait for any.
 
 The driver is single-threaded. Proposals are numbered by their first `Proposed`, ascending. Outcomes
 come later, in any order; which of them precede which `ask` depends on the study file alone. A trace
@@ -310,6 +311,17 @@ class BaseOptimizer(ABC, Generic[O]):
             return None
         origin = "default" if number == 0 else "warm start"
         return self._propose(self.problem.initial[number], origin)
+
+    def blind(self, number: int) -> bool:
+        """Tell whether proposal `number` depends on no outcome at all.
+
+        Then it is made without waiting for any, in studies with fixed seeds. The answer must be a
+        function of `number`, the problem and the options. Where it is True, `ask` gives the same
+        proposal, from scratch, whichever outcomes were observed; and what `observe` leaves is the
+        same whether they come before the proposal or after it. `Wait` and `Done` are asked again
+        when all are in, so a design may end where it likes.
+        """
+        return False
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether a model of full-length runs makes a proposal.

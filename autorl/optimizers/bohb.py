@@ -75,6 +75,10 @@ class BOHB(Hyperband[BOHBOptions]):
         for model in self._models.values():
             model._proposed = proposed  # one set for all: nothing is started twice, at any length
 
+    def blind(self, number: int) -> bool:
+        """No model is used before so many runs can be scored."""
+        return super().blind(number) and number < self._startup
+
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
         # At random, or by the model of the longest runs (Falkner et al. 2018, algorithm 2).
         ready = [step for step, ended in self._ended.items() if ended >= self._startup]

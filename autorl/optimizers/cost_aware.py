@@ -168,6 +168,10 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
             chosen.config, chosen.until, parent=parent, origin=chosen.origin, informed=True
         )
 
+    def blind(self, number: int) -> bool:
+        """Those of the start-up are drawn at random."""
+        return number < self._startup
+
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
         """Draw valid configurations near those of the front.
 

@@ -79,6 +79,10 @@ class DE(BaseOptimizer[DEOptions]):
         }
         return self._propose(first.config, first.origin, meta)
 
+    def blind(self, number: int) -> bool:
+        """The first member of each slot is drawn at random."""
+        return number < self._members.size
+
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
         slot = self._members.idle()
         if slot is None:

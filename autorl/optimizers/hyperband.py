@@ -199,6 +199,11 @@ class Hyperband(BaseOptimizer[B]):
         """Say if the lowest rung is too early to rank anything."""
         return cautions_of(self.steps)
 
+    def blind(self, number: int) -> bool:
+        """Those of the first rung of all are drawn at random."""
+        sizes, _ = self.shape(0)
+        return number < sizes[0]
+
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait:
         # The oldest first: what was begun ahead is only for workers who would wait otherwise.
         for bracket in self._open.values():

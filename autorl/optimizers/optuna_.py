@@ -240,6 +240,11 @@ class StartedOptimizer(OptunaOptimizer[S]):
         size = startup_size(self.options.startup, self.problem.budget)
         return startup_over(self.options.startup_counts, size, proposed, scored)
 
+    def blind(self, number: int) -> bool:
+        """Those of the start-up are drawn at random."""
+        # So many proposals have no more scores, whichever of the two a start-up counts.
+        return number < startup_size(self.options.startup, self.problem.budget)
+
     @property
     def _trials_needed(self) -> int:
         """Return how many scored trials the sampler is told to wait for.
@@ -371,6 +376,10 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
         """Number of members of a generation."""
         # 50 is Optuna's; with it a study of 50 runs would be the first generation, drawn at random.
         return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
+
+    def blind(self, number: int) -> bool:
+        """Those of the first generation have no parents."""
+        return number < self.population_size
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether the first generation is scored, so that there are parents."""

@@ -209,6 +209,10 @@ class Population(BaseOptimizer[O]):
             f"need {planned}; a larger `population` uses them",
         )
 
+    def blind(self, number: int) -> bool:
+        """Those of the first generation are drawn at random."""
+        return number < self.population
+
     @abstractmethod
     def _explore(
         self, donor: Record, generation: int, rng: np.random.Generator

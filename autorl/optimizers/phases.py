@@ -95,6 +95,10 @@ class Phases(BaseOptimizer[PhasesOptions]):
     def planned_configurations(self) -> int:
         return self.configurations
 
+    def blind(self, number: int) -> bool:
+        """Those of the first phase are points of the design."""
+        return number < self.configurations
+
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
         full = len(self._phases[-1]) == self.configurations
         phase = len(self._phases) - 1 + full

@@ -100,6 +100,10 @@ class SMAC(BaseOptimizer[SMACOptions]):
         """Tell whether the design is used up and there is a score."""
         return proposed >= self.startup and scored > 0
 
+    def blind(self, number: int) -> bool:
+        """Those of the design read no score."""
+        return number < self.startup
+
     def _ask(self, rng: np.random.Generator) -> Proposal:
         if not self.modelled(
             len(self.history), sum(bool(record.values) for record in self.history)

@@ -50,6 +50,10 @@ class StandIn(BaseOptimizer[StandInOptions]):
             **(options.settings or {}),
         )
 
+    def blind(self, number: int) -> bool:
+        """What the optimizer it stands for says: what is counted is the same."""
+        return self._real.blind(number)
+
     def _ask(self, rng: np.random.Generator) -> Proposal:
         scored = sum(bool(record.values) for record in self.history)
         informed = self._real.modelled(len(self.history), scored)

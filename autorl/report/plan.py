@@ -17,6 +17,7 @@ from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import is_slow_to_ask, search_kind
+from autorl.report.idle import Asks, IdleShare, expected_idle
 from autorl.report.simulated import Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
@@ -65,6 +66,7 @@ class Plan:
         checkpoints: how many outlive the study at most, besides those the optimizer may still
             resume.
         time: None = unknown.
+        idle: how busy the workers will be; None where nothing waits.
     """
 
     spec: Spec
@@ -84,6 +86,7 @@ class Plan:
     checkpoints: int
     workers: int
     time: Estimate | None
+    idle: IdleShare | None
 
 
 def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
@@ -104,6 +107,8 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     reach = Reach(load)
     study = Study(light, Store.in_memory(), load)
     tally = Tally(light, study.driver, reach)
+    asks = Asks(study.optimizer)
+    study.journal.subscribe(asks.apply)
     # 2. run it on random scores, then the baseline, which the driver adds beyond the budget
     try:
         cut = _simulate(study, tally)
@@ -143,6 +148,10 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     if not (open_ended or cut):
         trained = sum(phase.trained for phase in (search, test, baseline, models))
         time = estimate_time(spec, trained, workers, folder)
+    seeds = len(spec.policy().first)
+    idle = None
+    if not (open_ended or spec.asynchronous):
+        idle = expected_idle(asks.made, seeds, workers, spec.parallelism)
     return Plan(
         spec=spec,
         search=search,
@@ -161,6 +170,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         checkpoints=_kept(spec, test, search),
         workers=workers,
         time=time,
+        idle=idle,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.report.idle import idle_text
 from autorl.report.placement import placement_list, placement_rows
 from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
 from autorl.report.table import columns, one_line
@@ -12,7 +13,10 @@ from autorl.spec import Spec
 def plan_text(plan: Plan) -> str:
     """Write the plan as a screen of text."""
     rows = [*_study_rows(plan.spec), *_work_rows(plan)]
-    rows.append(("workers", str(plan.workers)))
+    workers = str(plan.workers)
+    if not (plan.open_ended or plan.spec.asynchronous):
+        workers += f": {idle_text(plan.idle, plan.workers, learns=plan.learns)}"
+    rows.append(("workers", workers))
     rows += placement_rows(plan.spec)
     if plan.open_ended:
         time = f"{plan.spec.budget.hours:g} hours of search, then the test phase"
@@ -180,6 +184,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "trained_exact": plan.trained_exact,
         "workers": plan.workers,
         "placement": placement_list(spec),
+        "idle": None if plan.idle is None else vars(plan.idle),
         "seconds": plan.time.seconds if plan.time else None,
         "seconds_from": plan.time.source if plan.time else None,
         "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},

@@ -87,7 +87,7 @@ class Replayed:
         best = self.driver.ranking.best()
         if isinstance(event, ProposalScored | ProposalFailed) and best is not None:
             score = self.driver.raw(self.driver.ranking[best].values)[0]
-            self.trace.append(TracePoint(self.driver.charged_steps, score, best))
+            self.trace.append(TracePoint(self.driver.steps_at_outcome, score, best))
 
 
 class StudyView:

@@ -103,16 +103,16 @@ class Tally:
                 f"{len(self._refused)} segments of this plan would fail, "
                 f"the first with: {self._refused[0]}"
             )
-        if self._driver.anew:
+        if self._driver.charges.anew:
             cautions.append(
                 "the trainer leaves no checkpoints: a run that goes on from a rung is trained from "
                 "step 0 again, and the budget is charged for it "
-                f"({len(self._driver.anew)} of {len(self._driver.lineage)} proposals)"
+                f"({len(self._driver.charges.anew)} of {len(self._driver.lineage)} proposals)"
             )
         return cautions
 
     def phase(self) -> Phase:
-        nominal = sum(self._driver.charge_of(segment.id.proposal) for segment in self.segments)
+        nominal = sum(self._driver.charges.of(segment.id.proposal) for segment in self.segments)
         evaluations = sum(len(segment.evaluate_at) for segment in self.segments)
         return Phase(
             len(self._driver.lineage), len(self.segments), nominal, evaluations, self._trained

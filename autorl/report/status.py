@@ -15,6 +15,7 @@ from autorl.store.tables import Failure
 from autorl.study import Result
 from autorl.study.budget import Spent
 from autorl.study.record import StudyRecord
+from autorl.trainers import installed_info
 
 UNSPENT = (
     "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` "
@@ -77,11 +78,32 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": record.tables.pending(),
         "test_runs": {"done": tested, "planned": planned},
+        "workers_busy": busy_dict(record),
         "last_event": last_event,
         "failures": [failure._asdict() for failure in record.tables.failures()],
         "lost_workers": record.tables.count_events("attempt"),
         "warnings": _warnings(view, result),
     }
+
+
+def busy_dict(record: StudyRecord) -> dict[str, Any] | None:
+    """Measure how busy the workers were, by the segments that have ended.
+
+    Returns:
+        None before anything took time, or where the number of workers is not known.
+    """
+    sessions = record.tables.sessions()
+    spec = record.spec
+    own = {installed_info(trainer.name).executor for trainer in spec.trainers.values()}
+    workers = spec.executor.workers or (sessions[-1].get("cores") if sessions else None)
+    if (spec.executor.name or next(iter(own), "")) == "in_process":
+        workers = 1
+    seconds = sum(taken.wall_seconds for taken in record.tables.training_by("seed_role").values())
+    elapsed = record.hours * 3600
+    if not workers or elapsed <= 0 or seconds <= 0:
+        return None
+    # Seconds of a segment begin a little before its process does and may overlap its successor's.
+    return {"share": min(1.0, seconds / (workers * elapsed)), "workers": workers}
 
 
 def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
@@ -123,6 +145,10 @@ def status_text(view: StudyView, now: float | None = None) -> str:
         ("unscored", ", ".join(map(str, facts["unscored"])) or "none"),
         ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
     ]
+    busy = facts["workers_busy"]
+    if busy is not None:
+        share = f"{busy['share']:.0%} of the time of {busy['workers']}, by segments that have ended"
+        rows.append(("workers busy", share))
     last = facts["last_event"]
     if last is not None:
         rows.append(("last event", f"{last['kind']}, {_ago(last['seconds_ago'])} ago"))

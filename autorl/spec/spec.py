@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import yaml
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -82,11 +82,16 @@ class Spec(Section):
     seeds: SeedsSection = SeedsSection()
     evaluation: EvaluationSection = EvaluationSection()
     parallelism: Count = 8
-    """Proposals in flight: outcome i - parallelism is observed before ask i.
+    """Proposals in flight: an ask that finds so many open waits for an outcome.
 
     `load_spec` sets the default by budget.
     """
     asynchronous: bool = False
+    observation_order: Literal["predicted_end", "proposal"] = "predicted_end"
+    """Whose outcome is observed next: that of the proposal with the smallest predicted end.
+
+    `proposal`: that of the earliest proposal, the rule of studies that earlier versions began.
+    """
     executor: ExecutorSection = ExecutorSection()
     resources: ResourcesSection | None = None
     failures: FailuresSection = FailuresSection()
@@ -447,7 +452,12 @@ class Spec(Section):
         before: dict[str, object] = {"optimizer": self.earlier_optimizer(lambda: self.search_space)}
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default
-        return stored.freeze() in (moved.freeze(), moved.model_copy(update=before).freeze())
+        versions = [moved, moved.model_copy(update=before)]
+        if "observation_order" not in self.model_fields_set:
+            versions += [
+                version.model_copy(update={"observation_order": "proposal"}) for version in versions
+            ]
+        return stored.freeze() in [version.freeze() for version in versions]
 
     def _with_resources_of(self, stored: Spec) -> dict[str, AlgorithmSection] | None:
         """Copy the algorithms, with the resources they have in a stored study."""

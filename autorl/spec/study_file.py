@@ -79,8 +79,11 @@ def thaw(text: str, file: str) -> Spec:
     """
     document = parse_document(text, file)
     spec = _validated(document.data, document)
-    optimizer = spec.earlier_optimizer(lambda: spec.frozen_space)
-    return spec.model_copy(update={"optimizer": optimizer})
+    changes: dict[str, object] = {"optimizer": spec.earlier_optimizer(lambda: spec.frozen_space)}
+    # Every default is written out: a version that did not write it had no other order.
+    if "observation_order" not in spec.model_fields_set:
+        changes["observation_order"] = "proposal"
+    return spec.model_copy(update=changes)
 
 
 def parse_override(text: str) -> tuple[str, Any]:

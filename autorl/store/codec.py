@@ -187,6 +187,8 @@ def _proposed_body(event: ProposalMade) -> dict[str, Any]:
         "retain": proposal.retain,
         "anew": event.anew,
     }
+    if event.cost is not None:
+        body["cost"] = event.cost
     # Only those that are set: most proposals have none.
     return body | {name: True for name, is_set in flags.items() if is_set}
 
@@ -231,7 +233,10 @@ def _read_proposed(body: Body) -> ProposalMade:
         changes=changes,
     )
     return ProposalMade(
-        Proposed(body["id"], proposal), body["config_hash"], anew=body.get("anew", False)
+        Proposed(body["id"], proposal),
+        body["config_hash"],
+        anew=body.get("anew", False),
+        cost=body.get("cost"),
     )
 
 

@@ -82,12 +82,15 @@ class ProposalMade:
         proposed: what the optimizer observes.
         config_hash: of the configuration, under the search space.
         anew: the run it continues left no checkpoint: it is trained and charged from step 0.
+        cost: predicted of one seed, by which outcomes are ordered (`autorl.study.order`); None
+            where they are observed in the order of the proposals.
     """
 
     kind: ClassVar[str] = "proposed"
     proposed: Proposed
     config_hash: str
     anew: bool = False
+    cost: float | None = None
 
 
 @dataclass(frozen=True)

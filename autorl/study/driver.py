@@ -5,18 +5,23 @@ that became ready; `record` takes an outcome. Neither waits, so a study file, th
 and a resumed study all run through the same door. What they decide is recorded as events, and
 `apply` is all that changes the state of the search (`autorl.study.journal`).
 
-Deterministic mode (the default). With `parallelism` p, the outcome of proposal i-p is observed
-immediately before proposal i is asked for, never earlier; when the optimizer says `Wait`, the next
-outcome in proposal order is observed and it is asked again with the same generator. Neither the
-number of workers nor a kill changes what is asked. With `asynchronous: true` outcomes are observed
-as they come.
+Deterministic mode (the default). With `parallelism` p, an ask that finds p proposals open waits
+until one outcome was observed: the next by the study's `observation_order` (`autorl.study.order`),
+whichever ended first. When the optimizer says `Wait`, the next outcome is observed and it is asked
+again with the same generator. Neither the number of workers nor a kill changes what is asked. With
+`asynchronous: true` outcomes are observed as they come.
+
+An ask that reads no outcome (`BaseOptimizer.blind`) does not wait: outcomes that it would have
+waited for stay due, and are observed in the same order before the next ask that may read them. The
+table cannot depend on when they arrive, because whatever else is read at an ask is the same with
+and without them (`_ask_ahead`).
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
@@ -31,12 +36,14 @@ from autorl.store.events import (
     SearchGivenUp,
     StudyEvent,
 )
+from autorl.study.baseline import DefaultRuns
 from autorl.study.budget import Spent, is_extension
+from autorl.study.charges import Charges
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
+from autorl.study.order import Order, predicted_cost
 from autorl.study.work import Work
 from autorl.types import (
-    Continue,
     Done,
     Failed,
     Optimizer,
@@ -52,7 +59,6 @@ from autorl.types import (
     Wait,
 )
 
-BASELINE = "default, as far as the incumbent"
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
 _HOPELESS = (
@@ -68,7 +74,6 @@ class Item:
     """A proposal under evaluation.
 
     Attributes:
-        due: number of the ask before which its outcome is observed.
         seeds: those it is trained with; racing adds to them.
         reference: the seeds of the incumbent at this proposal's own ask, which it races against.
         upgrade: an incumbent that is brought to all seeds, without a race.
@@ -77,7 +82,6 @@ class Item:
     """
 
     proposal: ProposalId
-    due: int
     seeds: list[int]
     reference: tuple[SeedValue, ...] = ()
     upgrade: bool = False
@@ -100,8 +104,10 @@ class Driver:
             the log says what is tested. More budget opens the search again.
         exhausted: the optimizer has said that it has nothing more to propose.
         extra_runs: added to the budget.
-        charged_steps: nominal tuning steps the budget was charged.
-        anew: proposals that continue a run without a checkpoint: charged from step 0.
+        steps_at_outcome: those charged when the latest outcome was due. Blind asks that went ahead
+            of it are not among them, so it depends on the study file alone.
+        charges: what the budget was charged.
+        default_runs: the proposals of the default configuration.
         last_failure: message of the latest proposal that failed.
     """
 
@@ -117,20 +123,22 @@ class Driver:
         self.ended = False
         self.exhausted = False
         self.extra_runs = 0.0
-        self.charged_steps = 0
-        self.anew: set[ProposalId] = set()
+        self.steps_at_outcome = 0
+        self.charges = Charges(self.lineage)
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
-        self._default = spec.search_space.default()
-        # Apart from the others, because it is looked through at every poll.
-        self._of_default: list[ProposalId] = []
+        self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
         self._elapsed = elapsed
         self._worst = Worst()
         self._queue: deque[Item] = deque()
+        self._order = Order(spec.parallelism)
+        self._costs: dict[ProposalId, float] = {}
+        self._charged_before: list[int] = []  # each ask
+        # Of the queue, those not known to be complete: looked through before an ask goes ahead.
+        self._running: dict[ProposalId, Item] = {}
+        self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
-        self._charged: set[tuple[ProposalId, int]] = set()
-        self._beyond: set[tuple[ProposalId, int]] = set()
         self._asked = 0
         self._begun = 0
         self._waiting = False
@@ -277,7 +285,7 @@ class Driver:
             needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
         # `add_baseline` goes on from it when the search is over.
         if self.spec.adds_baseline and not self.finished:
-            needed.update(self.longest_of_default()[:1])
+            needed.update(self.default_runs.longest()[:1])
         self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
 
     def _heads(self) -> set[SegmentId | None]:
@@ -340,50 +348,16 @@ class Driver:
         best = self.ranking.best()
         if best is None or not self.spec.adds_baseline:
             return False
-        number = next(iter(self.longest_of_default()), None)
+        number = next(iter(self.default_runs.longest()), None)
         if number is None or self.lineage[number].until < self.lineage[best].until:
             # One that failed on the way ends there, and costs nothing.
-            number = self._propose(self._baseline(number, best))
+            number = self._propose(self.default_runs.baseline(number, best))
         elif self.settled(number) and set(self._seeds_of[best]) <= set(self._seeds_of[number]):
             return False
         seeds = list(dict.fromkeys([*self._seeds_of.get(number, ()), *self._seeds_of[best]]))
-        self._queue.append(Item(number, 0, seeds, upgrade=True, baseline=True))
+        self._queue.append(Item(number, seeds, upgrade=True, baseline=True))
+        self._order.begin_last(number)
         return True
-
-    def _baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
-        """Propose the default configuration to the incumbent's length.
-
-        It goes on from where the search left it, or begins from scratch.
-        """
-        incumbent = self.lineage[best]
-        baseline = Proposal(
-            self._default,
-            incumbent.until,
-            origin=BASELINE,
-            provisional=incumbent.provisional,
-            baseline=True,
-        )
-        if longest is None:
-            return baseline
-        before = self.lineage[longest]
-        return replace(
-            baseline, parent=Continue(longest), member=before.member, retain=before.retain
-        )
-
-    def longest_of_default(self) -> list[ProposalId]:
-        """List the proposals of the default configuration, the longest first.
-
-        Only those whose configuration never changed. Without a score or a failure they are left
-        out, but for the baseline.
-        """
-        trained = [
-            number
-            for number in self._of_default
-            if self.lineage[number].baseline or self.settled(number)
-        ]
-        unchanged = [number for number in trained if self.lineage.unchanged(number)]
-        # Of two of one length the first that was proposed.
-        return sorted(unchanged, key=lambda number: (-self.lineage[number].until, number))
 
     # -- one decision ------------------------------------------------------------------------------
 
@@ -402,7 +376,7 @@ class Driver:
         item = self._next_item()
         if item is not None:
             if not self._complete(item):
-                return False
+                return self._ask_ahead()
             self._settle(item)
             return True
         if self.ended or self._waiting:
@@ -421,16 +395,22 @@ class Driver:
             # Otherwise an optimizer that never waits would be asked for all of its budget at once.
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
             return self._next_complete() or (self._queue[0] if crowded else None)
-        due = self._queue[0].due <= self._asked
-        return self._queue[0] if due or self.ended or self._waiting else None
+        number = self._order.next(demanded=self.ended or self._waiting)
+        return None if number is None else self._item(number)
 
     def _next_complete(self) -> Item | None:
         """Return the complete item that may be observed.
 
-        The head of the queue, or any in asynchronous mode.
+        The next in order, or any in asynchronous mode.
         """
-        candidates = self._queue if self.spec.asynchronous else list(self._queue)[:1]
+        candidates: Collection[Item] = self._queue
+        if not self.spec.asynchronous:
+            number = self._order.next(demanded=True)
+            candidates = [] if number is None else [self._item(number)]
         return next((item for item in candidates if self._complete(item)), None)
+
+    def _item(self, proposal: ProposalId) -> Item:
+        return next(item for item in self._queue if item.proposal == proposal)
 
     def _ask(self) -> None:
         if self._out_of_budget():
@@ -452,24 +432,65 @@ class Driver:
         else:
             self._propose(answer)
 
+    def _ask_ahead(self) -> bool:
+        """Ask although outcomes are due that have not come, where none can change the answer.
+
+        True when something was proposed. What an ask reads, and why the outcomes due are no part
+        of it:
+
+        - the optimizer: it declares the ask blind. A continuation is not, nor is `Wait` or `Done`.
+        - the charged steps, and what is affordable: with fixed seeds all is charged when it is
+          proposed. Racing charges later, and races against the incumbent of the ask: never blind.
+        - `budget.hours`: read from a real clock.
+        - the first failures: they end the search before anything succeeded, so then an ask goes
+          ahead only where too few outcomes are due to end it.
+        - `ended`: set by answers alone, which are those above.
+        """
+        fixed = not (self.spec.asynchronous or isinstance(self.policy, Racing))
+        if self.ended or self._waiting or not fixed or self.spec.budget.hours is not None:
+            return False
+        if not self._blind(self._asked):
+            return False
+        self._order.make_room()
+        if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
+            return False
+        running = self._running.items()
+        self._running = {number: item for number, item in running if not self._complete(item)}
+        if len(self._running) >= self.spec.parallelism or self._out_of_budget():
+            return False
+        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
+        if not isinstance(answer, Proposal) or not self._affordable(answer):
+            return False
+        assert answer.parent is None, "a blind proposal continues a run"
+        self._propose(answer)
+        return True
+
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
         anew = self._starts_anew(proposal)
-        self._journal.record(ProposalMade(proposed, config_hash, anew=anew))
+        cost = None
+        if self.spec.observation_order == "predicted_end":
+            parent = None if anew else proposal.resume_from
+            start = 0 if parent is None else self.lineage[parent].until
+            cost = predicted_cost(self.spec, proposal.config, start, proposal.until)
+        self._journal.record(ProposalMade(proposed, config_hash, anew=anew, cost=cost))
         return proposed.id
 
     def _apply_proposed(self, made: ProposalMade) -> None:
         event = made.proposed
         if made.anew:
-            self.anew.add(event.id)
+            self.charges.anew.add(event.id)
         self.lineage.observe(event)
         self.ranking.observe(event)
-        if event.proposal.config == self._default:
-            self._of_default.append(event.id)
+        self.default_runs.observe(event)
+        # Without a cost: in the order of the proposals, as earlier versions observed.
+        self._costs[event.id] = made.cost or 0.0
         if event.proposal.baseline:
             return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
+        self._order.begin(event.id, self._costs[event.id])
+        self._charged_before.append(self.charged_steps)
         self._asked += 1
         self._begun += event.proposal.resume_from is None
         best = self.ranking.best()
@@ -477,11 +498,10 @@ class Driver:
         if best is not None and isinstance(self.policy, Racing):
             reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
-        # The outcome of ask i is observed immediately before ask i + p, whatever came in meanwhile.
-        self._queue.append(
-            Item(event.id, self._asked - 1 + self.spec.parallelism, first, reference)
-        )
-        self._charge([event.id], first)
+        item = Item(event.id, first, reference)
+        self._queue.append(item)
+        self._running[event.id] = item
+        self.charges.add([event.id], first)
 
     def _settle(self, item: Item) -> None:
         """Turn the seeds of an item into one event.
@@ -494,8 +514,7 @@ class Driver:
         )
         beyond = None
         if item.baseline:
-            uncharged = self._uncharged(item.proposal, item.seeds)
-            beyond = sum(self.charge_of(link) for link, _ in uncharged)
+            beyond = self.charges.beyond(item.proposal, item.seeds)
         seeds = tuple(item.seeds)
         score = self.raw(event.values)
         if isinstance(event, Scored):
@@ -509,10 +528,14 @@ class Driver:
         if baseline:
             self._apply_baseline(event, seeds)
             return
-        self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
+        self._queue.remove(self._item(event.proposal))
+        asked = self._order.observed(event.proposal)
+        self._running.pop(event.proposal, None)
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
-        self._charge(self.lineage.chain(event.proposal), seeds)
+        self.charges.add(self.lineage.chain(event.proposal), seeds)
+        ahead = asked < len(self._charged_before)
+        self.steps_at_outcome = self._charged_before[asked] if ahead else self.charged_steps
         if isinstance(event, Scored):
             self._worst.observe(event)
         else:
@@ -530,19 +553,11 @@ class Driver:
         """
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
         self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
+        self._order.observed(event.proposal)
+        self.steps_at_outcome = self.charged_steps
         self._seeds_of[event.proposal] = tuple(seeds)
-        self._beyond.update(self._uncharged(event.proposal, seeds))
+        self.charges.add_beyond(event.proposal, seeds)
         self.ranking.observe(event)
-
-    def _uncharged(
-        self, proposal: ProposalId, seeds: Sequence[int]
-    ) -> list[tuple[ProposalId, int]]:
-        """List the (link, seed) of a chain that nobody paid for.
-
-        Neither the budget nor an earlier baseline has.
-        """
-        links = [(link, seed) for link in self.lineage.chain(proposal) for seed in seeds]
-        return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
 
     def _complete(self, item: Item) -> bool:
         """Say whether an item is complete.
@@ -563,14 +578,13 @@ class Driver:
     def _upgrade_incumbent(self) -> None:
         """Give the incumbent of a race the seeds it lacks.
 
-        They are observed at the usual lag.
+        They are observed when their training would have ended.
         """
         best = self.ranking.best()
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
         if not any(item.proposal == best for item in self._queue):
-            due = self._asked + self.spec.parallelism
-            self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
+            self._add_seeds(Item(best, list(self.policy.full), upgrade=True))
 
     def _race_again(self, proposal: ProposalId) -> None:
         """Have a proposal race the incumbent of today.
@@ -585,9 +599,14 @@ class Driver:
         values = [self.work.value(proposal, seed) for seed in self._seeds_of[proposal]]
         reference = [self.work.value(best, seed) for seed in self._seeds_of[best]]
         if more := self.policy.more(values, reference):
-            due = self._asked + self.spec.parallelism
             seeds = [*self._seeds_of[proposal], *more]
-            self._queue.append(Item(proposal, due, seeds, tuple(reference)))
+            self._add_seeds(Item(proposal, seeds, tuple(reference)))
+
+    def _add_seeds(self, item: Item) -> None:
+        """Have an earlier proposal trained with more seeds, from scratch to its end."""
+        cost = sum(self._costs[link] for link in self.lineage.chain(item.proposal))
+        self._queue.append(item)
+        self._order.begin(item.proposal, cost, occupies=False)
 
     # -- budget ------------------------------------------------------------------------------------
 
@@ -612,11 +631,10 @@ class Driver:
         """
         return self.spent.budget_used(self.spec)
 
-    def charge_of(self, proposal: ProposalId) -> int:
-        """Return the nominal steps charged for one seed of a proposal."""
-        if proposal in self.anew:
-            return self.lineage[proposal].until
-        return self.lineage.length(proposal)
+    @property
+    def charged_steps(self) -> int:
+        """Nominal tuning steps the budget was charged."""
+        return self.charges.steps
 
     def _starts_anew(self, proposal: Proposal) -> bool:
         """Say whether the run that a proposal continues left no checkpoint.
@@ -631,14 +649,6 @@ class Driver:
             outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
             for outcome in outcomes
         )
-
-    def _charge(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
-        """Charge the budget for every (proposal, seed) that was not charged before."""
-        for proposal in proposals:
-            for seed in seeds:
-                if (proposal, seed) not in self._charged:
-                    self._charged.add((proposal, seed))
-                    self.charged_steps += self.charge_of(proposal)
 
     def _affordable(self, proposal: Proposal) -> bool:
         configurations = self.spec.budget.configurations

@@ -17,6 +17,7 @@ from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
+from autorl.study.order import predicted_cost
 from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
 from autorl.trainers import Trainer
 from autorl.trainers.options import check_names
@@ -64,6 +65,9 @@ def _check(spec: Spec, load: Load) -> None:
         tested_seeds = spec.plan.test if spec.test.top else ()
         loaded.check_seeds(tested_seeds, "test")
     _check_configurations(spec, load)
+    if spec.observation_order == "predicted_end":
+        # Asked of every proposal later on, when it is too late to refuse a study.
+        predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
         message = (

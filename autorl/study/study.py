@@ -34,6 +34,7 @@ from autorl.study.record import StudyRecord, with_added_test_seeds
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
 from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
+from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
     Executor,
@@ -261,11 +262,13 @@ class Study:
             return self.result()
         self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
         pool = executor or make_executor(self.spec, self.load)
+        copies = BackupCopies(self.spec, self.driver.work, pool)
         finished = 0
         try:
             while True:
                 segments = self.advance()
                 self._check_disk(segments)
+                segments += copies.after(segments)
                 pool.submit(
                     [dataclasses.replace(segment, trust=self.trust) for segment in segments]
                 )
@@ -273,6 +276,7 @@ class Study:
                     break
                 for message in pool.poll(_POLL_SECONDS):
                     if isinstance(message, Outcome):
+                        copies.ended(message)
                         self.record(message)
                         finished += 1
                     else:

@@ -190,7 +190,7 @@ class TestPhase(Frozen):
 
         None when it was never trained.
         """
-        for number in self._driver.longest_of_default():
+        for number in self._driver.default_runs.longest():
             if self._driver.settled(number):
                 return number
         return None

@@ -3,7 +3,7 @@
     from autorl.testing import Case, OptimizerConformance, TrainerConformance
 
 A subclass that says what is tested inherits the tests, and pytest collects it (docs/extending.md).
-Names are imported when first used: `simulate` and its kin need no pytest.
+Names are imported when first used: `simulate`, `VirtualWorkers` and their kin need no pytest.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from autorl.testing.optimizers import OptimizerConformance
     from autorl.testing.simulation import MovingOptimum, Simulation, replayed, simulate
     from autorl.testing.trainers import Case, TrainerConformance
+    from autorl.testing.virtual import VirtualWorkers
 
 __all__ = [
     "Case",
@@ -23,6 +24,7 @@ __all__ = [
     "OptimizerConformance",
     "Simulation",
     "TrainerConformance",
+    "VirtualWorkers",
     "replayed",
     "simulate",
 ]
@@ -33,6 +35,7 @@ _HOME = {
     "OptimizerConformance": "autorl.testing.optimizers",
     "Simulation": "autorl.testing.simulation",
     "TrainerConformance": "autorl.testing.trainers",
+    "VirtualWorkers": "autorl.testing.virtual",
     "replayed": "autorl.testing.simulation",
     "simulate": "autorl.testing.simulation",
 }

@@ -266,9 +266,12 @@ class OptimizerConformance:
         lag: int = 1,
         fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
         kill: bool = False,
+        late: bool = False,
     ) -> Simulation:
         count = self.proposals if n is None else n
-        return simulate(self.factory(space), score(space), count, lag=lag, fail=fail, kill=kill)
+        return simulate(
+            self.factory(space), score(space), count, lag=lag, fail=fail, kill=kill, late=late
+        )
 
     def test_it_declares_what_it_is(self) -> None:
         described = describe(self.optimizer)
@@ -324,6 +327,16 @@ class OptimizerConformance:
         uninterrupted = self.run(space, lag=lag, fail=some_fail)
         killed = self.run(space, lag=lag, fail=some_fail, kill=True)
         assert killed.fingerprint() == uninterrupted.fingerprint()
+
+    @pytest.mark.parametrize(("name", "lag"), [("types", 1), ("conditional", 4)])
+    def test_blind_proposals_depend_on_no_outcome(self, name: str, lag: int) -> None:
+        space = space_of(name)
+        in_time = self.run(space, lag=lag, fail=some_fail).proposals
+        # Blind ones are made before the outcomes: neither they nor what follows may change.
+        assert self.run(space, lag=lag, fail=some_fail, late=True).proposals == in_time
+        optimizer = self.factory(space)()
+        blind = [proposal for n, proposal in enumerate(in_time) if optimizer.blind(n)]
+        assert all(proposal.parent is None and not proposal.informed for proposal in blind)
 
     def test_late_and_superseding_outcomes(self) -> None:
         space = space_of("continuous")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from autorl import seeds
+from autorl.optimizers.base import BaseOptimizer
 from autorl.store import codec
 from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, StudyEvent
 from autorl.types import (
@@ -72,6 +73,7 @@ def simulate(
     seed: int = 0,
     fail: Callable[[ProposalId, Proposal], Status | None] | None = None,
     kill: bool = False,
+    late: bool = False,
 ) -> Simulation:
     """Play an optimizer against an objective, for up to `n` proposals.
 
@@ -87,11 +89,18 @@ def simulate(
         seed: of the study; ask number i gets the generator of (seed, i).
         fail: the kind of failure of a proposal, or None.
         kill: replay everything into a fresh optimizer before every call.
+        late: ask what the optimizer declares `blind` before the outcomes that were to come first,
+            and observe those in the same order before the next ask that is not.
     """
     driver = _Driver(factory, objective, fail, kill)
     for number in range(n):
-        driver.observe_until(number - lag)
+        blind = late and driver.blind(number)
+        if not blind:
+            driver.observe_until(number - lag)
         answer = driver.ask(seed, number)
+        if blind and not isinstance(answer, Proposal):
+            driver.observe_until(number - lag)
+            answer = driver.ask(seed, number)
         while isinstance(answer, Wait):
             assert driver.waiting, "Wait with nothing pending"
             driver.observe_until(driver.waiting[0])
@@ -125,6 +134,10 @@ class _Driver:
 
     def ask(self, seed: int, number: int) -> Proposal | Wait | Done:
         return self._live().ask(seeds.generator(seed, "ask", number))
+
+    def blind(self, number: int) -> bool:
+        optimizer = self._live()
+        return isinstance(optimizer, BaseOptimizer) and optimizer.blind(number)
 
     def observe(self, event: Event) -> None:
         self._live().observe(event)

@@ -18,9 +18,16 @@ import autorl
 from autorl.masking import masked
 from autorl.rlhf.tasks import task, tasks
 from autorl.source_code import code_hash
+from autorl.trainers.costs import (
+    COMPILED,
+    PYTHON,
+    Machinery,
+    agent_cost,
+    language_model_cost,
+)
 from autorl.trainers.info import Arguments, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import OPTIONS
-from autorl.types import Config, InputError, StepUnit, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
 
@@ -30,9 +37,24 @@ class AgentInfo(TrainerInfo):
 
     step_unit: StepUnit | None = "environment_steps"
     takes_n_envs = True
+    machinery: Machinery = PYTHON
 
     def __init__(self, description: str) -> None:
         self.description = description
+
+    def relative_cost(
+        self,
+        trainer: TrainerSpec,
+        environment: EnvironmentSpec,
+        config: Config,
+        start: int,
+        until: int,
+    ) -> float:
+        """Predict multiply-adds by networks, updates and what else a step costs."""
+        algorithm = trainer.name.rpartition("/")[2]
+        policy = trainer.kwargs.get("policy_kwargs") or {}
+        values = {**policy, **trainer.kwargs, **config}
+        return agent_cost(algorithm, values, environment.n_envs, start, until, self.machinery)
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
         of_model = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
@@ -70,6 +92,7 @@ class PopulationInfo(AgentInfo):
 
     executor: Literal["processes", "in_process", "threads"] = "threads"
     estimates_by_training = True
+    machinery: Machinery = COMPILED
 
     def source_hashes(self) -> dict[str, str]:
         return {"engine": engine_hash()}
@@ -171,6 +194,17 @@ class OwnPPOInfo(RLHFInfo):
     """
 
     needs = ("torch", "transformers")
+
+    def relative_cost(
+        self,
+        trainer: TrainerSpec,
+        environment: EnvironmentSpec,
+        config: Config,
+        start: int,
+        until: int,
+    ) -> float:
+        """Predict passes of completions, sampled, scored and trained on."""
+        return language_model_cost({**trainer.kwargs, **config}, start, until)
 
 
 class CommandInfo(TrainerInfo):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autorl.types import Config, InputError, Resources, StepUnit, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
 
 
 @dataclass(frozen=True)
@@ -128,6 +128,31 @@ class TrainerInfo:
             "fidelity": {"steps": 100_000},
             "budget": {"runs": 96},
         }
+
+    def relative_cost(
+        self,
+        trainer: TrainerSpec,
+        environment: EnvironmentSpec,
+        config: Config,
+        start: int,
+        until: int,
+    ) -> float:
+        """Predict the cost of training one seed of a configuration.
+
+        It orders outcomes and is recorded in the study (`autorl.study.order`), so it depends on
+        nothing but these arguments. Only ratios matter, within a study.
+
+        Args:
+            trainer: its name and options.
+            environment: of the study.
+            config: hyperparameters by name, as the trainer is given them.
+            start: nominal step to train from.
+            until: nominal step to train to, larger than `start`.
+
+        Returns:
+            A finite number above 0; the default is the nominal steps.
+        """
+        return float(until - start)
 
     def source_hashes(self) -> dict[str, str]:
         """Hash the code that decides what is computed, by a short name.

@@ -11,7 +11,7 @@ from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
-from autorl.study.driver import BASELINE
+from autorl.study.baseline import BASELINE
 from autorl.types import Exploit, Proposed, Status
 
 TESTED = {"seeds": {"tuning": 2, "test": 6}, "parallelism": 1, "test": {"top": 1, "baseline": True}}
@@ -212,7 +212,7 @@ def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
         small_spec(**METHODS[method], budget={"runs": 24}, seeds={"tuning": 2, "test": 3})
     )
     result = run(study)
-    default = study.driver.longest_of_default()[0]
+    default = study.driver.default_runs.longest()[0]
     assert study.driver.lineage[default].until == result.incumbent.until
     assert set(study.driver.tuning_seeds(default)) == set(
         study.driver.tuning_seeds(result.incumbent.proposal)

@@ -388,17 +388,17 @@ def forgetful(monkeypatch, optimizer, trainer=None, folder=None):
 def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     study = forgetful(monkeypatch, optimizer, Forgetful())
     result = run(study)
-    assert study.driver.anew
+    assert study.driver.charges.anew
     assert steps_trained(study) == study.driver.charged_steps <= 3200
     (caveat,) = [text for text in result.caveats if "checkpoint" in text]
     assert caveat.startswith(
-        f"{len(study.driver.anew)} proposals continue runs that left no checkpoint"
+        f"{len(study.driver.charges.anew)} proposals continue runs that left no checkpoint"
     )
     assert caveat.endswith("the budget was charged for that")
     continued = forgetful(monkeypatch, optimizer, Toy())
     assert [text for text in run(continued).caveats if "checkpoint" in text] == []
     assert steps_trained(continued) == continued.driver.charged_steps <= 3200
-    assert not continued.driver.anew
+    assert not continued.driver.charges.anew
 
 
 def test_one_worker_or_many_charge_the_same_for_it(monkeypatch):

@@ -54,9 +54,11 @@ def state_of(driver, tests, models):
         "proposals": dict(driver.lineage.proposals),
         "runs": {number: driver.lineage.run(number) for number in driver.lineage.proposals},
         "ranking": [(number, driver.ranking[number]) for number in driver.ranking.ordered()],
-        "queue": [(item.proposal, item.due, item.upgrade) for item in driver._queue],
+        "queue": [(item.proposal, item.upgrade) for item in driver._queue],
+        "order": upcoming(driver),
+        "trace": driver.steps_at_outcome,
         "seeds": driver._seeds_of,
-        "charged": (driver.charged_steps, driver._charged, driver._beyond, driver.anew),
+        "charged": vars(driver.charges) | {"_lineage": None},
         "asked": (driver._asked, driver._begun, driver._failures, driver.extra_runs),
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes, work._recorded_bytes),
@@ -65,6 +67,16 @@ def state_of(driver, tests, models):
         "models": models.candidates,
         "optimizer": list(driver._optimizer.history),
     }
+
+
+def upcoming(driver):
+    """The open proposals as they will be observed, if nothing more is asked.
+
+    What is due already is a decision that is made anew.
+    """
+    order = driver._order
+    due = [number for number, _ in order._due if not driver.lineage[number].baseline]
+    return due + [entry.proposal for entry in sorted(order._open)]
 
 
 def compared(study, seen):

@@ -1,0 +1,114 @@
+"""Backup copies: which running segments idle workers train once more.
+
+A segment is bitwise repeatable, so whichever attempt ends first gives the same result, and a copy
+cannot change a table: a real clock is read here, and for nothing but this. What is slow because of
+its machine, not because of what it trains, is fast elsewhere (Dean and Ghemawat, "MapReduce:
+simplified data processing on large clusters", OSDI 2004).
+
+Only executors that say so get copies (`copies = True`): those whose workers are other machines.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from statistics import median
+
+from autorl.spec import Spec
+from autorl.study.work import Work
+from autorl.types import Executor, Outcome, Segment, SegmentId
+
+OVERDUE = 1.5
+"""A segment is copied when it has run so many times longer than predicted."""
+
+
+class Stragglers:
+    """Chooses segments for backup copies.
+
+    Args:
+        cost: predicts what a segment costs, in any unit.
+        clock: seconds that never go back.
+    """
+
+    def __init__(self, cost: Callable[[Segment], float], clock: Callable[[], float]) -> None:
+        self._cost = cost
+        self._clock = clock
+        self._begun: dict[SegmentId, float] = {}
+        self._copied: set[SegmentId] = set()
+        self._paces: list[float] = []  # seconds per unit of cost
+
+    def submitted(self, segments: Sequence[Segment]) -> None:
+        """Take note of segments that are handed to the executor."""
+        now = self._clock()
+        for segment in segments:
+            self._begun.setdefault(segment.id, now)
+
+    def ended(self, segment: Segment, seconds: float) -> None:
+        """Take note of how long a segment took its worker."""
+        self._begun.pop(segment.id, None)
+        self._copied.discard(segment.id)
+        if seconds > 0:
+            self._paces.append(seconds / self._cost(segment))
+
+    def choose(self, running: Mapping[SegmentId, Segment], slots: int) -> list[SegmentId]:
+        """Choose the segments that idle workers train once more, the most overdue first.
+
+        At most one copy of each. None while segments wait for a worker, and before any has ended.
+
+        Args:
+            running: segments without an outcome, all of them handed to the executor.
+            slots: how many segments run at once.
+        """
+        idle = slots - len(running) - len(self._copied.intersection(running))
+        if idle <= 0 or not self._paces:
+            return []
+        pace = median(self._paces)
+        now = self._clock()
+        overdue = {
+            name: (now - self._begun.get(name, now)) / (pace * self._cost(segment))
+            for name, segment in running.items()
+            if name not in self._copied
+        }
+        late = [name for name, share in overdue.items() if share > OVERDUE]
+        chosen = sorted(late, key=lambda name: -overdue[name])[:idle]
+        self._copied.update(chosen)
+        return chosen
+
+
+class BackupCopies:
+    """The backup copies of a running study.
+
+    Args:
+        spec: whose trainers predict costs.
+        work: hands out copies.
+        executor: that may take them, by its attribute `copies`.
+    """
+
+    def __init__(self, spec: Spec, work: Work, executor: Executor) -> None:
+        self._spec = spec
+        self._work = work
+        self._executor = executor
+        self._wanted = bool(getattr(executor, "copies", False))
+        # An executor on a virtual clock has its own.
+        clock: Callable[[], float] = getattr(executor, "clock", time.monotonic)
+        self._stragglers = Stragglers(self._cost, clock)
+
+    def after(self, submitted: Sequence[Segment]) -> list[Segment]:
+        """Return the copies to be handed to the executor after these segments."""
+        if not self._wanted:
+            return []
+        self._stragglers.submitted(submitted)
+        chosen = self._stragglers.choose(self._work.in_flight, self._executor.slots)
+        return [self._work.copy(name) for name in chosen]
+
+    def ended(self, outcome: Outcome) -> None:
+        """Take note of an outcome, before it is recorded."""
+        segment = self._work.in_flight.get(outcome.segment)
+        if self._wanted and segment is not None:
+            self._stragglers.ended(segment, outcome.cost.get("wall_seconds", 0.0))
+
+    def _cost(self, segment: Segment) -> float:
+        info = self._spec.info(segment.trainer)
+        return info.relative_cost(
+            segment.trainer, segment.environment, segment.config, segment.start, segment.until
+        )

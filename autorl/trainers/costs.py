@@ -1,0 +1,145 @@
+"""Relative costs of training agents and language models, from their hyperparameters.
+
+They order outcomes (`autorl.study.order`): a prediction that is off costs idle workers, never a
+result. Units are multiply-adds: of networks exactly, of everything else by orders of magnitude.
+
+A study that goes on predicts with the same numbers, so none of them is ever changed: better ones
+need a further `observation_order`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+_INPUTS = 8  # and outputs of a network, which only the environment knows
+
+
+@dataclass(frozen=True)
+class Machinery:
+    """What training costs besides the networks.
+
+    Attributes:
+        call: one step of all environments, once for each of them together.
+        step: one step of one environment.
+        update: one optimizer step, whatever its batch.
+    """
+
+    call: float
+    step: float
+    update: float
+
+
+# A 2x64 network of both heads has 8,896 multiply-adds, and a step of PPO on CartPole takes 27 kFLOP
+# besides its updates: 2 x 8,896, and 9 for the environment and the sampling.
+COMPILED = Machinery(call=0.0, step=4.5e3, update=1e4)
+# Milliseconds of Python and PyTorch at 1e10 multiply-adds a second: 0.2 for a call of the policy,
+# 0.05 for an environment, 1 for an optimizer step.
+PYTHON = Machinery(call=2e6, step=5e5, update=1e7)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The shape of an algorithm's updates, with its defaults.
+
+    Attributes:
+        passes: forward passes of one network that an update makes of each sample.
+        layers: of a network, unless the configuration says.
+        values: hyperparameters that a configuration leaves out.
+    """
+
+    passes: float
+    layers: tuple[int, ...]
+    values: Mapping[str, float]
+
+
+_OFF_POLICY = {"train_freq": 1, "gradient_steps": 1, "learning_starts": 100, "batch_size": 256}
+# A backward pass costs two forward ones. DQN: the network (3) and its target (1). SAC: two critics
+# (6), their targets (2), actor (3), the actor at the next state (1), both critics for the actor (4). TD3 and DDPG likewise.
+_LEARNERS: Mapping[str, Learner] = {
+    "ppo": Learner(3, (64, 64), {"n_epochs": 10, "batch_size": 64}),
+    "a2c": Learner(3, (64, 64), {"n_steps": 5}),
+    "dqn": Learner(4, (64, 64), {**_OFF_POLICY, "train_freq": 4, "batch_size": 32}),
+    "sac": Learner(16, (256, 256), _OFF_POLICY),
+    "td3": Learner(11, (400, 300), _OFF_POLICY),
+    "ddpg": Learner(10, (400, 300), _OFF_POLICY),
+}
+
+
+def agent_cost(
+    algorithm: str,
+    values: Mapping[str, Any],
+    n_envs: int,
+    start: int,
+    until: int,
+    machinery: Machinery,
+) -> float:
+    """Predict the multiply-adds of training an agent.
+
+    Args:
+        algorithm: `ppo`, `a2c`, `dqn`, `sac`, `td3` or `ddpg`; of another it is the steps.
+        values: hyperparameters by name, as Stable-Baselines3 or the compiled engine calls them.
+        n_envs: environments, where `values` does not say.
+        start: environment step to train from.
+        until: environment step to train to.
+        machinery: what everything besides the networks costs.
+    """
+    steps = until - start
+    learner = _LEARNERS.get(algorithm)
+    if learner is None:
+        return float(steps)
+    values = {**learner.values, **values}
+    envs = _positive(values, "n_envs", n_envs)
+    network = _network(values, learner.layers)
+    if algorithm in ("ppo", "a2c"):
+        network *= 2  # policy and value
+        epochs = _positive(values, "n_epochs", 1)
+        size = _positive(values, "batch_size", _positive(values, "n_steps", 1) * envs)
+        learning = steps
+        updates = epochs * steps / size
+    else:
+        size = _positive(values, "batch_size", 1)
+        learning = max(0, until - max(start, int(_positive(values, "learning_starts", 0))))
+        collected = _positive(values, "train_freq", 1) * envs
+        # -1 stands for as many updates as steps were collected.
+        updates = learning * _positive(values, "gradient_steps", collected) / collected
+    acting = steps * (machinery.call / envs + machinery.step + network)
+    return acting + updates * (machinery.update + size * learner.passes * network)
+
+
+def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> float:
+    """Predict what optimizer steps of PPO on a language model cost, in passes of completions.
+
+    A cycle samples `batch_size` completions, scores them by three networks, and goes over them
+    `num_ppo_epochs` times in `num_mini_batches` optimizer steps, with policy and value network.
+    """
+    epochs = _positive(values, "num_ppo_epochs", 4)
+    parts = _positive(values, "num_mini_batches", 1)
+    size = _positive(values, "batch_size", 512)
+    sampled = 4 + 3  # token by token costs a few times what one pass does
+    trained = 2 * 3
+    return (until - start) * size / parts * (sampled / epochs + trained)
+
+
+def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
+    """Count the multiply-adds of one sample through one network."""
+    arch = values.get("net_arch")
+    if isinstance(arch, Mapping):  # one for the policy, one for the values
+        arch = next(iter(arch.values()), None)
+    if isinstance(arch, list | tuple) and all(isinstance(width, int) for width in arch):
+        layers = arch
+    if "net_width" in values or "net_depth" in values:
+        width = int(_positive(values, "net_width", layers[0] if layers else 64))
+        layers = [width] * int(_positive(values, "net_depth", len(layers)))
+    widths = [_INPUTS, *layers, _INPUTS]
+    return float(sum(before * after for before, after in pairwise(widths)))
+
+
+def _positive(values: Mapping[str, Any], name: str, otherwise: float) -> float:
+    """Return a hyperparameter that is a positive number, else what it is taken for."""
+    value = values.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return otherwise
+    return float(value)
