@@ -267,12 +267,20 @@ class EvaluationSection(Section):
 
 
 class ExecutorSection(Section):
-    name: Literal["in_process", "threads", "processes"] | None = None
-    """Default: threads for `population/*`, processes for the rest."""
+    name: Literal["in_process", "threads", "processes", "folder"] | None = None
+    """Default: threads for `population/*`, processes for the rest.
+
+    With `folder`, segments wait for `autorl worker DIR` on any machine that sees the folder.
+    """
     workers: Count | None = None
     """Segments at once; default the machine's cores. Never changes a result."""
     devices: list[str | int] = []
-    """CUDA devices the slots take in turn, for the processes executor."""
+    """CUDA devices the slots take in turn, for the processes executor and workers of a folder."""
+    lost_after: Annotated[Positive, Field(ge=1)] = 120
+    """Folder: seconds without a heartbeat after which a worker counts as lost.
+
+    What a network file system says of a folder may be a minute old.
+    """
 
 
 class FailuresSection(Section):
