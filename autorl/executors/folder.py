@@ -65,6 +65,7 @@ class Folder:
         form: writes the segments of the study.
         facts: code and machine of this driver, which workers compare with their own.
         lost_after: seconds without a heartbeat after which a worker counts as lost.
+        beat_seconds: between two heartbeats; None = some of the time after which one is lost.
         now: a clock that never goes back.
         sleep: waits some seconds.
     """
@@ -75,6 +76,7 @@ class Folder:
         facts: Mapping[str, object],
         *,
         lost_after: float = LOST_AFTER,
+        beat_seconds: float | None = None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -96,7 +98,7 @@ class Folder:
             if entry.is_dir():
                 shutil.rmtree(entry, ignore_errors=True)
         study = sha256((form.folder / STUDY_FILE).read_bytes()).hexdigest()
-        self._beat_seconds = min(_MOST_BEAT_SECONDS, lost_after / _BEATS)
+        self._beat_seconds = beat_seconds or min(_MOST_BEAT_SECONDS, lost_after / _BEATS)
         self._notice = Notice(
             session=secrets.token_hex(8),
             state="running",
