@@ -28,6 +28,7 @@ from typing import Literal, TypeVar
 
 from autorl.executors.wire import dumps, loads, read, to_json
 from autorl.plain_text import printable
+from autorl.store import checkpoints
 from autorl.store.folder import QUEUE
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment
 
@@ -81,8 +82,7 @@ class WorkerBeat:
 
 def attempt_name(speaker: Segment | Report | Outcome) -> str:
     """Name an attempt at a segment, as files of the queue do."""
-    segment, fence = speaker.key
-    return f"{segment}-{fence.epoch}-{fence.attempt}"
+    return checkpoints.attempt_name(*speaker.key)
 
 
 def say(line: str) -> None:
