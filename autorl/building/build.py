@@ -60,7 +60,7 @@ def build_landscape(
         if workers is None:
             opened.run(progress)
             return
-        executor = make_executor(opened.spec, opened.load, workers)
+        executor = make_executor(opened.spec, opened.load, workers, opened.store.folder)
         try:
             opened.run(progress, executor)
         finally:

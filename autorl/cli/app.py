@@ -54,6 +54,10 @@ COMMANDS = MappingProxyType(
         "resume": Source(
             "autorl.cli.run:resume", "Go on with an interrupted study, or extend one that is over."
         ),
+        "worker": Source(
+            "autorl.cli.worker:worker",
+            "Train segments of a study whose folder several machines share.",
+        ),
         "status": Source("autorl.cli.inspect:status", "Where a study stands."),
         "best": Source("autorl.cli.inspect:best", "The best configurations, to use elsewhere."),
         "test": Source(

@@ -277,7 +277,9 @@ def run_study(
     changed = None if study.over else changes_by_now(study.tables, study.spec)
     if changed is not None:
         say_line(f"caution: {changed}", err=True)
-    executor = None if workers is None else make_executor(study.spec, study.load, workers)
+    executor = None
+    if workers is not None:
+        executor = make_executor(study.spec, study.load, workers, study.store.folder)
     stream = progress_stream(as_json=as_json, quiet=quiet)
     try:
         with nullcontext(None) if stream is None else Reporter(study, stream) as reporter:

@@ -1,10 +1,11 @@
-"""Executors of segments: in this process, in threads, or in processes."""
+"""Executors of segments: in this process, in threads, in processes, or on other machines."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from autorl.executors.devices import Capacity, visible_device
+from autorl.executors.folder import Folder
 from autorl.executors.in_process import InProcess
 from autorl.executors.processes import Processes
 from autorl.executors.queued import Limits
@@ -12,11 +13,21 @@ from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.types import Executor, InputError
 
-__all__ = ["Capacity", "InProcess", "Limits", "Load", "Processes", "Threads", "make", "names"]
+__all__ = [
+    "Capacity",
+    "Folder",
+    "InProcess",
+    "Limits",
+    "Load",
+    "Processes",
+    "Threads",
+    "make",
+    "names",
+]
 
 
 def names() -> tuple[str, ...]:
-    return ("in_process", "threads", "processes")
+    return ("in_process", "threads", "processes", "folder")
 
 
 def make(
@@ -29,15 +40,18 @@ def make(
     devices: Sequence[str] = (),
     capacity: Capacity | None = None,
 ) -> Executor:
-    """Make the executor called `name` with `workers` slots.
+    """Make the executor called `name` with `workers` slots, on this machine.
 
     Of `capacity`, what this machine has, each segment is given what it needs (`processes`).
 
     Raises:
-        InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
+        InputError: there is no such executor, it cannot enforce the limits or devices asked for, or
+            it needs a study, as `Folder` does.
     """
     limits = limits or Limits()
     check(name, limits, devices)
+    if name == "folder":
+        raise InputError("the `folder` executor needs the folder of a study", key="executor.name")
     if name == "processes":
         return Processes(
             load, workers, preload=preload, limits=limits, devices=devices, capacity=capacity
@@ -58,7 +72,7 @@ def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
         raise InputError(
             f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name"
         )
-    if devices and name != "processes":
+    if devices and name not in ("processes", "folder"):
         raise InputError(
             f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices"
         )

@@ -317,14 +317,22 @@ class EvaluationSection(Section):
 
 
 class ExecutorSection(Section):
-    name: Literal["in_process", "threads", "processes"] | None = None
-    """Default: threads for `population/*`, processes for the rest."""
+    name: Literal["in_process", "threads", "processes", "folder"] | None = None
+    """Default: threads for `population/*`, processes for the rest.
+
+    With `folder`, segments wait for `autorl worker DIR` on any machine that sees the folder.
+    """
     workers: Count | None = None
     """Segments at once; default the machine's cores. Never changes a result."""
     devices: list[str | int] = []
-    """CUDA devices of the processes executor, `0,1` for a group.
+    """CUDA devices of the processes executor and of workers of a folder, `0,1` for a group.
 
     Segments that ask for GPUs (`resources.gpu`) share them; without, the slots take them in turn.
+    """
+    lost_after: Annotated[Positive, Field(ge=1)] = 120
+    """Folder: seconds without a heartbeat after which a worker counts as lost.
+
+    What a network file system says of a folder may be a minute old.
     """
 
 

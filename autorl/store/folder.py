@@ -18,6 +18,7 @@ from autorl.types import InputError
 DATABASE = "study.sqlite"
 STUDY_FILE = "study.yaml"
 LOCK_FILE = "study.lock"
+QUEUE = "queue"  # of segments, for workers on other machines
 _DATA = ("checkpoints", "logs")
 _BESIDE = ("-wal", "-shm", "-journal")  # that SQLite lays beside a database
 _ADVICE = (

@@ -33,7 +33,7 @@ def changes(sessions: Sequence[Body]) -> dict[str, tuple[str, ...]]:
     }
     differing = {name: texts for name, texts in values.items() if len(texts) > 1}
     if "autorl" in differing:  # another version is other code
-        differing.pop(_OWN_CODE, None)
+        differing.pop(OWN_CODE, None)
     return differing
 
 
@@ -55,7 +55,7 @@ def changes_text(sessions: Sequence[Body]) -> str | None:
     )
 
 
-_OWN_CODE = "autorl's code"
+OWN_CODE = "autorl's code"
 
 
 def _facts(session: Body) -> dict[str, str]:
@@ -64,7 +64,7 @@ def _facts(session: Body) -> dict[str, str]:
     Names and values are short texts.
     """
     own_code = session.get("source", {}).get("sha256") or ""
-    facts = {"autorl": session.get("version"), _OWN_CODE: own_code[:_DIGITS]}
+    facts = {"autorl": session.get("version"), OWN_CODE: own_code[:_DIGITS]}
     facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
     facts["threads of a segment"] = session.get("threads")
     facts |= dict(session.get("packages", {}))

@@ -7,24 +7,31 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from autorl import executors, trainers
 from autorl.evaluation import COST_METRICS
+from autorl.executors.segment_form import SegmentForm
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
 from autorl.study.order import predicted_cost
 from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
+from autorl.study.session import session
 from autorl.trainers import Trainer
 from autorl.trainers.options import check_names
 from autorl.types import Config, Executor, InputError, Optimizer
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
 _LOOKED_AT = 64
+_SLOTS_OF_WORKERS = (
+    "the `folder` executor runs as many segments at once as its workers do: leave this out, and "
+    "start more of `autorl worker DIR --slots N`"
+)
 
 
 def trainer_loader(spec: Spec) -> Load:
@@ -75,7 +82,19 @@ def _check(spec: Spec, load: Load) -> None:
             f"{spec.optimizer.name} cannot race"
         )
         raise InputError(message, key="evaluation.seeds")
-    executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+    _check_executor(spec)
+
+
+def _check_executor(spec: Spec) -> None:
+    """Refuse what the executor of a study cannot do.
+
+    Raises:
+        InputError: naming the key of the study file.
+    """
+    for name in (executor_name(spec), local_executor_name(spec)):
+        executors.check(name, executor_limits(spec), spec.executor.devices)
+    if executor_name(spec) == "folder" and spec.executor.workers is not None:
+        raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
     check_resources(spec, executor_name(spec))
 
 
@@ -157,20 +176,26 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 
 
 def executor_name(spec: Spec) -> str:
-    """Name the executor of a study.
+    """Name the executor of a study."""
+    return "folder" if spec.executor.name == "folder" else local_executor_name(spec)
 
-    It is the one its trainers run best on, unless the file says otherwise. Trainers that run in
+
+def local_executor_name(spec: Spec) -> str:
+    """Name what runs the segments of a study on one machine.
+
+    It is what its trainers run best on, unless the file says otherwise. Trainers that run in
     threads do so whatever the file says but `in_process`. Those that look a value up run in the
     driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    stated = None if spec.executor.name == "folder" else spec.executor.name
     # In processes the compiled kernel would be loaded once a segment, not once a study.
-    if best == {"threads"} and spec.executor.name != "in_process":
+    if best == {"threads"} and stated != "in_process":
         return "threads"
     unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices
     needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
     in_driver = best == {"in_process"} and unlimited and not needs_gpu
-    return spec.executor.name or ("in_process" if in_driver else "processes")
+    return stated or ("in_process" if in_driver else "processes")
 
 
 def executor_limits(spec: Spec) -> executors.Limits:
@@ -179,16 +204,37 @@ def executor_limits(spec: Spec) -> executors.Limits:
     return executors.Limits(spec.limits.segment_seconds, memory_bytes)
 
 
-def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
+def make_executor(
+    spec: Spec, load: Load, workers: int | None = None, folder: Path | None = None
+) -> Executor:
     """Make the executor of a study.
 
-    It imports what the trainers need before they start. `workers`: segments trained at once; None =
-    as the study says.
+    It imports what the trainers need before they start.
+
+    Args:
+        spec: the study file.
+        load: builds trainers.
+        workers: segments trained at once; None = as the study says.
+        folder: of the study; None where it has none.
 
     Raises:
-        InputError: a segment needs more than this machine has.
+        InputError: a segment needs more than this machine has, or the `folder` executor is given a
+            number of workers, or no folder.
     """
-    name = executor_name(spec)
+    if executor_name(spec) != "folder" or folder is None:
+        return _executor(executor_name(spec), spec, load, workers)
+    if workers is not None:
+        raise InputError(_SLOTS_OF_WORKERS, key="--workers")
+    form = SegmentForm(folder, spec.trainers, spec.environment.resolve())
+    return executors.Folder(form, session(spec), lost_after=spec.executor.lost_after)
+
+
+def make_local_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
+    """Make what runs the segments of a study on this machine, as `make_executor` does."""
+    return _executor(local_executor_name(spec), spec, load, workers)
+
+
+def _executor(name: str, spec: Spec, load: Load, workers: int | None) -> Executor:
     check_resources(spec, name)
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}

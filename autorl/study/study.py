@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autorl.executors.queue_files import announce_finished
 from autorl.executors.worker import NO_SPACE, Load
 from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
@@ -259,9 +260,10 @@ class Study:
             self.driver.end_search()
         # Looking at a result is no session.
         if self.over:
+            announce_finished(self.store.folder)  # a kill may have come between
             return self.result()
         self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
-        pool = executor or make_executor(self.spec, self.load)
+        pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
         copies = BackupCopies(self.spec, self.driver.work, pool)
         finished = 0
         try:
@@ -293,6 +295,7 @@ class Study:
             self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
         self.journal.record(StudyFinished())
+        announce_finished(self.store.folder)
         return self.result()
 
     def _models(self) -> set[SegmentId]:

@@ -13,7 +13,14 @@ from pathlib import Path
 from autorl.spec import thaw
 from autorl.store import checkpoints
 from autorl.store.chain import Chain, check_chain, check_pages, one_line
-from autorl.store.folder import DATABASE, LOCK_FILE, STUDY_FILE, check_database, check_recorded
+from autorl.store.folder import (
+    DATABASE,
+    LOCK_FILE,
+    QUEUE,
+    STUDY_FILE,
+    check_database,
+    check_recorded,
+)
 from autorl.store.rebuild import (
     SavedCheckpoint,
     rebuilt,
@@ -27,7 +34,10 @@ from autorl.store.tables import StudyTables
 from autorl.study.folder_checks import SEGMENT_NAME, check_space
 from autorl.types import InputError
 
-_OURS = (STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm", LOCK_FILE, "report.html")
+_OURS = (
+    *(STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"),
+    *(LOCK_FILE, QUEUE, "report.html"),
+)
 _INNER = ("checkpoints", "logs")
 _MOST_NAMES = 3  # in one line
 
