@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,7 +11,8 @@ from autorl.building.plan import BuildPlan, sizes_of
 from autorl.report.plan import Estimate, estimate_time
 from autorl.spec import Spec
 from autorl.study import Study
-from autorl.study.setup import check, trainer_loader
+from autorl.study.placing import segments_at_once
+from autorl.study.setup import check, executor_name, trainer_loader
 from autorl.types import InputError, Segment
 
 _PROBED = 8  # configurations that are trained for a few evaluation intervals to measure the speed
@@ -69,7 +69,7 @@ def build_cost(plan: BuildPlan, workers: int | None = None) -> BuildCost:
     chains = sizes.configurations * (tuning + test)
     runs = chains * len(sizes.ends)
     evaluations = chains * len(set(spec.evaluation_steps) | set(sizes.ends))
-    slots = workers or spec.executor.workers or os.cpu_count() or 1
+    slots = segments_at_once(spec, executor_name(spec), workers)
 
     def disk(bytes_of: Mapping[str, int]) -> int:
         return runs * bytes_of["run"] + evaluations * bytes_of["evaluation"]

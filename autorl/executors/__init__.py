@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autorl.executors.devices import Capacity, visible_device
 from autorl.executors.in_process import InProcess
-from autorl.executors.processes import Processes, visible_device
+from autorl.executors.processes import Processes
 from autorl.executors.queued import Limits
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.types import Executor, InputError
 
-__all__ = ["InProcess", "Limits", "Load", "Processes", "Threads", "make", "names"]
+__all__ = ["Capacity", "InProcess", "Limits", "Load", "Processes", "Threads", "make", "names"]
 
 
 def names() -> tuple[str, ...]:
@@ -26,8 +27,11 @@ def make(
     preload: Sequence[str] = (),
     limits: Limits | None = None,
     devices: Sequence[str] = (),
+    capacity: Capacity | None = None,
 ) -> Executor:
     """Make the executor called `name` with `workers` slots.
+
+    Of `capacity`, what this machine has, each segment is given what it needs (`processes`).
 
     Raises:
         InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
@@ -35,7 +39,9 @@ def make(
     limits = limits or Limits()
     check(name, limits, devices)
     if name == "processes":
-        return Processes(load, workers, preload=preload, limits=limits, devices=devices)
+        return Processes(
+            load, workers, preload=preload, limits=limits, devices=devices, capacity=capacity
+        )
     if name == "threads":
         return Threads(load, workers, preload=preload, limits=limits)
     return InProcess(load)

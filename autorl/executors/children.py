@@ -106,17 +106,21 @@ def start_connected(
 
 
 def adopt(
-    environment: Mapping[str, str], output: Connection | None = None, log: str | None = None
+    environment: Mapping[str, str],
+    output: Connection | None = None,
+    log: str | None = None,
+    *,
+    threads: int = 1,
 ) -> None:
     """Make this child a worker: its first act.
 
-    It gets a process group of its own, dies with the driver, takes on its variables and output, and
-    torch has one thread.
+    It gets a process group of its own, dies with the driver, and takes on its variables and output.
 
     Args:
         environment: variables to set.
         output: a pipe that standard output and error become, on their way to `log`.
         log: the file at the end of that pipe.
+        threads: of torch.
     """
     os.setsid()
     adopt_orphans()
@@ -132,7 +136,7 @@ def adopt(
         output.close()
         prints_to(log)
     if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
+        sys.modules["torch"].set_num_threads(threads)
 
 
 def kill_group(process: BaseProcess) -> None:

@@ -6,8 +6,6 @@ a process for every GPU there; a script that is started without them is one proc
 
 from __future__ import annotations
 
-import socket
-
 
 def gang_environment(rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
     """Make the variables by which a host finds the others of its gang.
@@ -42,11 +40,3 @@ def gang_environment(rank: int, world_size: int, address: str, port: int) -> dic
         "PET_MASTER_ADDR": address,
         "PET_MASTER_PORT": str(port),
     }
-
-
-def free_port() -> int:
-    """Find a port of this host that nothing listens on now."""
-    with socket.socket() as listener:
-        listener.bind(("", 0))
-        port: int = listener.getsockname()[1]
-        return port

@@ -5,7 +5,6 @@ The processes are forked from a server that has imported the heavy libraries onc
 
 from __future__ import annotations
 
-import re
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -20,14 +19,22 @@ from autorl.executors.children import (
     resident_bytes,
     start_connected,
 )
+from autorl.executors.devices import (
+    VISIBLE_DEVICES,
+    Allocator,
+    Capacity,
+    Placement,
+    shortage,
+    thread_count,
+    variables,
+    visible_device,
+)
 from autorl.executors.output import Output
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
 from autorl.types import InputError, Outcome, Report, Segment, Status
-
-_DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-\S+)")
 
 
 @dataclass
@@ -36,24 +43,10 @@ class _Running:
     process: BaseProcess
     connection: Connection
     slot: int
+    placement: Placement
     output: Output | None
     begun: float = field(default_factory=time.monotonic)
     outcome: Outcome | None = None
-
-
-def visible_device(device: str | int) -> str:
-    """Name a device as CUDA_VISIBLE_DEVICES does.
-
-    It is `0` for 0, "0" and "cuda:0"; GPU-... and MIG-... stay as they are.
-
-    Raises:
-        InputError: it is none of these.
-    """
-    match = _DEVICE.fullmatch(str(device).strip())
-    if match is None:
-        message = f"expected CUDA devices such as 0, cuda:0 or GPU-<uuid>, got {device!r}"
-        raise InputError(message, key="executor.devices")
-    return match["number"] or match["uuid"]
 
 
 class Processes(QueuedExecutor):
@@ -67,7 +60,8 @@ class Processes(QueuedExecutor):
         preload: modules the fork server imports once.
         limits: wall-clock seconds and resident memory of a segment (with its children).
         devices: CUDA device per slot: `["0", "1"]`, or `["0", "0"]` for two on one (see
-            `visible_device`); empty = leave it alone.
+            `visible_device`); empty = leave it alone. Not where `capacity` has GPUs.
+        capacity: of this machine, of which segments have what they need.
     """
 
     def __init__(
@@ -78,7 +72,10 @@ class Processes(QueuedExecutor):
         preload: Sequence[str] = (),
         limits: Limits | None = None,
         devices: Sequence[str] = (),
+        capacity: Capacity | None = None,
     ) -> None:
+        self._capacity = capacity or Capacity()
+        self._allocator = Allocator(self._capacity)
         self._devices = tuple(map(visible_device, devices))
         super().__init__(load, slots, preload=preload, limits=limits)
         self._running: list[_Running] = []
@@ -98,26 +95,43 @@ class Processes(QueuedExecutor):
 
     def _fill(self) -> None:
         while self._waiting and len(self._running) < self.slots:
-            segment = self._waiting.popleft()
+            chosen = self._allocator.next(segment.resources for segment in self._waiting)
+            if chosen is None:
+                self._refuse_what_never_fits()
+                return
+            position, placement = chosen
+            segment = self._waiting[position]
+            del self._waiting[position]
             taken = {running.slot for running in self._running}
             slot = next(number for number in range(self.slots) if number not in taken)
-            device: dict[str, str] = {}
-            if self._devices:
-                device["CUDA_VISIBLE_DEVICES"] = self._devices[slot % len(self._devices)]
+            environment = self._environment(placement, slot)
             printed, prints = self._context.Pipe(duplex=False)
-            arguments = (prints, self._load, segment, device)
+            arguments = (prints, self._load, segment, environment)
             try:
                 process, connection = start_connected(
                     self._context, _child, arguments, duplex=False
                 )
             except ProcessLostError as error:
                 printed.close()
+                self._allocator.release(placement)
                 self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
                 return
             finally:
                 prints.close()
             output = None if segment.log is None else Output(printed, segment.log)
-            self._running.append(_Running(segment, process, connection, slot, output))
+            self._running.append(_Running(segment, process, connection, slot, placement, output))
+
+    def _refuse_what_never_fits(self) -> None:
+        """Raise `InputError` where the next segment needs more than this machine has."""
+        lacking = shortage(self._capacity, self._waiting[0].resources)
+        if lacking is not None:
+            raise InputError(lacking[1], key=f"resources.{lacking[0]}")
+
+    def _environment(self, placement: Placement, slot: int) -> dict[str, str]:
+        environment = variables(placement, self._capacity)
+        if self._devices and not self._capacity.groups:
+            environment[VISIBLE_DEVICES] = self._devices[slot % len(self._devices)]
+        return environment
 
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         results: list[Report | Outcome] = []
@@ -183,6 +197,7 @@ class Processes(QueuedExecutor):
     def _end(self, running: _Running) -> None:
         self._running.remove(running)
         kill_group(running.process)
+        self._allocator.release(running.placement)
         running.connection.close()
         if running.output is not None:
             running.output.finish()
@@ -195,6 +210,6 @@ def _child(
     segment: Segment,
     environment: dict[str, str],
 ) -> None:
-    adopt(environment, prints, segment.log)
+    adopt(environment, prints, segment.log, threads=thread_count(segment.resources))
     connection.send(run_segment(load, segment, connection.send))
     connection.close()

@@ -8,7 +8,6 @@ what is really trained follows from where the trainers can cut a run of each con
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +24,8 @@ from autorl.store.store import DATABASE
 from autorl.store.tables import StudyTables
 from autorl.study import Study
 from autorl.study.lengths import Reach
-from autorl.study.setup import check, make_optimizer, trainer_loader
+from autorl.study.placing import segments_at_once
+from autorl.study.setup import check, executor_name, make_optimizer, trainer_loader
 from autorl.types import Optimizer
 
 # Options of the median rule, which may stand around any optimizer: not the optimizer's own.
@@ -130,7 +130,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
         baseline = _baseline_phase(spec, cuts, ends.of(spec.search_space.default(), horizon))
     models = _models_phase(spec, search)
-    workers = spec.executor.workers or os.cpu_count() or 1
+    workers = segments_at_once(spec, executor_name(spec))
     # 5. say what the optimizer does, and what to know about it
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.report.placement import placement_list, placement_rows
 from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
 from autorl.report.table import columns, one_line
 from autorl.spec import Spec
@@ -12,6 +13,7 @@ def plan_text(plan: Plan) -> str:
     """Write the plan as a screen of text."""
     rows = [*_study_rows(plan.spec), *_work_rows(plan)]
     rows.append(("workers", str(plan.workers)))
+    rows += placement_rows(plan.spec)
     if plan.open_ended:
         time = f"{plan.spec.budget.hours:g} hours of search, then the test phase"
     else:
@@ -177,6 +179,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
         "trained_exact": plan.trained_exact,
         "workers": plan.workers,
+        "placement": placement_list(spec),
         "seconds": plan.time.seconds if plan.time else None,
         "seconds_from": plan.time.source if plan.time else None,
         "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},

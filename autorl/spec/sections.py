@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
@@ -23,7 +24,7 @@ from autorl.plain_text import shown
 from autorl.seeds import MOST_SEEDS, SeedPlan
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
-from autorl.types import EnvironmentSpec, FrozenMap, TrainerSpec
+from autorl.types import EnvironmentSpec, FrozenMap, Resources, TrainerSpec
 
 
 def _integral(value: object) -> object:
@@ -115,9 +116,58 @@ class EnvironmentSection(Section):
         )
 
 
+# What Ray, and this file, have keys of their own for.
+_OWN_RESOURCES = frozenset({"cpu", "gpu", "memory", "memory_gb", "nodes", "object_store_memory"})
+
+
+class ResourcesSection(Section):
+    """What one segment needs: of a machine, or of each of its hosts."""
+
+    cpu: Positive | None = None
+    """Cores, a part of one too. Above 1 they are the threads its libraries may start."""
+    gpu: Annotated[Number, Field(ge=0, le=_MOST_THINGS)] | None = None
+    """GPUs of one host: a share of one, or a whole number."""
+    memory_gb: Positive | None = None
+    """Memory in GiB, which decides how many segments run at once; `limits` ends one for it."""
+    nodes: Count | None = None
+    """Hosts that train one segment together."""
+    custom: dict[str, Positive] | None = None
+    """Amounts of what a cluster's nodes are said to have, by name."""
+
+    @field_validator("gpu")
+    @classmethod
+    def _share_or_whole(cls, value: float | None) -> float | None:
+        if value is not None and value > 1 and not value.is_integer():
+            raise ValueError(
+                f"expected a share of one GPU such as 0.25, or a whole number, got {value:g}"
+            )
+        return value
+
+    @field_validator("custom")
+    @classmethod
+    def _of_cluster(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        for name in value or {}:
+            if not name or name.lower() in _OWN_RESOURCES:
+                raise ValueError(f"expected names of a cluster's own resources, got {name!r}")
+        return value
+
+    def stated(self) -> dict[str, Any]:
+        """Return the keys that the file states."""
+        return self.model_dump(exclude_none=True)
+
+    def over(self, needs: Resources) -> Resources:
+        """Replace what the file states in needs that something else asks for."""
+        stated = self.stated()
+        if "custom" in stated:
+            stated["custom"] = FrozenMap(stated["custom"])
+        return dataclasses.replace(needs, **stated)
+
+
 class AlgorithmSection(Section):
     trainer: TrainerSection
     """The trainer of this algorithm."""
+    resources: ResourcesSection | None = None
+    """What a segment of it needs, key by key instead of what the study's `resources` say."""
     space: str | dict[str, Any]
     """Its search space; names are prefixed with the algorithm's."""
 
@@ -272,7 +322,10 @@ class ExecutorSection(Section):
     workers: Count | None = None
     """Segments at once; default the machine's cores. Never changes a result."""
     devices: list[str | int] = []
-    """CUDA devices the slots take in turn, for the processes executor."""
+    """CUDA devices of the processes executor, `0,1` for a group.
+
+    Segments that ask for GPUs (`resources.gpu`) share them; without, the slots take them in turn.
+    """
 
 
 class FailuresSection(Section):

@@ -40,6 +40,7 @@ from autorl.spec.sections import (
     LimitsSection,
     ObjectiveSection,
     OptimizerSection,
+    ResourcesSection,
     Section,
     SeedsSection,
     StudySeed,
@@ -48,7 +49,7 @@ from autorl.spec.sections import (
     WarmStart,
 )
 from autorl.trainers import TrainerInfo
-from autorl.types import Config, FrozenMap, InputError, TrainerSpec
+from autorl.types import Config, FrozenMap, InputError, Resources, TrainerSpec
 
 # Configurations: the budget of an embedded search, which ends when its caller stops asking.
 UNLIMITED = MOST_RUNS
@@ -87,6 +88,7 @@ class Spec(Section):
     """
     asynchronous: bool = False
     executor: ExecutorSection = ExecutorSection()
+    resources: ResourcesSection | None = None
     failures: FailuresSection = FailuresSection()
     limits: LimitsSection = LimitsSection()
     warm_start: WarmStart = Field(default_factory=list)
@@ -241,6 +243,35 @@ class Spec(Section):
         algorithm, config_of_algorithm = split_algorithm(config)
         return self.trainers[algorithm], config_of_algorithm
 
+    @cached_property
+    def resources_by_algorithm(self) -> dict[str, Resources]:
+        """What a segment of each algorithm needs; the name of the only trainer is "".
+
+        The algorithm's section comes before the study's, and that before what the trainer asks for.
+        """
+        needs = {}
+        for name, trainer in self.trainers.items():
+            needs[name] = self.info(trainer).resources(trainer)
+            for _, section in reversed(self.resource_sections(name)):
+                needs[name] = section.over(needs[name])
+        return needs
+
+    def resources_for(self, config: Config) -> Resources:
+        """Return what a segment of a configuration needs."""
+        algorithm = "" if self.algorithms is None else split_algorithm(config)[0]
+        return self.resources_by_algorithm[algorithm]
+
+    def resource_sections(self, algorithm: str) -> list[tuple[str, ResourcesSection]]:
+        """List the sections that say what an algorithm needs, with their keys.
+
+        What comes first holds.
+        """
+        sections: list[tuple[str, ResourcesSection | None]] = [("resources", self.resources)]
+        if self.algorithms is not None:
+            own = self.algorithms[algorithm].resources
+            sections.insert(0, (f"algorithms.{algorithm}.resources", own))
+        return [(key, section) for key, section in sections if section is not None]
+
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(
             Objective(section.metric, section.reduce, section.direction)
@@ -334,7 +365,10 @@ class Spec(Section):
         """
         copy = self.model_copy(update=sections)
         # `model_copy` keeps what cached properties hold.
-        for name in ("plan", "search_space", "evaluation_steps", "evaluation_interval"):
+        for name in (
+            *("plan", "search_space", "evaluation_steps", "evaluation_interval"),
+            "resources_by_algorithm",
+        ):
             copy.__dict__.pop(name, None)
         return copy
 
@@ -369,6 +403,11 @@ class Spec(Section):
             data["space"] = self._load(self.space).to_dict()
         for name, section in (self.algorithms or {}).items():
             data["algorithms"][name]["space"] = self._load(section.space).to_dict()
+            data["algorithms"][name].pop("resources")
+            if section.resources is not None:
+                data["algorithms"][name]["resources"] = section.resources.stated()
+        if self.resources is not None:
+            data["resources"] = self.resources.stated()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
         optimizer = self.optimizer
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
@@ -394,13 +433,31 @@ class Spec(Section):
         """Tell whether a stored study is this one.
 
         It may have the defaults of today or those of earlier versions: a study keeps the defaults
-        it began with. Where it was started and what runs its segments are no part of it.
+        it began with. Where it was started, what runs its segments and what those are given are no
+        part of it.
         """
-        moved = self.model_copy(update={"path": stored.path, "executor": stored.executor})
+        moved = self.model_copy(
+            update={
+                "path": stored.path,
+                "executor": stored.executor,
+                "resources": stored.resources,
+                "algorithms": self._with_resources_of(stored),
+            }
+        )
         before: dict[str, object] = {"optimizer": self.earlier_optimizer(lambda: self.search_space)}
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default
         return stored.freeze() in (moved.freeze(), moved.model_copy(update=before).freeze())
+
+    def _with_resources_of(self, stored: Spec) -> dict[str, AlgorithmSection] | None:
+        """Copy the algorithms, with the resources they have in a stored study."""
+        if self.algorithms is None or stored.algorithms is None:
+            return self.algorithms
+        resources = {name: section.resources for name, section in stored.algorithms.items()}
+        return {
+            name: section.model_copy(update={"resources": resources.get(name)})
+            for name, section in self.algorithms.items()
+        }
 
 
 def with_constants_of_study(space: Space, constants: Mapping[str, float]) -> Space:

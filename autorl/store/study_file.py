@@ -6,6 +6,7 @@ The log holds it, so that what was changed in it since can be named.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from autorl.store.events import Body, StudyBegun
 from autorl.types import InputError
 
 # Where it runs, by what, and for how much room: no part of a table.
-MAY_CHANGE = ("path", "executor", "limits.disk_gb")
+MAY_CHANGE = ("path", "executor", "resources", "limits.disk_gb")
+_OF_ALGORITHM = re.compile(r"algorithms\.[^.]+\.resources\.")
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
@@ -81,7 +83,8 @@ def check_unchanged(recorded: Body | None, text: str, file: Path) -> None:
 def changed_keys(before: object, now: object) -> dict[str, tuple[object, object]]:
     """List the dotted keys whose values differ, with both values.
 
-    They are in the order of `before`. The keys of `MAY_CHANGE` are left out.
+    They are in the order of `before`. The keys of `MAY_CHANGE` are left out, and the resources of
+    algorithms.
     """
     first = _flat(before)
     second = _flat(now)
@@ -96,6 +99,7 @@ def changed_keys(before: object, now: object) -> dict[str, tuple[object, object]
         and repr(old) != repr(new)
         # A key may change alone or with those below it.
         and not f"{key}.".startswith(tuple(f"{name}." for name in MAY_CHANGE))
+        and not _OF_ALGORITHM.match(f"{key}.")
     }
 
 

@@ -6,7 +6,6 @@ These are the loader of its trainers, its optimizer, its executor, and the check
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Collection
 from typing import Any
 
@@ -18,6 +17,7 @@ from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.study.fixed import check_fixed_values
+from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
 from autorl.trainers import Trainer
 from autorl.trainers.options import check_names
 from autorl.types import Config, Executor, InputError, Optimizer
@@ -72,6 +72,7 @@ def _check(spec: Spec, load: Load) -> None:
         )
         raise InputError(message, key="evaluation.seeds")
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+    check_resources(spec, executor_name(spec))
 
 
 def _check_configurations(spec: Spec, load: Load) -> None:
@@ -156,14 +157,15 @@ def executor_name(spec: Spec) -> str:
 
     It is the one its trainers run best on, unless the file says otherwise. Trainers that run in
     threads do so whatever the file says but `in_process`. Those that look a value up run in the
-    driver's process only where no limit and no device asks for another.
+    driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
     # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and spec.executor.name != "in_process":
         return "threads"
     unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices
-    in_driver = best == {"in_process"} and unlimited
+    needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
+    in_driver = best == {"in_process"} and unlimited and not needs_gpu
     return spec.executor.name or ("in_process" if in_driver else "processes")
 
 
@@ -178,15 +180,21 @@ def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executo
 
     It imports what the trainers need before they start. `workers`: segments trained at once; None =
     as the study says.
+
+    Raises:
+        InputError: a segment needs more than this machine has.
     """
+    name = executor_name(spec)
+    check_resources(spec, name)
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
     )
     return executors.make(
-        executor_name(spec),
+        name,
         load,
-        workers or spec.executor.workers or os.cpu_count() or 1,
+        segments_at_once(spec, name, workers),
         preload=preload,
         limits=executor_limits(spec),
         devices=[str(device) for device in spec.executor.devices],
+        capacity=capacity(spec) if name in ON_THIS_MACHINE else None,
     )

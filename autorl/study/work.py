@@ -324,6 +324,7 @@ class Work:
             folder=saved_in,
             log=log,
             scratch=scratch,
+            resources=self._spec.resources_for(self._lineage[proposal].config),
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:

@@ -41,6 +41,7 @@ from autorl.trainers._process import start, stop
 from autorl.trainers._shared import Diverged, check_start
 from autorl.trainers._variables import checked, resolved
 from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
+from autorl.trainers.launching import PLACEHOLDERS, placeholder_values
 from autorl.trainers.metric_lines import parse_line
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.trainers.options import check_names, search_folders
@@ -101,7 +102,8 @@ class CommandTrainer(Trainer):
             Placeholders: `{python}` (this interpreter), `{seed}`, `{until}`, `{start}`,
             `{horizon}`, `{environment}` (its id), `{output}` (the segment's folder),
             `{config_file}`, `{checkpoint}` (empty from scratch), `{save_to}`, and `{name}` of any
-            hyperparameter.
+            hyperparameter. For `torchrun` and `accelerate launch`: `{gpus}` of this host,
+            `{nnodes}`, `{node_rank}`, `{master_addr}`, `{master_port}`.
         arguments: `flags` appends every hyperparameter the command does not name; `none` does not.
         style: `kebab` --learning-rate 0.1 · `snake` --learning_rate 0.1 · `equals`
             --learning_rate=0.1 · `hydra` learning_rate=0.1. A list is one flag with several values
@@ -157,7 +159,10 @@ class CommandTrainer(Trainer):
         """Check placeholders, and that every hyperparameter reaches the command."""
         used = self._placeholders()
         check_names(
-            sorted(used), {*_OWN, *hyperparameters}, "placeholder", "trainer.kwargs.command"
+            sorted(used),
+            {*_OWN, *PLACEHOLDERS, *hyperparameters},
+            "placeholder",
+            "trainer.kwargs.command",
         )
         # The value of the study would take its place.
         for name in sorted(set(hyperparameters) & set(_OWN)):
@@ -242,6 +247,9 @@ class CommandTrainer(Trainer):
             "save_to": folder if folder is not None else "",
         }
         filled = {**config, **values}
+        # A hyperparameter comes first: studies of earlier versions may have one of such a name.
+        if (self._placeholders() - set(filled)) & set(PLACEHOLDERS):
+            filled = {**placeholder_values(segment.resources), **filled}
         tokens = [
             _filled(token, filled) if _PLACEHOLDER.search(token) else self._located(token)
             for token in self.command

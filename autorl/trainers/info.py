@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from autorl.types import Config, InputError, StepUnit, TrainerSpec
+from autorl.types import Config, InputError, Resources, StepUnit, TrainerSpec
 
 
 @dataclass(frozen=True)
@@ -100,6 +100,14 @@ class TrainerInfo:
             kwargs: its options, where the study file gives a mapping.
         """
         return {}
+
+    def resources(self, trainer: TrainerSpec) -> Resources:
+        """Return what a segment needs unless the study file says otherwise.
+
+        Args:
+            trainer: its options may decide it.
+        """
+        return Resources()
 
     def pinned(self, kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
         """Make what options name below `folder` absolute paths."""

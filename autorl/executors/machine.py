@@ -1,0 +1,129 @@
+"""What this machine has for segments: cores, memory and GPUs.
+
+Of a container or a job of a scheduler it is what that may use.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from autorl.executors.devices import VISIBLE_DEVICES, device_groups, visible_device
+from autorl.types import InputError
+
+_GIB = 2**30
+_NVIDIA_SECONDS = 300.0  # a driver that hangs, not one that is slow
+_NO_DEVICES = ("-1", "NoDevFiles", "none", "void")  # what CUDA, Slurm and Docker write for none
+
+
+def cores(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Count the cores this process may use, a part of one too.
+
+    Args:
+        groups: where control groups are mounted (Linux).
+    """
+    count = float(os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        count = float(len(os.sched_getaffinity(0)))
+    for folder in _control_groups(groups, "cpu"):
+        with suppress(OSError, ValueError):
+            quota, period = (folder / "cpu.max").read_text(encoding="ascii").split()
+            count = min(count, int(quota) / int(period))
+        with suppress(OSError, ValueError):
+            quota = (folder / "cpu.cfs_quota_us").read_text(encoding="ascii")
+            period = (folder / "cpu.cfs_period_us").read_text(encoding="ascii")
+            if int(quota) > 0:
+                count = min(count, int(quota) / int(period))
+    return count
+
+
+def memory_gb(groups: Path = Path("/sys/fs/cgroup")) -> float:
+    """Measure the memory this process may use, in GiB.
+
+    Args:
+        groups: where control groups are mounted (Linux).
+    """
+    bytes_of_machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for folder in _control_groups(groups, "memory"):
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            with suppress(OSError, ValueError):
+                limit = int((folder / name).read_text(encoding="ascii"))
+                bytes_of_machine = min(bytes_of_machine, limit)
+    return bytes_of_machine / _GIB
+
+
+def gpu_groups(
+    devices: Sequence[str | int], environment: Mapping[str, str] = os.environ
+) -> tuple[tuple[str, ...], ...]:
+    """List the GPUs that segments may have, in groups.
+
+    Args:
+        devices: `executor.devices` of the study file; without any, those this process sees.
+        environment: variables of this process.
+
+    Raises:
+        InputError: there are none.
+    """
+    if devices:
+        return device_groups(devices)
+    visible = environment.get(VISIBLE_DEVICES)
+    if visible is not None:
+        names = [name.strip() for name in visible.split(",") if name.strip()]
+        if not names or names[0] in _NO_DEVICES:
+            raise InputError(
+                f"GPUs are asked for, and {VISIBLE_DEVICES}={visible!r} shows none here",
+                key="resources.gpu",
+            )
+        return (tuple(visible_device(visible, VISIBLE_DEVICES).split(",")),)
+    count = _installed_gpus()
+    if not count:
+        raise InputError(
+            f"GPUs are asked for, and none are here: {VISIBLE_DEVICES} is not set and "
+            "`nvidia-smi -L` lists none; name them in executor.devices",
+            key="resources.gpu",
+        )
+    return (tuple(map(str, range(count))),)
+
+
+@functools.cache  # asked several times before a study; it can take seconds
+def _installed_gpus() -> int:
+    """Count the GPUs that `nvidia-smi` lists, 0 where it is not installed."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return 0
+    try:
+        listed = subprocess.run(
+            [program, "-L"],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_NVIDIA_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise InputError(f"`nvidia-smi -L` does not answer: {error}", key="resources.gpu") from None
+    return sum(line.startswith("GPU ") for line in listed.stdout.splitlines())
+
+
+def _control_groups(mount: Path, controller: str) -> Iterator[Path]:
+    """Give the folders of this process's control group and of those above it.
+
+    Of both versions; where a container hides them, the mount itself is the group.
+    """
+    folders = {mount: None, mount / controller: None}
+    with suppress(OSError, ValueError):
+        for line in Path("/proc/self/cgroup").read_text(encoding="ascii").splitlines():
+            _, controllers, path = line.split(":", 2)
+            if controllers and controller not in controllers.split(","):
+                continue
+            root = mount / controller if controllers else mount
+            own = root / path.lstrip("/")
+            folders |= dict.fromkeys(
+                [own, *(above for above in own.parents if mount in above.parents)]
+            )
+    yield from folders

@@ -1,0 +1,130 @@
+"""What `--dry-run` says of where segments run: how many at once, on what, with which variables."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autorl.executors.devices import (
+    VISIBLE_DEVICES,
+    Allocator,
+    most_at_once,
+    thread_count,
+    variables,
+    visible_device,
+)
+from autorl.executors.worker import ONE_THREAD
+from autorl.plain_values import plain
+from autorl.spec import Spec
+from autorl.study.placing import ON_THIS_MACHINE, capacity, segments_at_once
+from autorl.study.setup import executor_name
+from autorl.types import Resources
+
+_MOST_SHOWN = 8  # places of one algorithm
+
+
+@dataclass(frozen=True)
+class Share:
+    """What the segments of one algorithm have.
+
+    Attributes:
+        algorithm: "" where the study has one trainer.
+        needs: of a segment.
+        at_once: segments of this algorithm alone; None: another machine decides it.
+        visible: the values of CUDA_VISIBLE_DEVICES, and how many segments have each.
+    """
+
+    algorithm: str
+    needs: Resources
+    at_once: int | None
+    visible: dict[str, int]
+
+
+def shares(spec: Spec) -> list[Share]:
+    """List what the segments of each algorithm have."""
+    name = executor_name(spec)
+    needs = spec.resources_by_algorithm
+    if name not in ON_THIS_MACHINE:
+        return [Share(algorithm, need, None, {}) for algorithm, need in needs.items()]
+    of_machine = capacity(spec)
+    at_once = segments_at_once(spec, name)
+    result = []
+    for algorithm, need in needs.items():
+        allocator = Allocator(of_machine)
+        count = min(at_once, most_at_once(of_machine, [need]))
+        visible: dict[str, int] = {}
+        for _ in range(count):
+            placement = allocator.place(need)
+            if placement is not None and of_machine.groups:
+                devices = variables(placement, of_machine)[VISIBLE_DEVICES]
+                visible[devices] = visible.get(devices, 0) + 1
+        if not of_machine.groups and spec.executor.devices:
+            devices_of_slots = [visible_device(device) for device in spec.executor.devices]
+            for slot in range(count):
+                devices = devices_of_slots[slot % len(devices_of_slots)]
+                visible[devices] = visible.get(devices, 0) + 1
+        result.append(Share(algorithm, need, count, visible))
+    return result
+
+
+def placement_rows(spec: Spec) -> list[tuple[str, str]]:
+    """Write what the segments of each algorithm have.
+
+    Nothing where nobody asks for anything.
+    """
+    plain_study = set(spec.resources_by_algorithm.values()) == {Resources()}
+    if plain_study and not spec.executor.devices and spec.resources is None:
+        return []
+    rows = []
+    for share in shares(spec):
+        prefix = f"{share.algorithm}: " if share.algorithm else ""
+        where = f"placed by `{executor_name(spec)}`"
+        if share.at_once is not None:
+            where = f"at most {share.at_once} at once on this machine"
+        rows.append(("resources", f"{prefix}{needs_text(share.needs)} a segment; {where}"))
+        if share.visible:
+            rows.append(("devices", prefix + _visible_text(share.visible)))
+        threads = thread_count(share.needs)
+        if threads > 1:
+            rows.append(("threads", f"{prefix}{', '.join(ONE_THREAD)} = {threads}"))
+        if share.needs.nodes > 1:
+            text = f"MASTER_ADDR, MASTER_PORT, WORLD_SIZE = {share.needs.nodes}, RANK of each host"
+            rows.append(("gang", prefix + text))
+    return rows
+
+
+def placement_list(spec: Spec) -> list[dict[str, object]]:
+    """Return what the segments of each algorithm have, as JSON types."""
+    return [
+        {
+            "algorithm": share.algorithm,
+            "needs": vars(share.needs) | {"custom": plain(share.needs.custom)},
+            "at_once": share.at_once,
+            "visible_devices": share.visible,
+            "threads": thread_count(share.needs),
+        }
+        for share in shares(spec)
+    ]
+
+
+def needs_text(needs: Resources) -> str:
+    """Write what a segment needs: `1 core, 2 GPUs`."""
+    parts = [f"{needs.cpu:g} {'core' if needs.cpu == 1 else 'cores'}"]
+    if needs.gpu:
+        parts.append(f"{needs.gpu:g} {'GPU' if needs.gpu <= 1 else 'GPUs'}")
+    if needs.memory_gb is not None:
+        parts.append(f"{needs.memory_gb:g} GiB")
+    parts += [f"{amount:g} {name}" for name, amount in needs.custom.items()]
+    if needs.nodes > 1:
+        parts.append(f"on each of {needs.nodes} hosts")
+    return ", ".join(parts)
+
+
+def _visible_text(visible: dict[str, int]) -> str:
+    places = [
+        f"{devices or 'none'} ({count} {'segment' if count == 1 else 'segments'})"
+        for devices, count in list(visible.items())[:_MOST_SHOWN]
+    ]
+    more = len(visible) - _MOST_SHOWN
+    if more > 0:
+        places.append(f"{more} more")
+    return f"{VISIBLE_DEVICES} = {'; '.join(places)}"
