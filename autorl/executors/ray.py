@@ -242,7 +242,7 @@ class Ray:
     # -- what runs and what waits ------------------------------------------------------------------
 
     def _busy(self) -> bool:
-        running = any(worker.running for worker in self._workers)
+        running = any(worker.running or worker.cancelled for worker in self._workers)
         return running or bool(self._gangs or self._losses) or any(self._queues.values())
 
     def _receivers(self) -> dict[Any, Callable[[Any], None]]:

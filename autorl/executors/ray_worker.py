@@ -10,6 +10,7 @@ import os
 import platform
 import signal
 import socket
+import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -166,9 +167,8 @@ class RayWorker:
 
 def _place() -> tuple[str, str, list[str]]:
     """Return node, address and devices that Ray has given this process, empty outside of Ray."""
-    import ray
-
-    if not ray.is_initialized():
+    ray = sys.modules.get("ray")
+    if ray is None or not ray.is_initialized():
         return "", "", []
     context = ray.get_runtime_context()
     devices = [str(device) for device in context.get_accelerator_ids().get("GPU", [])]

@@ -6,13 +6,15 @@ These are the loader of its trainers, its optimizer, its executor, and the check
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from autorl import executors, trainers
 from autorl.evaluation import COST_METRICS
+from autorl.executors.ray_worker import Kind
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
@@ -71,7 +73,15 @@ def _check(spec: Spec, load: Load) -> None:
             f"{spec.optimizer.name} cannot race"
         )
         raise InputError(message, key="evaluation.seeds")
-    executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
+    executors.check(
+        executor_name(spec),
+        executor_limits(spec),
+        spec.executor.devices,
+        spec.executor.address,
+    )
+    if spec.executor.autoscaler and (spec.executor.name != "ray" or not spec.executor.workers):
+        message = "needs the executor `ray` and the most `workers` to ask for"
+        raise InputError(message, key="executor.autoscaler")
     check_resources(spec, executor_name(spec))
 
 
@@ -156,12 +166,12 @@ def executor_name(spec: Spec) -> str:
     """Name the executor of a study.
 
     It is the one its trainers run best on, unless the file says otherwise. Trainers that run in
-    threads do so whatever the file says but `in_process`. Those that look a value up run in the
+    threads do so whatever the file says but `in_process` and `ray`. Those that look a value up run in the
     driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
     # In processes the compiled kernel would be loaded once a segment, not once a study.
-    if best == {"threads"} and spec.executor.name != "in_process":
+    if best == {"threads"} and spec.executor.name not in ("in_process", "ray"):
         return "threads"
     unlimited = executor_limits(spec) == executors.Limits() and not spec.executor.devices
     needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
@@ -189,6 +199,8 @@ def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executo
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
     )
+    if name == "ray":
+        return _make_ray(spec, load, workers or spec.executor.workers, preload)
     return executors.make(
         name,
         load,
@@ -198,3 +210,43 @@ def make_executor(spec: Spec, load: Load, workers: int | None = None) -> Executo
         devices=[str(device) for device in spec.executor.devices],
         capacity=capacity(spec) if name in ON_THIS_MACHINE else None,
     )
+
+
+def _make_ray(spec: Spec, load: Load, workers: int | None, preload: Sequence[str]) -> Executor:
+    best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    # Who looks a value up needs no process of its own, unless a limit has to end it.
+    light = best <= {"threads", "in_process"} and (
+        "in_process" not in best or executor_limits(spec) == executors.Limits()
+    )
+    cores = None
+    if workers is not None:
+        # A Ray of the study's own has room for as many as the file asks for, as `processes` has.
+        most = max(needs.cpu for needs in spec.resources_by_algorithm.values())
+        cores = max(os.cpu_count() or 1, workers * most)
+    kind: Kind = "threads" if light else "processes"
+    return executors.make_ray(
+        load,
+        ray_address(spec),
+        kind=kind,
+        workers=workers,
+        cores=cores,
+        preload=preload,
+        limits=executor_limits(spec),
+        autoscaler=spec.executor.autoscaler,
+    )
+
+
+def ray_address(spec: Spec) -> str:
+    """Give the address of a study's cluster of Ray."""
+    default = "auto" if os.environ.get("RAY_ADDRESS") else "local"
+    return spec.executor.address or default
+
+
+def check_answers(spec: Spec) -> None:
+    """Check that somebody answers at the address of a study's cluster, if it has one.
+
+    Raises:
+        InputError: nobody does.
+    """
+    if executor_name(spec) == "ray":
+        executors.check_answers(ray_address(spec))
