@@ -456,7 +456,7 @@ ADDED = [
     (
         "executor: {name: slurm}",
         "executor.name",
-        "'in_process', 'threads' or 'processes', got 'slurm'",
+        "'in_process', 'threads', 'processes' or 'ray', got 'slurm'",
     ),
     ("failures: {penalty: bad}", "failures.penalty", "got 'bad'"),
     ("failures: {retries: -1}", "failures.retries", "greater than or equal to 0"),

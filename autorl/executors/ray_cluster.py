@@ -32,7 +32,7 @@ _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[^\]]+\]|[^:/\s\[\]]+):(?P<port>\d
 _KEY = "executor.address"
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least; only segments and outcomes go through it
-_START_SECONDS = "300"  # a raylet took over 30 s on a machine with a load of 20
+_START_TRIES = 3  # Ray 2.60 gives its raylet 30 s, which a load of 20 on 2 cores has used up
 _LONGEST_SOCKET_FOLDER = 40  # characters: Ray's sockets below it may have 107 in all
 _LONGEST_REASON = 300  # characters
 
@@ -41,7 +41,6 @@ _LOCAL_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A worker per core would be started, 100 MB each, before there is any work.
     "RAY_enable_worker_prestart": "0",
-    "RAY_raylet_start_wait_time_s": _START_SECONDS,
 }
 
 
@@ -151,20 +150,34 @@ class Cluster:
         self._look_at_process = self._ray.remote(num_cpus=0, max_retries=0)(end_if_stopped)
 
     def _start(self, cores: float | None) -> None:
+        """Start a Ray of our own, which ends with this process.
+
+        Its files lie in a temporary folder. It has no dashboard, and a token that nobody else has.
+        """
         self._folder = _folder_of_sockets()
         try:
-            self._ray.init(
-                address="local",
-                num_cpus=max(1, round(cores or os.cpu_count() or 1)),
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=self._folder,
-            )
+            for left in reversed(range(_START_TRIES)):
+                try:
+                    self._start_once(max(1, ceil(cores or os.cpu_count() or 1)))
+                    return
+                except Exception as error:  # noqa: BLE001 - Ray raises plain exceptions
+                    if not left or "timed out during startup" not in str(error):
+                        raise
+                    self._ray.shutdown()
         except BaseException:
             self.close()
             raise
+
+    def _start_once(self, cores: int) -> None:
+        self._ray.init(
+            address="local",
+            num_cpus=cores,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="CRITICAL",  # the dashboard that nobody asked for may be late
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=self._folder,
+        )
 
     @contextmanager
     def _connected(self) -> Iterator[None]:

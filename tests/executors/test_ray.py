@@ -27,7 +27,6 @@ from autorl.types import (
     TrainerSpec,
 )
 
-
 ONE_CORE = Resources()
 
 
