@@ -6,6 +6,7 @@ Ray is imported when a cluster is connected to: it takes a second, and is an ext
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -160,7 +161,7 @@ class Cluster:
                 try:
                     self._start_once(max(1, ceil(cores or os.cpu_count() or 1)))
                     return
-                except Exception as error:  # noqa: BLE001 - Ray raises plain exceptions
+                except Exception as error:
                     if not left or "timed out during startup" not in str(error):
                         raise
                     self._ray.shutdown()
@@ -349,12 +350,10 @@ def _import_ray(*, local: bool) -> ModuleType:
         if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
             os.environ["RAY_AUTH_MODE"] = "token"
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
-    import ray
-    import ray._private.worker as connection
-
+    ray = importlib.import_module("ray")
     # Raylets' errors are printed on standard output, which may be JSON: the study says its own.
     if not ray.is_initialized():
-        vars(connection)["_worker_logs_enabled"] = False
+        vars(importlib.import_module("ray._private.worker"))["_worker_logs_enabled"] = False
     return ray
 
 

@@ -20,13 +20,13 @@ from typing import Literal
 
 from autorl import __version__
 from autorl.executors.processes import Processes
-from autorl.executors.queued import Limits, QueuedExecutor
+from autorl.executors.queued import Limits
 from autorl.executors.stopped import STOPPED_SECONDS
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.os_processes import stat
 from autorl.store.provenance import source_sha256
-from autorl.types import FrozenMap, Outcome, Report, Segment
+from autorl.types import Executor, FrozenMap, Outcome, Report, Segment
 
 Kind = Literal["processes", "threads"]
 _LOOK_SECONDS = 0.5
@@ -112,7 +112,7 @@ class RayWorker:
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
-        self._executor: QueuedExecutor | None = None
+        self._executor: Executor | None = None
 
     def describe(self) -> WorkerInfo:
         """Say where this is and what runs here; nothing heavy is imported yet."""
@@ -157,10 +157,12 @@ class RayWorker:
         if self._executor is not None:
             self._executor.close()
 
-    def _started(self) -> QueuedExecutor:
+    def _started(self) -> Executor:
         if self._executor is None:
             plan = self._plan
-            make = {"processes": Processes, "threads": Threads}[plan.kind]
+            make: type[Processes] | type[Threads] = Processes
+            if plan.kind == "threads":
+                make = Threads
             self._executor = make(plan.load, plan.slots, preload=plan.preload, limits=plan.limits)
         return self._executor
 

@@ -2,9 +2,11 @@
 
 import dataclasses
 import socket
+from pathlib import Path
 
 import misbehaving
 import pytest
+import yaml
 from fake_cluster import Clock, FakeCluster, outcome
 from patience import wait_until
 
@@ -12,6 +14,9 @@ from autorl.executors import Limits, ray, ray_cluster, ray_losses
 from autorl.executors.ray import Ray
 from autorl.executors.ray_cluster import WorkerUnusableError, check_address, check_answers, needs
 from autorl.executors.ray_worker import RayWorker, WorkerPlan
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.setup import check, executor_name, trainer_loader
 from autorl.types import (
     Config,
     Fence,
@@ -28,6 +33,13 @@ from autorl.types import (
 )
 
 ONE_CORE = Resources()
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray"
+STUDY = {
+    "trainer": "synthetic",
+    "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+    "fidelity": {"steps": 10},
+    "budget": {"runs": 2},
+}
 
 
 def segment(number, attempt=0, resources=ONE_CORE, **values):
@@ -517,6 +529,34 @@ def test_an_address_nobody_answers_is_one_line(form, monkeypatch):
         free.listen()
         check_answers(address)
     check_answers("local")
+
+
+@pytest.mark.parametrize(
+    ("executor", "key", "line"),
+    [
+        ({"name": "ray", "address": "nowhere"}, "executor.address", "expected local, auto"),
+        ({"name": "processes", "address": "auto"}, "executor.address", "only the `ray` executor"),
+        ({"name": "ray", "devices": [0]}, "executor.devices", "only the `processes` executor"),
+        ({"name": "ray", "autoscaler": True}, "executor.autoscaler", "the most `workers`"),
+        ({"name": "processes", "autoscaler": True}, "executor.autoscaler", "the executor `ray`"),
+    ],
+)
+def test_a_study_file_that_asks_for_what_cannot_be_is_one_line(monkeypatch, executor, key, line):
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: True)
+    with pytest.raises(InputError, match=line) as found:
+        Study.in_memory(load_spec({**STUDY, "executor": executor}))
+    assert found.value.key == key
+
+
+def test_the_example_is_a_study_of_a_cluster(monkeypatch):
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: True)
+    spec = load_spec(EXAMPLE / "study.yaml")
+    check(spec, trainer_loader(spec))
+    assert executor_name(spec) == "ray"
+    assert spec.executor.address == "auto"
+    job = yaml.safe_load((EXAMPLE / "rayjob.yaml").read_text())
+    assert job["kind"] == "RayJob"
+    assert "autorl tune" in job["spec"]["entrypoint"]
 
 
 # -- the worker ------------------------------------------------------------------------------------

@@ -20,7 +20,6 @@ from patience import wait_until
 
 import autorl
 from autorl.os_processes import descendants, end_descendants
-from autorl.store.log_files import open_log
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
 
@@ -30,7 +29,6 @@ from test_kill_command import events
 pytest.importorskip("ray", reason="the extra `ray` is not installed")
 
 ROOT = str(Path(autorl.__file__).parents[1])
-WAYS = {"population/ppo": 1, "sb3/ppo": 1, "command": 1}
 SCRIPT = """
 import argparse, json, os, pathlib, time
 flags = argparse.ArgumentParser()
@@ -170,7 +168,7 @@ class Nodes:
         """Start a node and wait until it has joined; Ray gives up after 30 s on a busy machine."""
         for attempt in range(5):
             log = self.logs / f"node-{len(self.started)}-{attempt}.log"
-            with open_log(str(log)) as output:
+            with log.open("wb") as output:
                 process = subprocess.Popen(
                     [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--block"],
                     env=self.variables,
