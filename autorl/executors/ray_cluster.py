@@ -24,7 +24,8 @@ from math import ceil
 from types import ModuleType
 from typing import Any
 
-from autorl.executors.ray_worker import RayWorker, WorkerPlan, end_if_stopped
+from autorl.executors.ray_worker import RayWorker, WorkerPlan, command_line, end_if_stopped
+from autorl.os_processes import descendants
 from autorl.plain_text import shortened
 from autorl.types import InputError, Resources, StudyError
 
@@ -165,6 +166,7 @@ class Cluster:
                     if not left or "timed out during startup" not in str(error):
                         raise
                     self._ray.shutdown()
+                    self._end_own_processes()
         except BaseException:
             self.close()
             raise
@@ -179,6 +181,13 @@ class Cluster:
             object_store_memory=_OBJECT_STORE_BYTES,
             _temp_dir=self._folder,
         )
+
+    def _end_own_processes(self) -> None:
+        """Kill what a Ray of our own has left, as one that failed to start does."""
+        for process in descendants(os.getpid()):
+            if self._folder in command_line(process):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -329,6 +338,7 @@ class Cluster:
             with _kept_handlers():
                 self._ray.shutdown()
         if self._folder:
+            self._end_own_processes()
             shutil.rmtree(self._folder, ignore_errors=True)
 
 

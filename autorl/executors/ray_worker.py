@@ -193,7 +193,7 @@ def end_if_stopped(pid: int, source: str) -> bool:
     end = time.monotonic() + STOPPED_SECONDS
     while time.monotonic() < end:
         process = stat(pid)
-        if process is None or process.state != "T" or source not in _command(pid):
+        if process is None or process.state != "T" or source not in command_line(pid):
             return False
         time.sleep(_LOOK_SECONDS)
     with suppress(ProcessLookupError, PermissionError):
@@ -201,7 +201,8 @@ def end_if_stopped(pid: int, source: str) -> bool:
     return True
 
 
-def _command(pid: int) -> str:
+def command_line(pid: int) -> str:
+    """Read the command line of a process, "" once it is gone."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8", errors="replace")
     except OSError:
