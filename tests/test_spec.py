@@ -41,6 +41,7 @@ evaluation: {seeds: racing, min: 1, max: 2, rule: t, aggregate: cvar(0.5)}
 parallelism: 5
 asynchronous: true
 executor: {name: processes, workers: 3, devices: ["0", 1]}
+resources: {cpu: 4, gpu: 0.25, memory_gb: 1.5, nodes: 2, custom: {licence: 0.5}}
 failures: {penalty: -1e3, retries: 2}
 limits: {segment_seconds: 10, memory_gb: 1.5, disk_gb: null}
 warm_start: [{x: 0.5, k: "07"}, {x: 0.1, k: "yes", n: 3}]

@@ -126,9 +126,12 @@ class Allocator:
         first: Resources | None = None
         short: frozenset[str] = frozenset()
         refused: set[Resources] = set()
+        before: Resources | None = None
         for position, needs in enumerate(waiting):
-            if needs in refused:
+            # The segments of a study share one object: thousands may wait, looked at every time.
+            if needs is before or needs in refused:
                 continue
+            before = needs
             refused.add(needs)
             if short & self._kinds(needs):
                 continue

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autorl.executors.devices import (
     VISIBLE_DEVICES,
     Allocator,
+    Capacity,
     most_at_once,
     thread_count,
     variables,
@@ -49,21 +52,36 @@ def shares(spec: Spec) -> list[Share]:
     at_once = segments_at_once(spec, name)
     result = []
     for algorithm, need in needs.items():
-        allocator = Allocator(of_machine)
-        count = min(at_once, most_at_once(of_machine, [need]))
-        visible: dict[str, int] = {}
-        for _ in range(count):
-            placement = allocator.place(need)
-            if placement is not None and of_machine.groups:
-                devices = variables(placement, of_machine)[VISIBLE_DEVICES]
-                visible[devices] = visible.get(devices, 0) + 1
-        if not of_machine.groups and spec.executor.devices:
-            devices_of_slots = [visible_device(device) for device in spec.executor.devices]
-            for slot in range(count):
-                devices = devices_of_slots[slot % len(devices_of_slots)]
-                visible[devices] = visible.get(devices, 0) + 1
+        count = 1 if name == "in_process" else at_once
+        if of_machine != Capacity():
+            count = min(count, most_at_once(of_machine, [need]))
+        visible = _in_turn(spec.executor.devices, count)
+        if of_machine.groups:
+            visible = _visible(of_machine, need, count)
         result.append(Share(algorithm, need, count, visible))
     return result
+
+
+def _visible(of_machine: Capacity, need: Resources, count: int) -> dict[str, int]:
+    """Count the segments by their devices, which they choose one after another."""
+    allocator = Allocator(of_machine)
+    placements = [allocator.place(need) for _ in range(count)]
+    return dict(
+        Counter(
+            variables(placement, of_machine)[VISIBLE_DEVICES]
+            for placement in placements
+            if placement is not None
+        )
+    )
+
+
+def _in_turn(devices: Sequence[str | int], count: int) -> dict[str, int]:
+    """Count the segments by the devices that slots take in turn."""
+    whole, rest = divmod(count, len(devices)) if devices else (0, 0)
+    visible = Counter[str]()
+    for position, device in enumerate(devices):
+        visible[visible_device(device)] += whole + (position < rest)
+    return {device: number for device, number in visible.items() if number}
 
 
 def placement_rows(spec: Spec) -> list[tuple[str, str]]:

@@ -66,6 +66,7 @@ def _facts(session: Body) -> dict[str, str]:
     own_code = session.get("source", {}).get("sha256") or ""
     facts = {"autorl": session.get("version"), _OWN_CODE: own_code[:_DIGITS]}
     facts |= {"Python": session.get("python"), "the CPU": session.get("cpu")}
+    facts["threads of a segment"] = session.get("threads")
     facts |= dict(session.get("packages", {}))
     facts |= {name: digest[:_DIGITS] for name, digest in session.get("files", {}).items()}
     return {

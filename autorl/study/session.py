@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from autorl import __version__
+from autorl.executors.devices import thread_count
 from autorl.spec import Spec
 from autorl.store.provenance import own_source
 from autorl.store.sessions import changes_text
@@ -43,6 +44,10 @@ def session(spec: Spec) -> dict[str, object]:
         "machine": platform.machine(),
         "cores": os.cpu_count(),
     }
+    # Sums over more threads are rounded in another order: other last digits.
+    threads = 1
+    if {info.executor for info in described} == {"processes"}:
+        threads = max(map(thread_count, spec.resources_by_algorithm.values()))
     source = dict(own_source())
     for info in described:
         source |= info.source_hashes()
@@ -52,7 +57,7 @@ def session(spec: Spec) -> dict[str, object]:
         "python": platform.python_version(),
         "packages": versions,
     }
-    return {**code, "files": user_files(spec), "cpu": cpu(), **machine}
+    return {**code, "files": user_files(spec), "cpu": cpu(), "threads": threads, **machine}
 
 
 @functools.cache  # 2.5 ms a package

@@ -13,8 +13,8 @@ from patience import PATIENCE, wait_until
 
 from autorl import executors
 from autorl.executors import Limits, processes, threads
+from autorl.executors.devices import visible_device
 from autorl.executors.output import Output
-from autorl.executors.processes import visible_device
 from autorl.store.log_files import HEAD, TAIL
 from autorl.types import Config, InputError, Outcome, Report, Segment, Status, TrainerSpec
 
@@ -248,7 +248,7 @@ def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
         executors.make("in_process", misbehaving.load, 1, limits=Limits(seconds=1))
     with pytest.raises(InputError, match="devices"):
         executors.make("threads", misbehaving.load, 1, devices=["0"])
-    for device in ("cuda", "gpu:0", "-1", "", "0,1"):
+    for device in ("cuda", "gpu:0", "-1", "", "0,", "0;1"):
         with pytest.raises(
             InputError, match=f"executor.devices: expected CUDA devices.*{device!r}"
         ):
@@ -257,6 +257,9 @@ def test_unknown_names_and_limits_that_cannot_be_kept_are_input_errors():
 
 def test_devices_are_named_as_cuda_visible_devices_names_them():
     assert [visible_device(name) for name in (0, "1", "cuda:2", " 3")] == ["0", "1", "2", "3"]
+    assert visible_device("cuda:0, 3") == "0,3"
+    with pytest.raises(InputError, match="'0,cuda:0' names a device twice"):
+        visible_device("0,cuda:0")
     assert visible_device("GPU-8932f937-d72c") == "GPU-8932f937-d72c"
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from patience import wait_until
 
+from autorl.executors.gang import gang_environment
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
 from autorl.types import (
@@ -20,6 +22,7 @@ from autorl.types import (
     FrozenMap,
     InputError,
     Outcome,
+    Resources,
     Segment,
     Status,
     TrainerSpec,
@@ -404,3 +407,64 @@ def test_check_sees_what_cannot_reach_the_command(tmp_path: Path) -> None:
 def test_a_program_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no program 'no-such-program'"):
         train(command(tmp_path, command="no-such-program {seed} {until}"))
+
+
+_TOLD = (
+    "import json, os, sys; print(json.dumps({'step': 100, 'eval_return': 1.0})); "
+    "print(sys.argv[1:], [os.environ.get(name) for name in ('RANK', 'WORLD_SIZE', 'MASTER_ADDR')])"
+)
+_LAUNCHER = ("{gpus}", "{nnodes}", "{node_rank}", "{master_addr}", "{master_port}")
+
+
+def told(tmp_path: Path, needs: Resources, **config: Any) -> str:
+    """The words and variables a command was given by its launcher's placeholders."""
+    words = ("{python}", "-S", "-c", _TOLD, *_LAUNCHER, "{seed}", "{until}")
+    spec = TrainerSpec("command", FrozenMap(command=words, arguments="none"))
+    log = tmp_path / "s.log"
+    values = {"learning_rate": 0.5, **config}
+    load(spec).train(segment(spec, values, resources=needs, log=str(log)), lambda report: None)
+    return log.read_text().splitlines()[1]
+
+
+def test_launchers_are_told_of_one_host_and_a_free_port_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    # Of the job the driver runs in, not of the segment.
+    monkeypatch.setenv("MASTER_ADDR", "10.9.9.9")
+    lines = {told(tmp_path / str(number), Resources(gpu=2.0)) for number in range(2)}
+    match = [
+        re.match(r"\['2', '1', '0', '127.0.0.1', '(\d+)', '3', '100'\]", line) for line in lines
+    ]
+    ports = {int(found[1]) for found in match if found is not None}
+    assert len(match) == len(lines)
+    assert all(1024 <= port < 65536 for port in ports)
+    shared = told(tmp_path / "shared", Resources(gpu=0.25), nnodes="from the space")
+    assert shared.startswith("['1', 'from the space', '0', '127.0.0.1'")
+
+
+def test_launchers_are_told_of_their_gang_and_the_variables_pass_through(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    needs = Resources(gpu=4.0, nodes=3)
+    for name in gang_environment(0, 2, "x", 1):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(
+        InputError, match=r"resources\.nodes: 3 hosts need an executor that sets NNO"
+    ):
+        told(tmp_path / "alone", needs)
+    for name, value in gang_environment(1, 3, "10.0.0.7", 4711).items():
+        monkeypatch.setenv(name, value)
+    assert told(tmp_path / "gang", needs) == (
+        "['4', '3', '1', '10.0.0.7', '4711', '3', '100'] ['1', '3', '10.0.0.7']"
+    )
+
+
+def test_a_misspelt_placeholder_of_a_launcher_is_refused() -> None:
+    words = "{python} x.py {seed} {until} {node_rankk}"
+    trainer = load(TrainerSpec("command", FrozenMap(command=words)))
+    with pytest.raises(
+        InputError, match="unknown placeholder 'node_rankk'; did you mean 'node_rank'"
+    ):
+        trainer.check(EnvironmentSpec(), ())
