@@ -38,7 +38,7 @@ STUDY = {
     "trainer": "synthetic",
     "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
     "fidelity": {"steps": 10},
-    "budget": {"runs": 2},
+    "budget": {"runs": 6},
 }
 
 
