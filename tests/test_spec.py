@@ -458,7 +458,7 @@ ADDED = [
     (
         "executor: {name: slurm}",
         "executor.name",
-        "'processes' or 'folder', got 'slurm'",
+        "'processes', 'ray' or 'folder', got 'slurm'",
     ),
     ("failures: {penalty: bad}", "failures.penalty", "got 'bad'"),
     ("failures: {retries: -1}", "failures.retries", "greater than or equal to 0"),

@@ -9,6 +9,9 @@ from autorl.executors.folder import Folder
 from autorl.executors.in_process import InProcess
 from autorl.executors.processes import Processes
 from autorl.executors.queued import Limits
+from autorl.executors.ray import Ray
+from autorl.executors.ray_cluster import Cluster, check_address, check_answers
+from autorl.executors.ray_worker import Kind
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.types import Executor, InputError
@@ -20,14 +23,18 @@ __all__ = [
     "Limits",
     "Load",
     "Processes",
+    "Ray",
     "Threads",
+    "check",
+    "check_answers",
     "make",
+    "make_ray",
     "names",
 ]
 
 
 def names() -> tuple[str, ...]:
-    return ("in_process", "threads", "processes", "folder")
+    return ("in_process", "threads", "processes", "ray", "folder")
 
 
 def make(
@@ -61,8 +68,39 @@ def make(
     return InProcess(load)
 
 
-def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
+def make_ray(
+    load: Load,
+    address: str,
+    *,
+    kind: Kind,
+    workers: int | None = None,
+    cores: float | None = None,
+    preload: Sequence[str] = (),
+    limits: Limits | None = None,
+    autoscaler: bool = False,
+) -> Ray:
+    """Make the executor whose workers are on a cluster of Ray; see `Ray` and `Cluster`.
+
+    Raises:
+        InputError: Ray is not installed, or there is no cluster at the address.
+    """
+    return Ray(
+        load,
+        Cluster(address, cores),
+        kind=kind,
+        workers=workers,
+        preload=preload,
+        limits=limits,
+        autoscaler=autoscaler,
+    )
+
+
+def check(
+    name: str, limits: Limits, devices: Sequence[str | int], address: str | None = None
+) -> None:
     """Check that an executor can do what is asked of it.
+
+    Nobody is asked at the address of a cluster: see `check_answers`.
 
     Raises:
         InputError: there is no such executor, or it cannot enforce the limits or assign the
@@ -78,6 +116,12 @@ def check(name: str, limits: Limits, devices: Sequence[str | int]) -> None:
         )
     for device in devices:
         visible_device(device)
+    if name == "ray":
+        check_address(address or "local")
+    elif address is not None:
+        raise InputError(
+            f"only the `ray` executor has an address, not {name!r}", key="executor.address"
+        )
     if name == "in_process" and limits != Limits():
         raise InputError(
             "the `in_process` executor cannot enforce limits: use `processes`", key="limits"

@@ -317,13 +317,23 @@ class EvaluationSection(Section):
 
 
 class ExecutorSection(Section):
-    name: Literal["in_process", "threads", "processes", "folder"] | None = None
+    name: Literal["in_process", "threads", "processes", "ray", "folder"] | None = None
     """Default: threads for `population/*`, processes for the rest.
 
     With `folder`, segments wait for `autorl worker DIR` on any machine that sees the folder.
     """
     workers: Count | None = None
-    """Segments at once; default the machine's cores. Never changes a result."""
+    """Segments at once; default the machine's cores, on `ray` what the cluster has.
+
+    Never changes a result.
+    """
+    address: str | None = None
+    """Of the cluster of `ray`: local (a Ray of its own), auto, HOST:PORT or ray://HOST:PORT.
+
+    Default: auto where RAY_ADDRESS is set, else local.
+    """
+    autoscaler: bool = False
+    """Whether the cluster of `ray` adds nodes: up to `workers` are asked for, room or not."""
     devices: list[str | int] = []
     """CUDA devices of the processes executor and of workers of a folder, `0,1` for a group.
 

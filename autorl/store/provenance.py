@@ -32,14 +32,20 @@ def own_source() -> FrozenMap:
 
     `commit` is the git commit it runs from, if any.
     """
+    source = {"sha256": source_sha256()}
+    if commit := checkout_commit():
+        source["commit"] = commit
+    return FrozenMap(source)
+
+
+@functools.cache
+def source_sha256() -> str:
+    """Hash this package's source files, by path and text."""
     root = Path(autorl.__file__).parent
     total = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):  # disks list files in any order
         total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    source = {"sha256": total.hexdigest()}
-    if commit := checkout_commit():
-        source["commit"] = commit
-    return FrozenMap(source)
+    return total.hexdigest()
 
 
 def checkout_commit() -> str:

@@ -6,7 +6,8 @@ These are the loader of its trainers, its optimizer, its executor, and the check
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection
+import os
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from autorl import executors, trainers
 from autorl.evaluation import COST_METRICS
+from autorl.executors.ray_worker import Kind
 from autorl.executors.segment_form import SegmentForm
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
@@ -91,10 +93,15 @@ def _check_executor(spec: Spec) -> None:
     Raises:
         InputError: naming the key of the study file.
     """
-    for name in (executor_name(spec), local_executor_name(spec)):
-        executors.check(name, executor_limits(spec), spec.executor.devices)
-    if executor_name(spec) == "folder" and spec.executor.workers is not None:
-        raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
+    name = executor_name(spec)
+    executors.check(name, executor_limits(spec), spec.executor.devices, spec.executor.address)
+    if name == "folder":
+        executors.check(local_executor_name(spec), executor_limits(spec), spec.executor.devices)
+        if spec.executor.workers is not None:
+            raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
+    if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
+        message = "needs the executor `ray` and the most `workers` to ask for"
+        raise InputError(message, key="executor.autoscaler")
     check_resources(spec, executor_name(spec))
 
 
@@ -177,7 +184,8 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 
 def executor_name(spec: Spec) -> str:
     """Name the executor of a study."""
-    return "folder" if spec.executor.name == "folder" else local_executor_name(spec)
+    stated = spec.executor.name
+    return stated if stated in ("folder", "ray") else local_executor_name(spec)
 
 
 def local_executor_name(spec: Spec) -> str:
@@ -188,7 +196,7 @@ def local_executor_name(spec: Spec) -> str:
     driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
-    stated = None if spec.executor.name == "folder" else spec.executor.name
+    stated = None if spec.executor.name in ("folder", "ray") else spec.executor.name
     # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and stated != "in_process":
         return "threads"
@@ -239,6 +247,8 @@ def _executor(name: str, spec: Spec, load: Load, workers: int | None) -> Executo
     preload = sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
     )
+    if name == "ray":
+        return _make_ray(spec, load, workers or spec.executor.workers, preload)
     return executors.make(
         name,
         load,
@@ -248,3 +258,43 @@ def _executor(name: str, spec: Spec, load: Load, workers: int | None) -> Executo
         devices=[str(device) for device in spec.executor.devices],
         capacity=capacity(spec) if name in ON_THIS_MACHINE else None,
     )
+
+
+def _make_ray(spec: Spec, load: Load, workers: int | None, preload: Sequence[str]) -> Executor:
+    best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    # Who looks a value up needs no process of its own, unless a limit has to end it.
+    light = best <= {"threads", "in_process"} and (
+        "in_process" not in best or executor_limits(spec) == executors.Limits()
+    )
+    cores = None
+    if workers is not None:
+        # A Ray of the study's own has room for as many as the file asks for, as `processes` has.
+        most = max(needs.cpu for needs in spec.resources_by_algorithm.values())
+        cores = max(os.cpu_count() or 1, workers * most)
+    kind: Kind = "threads" if light else "processes"
+    return executors.make_ray(
+        load,
+        ray_address(spec),
+        kind=kind,
+        workers=workers,
+        cores=cores,
+        preload=preload,
+        limits=executor_limits(spec),
+        autoscaler=spec.executor.autoscaler,
+    )
+
+
+def ray_address(spec: Spec) -> str:
+    """Give the address of a study's cluster of Ray."""
+    default = "auto" if os.environ.get("RAY_ADDRESS") else "local"
+    return spec.executor.address or default
+
+
+def check_answers(spec: Spec) -> None:
+    """Check that somebody answers at the address of a study's cluster, if it has one.
+
+    Raises:
+        InputError: nobody does.
+    """
+    if executor_name(spec) == "ray":
+        executors.check_answers(ray_address(spec))

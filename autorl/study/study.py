@@ -34,7 +34,13 @@ from autorl.study.kept_models import KeptModels
 from autorl.study.record import StudyRecord, with_added_test_seeds
 from autorl.study.result import Result, read_result
 from autorl.study.session import session
-from autorl.study.setup import check, make_executor, make_optimizer, trainer_loader
+from autorl.study.setup import (
+    check,
+    check_answers,
+    make_executor,
+    make_optimizer,
+    trainer_loader,
+)
 from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import TestPhase
 from autorl.types import (
@@ -127,6 +133,7 @@ class Study:
                 hyperparameters.
         """
         check(spec, load or trainer_loader(spec))
+        check_answers(spec)
         return cls(spec, Store.create(folder, spec.freeze(), spec.search_space.hash), load)
 
     @classmethod

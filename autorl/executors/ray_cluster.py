@@ -1,0 +1,420 @@
+"""The cluster of Ray that actors run on: connecting, nodes, actors, and what has become of them.
+
+All that is known of Ray's interface stands here, so that the rest is tested without a cluster.
+Ray is imported when a cluster is connected to: it takes a second, and is an extra.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import ceil
+from types import ModuleType
+from typing import Any
+
+from autorl.executors.ray_worker import RayWorker, WorkerPlan, command_line, end_if_stopped
+from autorl.os_processes import descendants
+from autorl.plain_text import shortened
+from autorl.types import InputError, Resources, StudyError
+
+ADDRESSES = "local, auto, HOST:PORT or ray://HOST:PORT"
+_ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[^\]]+\]|[^:/\s\[\]]+):(?P<port>\d{1,5})")
+_KEY = "executor.address"
+_CONNECT_SECONDS = 10.0
+_OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least; only segments and outcomes go through it
+_START_TRIES = 3  # Ray 2.60 gives its raylet 30 s, which a load of 20 on 2 cores has used up
+_LONGEST_SOCKET_FOLDER = 40  # characters: Ray's sockets below it may have 107 in all
+_LONGEST_REASON = 300  # characters
+
+# Of a Ray that is started here, where nothing else is said.
+_LOCAL_VARIABLES = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    # A worker per core would be started, 100 MB each, before there is any work.
+    "RAY_enable_worker_prestart": "0",
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster that is alive, and all it has."""
+
+    id: str
+    address: str
+    resources: Mapping[str, float]
+
+
+class WorkerLostError(Exception):
+    """A worker, or the way to it, is gone.
+
+    Attributes:
+        certain: whether the worker has ended; else it may only be out of reach.
+        preempted: whether Ray says that its node was told to go.
+    """
+
+    def __init__(self, message: str, *, certain: bool, preempted: bool = False) -> None:
+        super().__init__(message)
+        self.certain = certain
+        self.preempted = preempted
+
+
+class WorkerUnusableError(Exception):
+    """A worker could not begin on its node: autorl is not installed there, for example."""
+
+
+def needs(resources: Resources, slots: int = 1) -> dict[str, float]:
+    """Give the amounts by Ray's names that so many segments need on each of their hosts.
+
+    Ray takes fractions below 1 and whole numbers above, so that these are rounded up.
+    """
+    amounts: dict[str, float] = {"CPU": resources.cpu, "GPU": resources.gpu}
+    if resources.memory_gb is not None:
+        amounts["memory"] = resources.memory_gb * 2**30
+    amounts |= {name: float(amount) for name, amount in resources.custom.items()}
+    needed = {name: amount * slots for name, amount in amounts.items() if amount > 0}
+    return {name: ceil(amount) if amount > 1 else amount for name, amount in needed.items()}
+
+
+def check_address(address: str) -> None:
+    """Check that Ray is installed, and how its address is written.
+
+    Raises:
+        InputError: it is not, or the address is none.
+    """
+    if importlib.util.find_spec("ray") is None:
+        raise InputError(
+            "the executor `ray` needs Ray: pip install 'autorl[ray]'", key="executor.name"
+        )
+    if address not in ("local", "auto") and not _ADDRESS.fullmatch(address):
+        raise InputError(f"expected {ADDRESSES}, got {address!r}", key=_KEY)
+
+
+def check_answers(address: str, seconds: float = _CONNECT_SECONDS) -> None:
+    """Check that somebody listens at an address, since Ray itself tries for minutes.
+
+    Raises:
+        InputError: nobody answers within `seconds`.
+    """
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "")
+    match = _ADDRESS.fullmatch(address)
+    if match is None:
+        return
+    try:
+        place = (match["host"].strip("[]"), int(match["port"]))
+        socket.create_connection(place, timeout=seconds).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise InputError(
+            f"nobody answers at {address} ({reason}): start Ray there (`ray start --head`), or use "
+            "another address",
+            key=_KEY,
+        ) from None
+
+
+class Cluster:
+    """A connection to a cluster of Ray, or a Ray of this process's own.
+
+    Args:
+        address: `local`, `auto`, HOST:PORT or ray://HOST:PORT.
+        cores: of a Ray that is started here; None = those of the machine.
+
+    Raises:
+        InputError: Ray is not installed, nobody answers at the address, or it is another Ray.
+    """
+
+    def __init__(self, address: str, cores: float | None = None) -> None:
+        check_address(address)
+        check_answers(address)
+        self._folder = ""
+        self._own = False
+        self._closed = False
+        self._ray = _import_ray(local=address == "local")
+        # A program that has connected itself keeps its connection.
+        if not self._ray.is_initialized():
+            self._own = True
+            with _kept_handlers(), _one_line_errors(address):
+                if address == "local":
+                    self._start(cores)
+                else:
+                    self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        self._look_at_process = self._ray.remote(num_cpus=0, max_retries=0)(end_if_stopped)
+
+    def _start(self, cores: float | None) -> None:
+        """Start a Ray of our own, which ends with this process.
+
+        Its files lie in a temporary folder. It has no dashboard, and a token that nobody else has.
+        """
+        self._folder = _folder_of_sockets()
+        try:
+            for left in reversed(range(_START_TRIES)):
+                try:
+                    self._start_once(max(1, ceil(cores or os.cpu_count() or 1)))
+                    return
+                except Exception as error:
+                    if not left or "timed out during startup" not in str(error):
+                        raise
+                    self._ray.shutdown()
+                    self._end_own_processes()
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_once(self, cores: int) -> None:
+        self._ray.init(
+            address="local",
+            num_cpus=cores,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="CRITICAL",  # the dashboard that nobody asked for may be late
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=self._folder,
+        )
+
+    def _end_own_processes(self) -> None:
+        """Kill what a Ray of our own has left, as one that failed to start does."""
+        for process in descendants(os.getpid()):
+            if self._folder in command_line(process):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.kill(process, signal.SIGKILL)
+
+    @contextmanager
+    def _connected(self) -> Iterator[None]:
+        """Turn the end of the cluster, or of the way to it, into a line."""
+        try:
+            yield
+        except (ConnectionError, self._ray.exceptions.RayError) as error:
+            raise StudyError(
+                f"the Ray cluster does not answer any more ({_reason(error)}); what was recorded "
+                "is kept"
+            ) from error
+
+    # -- nodes -------------------------------------------------------------------------------------
+
+    def nodes(self) -> list[Node]:
+        """List the nodes that are alive.
+
+        Raises:
+            StudyError: the cluster does not answer any more.
+        """
+        with self._connected():
+            nodes = self._ray.nodes()
+        return [
+            Node(node["NodeID"], node["NodeManagerAddress"], dict(node["Resources"]))
+            for node in nodes
+            if node["Alive"]
+        ]
+
+    # -- workers -----------------------------------------------------------------------------------
+
+    def start(self, plan: WorkerPlan, amounts: Mapping[str, float], node: str | None) -> Any:
+        """Ask for a worker that has so much of its node; it may have to wait for room.
+
+        Args:
+            plan: what it is to do.
+            amounts: what it reserves, by Ray's names.
+            node: where it is to be; None = anywhere.
+        """
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy: object = "DEFAULT"
+        if node is not None:
+            strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        return self._actor(plan, amounts, strategy)
+
+    def start_gang(self, plan: WorkerPlan, amounts: Mapping[str, float], hosts: int) -> Gang:
+        """Ask for one worker on each of so many hosts, all or none."""
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        group = placement_group([dict(amounts)] * hosts, strategy="STRICT_SPREAD")
+        workers = [
+            self._actor(plan, amounts, PlacementGroupSchedulingStrategy(group, True, index))
+            for index in range(hosts)
+        ]
+        return Gang(tuple(workers), group)
+
+    def _actor(self, plan: WorkerPlan, amounts: Mapping[str, float], strategy: object) -> Any:
+        named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
+        custom = {}
+        for name, amount in amounts.items():
+            if name in named:
+                options[named[name]] = amount
+            else:
+                custom[name] = amount
+        # No restart and no second try by Ray: whether a segment is trained again, the driver says.
+        actor = self._ray.remote(RayWorker).options(
+            max_restarts=0,
+            max_task_retries=0,
+            resources=custom,
+            scheduling_strategy=strategy,
+            **options,
+        )
+        return actor.remote(plan)
+
+    def call(self, worker: Any, method: str, *arguments: object) -> Any:
+        """Call a method of a worker; what it returns is asked for with `result`."""
+        return getattr(worker, method).remote(*arguments)
+
+    def end_if_stopped(self, node: str, pid: int) -> Any:
+        """Have a node end a worker's process that a signal has stopped."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        return self._look_at_process.options(scheduling_strategy=strategy).remote(
+            pid, f"ray::{RayWorker.__name__}"
+        )
+
+    def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+        """Return all calls that have ended, once the first has or the time is over.
+
+        Raises:
+            StudyError: the cluster does not answer any more.
+        """
+        if not calls:
+            return []
+        with self._connected():
+            ready, others = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
+            if ready and others:
+                more, _ = self._ray.wait(others, num_returns=len(others), timeout=0)
+                ready += more
+        return list(ready)
+
+    def result(self, call: Any) -> Any:
+        """Return what a call that has ended has brought.
+
+        Raises:
+            WorkerLostError: the worker is gone, or out of reach.
+            WorkerUnusableError: the worker could not begin.
+        """
+        errors = self._ray.exceptions
+        try:
+            return self._ray.get(call)
+        except errors.ActorUnavailableError as error:
+            raise WorkerLostError(_reason(error), certain=False) from None
+        except errors.ActorDiedError as error:
+            if "raised in its creation task" in str(error):
+                raise WorkerUnusableError(_last_line(error)) from None
+            preempted = bool(getattr(error, "preempted", False))
+            raise WorkerLostError(_reason(error), certain=True, preempted=preempted) from None
+        except errors.RayTaskError as error:
+            # Our own code, on a node that has another version of it.
+            raise WorkerUnusableError(_last_line(error)) from None
+        except errors.RayError as error:
+            raise WorkerLostError(_reason(error), certain=False) from None
+
+    def end(self, worker: Any) -> None:
+        """Kill a worker; its warden ends what it has started."""
+        with suppress(Exception):  # of many kinds: it is gone already, or the cluster is
+            self._ray.kill(worker, no_restart=True)
+
+    def end_gang(self, gang: Gang) -> None:
+        """Kill all workers of a gang, and give its hosts back."""
+        from ray.util.placement_group import remove_placement_group
+
+        for worker in gang.workers:
+            self.end(worker)
+        with suppress(Exception):  # as in `end`
+            remove_placement_group(gang.group)
+
+    def close(self) -> None:
+        """Leave the cluster; a Ray of our own ends with all its processes. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._own:
+            with _kept_handlers():
+                self._ray.shutdown()
+        if self._folder:
+            self._end_own_processes()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Gang:
+    """Workers on as many hosts, rank 0 first, and what reserves these."""
+
+    workers: tuple[Any, ...]
+    group: Any
+
+
+def _import_ray(*, local: bool) -> ModuleType:
+    """Import Ray, for a Ray of our own with variables that are read when it is imported."""
+    if local:
+        for name, value in _LOCAL_VARIABLES.items():
+            os.environ.setdefault(name, value)
+        # Whoever may connect runs code as this user, so others of this machine need the token.
+        # Without one in the environment Ray 2.60 writes one into the user's home.
+        if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
+            os.environ["RAY_AUTH_MODE"] = "token"
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+    ray = importlib.import_module("ray")
+    # Raylets' errors are printed on standard output, which may be JSON: the study says its own.
+    if not ray.is_initialized():
+        vars(importlib.import_module("ray._private.worker"))["_worker_logs_enabled"] = False
+    return ray
+
+
+def _folder_of_sockets() -> str:
+    """Make a folder for a Ray of our own, with a path that leaves room for its sockets' names."""
+    place: str | None = tempfile.gettempdir()
+    if len(str(place)) > _LONGEST_SOCKET_FOLDER - len("/autorl-ray-12345678"):
+        place = "/tmp"
+    return tempfile.mkdtemp(prefix="autorl-ray-", dir=place)
+
+
+@contextmanager
+def _kept_handlers() -> Iterator[None]:
+    """Keep the handlers of signals and exceptions, which Ray replaces by its own."""
+    hook = sys.excepthook
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+        for number, handler in handlers.items():
+            if handler is not None:  # None: it was not set from Python
+                signal.signal(number, handler)
+
+
+@contextmanager
+def _one_line_errors(address: str) -> Iterator[None]:
+    """Turn what Ray raises when it cannot connect into a line.
+
+    Raises:
+        InputError: with Ray's own first line.
+    """
+    try:
+        yield
+    except Exception as error:
+        told = f"no connection to a Ray cluster at {address}"
+        if address == "local":
+            told = "Ray could not be started here"
+        raise InputError(f"{told}: {_reason(error)}", key=_KEY) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the first line of an error that says something."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    detail = next((line for line in lines if line.startswith("The actor is dead because")), None)
+    return shortened(detail or next(iter(lines), type(error).__name__), _LONGEST_REASON)
+
+
+def _last_line(error: BaseException) -> str:
+    """Return the last line of an error that holds a traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return shortened(lines[-1] if lines else type(error).__name__, _LONGEST_REASON)

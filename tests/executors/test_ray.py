@@ -1,0 +1,584 @@
+"""The executor `ray` over a cluster that does what a test says; see `test_ray_cluster.py` for Ray itself."""
+
+import dataclasses
+import socket
+from pathlib import Path
+
+import misbehaving
+import pytest
+import yaml
+from fake_cluster import Clock, FakeCluster, outcome
+from patience import wait_until
+
+from autorl.executors import Limits, ray, ray_cluster, ray_losses
+from autorl.executors.ray import Ray
+from autorl.executors.ray_cluster import WorkerUnusableError, check_address, check_answers, needs
+from autorl.executors.ray_worker import RayWorker, WorkerPlan
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.setup import check, executor_name, trainer_loader
+from autorl.types import (
+    Config,
+    Fence,
+    FrozenMap,
+    InputError,
+    Outcome,
+    Report,
+    Resources,
+    Segment,
+    SegmentId,
+    Status,
+    StudyError,
+    TrainerSpec,
+)
+
+ONE_CORE = Resources()
+EXAMPLE = Path(__file__).parents[2] / "examples" / "ray"
+STUDY = {
+    "trainer": "synthetic",
+    "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+    "fidelity": {"steps": 10},
+    "budget": {"runs": 6},
+}
+
+
+def segment(number, attempt=0, resources=ONE_CORE, **values):
+    return Segment(
+        id=SegmentId(number, 0),
+        trainer=TrainerSpec("misbehaving"),
+        config=Config(act="train"),
+        seed=0,
+        role="tuning",
+        until=10,
+        horizon=10,
+        evaluate_at=(5, 10),
+        fence=Fence(1, attempt),
+        resources=resources,
+        **values,
+    )
+
+
+def name(number):
+    return SegmentId(number, 0)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    for module in (ray, ray_losses):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+@pytest.fixture
+def cluster(clock):
+    return FakeCluster(clock, one={"CPU": 2.0, "memory": 8 * 2.0**30}, two={"CPU": 2.0})
+
+
+def make(cluster, kind="processes", **options):
+    return Ray(misbehaving.load, cluster, kind=kind, **options)
+
+
+def outcomes(executor, seconds=5.0):
+    return {
+        message.segment: message
+        for message in executor.poll(seconds)
+        if isinstance(message, Outcome)
+    }
+
+
+# -- how work is handed out ------------------------------------------------------------------------
+
+
+def test_workers_are_asked_for_as_segments_wait_and_the_queue_stays_with_the_driver(cluster):
+    executor = make(cluster)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    assert len(cluster.alive) == 1
+    executor.submit([segment(number) for number in range(1, 10)])
+    executor.poll(5.0)
+    assert len(cluster.alive) == 4 == executor.slots
+    assert sum(len(held) for held in cluster.held().values()) == 4
+    cluster.say(name(0))
+    assert outcomes(executor)[name(0)].host == "host/one"
+    executor.poll(5.0)
+    assert sum(len(actor.has) for actor in cluster.alive) == 4
+
+
+def test_no_more_workers_than_the_study_file_allows(cluster):
+    executor = make(cluster, workers=3)
+    executor.submit([segment(number) for number in range(10)])
+    executor.poll(5.0)
+    assert len(cluster.alive) == 3 == executor.slots
+
+
+def test_a_worker_of_short_segments_has_the_next_before_one_has_ended(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(number) for number in range(4)])
+    executor.poll(5.0)
+    (actor,) = cluster.alive
+    assert len(actor.has) == 1
+    cluster.say(name(0), seconds=0.1)
+    executor.poll(5.0)
+    executor.poll(5.0)
+    assert [held.id for held in actor.has] == [name(1), name(2)]
+    cluster.say(name(1), seconds=1000.0)
+    executor.poll(5.0)
+    executor.poll(5.0)
+    assert [held.id for held in actor.has] == [name(2)]
+
+
+def test_segments_of_threads_go_to_one_worker_a_node_for_all_its_cores(cluster):
+    executor = make(cluster, kind="threads")
+    executor.submit([segment(number) for number in range(20)])
+    executor.poll(5.0)
+    assert [(actor.plan.slots, actor.amounts) for actor in cluster.alive] == [(2, {"CPU": 2})] * 2
+    assert sorted(len(actor.has) for actor in cluster.alive) == [2, 2]
+
+
+def test_reports_and_outcomes_of_a_batch_come_together_and_once(cluster):
+    executor = make(cluster, workers=1, kind="threads")
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.say(name(0), step=5)
+    given = cluster.say(name(0))
+    actor = cluster.alive[0]
+    actor.told += [outcome(given), outcome(segment(0, attempt=7)), outcome(segment(9))]
+    messages = executor.poll(5.0)
+    assert [type(message) for message in messages] == [Report, Outcome]
+    assert executor.poll(1.0) == []
+
+
+def test_a_worker_that_is_idle_for_a_minute_is_given_back(cluster, clock):
+    executor = make(cluster)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.say(name(0))
+    assert outcomes(executor)
+    clock.sleep(50)
+    executor.poll(0.0)
+    assert len(cluster.alive) == 1
+    clock.sleep(11)
+    executor.poll(0.0)
+    assert cluster.alive == []
+    executor.submit([segment(1)])
+    executor.poll(5.0)
+    assert len(cluster.alive) == 1
+
+
+def test_slots_follow_nodes_that_join_and_leave(cluster, clock):
+    executor = make(cluster)
+    executor.submit([segment(number) for number in range(10)])
+    executor.poll(5.0)
+    cluster.all["three"] = dataclasses.replace(cluster.all["two"], id="three")
+    clock.sleep(3)
+    executor.poll(5.0)
+    assert executor.slots == 6
+    assert len(cluster.held()["three"]) == 2
+    assert len(cluster.alive) == 6
+    del cluster.all["three"]
+    clock.sleep(3)
+    executor.poll(0.0)
+    assert executor.slots == 4
+
+
+def test_an_idle_worker_of_another_size_makes_room(cluster):
+    executor = make(cluster)
+    executor.submit([segment(number) for number in range(4)])
+    executor.poll(5.0)
+    for number in range(4):
+        cluster.say(name(number))
+    outcomes(executor)
+    executor.submit([segment(9, resources=Resources(cpu=2))])
+    executor.poll(5.0)
+    executor.poll(5.0)
+    assert [held.id for actor in cluster.alive for held in actor.has] == [name(9)]
+
+
+def test_a_cancelled_attempt_yields_nothing_and_its_worker_hears_of_it(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0), segment(1)])
+    executor.poll(5.0)
+    (actor,) = cluster.alive
+    executor.cancel(segment(1))
+    executor.cancel(segment(0, attempt=3))
+    assert [held.id for held in actor.has] == [name(0)]
+    executor.cancel(segment(0))
+    actor.told.append(outcome(segment(0)))
+    assert executor.poll(5.0) == []
+    assert actor.has == []
+    assert executor.poll(5.0) == []
+
+
+def test_close_ends_the_workers_whether_they_answer_or_not_and_can_be_repeated(cluster, clock):
+    executor = make(cluster)
+    executor.submit([segment(number) for number in range(4)])
+    executor.poll(5.0)
+    cluster.alive[0].silent = True
+    before = clock.now
+    executor.close()
+    executor.close()
+    assert clock.now - before < 6
+    assert cluster.alive == []
+    assert cluster.closed == 1
+
+
+# -- losses ----------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_died_on_a_node_that_lives_counts_against_its_segment(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0), segment(1)])
+    executor.poll(5.0)
+    cluster.lose(cluster.actor_of(name(0)), certain=True)
+    lost = outcomes(executor)[name(0)]
+    assert (lost.status, lost.preempted, lost.host) == (Status.LOST, False, "host/one")
+    assert lost.fence == Fence(1, 0)
+    assert "gone" in lost.message
+
+
+def test_segments_that_only_waited_in_a_lost_worker_are_not_blamed(cluster):
+    executor = make(cluster, kind="threads")
+    executor.submit([segment(0), segment(1)])
+    executor.poll(5.0)
+    for number in (0, 1):
+        cluster.say(name(number), seconds=0.01)
+    outcomes(executor)
+    executor.submit([segment(number) for number in range(2, 6)])
+    executor.poll(5.0)
+    (actor,) = [actor for actor in cluster.alive if len(actor.has) == 4]
+    cluster.lose(actor, certain=True)
+    lost = outcomes(executor)
+    blamed = {name for name, found in lost.items() if not found.preempted}
+    assert set(lost) == {name(number) for number in range(2, 6)}
+    assert blamed == {name(2), name(3)}
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_worker_out_of_reach_is_judged_when_it_is_known_whether_its_node_is_gone(
+    cluster, clock, gone
+):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.lose(cluster.actor_of(name(0)), certain=False)
+    begun = clock.now
+    assert executor.poll(10.0) == []
+    if gone:
+        del cluster.all["one"]
+    lost = outcomes(executor, 60.0)[name(0)]
+    assert (lost.status, lost.preempted) == (Status.LOST, gone)
+    assert clock.now - begun < 32
+
+
+def test_a_node_that_was_told_to_go_is_no_sign_against_its_segment(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.lose(cluster.actor_of(name(0)), certain=True, preempted=True)
+    assert outcomes(executor)[name(0)].preempted
+
+
+def test_a_lost_segment_is_tried_again_on_another_node(cluster):
+    executor = make(cluster)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    first = cluster.actor_of(name(0)).node
+    cluster.lose(cluster.actor_of(name(0)), certain=True)
+    outcomes(executor)
+    executor.submit(
+        [segment(number) for number in (5, 6)]
+    )  # which bring workers to the node it left
+    executor.poll(5.0)
+    for number in (5, 6):
+        cluster.say(name(number))
+    outcomes(executor)
+    executor.submit([segment(0, attempt=1)])
+    executor.poll(5.0)
+    assert cluster.actor_of(name(0)).node != first
+
+
+def test_where_there_is_no_other_node_it_is_tried_again_on_the_same(clock):
+    cluster = FakeCluster(clock, one={"CPU": 1.0})
+    executor = make(cluster)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.lose(cluster.actor_of(name(0)), certain=True)
+    outcomes(executor)
+    executor.submit([segment(0, attempt=1)])
+    executor.poll(5.0)
+    assert cluster.held() == {"one": [name(0)]}
+
+
+def test_an_outcome_of_a_lost_attempt_is_dropped(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    cluster.lose(cluster.actor_of(name(0)), certain=True)
+    outcomes(executor)
+    executor.submit([segment(0, attempt=1)])
+    executor.poll(5.0)
+    cluster.actor_of(name(0)).told.append(outcome(segment(0)))
+    assert executor.poll(2.0) == []
+    cluster.say(name(0))
+    assert outcomes(executor)[name(0)].fence == Fence(1, 1)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_worker_that_does_not_answer_is_lost_only_if_a_signal_has_stopped_it(
+    cluster, clock, stopped
+):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(0)])
+    executor.poll(5.0)
+    actor = cluster.actor_of(name(0))
+    actor.silent = True
+    if stopped:
+        cluster.stopped.add(actor.number)
+    found = {}
+    for _ in range(20):
+        found |= outcomes(executor, 5.0)
+    assert cluster.looks[0] == ("one", actor.number)
+    assert bool(found) is stopped
+    if stopped:
+        assert "stopped by a signal" in found[name(0)].message
+        assert not found[name(0)].preempted
+
+
+# -- nodes that cannot be used ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("differs", "line"),
+    [
+        ({"python": "3.9.1"}, "it has Python 3.9.1, the driver"),
+        ({"version": "0.0.1"}, "it has autorl 0.0.1, the driver"),
+        ({"source": "ab" * 32}, "other source files (abababababab)"),
+        ({"sees_folder": False}, "does not see the study folder"),
+    ],
+)
+def test_a_node_that_differs_is_one_line_and_not_used(cluster, tmp_path, capsys, differs, line):
+    cluster.differ["one"] = differs
+    executor = make(cluster)
+    scratch = str(tmp_path / "study" / "checkpoints" / ".tmp-0.0")
+    executor.submit([segment(number, scratch=scratch) for number in range(6)])
+    for _ in range(5):
+        executor.poll(5.0)
+    assert set(cluster.held()) == {"two"}
+    told = capsys.readouterr().err
+    assert told.count(line) == 1
+    assert told.startswith("autorl: node one of the Ray cluster is not used: ")
+    cluster.all.pop("two")
+    cluster.differ["three"] = differs
+    cluster.all["three"] = dataclasses.replace(cluster.all["one"], id="three")
+    for actor in cluster.alive:
+        cluster.lose(actor, certain=False)
+
+    def poll_often():
+        for _ in range(9):
+            executor.poll(5.0)
+
+    with pytest.raises(StudyError, match="no node of the Ray cluster can be used"):
+        poll_often()
+    executor.close()
+
+
+def test_a_worker_that_cannot_begin_is_tried_node_by_node(cluster, capsys):
+    cluster.unusable["one"] = WorkerUnusableError("ModuleNotFoundError: No module named 'autorl'")
+    executor = make(cluster)
+    executor.submit([segment(0), segment(1)])
+    for _ in range(3):
+        executor.poll(5.0)
+    assert set(cluster.held()) == {"two"}
+    assert "No module named 'autorl'" in capsys.readouterr().err
+
+
+def test_the_probe_of_the_study_folder_is_there_for_the_workers_and_gone_with_the_executor(
+    cluster, tmp_path
+):
+    executor = make(cluster)
+    checkpoints = tmp_path / "checkpoints"
+    executor.submit([segment(0, scratch=str(checkpoints / ".tmp-0.0"))])
+    (probe,) = checkpoints.iterdir()
+    assert probe.name.startswith(".tmp-")  # which is swept if the driver is killed
+    plan = cluster.alive[0].plan
+    assert (plan.probe, plan.probe_text) == (str(probe), probe.read_text())
+    assert RayWorker(plan).describe().sees_folder
+    assert not RayWorker(dataclasses.replace(plan, probe_text="other")).describe().sees_folder
+    executor.close()
+    assert list(checkpoints.iterdir()) == []
+
+
+def test_what_no_node_has_is_one_line_unless_nodes_may_come(cluster, capsys):
+    with pytest.raises(InputError) as found:
+        make(cluster).submit([segment(0, resources=Resources(gpu=2))])
+    assert (
+        str(found.value)
+        == "resources: no node of the Ray cluster has 2 GPU (the most a node has: 0 GPU)"
+    )
+    with pytest.raises(InputError, match="3 CPU"):
+        make(cluster).submit([segment(0, resources=Resources(cpu=3))])
+    with pytest.raises(InputError, match="on each of 3 nodes"):
+        make(cluster).submit([segment(0, resources=Resources(nodes=3))])
+    executor = make(cluster, workers=2, autoscaler=True)
+    executor.submit([segment(0, resources=Resources(gpu=2))])
+    assert "waiting for the autoscaler" in capsys.readouterr().err
+    assert [actor.amounts for actor in cluster.alive] == [{"CPU": 1, "GPU": 2}]
+
+
+# -- gangs -----------------------------------------------------------------------------------------
+
+PAIR = Resources(nodes=2)
+
+
+def gang_of(cluster, executor):
+    executor.submit(
+        [segment(0, resources=PAIR, save=True, folder="f", log="/l/0.0.log", scratch="")]
+    )
+    executor.poll(5.0)
+    return cluster.gangs[-1]
+
+
+def test_hosts_of_a_gang_know_each_other_and_rank_0_speaks_for_all(cluster):
+    executor = make(cluster)
+    first, second = gang_of(cluster, executor)
+    assert first.variables["MASTER_ADDR"] == second.variables["MASTER_ADDR"] == "10.0.0.0"
+    assert first.variables["MASTER_PORT"] == "4711"
+    assert [actor.variables["RANK"] for actor in (first, second)] == ["0", "1"]
+    assert second.variables["WORLD_SIZE"] == "2"
+    (own,), (other,) = first.has, second.has
+    assert own.save
+    assert not other.save
+    assert (other.folder, other.log) == ("", "/l/0.0.rank1.log")
+    second.told.append(outcome(other))
+    assert executor.poll(2.0) == []
+    first.told.append(outcome(own))
+    assert outcomes(executor)[name(0)].status is Status.DONE
+    assert cluster.alive == []
+
+
+def test_one_of_a_gang_that_fails_fails_all(cluster):
+    executor = make(cluster)
+    _, second = gang_of(cluster, executor)
+    second.told.append(outcome(second.has[0], Status.CRASH))
+    failed = outcomes(executor)[name(0)]
+    assert failed.status is Status.CRASH
+    assert failed.message.startswith("rank 1: ")
+    assert cluster.alive == []
+
+
+def test_one_of_a_gang_that_is_lost_loses_all(cluster):
+    executor = make(cluster)
+    _, second = gang_of(cluster, executor)
+    cluster.lose(second, certain=True)
+    lost = outcomes(executor)[name(0)]
+    assert (lost.status, lost.preempted, lost.host) == (Status.LOST, False, "host/two")
+    assert cluster.alive == []
+
+
+def test_a_gang_waits_until_enough_nodes_have_room(cluster):
+    executor = make(cluster)
+    executor.submit([segment(number, resources=Resources(cpu=2)) for number in (7, 8)])
+    executor.poll(5.0)
+    executor.submit([segment(0, resources=PAIR)])
+    assert cluster.gangs == []
+    for number in (7, 8):
+        cluster.say(name(number))
+    for _ in range(3):
+        executor.poll(5.0)
+    assert len(cluster.gangs) == 1
+
+
+# -- amounts and addresses -------------------------------------------------------------------------
+
+
+def test_needs_are_what_ray_takes():
+    asked = Resources(cpu=1.5, gpu=0.25, memory_gb=1.5, custom=FrozenMap(tpu=1))
+    assert needs(asked) == {"CPU": 2, "GPU": 0.25, "memory": 1.5 * 2**30, "tpu": 1.0}
+    assert needs(Resources(cpu=0.5), 3) == {"CPU": 2}
+    assert needs(Resources(cpu=0)) == {}
+
+
+@pytest.mark.parametrize(
+    "address", ["", "cluster", "host:", "http://h:1", "ray://h", "h:123456", "a b:1"]
+)
+def test_an_address_that_is_none_says_what_is_allowed(address):
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    with pytest.raises(
+        InputError, match=r"executor.address: expected local, auto, HOST:PORT or ray://HOST:PORT"
+    ):
+        check_address(address)
+
+
+def test_without_ray_the_line_says_how_to_install_it(monkeypatch):
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"executor.name: .*pip install 'autorl\[ray\]'"):
+        check_address("local")
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_address_nobody_answers_is_one_line(form, monkeypatch):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = form.format(free.getsockname()[1])
+        with pytest.raises(InputError, match=f"nobody answers at {address}"):
+            check_answers(address)
+        monkeypatch.setenv("RAY_ADDRESS", address)
+        with pytest.raises(InputError, match=f"nobody answers at {address}"):
+            check_answers("auto")
+        free.listen()
+        check_answers(address)
+    check_answers("local")
+
+
+@pytest.mark.parametrize(
+    ("executor", "key", "line"),
+    [
+        ({"name": "ray", "address": "nowhere"}, "executor.address", "expected local, auto"),
+        ({"name": "processes", "address": "auto"}, "executor.address", "only the `ray` executor"),
+        ({"name": "ray", "devices": [0]}, "executor.devices", "only the `processes` executor"),
+        ({"name": "ray", "autoscaler": True}, "executor.autoscaler", "the most `workers`"),
+        ({"name": "processes", "autoscaler": True}, "executor.autoscaler", "the executor `ray`"),
+    ],
+)
+def test_a_study_file_that_asks_for_what_cannot_be_is_one_line(monkeypatch, executor, key, line):
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: True)
+    with pytest.raises(InputError, match=line) as found:
+        Study.in_memory(load_spec({**STUDY, "executor": executor}))
+    assert found.value.key == key
+
+
+def test_the_example_is_a_study_of_a_cluster(monkeypatch):
+    monkeypatch.setattr(ray_cluster.importlib.util, "find_spec", lambda name: True)
+    spec = load_spec(EXAMPLE / "study.yaml")
+    check(spec, trainer_loader(spec))
+    assert executor_name(spec) == "ray"
+    assert spec.executor.address == "auto"
+    job = yaml.safe_load((EXAMPLE / "rayjob.yaml").read_text())
+    assert job["kind"] == "RayJob"
+    assert "autorl tune" in job["spec"]["entrypoint"]
+
+
+# -- the worker ------------------------------------------------------------------------------------
+
+
+def test_a_worker_runs_segments_as_the_other_executors_do_and_ends_what_runs(tmp_path):
+    log = tmp_path / "logs" / "0.log"
+    plan = WorkerPlan(misbehaving.load, "processes", 1, limits=Limits(memory_bytes=2**40))
+    worker = RayWorker(plan)
+    hangs = dataclasses.replace(segment(1), config=Config(act="hang"))
+    messages = worker.exchange([segment(0, log=str(log)), hangs], [], 0.1)
+
+    def enough():
+        messages.extend(worker.exchange([], [], 0.5))
+        return any(
+            isinstance(message, Report) and message.segment == hangs.id for message in messages
+        )
+
+    wait_until(enough)
+    assert [message.status for message in messages if isinstance(message, Outcome)] == [Status.DONE]
+    assert "training 0.0" in log.read_text()
+    worker.exchange([], [hangs], 0.1)
+    assert worker.exchange([], [], 0.1) == []
+    worker.close()
+    worker.close()

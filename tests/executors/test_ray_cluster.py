@@ -1,0 +1,283 @@
+"""Ray itself: a study on a Ray of its own, and on nodes that are killed and added on the way.
+
+Nodes are separate `ray start` processes of this machine. Without the extra `ray` nothing here runs.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import yaml
+from patience import wait_until
+
+import autorl
+from autorl.os_processes import descendants, end_descendants
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
+
+from study_support import SPACE, TRAINER, table
+from test_kill_command import events
+
+pytest.importorskip("ray", reason="the extra `ray` is not installed")
+
+ROOT = str(Path(autorl.__file__).parents[1])
+SCRIPT = """
+import argparse, json, os, pathlib, time
+flags = argparse.ArgumentParser()
+for name in ("--x", "--seed", "--until", "--start"):
+    flags.add_argument(name, type=float)
+flags.add_argument("--seen", default="")
+values = flags.parse_args()
+time.sleep(0.2)
+if values.seen:
+    with open(values.seen, "a") as file:
+        file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "none") + "\\n")
+score = -((values.x - 0.3) ** 2) + 0.01 * (values.seed % 7)
+print(json.dumps({"step": int(values.until), "eval_return": score}))
+"""
+
+
+@pytest.fixture
+def surroundings(tmp_path):
+    """Variables of a user with an empty home, by which all processes of a test are known."""
+    folder = tempfile.mkdtemp(prefix="art-", dir="/tmp")  # sockets of Ray have short paths
+    mark = secrets.token_hex(8)
+    (tmp_path / "home").mkdir()
+    yield os.environ | {
+        "HOME": str(tmp_path / "home"),
+        "PYTHONPATH": ROOT,
+        "TMPDIR": folder,
+        "AUTORL_TEST_MARK": mark,
+        "RAY_USAGE_STATS_ENABLED": "0",
+    }
+    for process in marked(mark):
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def marked(mark):
+    """Processes that live and have the mark in their environment."""
+    text = f"AUTORL_TEST_MARK={mark}".encode()
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != os.getpid():
+            with suppress(OSError):
+                if text in Path(f"/proc/{entry}/environ").read_bytes().split(b"\0"):
+                    found.append(int(entry))
+    return found
+
+
+def small_study(path, **changes):
+    study = {
+        "name": "small",
+        "trainer": {"name": "synthetic", "kwargs": TRAINER},
+        "space": SPACE,
+        "fidelity": {"steps": 100, "evaluations": 4},
+        "budget": {"runs": 8},
+        "seeds": {"tuning": 2, "test": 2},
+        "parallelism": 4,
+    }
+    path.write_text(yaml.safe_dump(study | changes))
+    return path
+
+
+def tune(file, folder, variables, *more):
+    arguments = [sys.executable, "-m", "autorl", "tune", str(file), "--out", str(folder), *more]
+    return subprocess.Popen(
+        arguments, env=variables, cwd=file.parent, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+
+
+def finished(process):
+    _, error = process.communicate()
+    assert process.returncode == 0, error.decode()
+    return error.decode()
+
+
+# -- a Ray of the study's own ----------------------------------------------------------------------
+
+
+@pytest.mark.cpu_seconds(300)
+def test_a_study_on_a_ray_of_its_own_has_the_same_table_and_leaves_nothing(tmp_path, surroundings):
+    local = small_study(tmp_path / "ray.yaml", executor={"name": "ray", "workers": 2})
+    here = small_study(tmp_path / "here.yaml", executor={"name": "in_process"})
+    finished(tune(here, tmp_path / "here", surroundings))
+    finished(tune(local, tmp_path / "ray", surroundings))
+    assert table(tmp_path / "ray") == table(tmp_path / "here")
+    wait_until(lambda: not marked(surroundings["AUTORL_TEST_MARK"]))
+    assert os.listdir(surroundings["TMPDIR"]) == []
+    assert not (tmp_path / "home" / ".ray").exists()
+    assert not list((tmp_path / "ray").rglob(".tmp-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(300)
+def test_a_driver_that_is_killed_leaves_no_process_and_its_study_goes_on(tmp_path, surroundings):
+    trainer = {"name": "synthetic", "kwargs": {**TRAINER, "seconds": 0.3}}
+    local = small_study(
+        tmp_path / "ray.yaml", executor={"name": "ray", "workers": 2}, trainer=trainer
+    )
+    here = small_study(tmp_path / "here.yaml", executor={"name": "in_process"}, trainer=trainer)
+    finished(tune(here, tmp_path / "here", surroundings))
+    process = tune(local, tmp_path / "ray", surroundings)
+    wait_until(lambda: events(tmp_path / "ray") > 12)
+    process.kill()
+    process.communicate()
+    wait_until(lambda: not marked(surroundings["AUTORL_TEST_MARK"]))
+    again = [sys.executable, "-m", "autorl", "resume", str(tmp_path / "ray")]
+    subprocess.run(again, env=surroundings, check=True, stdout=subprocess.DEVNULL)
+    assert table(tmp_path / "ray") == table(tmp_path / "here")
+
+
+# -- a cluster -------------------------------------------------------------------------------------
+
+
+class Nodes:
+    """A head without cores, and nodes, each a tree of processes below `ray start --block`."""
+
+    def __init__(self, variables, logs):
+        self.variables = variables | {
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        }
+        self.logs = logs
+        self.started = []
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            self.port = free.getsockname()[1]
+        self.head = self._start(
+            "--head", f"--port={self.port}", "--num-cpus=0", "--include-dashboard=false",
+            "--temp-dir", self.variables["TMPDIR"],
+        )  # fmt: skip
+        self.address = f"127.0.0.1:{self.port}"
+
+    def add(self, *options):
+        node = self._start(f"--address={self.address}", "--num-cpus=1", *options)
+        return node
+
+    def _start(self, *options):
+        """Start a node and wait until it has joined; Ray gives up after 30 s on a busy machine."""
+        for attempt in range(5):
+            log = self.logs / f"node-{len(self.started)}-{attempt}.log"
+            with log.open("wb") as output:
+                process = subprocess.Popen(
+                    [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--block"],
+                    env=self.variables,
+                    stdout=output,
+                    stderr=output,
+                )
+            self.started.append(process)
+
+            def joined_or_ended(process=process, log=log):
+                return process.poll() is not None or "--block" in log.read_text()
+
+            wait_until(joined_or_ended)
+            if process.poll() is None:
+                return process
+        raise AssertionError(log.read_text())
+
+    def kill(self, node):
+        """Kill the raylet of a node and all below it, as when a machine vanishes."""
+        targets = [node.pid, *descendants(node.pid)]
+        for target in targets:
+            with suppress(ProcessLookupError):
+                os.kill(target, signal.SIGKILL)
+        node.wait()
+
+    def close(self):
+        for node in self.started:
+            if node.poll() is None:
+                end_descendants(node.pid)
+                node.kill()
+                node.wait()
+
+
+@contextmanager
+def running_cluster(variables, tmp_path):
+    nodes = Nodes(variables, tmp_path)
+    try:
+        yield nodes
+    finally:
+        nodes.close()
+
+
+RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}}
+PPO = {
+    "space": {"hyperparameters": RATE},
+    "environment": {"id": "CartPole-v1"},
+    "fidelity": {"steps": 512, "evaluations": 2, "episodes": 1},
+}
+STUDIES = {
+    "population/ppo": {**PPO, "trainer": {"name": "population/ppo"}, "budget": {"runs": 24}},
+    "sb3/ppo": {**PPO, "trainer": {"name": "sb3/ppo", "kwargs": {"n_steps": 128}}},
+    "command": {
+        "trainer": {
+            "name": "command",
+            "kwargs": {
+                "command": "{python} script.py --x {x} --seed {seed} --until {until} --start {start}",
+                "metrics": {"from": "stdout", "step": "step", "map": {"eval_return": "eval_return"}},
+            },
+        },
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+        "fidelity": {"steps": 10, "evaluations": 1},
+        "budget": {"runs": 24},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(900)
+def test_a_node_killed_and_another_added_leave_the_table_as_it_is(tmp_path, surroundings):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    with running_cluster(surroundings, tmp_path) as nodes:
+        variables = nodes.variables
+        doomed = nodes.add()
+        nodes.add()
+        for number, (name, changes) in enumerate(STUDIES.items()):
+            here = small_study(
+                tmp_path / f"here{number}.yaml", executor={"name": "in_process"}, **changes
+            )
+            far = small_study(
+                tmp_path / f"far{number}.yaml",
+                executor={"name": "ray", "address": nodes.address},
+                **changes,
+            )
+            finished(tune(here, tmp_path / f"here{number}", surroundings))
+            process = tune(far, tmp_path / f"far{number}", variables)
+            wait_until(lambda number=number: events(tmp_path / f"far{number}") > 16)
+            nodes.kill(doomed)
+            doomed = nodes.add()
+            finished(process)
+            assert table(tmp_path / f"far{number}") == table(tmp_path / f"here{number}"), name
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(600)
+@pytest.mark.parametrize(("gpu", "count"), [(2, 2), (0.25, 1)])
+def test_segments_see_the_devices_they_have(tmp_path, surroundings, gpu, count):
+    (tmp_path / "script.py").write_text(SCRIPT)
+    seen = tmp_path / "seen"
+    changes = dict(STUDIES["command"])
+    kwargs = dict(changes["trainer"]["kwargs"])
+    kwargs["command"] += f" --seen {seen}"
+    changes |= {"trainer": {"name": "command", "kwargs": kwargs}, "resources": {"gpu": gpu}}
+    with running_cluster(surroundings, tmp_path) as nodes:
+        nodes.add("--num-gpus=4", "--num-cpus=8")
+        file = small_study(
+            tmp_path / "gpu.yaml", executor={"name": "ray", "address": nodes.address}, **changes
+        )
+        finished(tune(file, tmp_path / "gpu", nodes.variables))
+    devices = [line.split(",") for line in seen.read_text().splitlines()]
+    assert devices
+    for visible in devices:
+        assert len(visible) == len(set(visible)) == count
+        assert set(visible) <= {"0", "1", "2", "3"}
