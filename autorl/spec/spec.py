@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -93,6 +93,11 @@ class Spec(Section):
     test: TestSection = TestSection()
     keep: KeepSection = KeepSection()
     landscape: LandscapeSection | None = None
+    storage: Annotated[str, Field(min_length=1)] | None = None
+    """Where checkpoints and copies of the database go: a folder, or a URL that `fsspec` knows.
+
+    A folder is relative to the study file. Where a study is stored changes no result.
+    """
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)
@@ -396,7 +401,8 @@ class Spec(Section):
         It may have the defaults of today or those of earlier versions: a study keeps the defaults
         it began with. Where it was started and what runs its segments are no part of it.
         """
-        moved = self.model_copy(update={"path": stored.path, "executor": stored.executor})
+        places = {"path": stored.path, "executor": stored.executor, "storage": stored.storage}
+        moved = self.model_copy(update=places)
         before: dict[str, object] = {"optimizer": self.earlier_optimizer(lambda: self.search_space)}
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default

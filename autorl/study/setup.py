@@ -17,6 +17,8 @@ from autorl.evaluation import COST_METRICS
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
+from autorl.store.cache import cache_bound
+from autorl.store.remote import RemoteFolder
 from autorl.study.fixed import check_fixed_values
 from autorl.trainers import Trainer
 from autorl.trainers.options import check_names
@@ -71,6 +73,9 @@ def _check(spec: Spec, load: Load) -> None:
             f"{spec.optimizer.name} cannot race"
         )
         raise InputError(message, key="evaluation.seeds")
+    if spec.storage is not None:
+        RemoteFolder(spec.storage)
+        cache_bound()
     executors.check(executor_name(spec), executor_limits(spec), spec.executor.devices)
 
 
