@@ -266,9 +266,7 @@ def database_copies(folder: RemoteFolder) -> list[DatabaseCopy]:
     try:
         copies = [DatabaseCopy(**entry) for entry in json.loads(folder.read(name) or b"[]")]
     except (ValueError, TypeError):
-        raise InputError(
-            f"{shown_url(folder.url)}: {name} cannot be read", key="storage"
-        ) from None
+        raise InputError(f"{shown_url(folder.url)}: {name} cannot be read", key="storage") from None
     return [copy for copy in copies if re.fullmatch(rf"{_BACKUPS}/[\d-]+\.sqlite", copy.file)]
 
 

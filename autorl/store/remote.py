@@ -4,8 +4,8 @@ A checkpoint there is the folder of its files and a `manifest.json`, which names
 hashes. The manifest is written last and removed first, so a checkpoint is whole or does not exist.
 
 `fsspec` is imported when a URL is used first. Put-if-absent (`create`) is one step on local disks,
-in memory, and where the package of the protocol has conditional writes (`s3fs` from 2025.2, `gcsfs`
-from 2025.2). Elsewhere it is a look and a write.
+and where the package of the protocol writes conditionally (`s3fs` does from 2025.7 on, says its
+change log). Elsewhere, in memory too, it is a look and a write.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ class Manifest:
     def of(cls, folder: Path) -> Manifest:
         """Describe a folder on this machine."""
         hashes = file_hashes(folder)
-        links = {name: os.readlink(folder / name) for name in hashes if (folder / name).is_symlink()}
+        links = {
+            name: os.readlink(folder / name) for name in hashes if (folder / name).is_symlink()
+        }
         sizes = {name: (folder / name).stat().st_size for name in hashes if name not in links}
         inner = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
         folders = sorted(path.relative_to(folder).as_posix() for path in inner)

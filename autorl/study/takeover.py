@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import shutil
-from contextlib import suppress
 from pathlib import Path
 
 import yaml
@@ -21,6 +20,7 @@ from autorl.store.folder import DATABASE, STUDY_FILE, holds_study
 from autorl.store.lease import current_holder
 from autorl.store.offsite import DatabaseCopy, database_copies
 from autorl.store.remote import RemoteFolder, shown_url
+from autorl.study.folder_checks import storage_of
 from autorl.types import InputError
 
 
@@ -83,11 +83,7 @@ def study_folder(url: str, folder: Path, *, from_living: bool = False) -> Path:
     """
     if not holds_study(folder):
         return take_over(url, folder, from_living=from_living)
-    stored = None
-    with suppress(OSError, UnicodeDecodeError, InputError):
-        text = (folder / STUDY_FILE).read_text(encoding="utf-8")
-        stored = parse_document(text, STUDY_FILE).data.get("storage")
-    if stored != url:
+    if storage_of(folder) != url:
         raise InputError(
             f"holds a study that is not stored in {shown_url(url)}: choose another folder",
             file=str(folder),
