@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autorl.executors.worker import NO_SPACE, Load
+from autorl.executors.worker import NO_SPACE, NO_STORAGE, Load
 from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, Spec, thaw
@@ -250,12 +250,13 @@ class Study:
         """Take note of how a segment ended.
 
         Raises:
-            StudyError: the disk is full: the study stops here and can be resumed when there is
-                room.
+            StudyError: the disk is full, or the storage fails: the study stops here and can be
+                resumed when there is room, or it answers.
         """
         # Retries would meet the same full disk and be used up by it.
-        no_space = outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE)
-        if no_space and self.driver.work.attempts.find(outcome.key) is not None:
+        nowhere = (NO_SPACE, NO_STORAGE)
+        cannot_save = outcome.status is Status.LOST and outcome.message.startswith(nowhere)
+        if cannot_save and self.driver.work.attempts.find(outcome.key) is not None:
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
         # A signal waits until log and memory agree again.
         with held():
