@@ -116,6 +116,23 @@ class Offsite:
         """The driver's session on the study, by the lease."""
         return self._lease.epoch
 
+    def begin_session(self, store: Database) -> int:
+        """Return the epoch of the session that begins now.
+
+        It is that of the lease, unless a session of this process has had it: two sessions with one
+        epoch would give two attempts one name.
+
+        Raises:
+            StudyError: another driver has taken over.
+            StorageError: the storage does not answer.
+        """
+        last = store.last_epoch()
+        if last >= self._lease.epoch:
+            self._lease.check()
+            self._lease.abandon()
+            self._lease = Lease.take(self._folder, store.identity(), last, take_over=True)
+        return self._lease.epoch
+
     def close(self, store: Database) -> None:
         """Copy what was recorded since the last copy, and release the lease.
 

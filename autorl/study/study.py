@@ -286,7 +286,7 @@ class Study:
         offsite = self.store.offsite
         facts = session(self.spec)
         if offsite is not None:
-            facts[EPOCH] = offsite.epoch
+            facts[EPOCH] = offsite.begin_session(self.store)
         self.journal.record(SessionBegun(FrozenMap(facts)))
         if offsite is not None:
             # At once: whoever goes on elsewhere then has this session in its log.

@@ -323,7 +323,7 @@ def test_a_storage_beside_the_study_file(tmp_path):
     [
         ("s5://bucket/x", "unknown protocol s5://"),
         ("s3://bucket/x", "s3:// needs a package that is not installed"),
-        ("http://localhost:1/x", "cannot be"),
+        ("http://localhost:1/x", "http://"),
         ("blocked/x", "cannot be written"),
         ("taken", "holds a study already"),
     ],
