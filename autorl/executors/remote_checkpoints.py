@@ -60,7 +60,10 @@ def uploaded(outcome: Outcome, local: Segment) -> Outcome:
         StorageError: it cannot be uploaded: there is no checkpoint then.
     """
     saved = outcome.checkpoint
-    if saved is None or not local.storage or saved.path != local.folder:
+    if saved is None or not local.storage:
+        return outcome
+    # A trainer may name a folder within its own; anything else is a reference of its own.
+    if not Path(saved.path).is_relative_to(local.folder):
         return outcome
     manifest = remote_folder(local.storage).upload(Path(saved.path))
     # It is safe in the storage: without a copy here it is fetched from there.

@@ -20,14 +20,15 @@ import re
 import tempfile
 import time
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
 from autorl.store.checkpoints import DAMAGED
 from autorl.store.folder import DATABASE, STUDY_FILE
-from autorl.store.lease import Lease, refuse_other_study
-from autorl.store.remote import MANIFEST, RemoteFolder, shown_url
+from autorl.store.lease import Lease, current_holder, refuse_other_study
+from autorl.store.remote import MANIFEST, RemoteFolder, StorageError, shown_url
 from autorl.types import InputError
 
 CHECKPOINTS = "checkpoints"
@@ -107,7 +108,7 @@ class Offsite:
             if store.folder is not None:
                 folder.write(STUDY_FILE, (store.folder / STUDY_FILE).read_bytes())
         except BaseException:
-            lease.abandon()
+            offsite.let_go()
             raise
         return offsite
 
@@ -146,6 +147,12 @@ class Offsite:
             self._lease.abandon()
             raise
         self._lease.release()
+
+    def let_go(self) -> None:
+        """Release the lease and write nothing else: the study could not be opened."""
+        # Others wait until it expires.
+        with suppress(StorageError):
+            self._lease.release()
 
     # -- the database ------------------------------------------------------------------------------
 
@@ -307,7 +314,9 @@ def check_free(url: str) -> None:
     """
     folder = RemoteFolder(url)
     folder.check_writable()
-    if folder.read(STUDY_FILE) is not None or database_copies(folder):
+    # One that was killed at its start has left a lease alone.
+    begun = current_holder(folder) is not None or folder.read(STUDY_FILE) is not None
+    if begun or database_copies(folder):
         raise InputError(
             f"{shown_url(url)} holds a study already: go on with `autorl resume DIR --storage "
             f"{shown_url(url)}`, or choose another folder",

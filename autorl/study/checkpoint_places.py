@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from autorl.store import Store
 from autorl.store.checkpoints import folder_size, set_aside
 from autorl.store.remote import StorageError, is_url
+from autorl.study.attempt_files import remove
 from autorl.types import Checkpoint
 
 
@@ -39,8 +39,8 @@ def remove_own(store: Store, paths: Iterable[str]) -> list[str]:
     """
     own = [path for path in paths if store.owns(path)]
     for path in own:
-        if not is_url(path) and Path(path).exists():
-            shutil.rmtree(path)
+        if not is_url(path):
+            remove(Path(path))
     try:
         if store.offsite is not None:
             store.offsite.remove([path for path in own if is_url(path)])

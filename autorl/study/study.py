@@ -137,6 +137,8 @@ class Study:
                 store.offsite = Offsite.take(spec.storage, store)
             return cls(spec, store, load)
         except BaseException:
+            if store.offsite is not None:
+                store.offsite.let_go()
             store.close()
             raise
 
@@ -171,7 +173,9 @@ class Study:
             study.trust = trust
             return study
         except BaseException:
-            # The lock would outlive a study that could not be opened.
+            # The lock and the lease would outlive a study that could not be opened.
+            if store.offsite is not None:
+                store.offsite.let_go()
             store.close()
             raise
 

@@ -46,7 +46,9 @@ def take_over(url: str, folder: Path, *, from_living: bool = False) -> Path:
     copies = database_copies(storage)
     study_file = storage.read(STUDY_FILE)
     if not copies or study_file is None:
-        raise InputError(f"{shown_url(url)} holds no study", key="--storage")
+        raise InputError(
+            f"{shown_url(url)} holds no study (no copy of a database)", key="--storage"
+        )
     holder = current_holder(storage)
     if holder is not None and not holder.gone and not from_living:
         raise InputError(
