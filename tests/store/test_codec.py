@@ -108,11 +108,8 @@ EVENTS = [
     ProposalMade(Proposed(7, PROPOSAL), "hash"),
     ProposalMade(Proposed(8, FLAGGED), "hash", anew=True),
     SegmentLost(SEGMENT, "a worker vanished"),
-    SegmentLost(SEGMENT, "its host was taken away", "node7", preempted=True),
-    OutcomeIgnored("3.1", 2, 1, "done"),
     SegmentEnded(OUTCOME, PLACE, (("r", 64, 0.1, 0.2, 50, 0.1, 0.15),)),
     SegmentEnded(Outcome("3.1", Status.CRASH, 0), PLACE),
-    SegmentEnded(Outcome("3.1", Status.DONE, 9, fence=Fence(2, 1), host="node7"), PLACE),
     ProposalScored(Scored(3, (1.0,), (0.0,), 2, 64, (), False, (0.9,)), (0, 1), (-1.0,)),
     ProposalScored(Scored(3, (1.0, 2.0)), (0,), (1.0, -2.0), beyond=0),
     ProposalFailed(Failed(3, Status.DIVERGED, (), "NaN"), (0, 1), ()),
@@ -129,6 +126,9 @@ EVENTS = [
     TestSeedsAdded((102, 103)),
     ModelsNamed(CANDIDATES),
     StudyFinished(),
+    SegmentLost(SEGMENT, "its host was taken away", "node7", preempted=True),
+    OutcomeIgnored("3.1", 2, 1, "done"),
+    SegmentEnded(Outcome("3.1", Status.DONE, 9, fence=Fence(2, 1), host="node7"), PLACE),
 ]
 
 
