@@ -288,7 +288,7 @@ def study_file(folder: Path, **changes) -> Path:
     spec = yaml.safe_load(small_spec(**changes).freeze())
     for key in ("path", "storage"):
         spec.pop(key, None)
-    (folder / "study.yaml").write_text(yaml.safe_dump(spec | changes))
+    (folder / "study.yaml").write_text(yaml.safe_dump(spec | changes, sort_keys=False))
     return folder / "study.yaml"
 
 
