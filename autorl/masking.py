@@ -55,8 +55,8 @@ def masked(value: object) -> Any:
 
 def shareable(document: Mapping[str, object]) -> dict[str, Any]:
     """Mask a study file and cut the folders of its machine."""
-    without_path = {name: item for name, item in document.items() if name != "path"}
-    shared: dict[str, Any] = masked(without_path)
+    elsewhere = {name: item for name, item in document.items() if name not in ("path", "storage")}
+    shared: dict[str, Any] = masked(elsewhere)
     for name in ("trainer", "environment", "algorithms"):
         if name in shared:
             shared[name] = without_folders(shared[name])

@@ -201,7 +201,8 @@ class Tuner:
         **options: object,
     ) -> None:
         keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
-        _check_options(options, keys - {"trainer", "algorithms", "executor"})  # the caller trains
+        of_training = {"trainer", "algorithms", "executor", "storage"}  # the caller trains
+        _check_options(options, keys - of_training)
         _check_direction(direction)
         plan = seeds or SeedPlan()
         study = {
@@ -395,6 +396,8 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
     Without a folder it is in memory.
     """
     if folder is None:
+        if spec.storage is not None:
+            raise InputError("needs a folder for the database: give `out`", key="storage")
         return Study.in_memory(spec, load)
     if not holds_study(folder):
         return Study.create(spec, folder, load)

@@ -258,14 +258,16 @@ class Checkpoint:
 
     Attributes:
         segment: that wrote it.
-        path: the folder it lies in, or a caller's own reference.
+        path: the folder it lies in, its URL in the study's storage, or a caller's own reference.
         files: SHA-256 of every file by its relative path, as it was saved. Empty: not known, and
             not checked (caller's own references, studies of earlier versions).
+        size: bytes of one in a storage, as its manifest says; 0: not known.
     """
 
     segment: SegmentId
     path: str
     files: FrozenMap = field(default_factory=FrozenMap)
+    size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -296,6 +298,8 @@ class Segment:
             they run anything.
         fence: which attempt this is; trainers know nothing of it.
         resources: what it needs of the machines it is trained on.
+        storage: URL of the folder the checkpoint goes to in the end, where the study has a storage.
+            Trainers know nothing of it: `executors.worker` gives them a `folder` of the machine.
     """
 
     id: SegmentId
@@ -318,6 +322,7 @@ class Segment:
     trust: bool = False
     fence: Fence = Fence()
     resources: Resources = Resources()
+    storage: str = ""
 
     @property
     def key(self) -> AttemptKey:

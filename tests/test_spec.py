@@ -49,6 +49,7 @@ warm_start: [{x: 0.5, k: "07"}, {x: 0.1, k: "yes", n: 3}]
 test: {top: 5}
 keep: {checkpoints: top}
 landscape: {id: me/synthetic/Quadratic, bounds: [0, 500], licence: MIT}
+storage: s3://bucket/everything
 """
 
 

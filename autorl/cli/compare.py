@@ -103,4 +103,7 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
         "seed": seed,
         "name": f"{base.name}-{optimizer}-{seed}",
     }
+    if base.storage is not None:
+        place = optimizer.replace(":", "-")
+        changes["storage"] = f"{base.storage}/{place}/seed-{seed}"
     return base.changed(**changes)

@@ -9,7 +9,7 @@ import typer
 
 from autorl.cli.options import Folder, say
 from autorl.report.reading import StudyView, open_view
-from autorl.study.models import check_whole, kept_checkpoints, seed_of_model, steps_of
+from autorl.study.models import kept_checkpoints, seed_of_model, steps_of, whole
 from autorl.study.setup import trainer_loader
 from autorl.trainers.contract import ExportedModel
 from autorl.types import InputError, StudyError
@@ -87,10 +87,10 @@ def write_model(
         )
     role = "test" if seed in view.spec.plan.test else "tuning"
     checkpoint = checkpoints[seed]
-    # One that was exchanged may load, and would be exported under the score of another.
-    check_whole(view.record, checkpoint)
     steps = steps_of(view.record, number, checkpoint)
-    written = trainer.export_model(checkpoint, target, replace=replace)
+    # One that was exchanged may load, and would be exported under the score of another.
+    with whole(view.record, checkpoint) as on_this_machine:
+        written = trainer.export_model(on_this_machine, target, replace=replace)
     return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
 
 

@@ -26,6 +26,21 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
 ]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        "--storage",
+        metavar="URL",
+        help="Where checkpoints and copies of the database lie: a folder, or s3://, gs://, ...",
+    ),
+]
+TakeOver = Annotated[
+    bool,
+    typer.Option(
+        "--take-over",
+        help="Take the study from another driver, which stops before it writes to its storage.",
+    ),
+]
 Trust = Annotated[
     bool,
     typer.Option(

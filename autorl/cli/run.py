@@ -9,7 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import AsJson, Folder, Quiet, Trust, Workers, print_json, say, say_line
+from autorl.cli.options import (
+    AsJson,
+    Folder,
+    Quiet,
+    Storage,
+    TakeOver,
+    Trust,
+    Workers,
+    print_json,
+    say,
+    say_line,
+)
 from autorl.cli.progress import Reporter, progress_stream
 from autorl.optimizers import BaseOptimizer
 from autorl.report.plan import make_plan
@@ -19,10 +30,12 @@ from autorl.report.text import result_dict, result_text
 from autorl.signals import exit_code, reason
 from autorl.spec import Spec, parse_override
 from autorl.store.folder import holds_study
+from autorl.store.remote import storage_url
 from autorl.study import Result, Study
 from autorl.study.models import pickled_checkpoints
 from autorl.study.session import changes_by_now
 from autorl.study.setup import make_executor, make_optimizer, trainer_loader
+from autorl.study.takeover import study_folder
 from autorl.tuner import read_study
 from autorl.types import InputError, StudyError
 
@@ -52,6 +65,7 @@ def tune(
         Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
     ] = None,
     workers: Workers = None,
+    storage: Storage = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the study.")] = None,
     settings: Annotated[
         list[str] | None,
@@ -78,6 +92,7 @@ def tune(
         "budget": None if runs is None else {"runs": runs},
         "fidelity.steps": steps,
         "executor.workers": workers,
+        "storage": None if storage is None else storage_url(storage, Path.cwd()),
         "seed": seed,
     }
     # None: not on the command line, so that what the file says stands.
@@ -104,6 +119,8 @@ def resume(
         typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations)."),
     ] = None,
     workers: Workers = None,
+    storage: Storage = None,
+    take_over: TakeOver = False,
     trust: Trust = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -111,6 +128,8 @@ def resume(
     """Go on with an interrupted study, or extend one that is over.
 
     It goes on from the last recorded segment, however it was stopped, and ends with the same table.
+    With --storage the folder is made from a study's storage where it is not there yet, on any
+    machine.
     """
     more: float | None = None
     if runs is not None:
@@ -119,7 +138,9 @@ def resume(
         except ValueError:
             message = f"expected a number such as +64, got {runs!r}"
             raise InputError(message, key="--runs") from None
-    study = Study.open(folder, trust=trust)
+    if storage is not None:
+        study_folder(storage_url(storage, Path.cwd()), folder, from_living=take_over)
+    study = Study.open(folder, trust=trust, take_over=take_over)
     _say_if_pickled(study)
     try:
         if more is not None:

@@ -14,11 +14,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from autorl.executors.remote_checkpoints import at_hand, uploaded
 from autorl.forks import ends_forked_children, refuse_forked
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import encodable
+from autorl.store.cache import DamagedError
 from autorl.store.checkpoints import damage, file_hashes
 from autorl.store.log_files import open_log
+from autorl.store.remote import StorageError
 from autorl.trainers.contract import Trainer
 from autorl.types import (
     CheckpointError,
@@ -33,6 +36,7 @@ from autorl.types import (
 
 Load = Callable[[TrainerSpec], Trainer]
 NO_SPACE = "no space left for a checkpoint"
+NO_STORAGE = "the storage failed"
 
 # What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13)
 # compares the position in its file with what it has written, or fails in its stream.
@@ -86,11 +90,14 @@ def run_segment(
         report(dataclasses.replace(point, segment=segment.id, fence=segment.fence))
 
     try:
-        if damaged := _damaged_parent(segment, begun):
-            return damaged
-        with ends_forked_children():
-            outcome = load(segment.trainer).train(segment, report_here)
-            return _stamped(segment, outcome)
+        with at_hand(segment) as local:
+            # What comes from a storage was compared when it was fetched.
+            unchecked = local.parent is segment.parent
+            if unchecked and (damaged := _damaged_parent(local, begun)):
+                return damaged
+            with ends_forked_children():
+                outcome = load(segment.trainer).train(local, report_here)
+            return _stamped(local, uploaded(outcome, local))
     except BaseException as error:
         # Any error of user code is an outcome with its reason, SystemExit too.
         if in_caller and isinstance(error, KeyboardInterrupt):
@@ -104,6 +111,10 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
         return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
     if isinstance(error, FloatingPointError):
         return _failure(segment, Status.DIVERGED, _text(error), begun)
+    if isinstance(error, DamagedError):
+        return _damaged(segment, str(error), begun)
+    if isinstance(error, StorageError):
+        return _failure(segment, Status.LOST, f"{NO_STORAGE}: {_text(error)}", begun)
     if isinstance(error, ProcessLostError):
         return _failure(segment, Status.LOST, _text(error), begun)
     if isinstance(error, CheckpointError) and segment.parent is not None:
@@ -144,6 +155,11 @@ def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
     difference = damage(Path(segment.parent.path), segment.parent.files)
     if difference is None:
         return None
+    return _damaged(segment, difference, begun)
+
+
+def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
+    assert segment.parent is not None
     message = f"checkpoint {segment.parent.segment} is damaged: {difference}"
     lost = failure(segment, Status.LOST, message, time.monotonic() - begun)
     return dataclasses.replace(lost, damage=difference)

@@ -7,10 +7,12 @@ still be wrong anywhere.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from autorl import trainers
 from autorl.rlhf.tasks.files import pinned
+from autorl.store.remote import storage_url
 
 Content: TypeAlias = dict[str, Any]
 
@@ -92,6 +94,9 @@ def _name_of(trainer: object) -> str:
 def _pin_paths(data: Content) -> None:
     """Make paths among the options of trainers and environment absolute."""
     folder = str(data["path"])  # a study is resumed from any working folder
+    storage = data.get("storage")
+    if isinstance(storage, str) and storage:
+        data["storage"] = storage_url(storage, Path(folder))
     for trainer in _trainer_sections(data):
         if isinstance(trainer, dict) and isinstance(trainer.get("kwargs"), dict):
             kwargs = trainer["kwargs"]

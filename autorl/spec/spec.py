@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
@@ -100,6 +100,11 @@ class Spec(Section):
     test: TestSection = TestSection()
     keep: KeepSection = KeepSection()
     landscape: LandscapeSection | None = None
+    storage: Annotated[str, Field(min_length=1)] | None = None
+    """Where checkpoints and copies of the database go: a folder, or a URL that `fsspec` knows.
+
+    A folder is relative to the study file. Where a study is stored changes no result.
+    """
     path: str | None = None
     """Folder modules are imported from; default the study file's."""
     _document: Document | None = PrivateAttr(None)
@@ -446,6 +451,7 @@ class Spec(Section):
                 "path": stored.path,
                 "executor": stored.executor,
                 "resources": stored.resources,
+                "storage": stored.storage,
                 "algorithms": self._with_resources_of(stored),
             }
         )

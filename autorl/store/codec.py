@@ -89,6 +89,7 @@ def body_of(event: StudyEvent) -> dict[str, Any]:
                 "checkpoint_files": event.checkpoint.files,
                 "cost": event.cost,
                 "notes": event.notes,
+                **_size_body(event.checkpoint),
             }
         case CandidatesFrozen():
             return {"candidates": _candidate_rows(event), "seeds": event.seeds}
@@ -282,6 +283,7 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
     }
     if checkpoint is not None and checkpoint.files:
         body["checkpoint_files"] = checkpoint.files
+        body |= _size_body(checkpoint)
     if event.reductions is not None:
         body["reductions"] = event.reductions
     if outcome.fence != Fence():
@@ -289,6 +291,10 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
     if outcome.host:
         body["host"] = outcome.host
     return body
+
+
+def _size_body(checkpoint: Checkpoint) -> dict[str, int]:
+    return {"checkpoint_size": checkpoint.size} if checkpoint.size else {}
 
 
 def _read_place(segment: SegmentId, body: Body) -> SegmentPlace:
@@ -314,7 +320,8 @@ def _read_outcome(body: Body) -> SegmentEnded:
     path = body["checkpoint"]
     checkpoint = None
     if path is not None:
-        checkpoint = Checkpoint(segment, path, FrozenMap(body["checkpoint_files"]))
+        files = FrozenMap(body["checkpoint_files"])
+        checkpoint = Checkpoint(segment, path, files, body.get("checkpoint_size", 0))
     outcome = Outcome(
         segment=segment,
         status=Status(body["status"]),
@@ -334,7 +341,7 @@ def _read_outcome(body: Body) -> SegmentEnded:
 def _read_regained(body: Body) -> CheckpointRegained:
     files = FrozenMap(body["checkpoint_files"])
     segment = SegmentId.parse(body["segment"])
-    checkpoint = Checkpoint(segment, body["checkpoint"], files)
+    checkpoint = Checkpoint(segment, body["checkpoint"], files, body.get("checkpoint_size", 0))
     return CheckpointRegained(segment, checkpoint, body["cost"], body["notes"])
 
 

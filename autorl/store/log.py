@@ -7,6 +7,7 @@ follow from them (`schema.py`).
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,6 +26,8 @@ from autorl.types import SegmentId
 
 Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
+
+EPOCH = "epoch"  # fact of a session of a study with a storage: its number, by the lease
 
 # What a user asks for between two sessions. It belongs to neither.
 _BETWEEN_SESSIONS = (BudgetExtended.kind, TestSeedsAdded.kind)
@@ -145,6 +148,22 @@ class EventLog:
         ends = [seq for seq, _ in rows[1:]] + [self.last_number() + 1]
         return [loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
 
+    def last_epoch(self) -> int:
+        """Return the epoch of the latest session, 0 before the first.
+
+        It is the number of the session; a session of a study with a storage says it, as the
+        storage may have seen sessions that this log has lost.
+        """
+        epoch = 0
+        for _, body in self.events(SessionBegun.kind):
+            epoch = max(epoch + 1, body.get(EPOCH, 0))
+        return epoch
+
+    def hash_of(self, seq: int) -> str:
+        """Return the hash of an event; empty where there is none, or it has none."""
+        rows = self._query("SELECT hash FROM event WHERE seq = ?", (seq,))
+        return (rows[0][0] or "") if rows else ""
+
     def hours(self) -> float:
         """Add up the driver hours of all sessions.
 
@@ -189,6 +208,12 @@ def columns_of_log(connection: sqlite3.Connection) -> list[str]:
     Logs of earlier versions have no `hash`.
     """
     return [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
+
+
+def first_event_hash(connection: sqlite3.Connection) -> str:
+    """Hash the first event of a log, its time included."""
+    row = connection.execute("SELECT kind, body, time FROM event WHERE seq = 1").fetchone()
+    return hashlib.sha256(repr(row).encode()).hexdigest()
 
 
 def add_event(

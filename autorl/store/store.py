@@ -20,7 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -39,8 +39,10 @@ from autorl.store.folder import (
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
-from autorl.store.log import EventLog, add_event
+from autorl.store.log import EventLog, add_event, first_event_hash
+from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.rebuild import check_tables
+from autorl.store.remote import is_url
 from autorl.store.tables import StudyTables
 from autorl.types import InputError, StudyError
 
@@ -74,6 +76,9 @@ class Store:
 
     `on_append` is called with (kind, body) of every event once it is durable.
 
+    Attributes:
+        offsite: the storage that the study's checkpoints lie in; None: its folder.
+
     Args:
         head: the last event of the log, which the next one is chained to. A reader, which appends
             nothing, gives none.
@@ -89,6 +94,7 @@ class Store:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
         self.on_append: Callable[[str, Body], None] | None = None
+        self.offsite: Offsite | None = None
         self._connection = connection
         self._head = head or Head()
         self._unrecorded_file: str | None = None  # of a log that an earlier version began
@@ -305,8 +311,10 @@ class Store:
     def relative(self, path: str) -> str:
         """Return `path` as it is stored.
 
-        It is relative to the folder if inside, so that a study can be moved.
+        It is relative to the folder or the storage if inside, so that both can be moved.
         """
+        if self.offsite is not None and path.startswith(f"{self.offsite.url}/"):
+            return path.removeprefix(f"{self.offsite.url}/")
         if self.folder is not None:
             # A caller of `Tuner.tell` may give a relative one.
             for full in (Path(path), Path(path).absolute()):
@@ -316,19 +324,48 @@ class Store:
 
     def locate(self, stored: str) -> str:
         """Return the path of a stored one: the inverse of `relative`."""
-        return (
-            stored
-            if self.folder is None or Path(stored).is_absolute()
-            else str(self.folder / stored)
-        )
+        url = None if self.offsite is None else self.offsite.url
+        return stored if self.folder is None else located(stored, self.folder, url)
 
-    def owns(self, path: Path) -> bool:
+    def owns(self, path: str | Path) -> bool:
         """Say whether `path` is one of the study's checkpoints.
 
         Others belong to the caller. A database of somebody else may name any path,
         `checkpoints/../..` too: what is owned may be moved and deleted.
         """
-        return path.parent == self.checkpoints and path.name not in ("", ".", "..")
+        if isinstance(path, str) and is_url(path):
+            folder, _, name = path.rpartition("/")
+            mine = self.offsite is not None and folder == f"{self.offsite.url}/{CHECKPOINTS}"
+            return mine and name not in ("", ".", "..")
+        place = Path(path)
+        return place.parent == self.checkpoints and place.name not in ("", ".", "..")
+
+    # -- for a storage -----------------------------------------------------------------------------
+
+    def identity(self) -> str:
+        """Return what no other study has: the hash of the first event, its time included."""
+        self.check_thread()
+        return first_event_hash(self._connection)
+
+    def last_number(self) -> int:
+        """Return the number of the latest event."""
+        return self._head.seq
+
+    def hash_of(self, seq: int) -> str:
+        """Return the hash of an event; empty where there is none, or it has none."""
+        return EventLog(self.query).hash_of(seq)
+
+    def last_epoch(self) -> int:
+        """Return the highest epoch of a session in the log, 0 before the first."""
+        return EventLog(self.query).last_epoch()
+
+    def copy_to(self, file: Path) -> None:
+        """Copy the database as it is now to a new file, whole."""
+        self.check_thread()
+        with closing(sqlite3.connect(file, isolation_level=None)) as copy:
+            self._connection.backup(copy)
+            # A copy is one file: no log lies beside it.
+            copy.execute("PRAGMA journal_mode = DELETE")
 
     def close(self) -> None:
         self.check_thread()
@@ -352,6 +389,17 @@ def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
         outcome = replace(event.outcome, checkpoint=replace(saved, path=change(saved.path)))
         return replace(event, outcome=outcome)
     return event
+
+
+def located(stored: str, folder: Path, storage: str | None) -> str:
+    """Return the path or the URL of a checkpoint from what the log says.
+
+    It is in `folder` where it lies there: a study may have been given a storage later.
+    """
+    if Path(stored).is_absolute() or is_url(stored):
+        return stored
+    path = folder / stored
+    return f"{storage}/{stored}" if storage is not None and not path.exists() else str(path)
 
 
 def shown_folder(folder: Path) -> str:

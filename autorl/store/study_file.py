@@ -20,7 +20,7 @@ from autorl.store.events import Body, StudyBegun
 from autorl.types import InputError
 
 # Where it runs, by what, and for how much room: no part of a table.
-MAY_CHANGE = ("path", "executor", "resources", "limits.disk_gb")
+MAY_CHANGE = ("path", "executor", "resources", "limits.disk_gb", "storage")
 _OF_ALGORITHM = re.compile(r"algorithms\.[^.]+\.resources\.")
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message

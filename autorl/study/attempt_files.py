@@ -56,6 +56,8 @@ class AttemptFiles:
         folder = self._store.folder
         saved_in = str(self._store.checkpoints / name) if segment.save else ""
         attempt = dataclasses.replace(segment, fence=fence, folder=saved_in)
+        if segment.save and self._store.offsite is not None:
+            attempt = dataclasses.replace(attempt, storage=self._store.offsite.checkpoint_url(name))
         if folder is None:
             return attempt
         log = f"{name}.log" if copy else f"{segment.id}.log"

@@ -36,9 +36,13 @@ class Attempts:
         self._losses: dict[SegmentId, Counter[str]] = {}
         self._noted: set[tuple[AttemptKey, str]] = set()
 
-    def begin_session(self) -> None:
-        """Count a session: the next attempts are of its epoch."""
-        self.epoch += 1
+    def begin_session(self, epoch: int | None = None) -> None:
+        """Count a session: the next attempts are of its epoch.
+
+        Args:
+            epoch: of a study with a storage, by its lease; None: the number of the session.
+        """
+        self.epoch = max(self.epoch + 1, epoch or 0)
         self._numbers.clear()
 
     def next_fence(self, segment: SegmentId) -> Fence:

@@ -15,7 +15,11 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import yaml
+
 from autorl.masking import MASK
+from autorl.space import parse_document
+from autorl.space.document import Dumper
 from autorl.store.chain import check_chain, check_log, one_line
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
@@ -26,10 +30,11 @@ from autorl.store.rebuild import (
     saved_checkpoints,
     trained_segments,
 )
+from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged
 from autorl.store.tables import StudyTables
-from autorl.study.folder_checks import SEGMENT_NAME
+from autorl.study.folder_checks import SEGMENT_NAME, storage_of
 from autorl.study.verify import checkpoint_damage
 from autorl.types import InputError
 
@@ -153,6 +158,7 @@ def _copy_checkpoints(
         What is wrong with the others, by segment.
     """
     problems = {}
+    storage = storage_of(folder)
     for segment, checkpoint in saved.items():
         if segment in copied or Path(checkpoint.path).is_absolute():
             continue
@@ -162,8 +168,13 @@ def _copy_checkpoints(
             problems[segment] = checkpoint_damage(folder, checkpoint) or ""
             continue
         try:
-            _copy_folder(source, target)
-            problem = checkpoint_damage(scratch, checkpoint)
+            if source.is_dir() or storage is None:
+                _copy_folder(source, target)
+                problem = None
+            else:
+                target.mkdir(parents=True)
+                problem = RemoteFolder(f"{storage}/{checkpoint.path}").fetch(target)
+            problem = problem or checkpoint_damage(scratch, checkpoint)
         except FileNotFoundError:
             problem = "the folder is missing"
         if problem is None:
@@ -248,4 +259,13 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
         made.notes.append(
             f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with"
         )
-    (scratch / STUDY_FILE).write_text(text, encoding="utf-8")
+    (scratch / STUDY_FILE).write_text(_without_storage(text), encoding="utf-8")
+
+
+def _without_storage(text: str) -> str:
+    """Return a study file without its storage: a copy has its checkpoints in its own folder."""
+    document = parse_document(text, STUDY_FILE).data
+    if not isinstance(document, dict) or "storage" not in document:
+        return text
+    left = {key: value for key, value in document.items() if key != "storage"}
+    return str(yaml.dump(left, Dumper=Dumper, sort_keys=False))

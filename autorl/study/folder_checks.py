@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from autorl.space import parse_document
 from autorl.spec import Spec
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.tables import StudyTables
@@ -30,6 +31,20 @@ def check_space(spec: Spec, tables: StudyTables, folder: Path) -> None:
             file=str(folder / STUDY_FILE),
             key="space",
         )
+
+
+def storage_of(folder: Path) -> str | None:
+    """Return the storage that a study's file names.
+
+    None where it names none, or cannot be read.
+    """
+    try:
+        text = (folder / STUDY_FILE).read_text(encoding="utf-8")
+        document = parse_document(text, STUDY_FILE).data
+    except (OSError, UnicodeDecodeError, InputError):
+        return None
+    storage = document.get("storage") if isinstance(document, dict) else None
+    return storage if isinstance(storage, str) else None
 
 
 def check_covers_folder(tables: StudyTables, folder: Path) -> None:

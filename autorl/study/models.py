@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from autorl.store import Store
+from autorl.store.cache import CheckpointCache, DamagedError
 from autorl.store.checkpoints import damage
+from autorl.store.remote import RemoteFolder, is_url
+from autorl.store.store import located
 from autorl.store.tables import SUCCEEDED
 from autorl.study.record import StudyRecord, open_copy
 from autorl.study.setup import trainer_loader
@@ -30,29 +33,46 @@ def kept_checkpoints(
     scored: set[int] = set()
     for seed, segment, path in record.tables.checkpoints(link, proposal):
         of_score = end is not None and segment == SegmentId(link, seed, cut)
+        place = located(path, folder, record.spec.storage)
+        # Whether one in a storage is there shows when it is fetched.
+        there = is_url(place) or Path(place).is_dir()
         # The model that the score is of goes before one that the search left.
-        if not (folder / path).is_dir() or seed in scored:
+        if not there or seed in scored:
             continue
         if of_score or segment.proposal == proposal:
-            checkpoints[seed] = Checkpoint(segment, str(folder / path))
+            checkpoints[seed] = Checkpoint(segment, place)
         if of_score:
             scored.add(seed)
     return checkpoints
 
 
-def check_whole(record: StudyRecord, checkpoint: Checkpoint) -> None:
-    """Compare a checkpoint with what was saved.
+@contextmanager
+def whole(record: StudyRecord, checkpoint: Checkpoint) -> Iterator[Checkpoint]:
+    """Give a checkpoint on this machine that is what was saved, while the block runs.
 
-    A model of it is used only after that.
+    A model of it is used only then. One in a storage comes from the read cache.
 
     Raises:
         InputError: a file of it is missing or differs.
+        StorageError: its storage does not answer.
     """
-    problem = damage(Path(checkpoint.path), record.tables.saved_files(checkpoint.segment))
-    if problem is not None:
-        raise InputError(
-            f"is damaged ({problem}): choose the model of another seed", file=checkpoint.path
-        )
+    files = record.tables.saved_files(checkpoint.segment)
+    with ExitStack() as held:
+        if not is_url(checkpoint.path):
+            problem = damage(Path(checkpoint.path), files)
+            folder = Path(checkpoint.path)
+        else:
+            problem = None
+            fetch = RemoteFolder(checkpoint.path).fetch
+            try:
+                folder = held.enter_context(CheckpointCache().reading(files, fetch))
+            except DamagedError as error:
+                problem = str(error)
+        if problem is not None:
+            raise InputError(
+                f"is damaged ({problem}): choose the model of another seed", file=checkpoint.path
+            )
+        yield replace(checkpoint, path=str(folder))
 
 
 @dataclass(frozen=True)
@@ -154,9 +174,9 @@ def load_model(folder: Path, proposal: ProposalId, config: Config, seed: int | N
             raise InputError(
                 f"no model with seed {chosen} was kept; there is seed {have}", key="seed"
             )
-        check_whole(record, checkpoints[chosen])
-    trainer, _ = spec.trainer_for(config)
-    loaded = trainer_loader(spec)(trainer)
-    if not loaded.model_name:
-        raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
-    return loaded.load_model(checkpoints[chosen])
+        trainer, _ = spec.trainer_for(config)
+        loaded = trainer_loader(spec)(trainer)
+        if not loaded.model_name:
+            raise InputError(f"trainer {trainer.name!r} has no models to load", key="trainer")
+        with whole(record, checkpoints[chosen]) as checkpoint:
+            return loaded.load_model(checkpoint)

@@ -20,6 +20,8 @@ from autorl.executors.segment_form import SegmentForm
 from autorl.executors.worker import Load, from_folder
 from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
+from autorl.store.cache import cache_bound
+from autorl.store.remote import RemoteFolder
 from autorl.study.fixed import check_fixed_values
 from autorl.study.order import predicted_cost
 from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
@@ -84,6 +86,9 @@ def _check(spec: Spec, load: Load) -> None:
             f"{spec.optimizer.name} cannot race"
         )
         raise InputError(message, key="evaluation.seeds")
+    if spec.storage is not None:
+        RemoteFolder(spec.storage)
+        cache_bound()
     _check_executor(spec)
 
 

@@ -19,12 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autorl.executors.queue_files import announce_finished
-from autorl.executors.worker import NO_SPACE, Load
+from autorl.executors.worker import NO_SPACE, NO_STORAGE, Load
 from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, Spec, thaw
 from autorl.store import Store
 from autorl.store.events import BudgetExtended, SessionBegun, StudyFinished, TestSeedsAdded
+from autorl.store.log import EPOCH
+from autorl.store.offsite import Offsite, check_free
+from autorl.store.remote import StorageError
 from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
 from autorl.study.driver import Driver
@@ -43,6 +46,7 @@ from autorl.study.setup import (
 )
 from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import TestPhase
+from autorl.study.work import say
 from autorl.types import (
     Executor,
     FrozenMap,
@@ -134,17 +138,36 @@ class Study:
         """
         check(spec, load or trainer_loader(spec))
         check_answers(spec)
-        return cls(spec, Store.create(folder, spec.freeze(), spec.search_space.hash), load)
+        if spec.storage is not None:
+            check_free(spec.storage)
+        store = Store.create(folder, spec.freeze(), spec.search_space.hash)
+        try:
+            if spec.storage is not None:
+                store.offsite = Offsite.take(spec.storage, store)
+            return cls(spec, store, load)
+        except BaseException:
+            if store.offsite is not None:
+                store.offsite.let_go()
+            store.close()
+            raise
 
     @classmethod
-    def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
+    def open(
+        cls,
+        folder: Path,
+        load: Load | None = None,
+        *,
+        trust: bool = False,
+        take_over: bool = False,
+    ) -> Study:
         """Open the study in `folder`, as its stored events left it.
 
-        `trust` opens pickles of others in its checkpoints.
+        `trust` opens pickles of others in its checkpoints. `take_over` takes its storage from
+        another driver, which may live, and stops before it writes there again.
 
         Raises:
-            InputError: there is none, another driver works on it, a file of it is torn or lost, or
-                its study file was changed.
+            InputError: there is none, another driver works on it, a file of it is torn or lost, its
+                study file was changed, or its storage cannot be used or has gone on elsewhere.
         """
         store = Store.open(folder)
         try:
@@ -153,17 +176,21 @@ class Study:
             tables = StudyTables(store.query)
             check_space(spec, tables, folder)
             check_covers_folder(tables, folder)
+            if spec.storage is not None:
+                store.offsite = Offsite.take(spec.storage, store, take_over=take_over)
             study = cls(spec, store, load)
             study.trust = trust
             return study
         except BaseException:
-            # The lock would outlive a study that could not be opened.
+            # The lock and the lease would outlive a study that could not be opened.
+            if store.offsite is not None:
+                store.offsite.let_go()
             store.close()
             raise
 
     @classmethod
     def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:
-        """Begin a study without a folder: nothing survives the process."""
+        """Begin a study without a folder: nothing survives the process, and no storage is used."""
         check(spec, load or trainer_loader(spec))
         return cls(spec, Store.in_memory(), load)
 
@@ -236,12 +263,13 @@ class Study:
         """Take note of how a segment ended.
 
         Raises:
-            StudyError: the disk is full: the study stops here and can be resumed when there is
-                room.
+            StudyError: the disk is full, or the storage fails: the study stops here and can be
+                resumed when there is room, or it answers.
         """
         # Retries would meet the same full disk and be used up by it.
-        no_space = outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE)
-        if no_space and self.driver.work.attempts.find(outcome.key) is not None:
+        nowhere = (NO_SPACE, NO_STORAGE)
+        cannot_save = outcome.status is Status.LOST and outcome.message.startswith(nowhere)
+        if cannot_save and self.driver.work.attempts.find(outcome.key) is not None:
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
         # A signal waits until log and memory agree again.
         with held():
@@ -269,7 +297,15 @@ class Study:
         if self.over:
             announce_finished(self.store.folder)  # a kill may have come between
             return self.result()
-        self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
+        offsite = self.store.offsite
+        facts = session(self.spec)
+        if offsite is not None:
+            facts[EPOCH] = offsite.begin_session(self.store)
+        self.journal.record(SessionBegun(FrozenMap(facts)))
+        if offsite is not None:
+            # At once: whoever goes on elsewhere then has this session in its log.
+            offsite.back_up(self.store, at_once=True)
+            self.driver.work.sweep_storage()
         pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
         copies = BackupCopies(self.spec, self.driver.work, pool)
         finished = 0
@@ -294,6 +330,7 @@ class Study:
                     pool.cancel(attempt)
                     self.driver.work.files.discard(attempt, late=True)
                 self.driver.collect(self._models())
+                self._back_up()
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
@@ -302,8 +339,25 @@ class Study:
             self.driver.work.clear()
         self.driver.collect(self._models(), over=True)
         self.journal.record(StudyFinished())
+        if offsite is not None:
+            offsite.back_up(self.store, at_once=True)
+            self.driver.work.sweep_storage()
         announce_finished(self.store.folder)
         return self.result()
+
+    def _back_up(self) -> None:
+        """Copy the log to the storage, where it is time for it.
+
+        Raises:
+            StudyError: another driver has taken over.
+        """
+        if self.store.offsite is None:
+            return
+        try:
+            self.store.offsite.back_up(self.store)
+        except StorageError as error:
+            # Everything is on this disk: the next copy has it too.
+            say(f"{error}: the log is copied there later")
 
     def _models(self) -> set[SegmentId]:
         """List the segments that hold the models of the incumbent.
@@ -361,7 +415,15 @@ class Study:
         return self._hours_before + (time.monotonic() - self._begun) / 3600
 
     def close(self) -> None:
-        self.store.close()
+        """Let the folder and the storage go, and copy there what was recorded last."""
+        try:
+            if self.store.offsite is not None:
+                self.store.offsite.close(self.store)
+        # The session has ended, and its last word may be another error.
+        except StudyError as error:
+            say(f"{error}; what was recorded is kept in {self.store.folder}")
+        finally:
+            self.store.close()
 
     def _check_disk(self, segments: Sequence[Segment]) -> None:
         """Stop before segments start that would fill the disk.

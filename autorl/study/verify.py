@@ -28,10 +28,11 @@ from autorl.store.rebuild import (
     table_differences,
     trained_segments,
 )
+from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recordable
 from autorl.store.tables import StudyTables
-from autorl.study.folder_checks import SEGMENT_NAME, check_space
+from autorl.study.folder_checks import SEGMENT_NAME, check_space, storage_of
 from autorl.types import InputError
 
 _OURS = (
@@ -185,22 +186,31 @@ def damaged_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint]) -> dict
     Those that are whole are left out. A checkpoint outside the folder is the caller's own and not
     looked at.
     """
+    storage = storage_of(folder)
     problems = {
-        segment: checkpoint_damage(folder, checkpoint) for segment, checkpoint in saved.items()
+        segment: checkpoint_damage(folder, checkpoint, storage)
+        for segment, checkpoint in saved.items()
     }
     return {segment: problem for segment, problem in problems.items() if problem is not None}
 
 
-def checkpoint_damage(folder: Path, checkpoint: SavedCheckpoint) -> str | None:
+def checkpoint_damage(
+    folder: Path, checkpoint: SavedCheckpoint, storage: str | None = None
+) -> str | None:
     """Say in one phrase what is wrong with a checkpoint below `folder`.
 
-    None when it is whole or not the study's own.
+    None when it is whole or not the study's own. One that is not there lies in `storage`.
+
+    Raises:
+        StorageError: that does not answer.
     """
     if Path(checkpoint.path).is_absolute():
         return None
     if not checkpoint.inside:
         return "its path leads out of the folder"
     path = folder / checkpoint.path
+    if not path.is_dir() and storage is not None:
+        return RemoteFolder(f"{storage}/{checkpoint.path}").damage(checkpoint.files)
     if not path.is_dir():
         return "the folder is missing"
     if not checkpoint.files:

@@ -16,7 +16,7 @@ from pathlib import Path
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.plain_text import LONGEST_MESSAGE, printable, shortened
 from autorl.spec import Spec
-from autorl.store.checkpoints import folder_size, set_aside
+from autorl.store.checkpoints import folder_size
 from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
@@ -26,8 +26,16 @@ from autorl.store.events import (
     SessionBegun,
     StudyEvent,
 )
-from autorl.study.attempt_files import AttemptFiles, remove
+from autorl.store.log import EPOCH
+from autorl.study.attempt_files import AttemptFiles
 from autorl.study.attempts import Attempts
+from autorl.study.checkpoint_places import (
+    bytes_of,
+    is_there,
+    remove_own,
+    set_aside_own,
+    sweep_storage,
+)
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.outcome_events import agree, ended, judged
@@ -196,8 +204,8 @@ class Work:
                 self._take_checkpoint(segment, checkpoint)
             case SegmentLost(segment=segment, host=host, preempted=preempted):
                 self.attempts.count_loss(segment, host, preempted=preempted)
-            case SessionBegun():
-                self.attempts.begin_session()
+            case SessionBegun(facts=facts):
+                self.attempts.begin_session(facts.get(EPOCH))
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
                     self._recorded_bytes -= self._sizes.pop(segment)
@@ -206,7 +214,7 @@ class Work:
     def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
         self.saved[segment] = checkpoint
         self._recorded_bytes -= self._sizes.get(segment, 0)
-        self._sizes[segment] = folder_size(Path(checkpoint.path))
+        self._sizes[segment] = bytes_of(checkpoint)
         self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
@@ -520,13 +528,12 @@ class Work:
         if not gone:
             return
         # Taken before the event is applied, which forgets them.
-        paths = [Path(self.saved[segment].path) for segment in gone]
+        paths = [self.saved[segment].path for segment in gone]
         # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
         # log that names what is gone.
         self._journal.record(CheckpointsCollected(gone))
-        for path in paths:
-            if self._store.owns(path):
-                remove(path)
+        for line in remove_own(self._store, paths):
+            say(line)
 
     def _parents_in_flight(self) -> set[SegmentId]:
         """Return the segments whose checkpoints running segments continue."""
@@ -540,6 +547,17 @@ class Work:
         """
         self.files.sweep(self._outcomes.keys(), [saved.path for saved in self.saved.values()])
         self._aside_bytes = self.files.bytes_aside()
+
+    def sweep_storage(self) -> None:
+        """Remove from the study's storage what no event names.
+
+        Nothing is in flight then.
+
+        Raises:
+            StudyError: another driver has taken the storage over: nothing is removed.
+        """
+        for line in sweep_storage(self._store, self.saved.values()):
+            say(line)
 
     def clear(self) -> None:
         """Give up what is in flight, and remove what it has written.
@@ -557,8 +575,7 @@ class Work:
         saved = self.saved.get(segment)
         if saved is None or segment in self._damaged:
             return False
-        path = Path(saved.path)
-        return path.exists() or not self._store.owns(path)  # the caller's own are not looked for
+        return is_there(self._store, saved.path)
 
     def _note_damage(self, segment: SegmentId, damage: str) -> None:
         """Count the checkpoint of a segment as gone from now on.
@@ -579,8 +596,7 @@ class Work:
             return
         for segment in sorted(self._unmoved - self._parents_in_flight()):
             self._unmoved.discard(segment)
-            path = Path(self.saved[segment].path)
-            where = set_aside(path) if self._store.owns(path) else f"left in {path}"
+            where = set_aside_own(self._store, self.saved[segment].path)
             self._aside_bytes = self.files.bytes_aside()
             damage = self._damaged[segment]
             say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")

@@ -1,0 +1,461 @@
+"""Folders that lie anywhere `fsspec` reaches: a bucket, a shared disk, memory in tests.
+
+A checkpoint there is the folder of its files and a `manifest.json`, which names them with sizes and
+hashes. The manifest is written last and removed first, so a checkpoint is whole or does not exist.
+
+`fsspec` is imported when a URL is used first. Put-if-absent (`create`) is one step on local disks,
+and where the package of the protocol writes conditionally (`s3fs` does from 2025.7 on, says its
+change log). Elsewhere, in memory too, it is a look and a write.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, TypeVar
+
+from autorl.masking import masked
+from autorl.plain_text import printable, shortened
+from autorl.store.checkpoints import file_hashes, sync_tree
+from autorl.types import InputError, StudyError
+
+MANIFEST = "manifest.json"
+_LOCAL = "file"
+_LONGEST_REASON = 120  # characters that are quoted of an error of another package
+_WAITS = (0.5, 2.0, 8.0)  # seconds before each further try at a transfer that failed
+_BLOCK = 2**20
+
+T = TypeVar("T")
+
+
+class StorageError(StudyError):
+    """A storage cannot be reached, read or written."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The content of a checkpoint as `manifest.json` tells it.
+
+    Attributes:
+        sizes: bytes of each file, by its relative path.
+        hashes: SHA-256 of each file and link, as `checkpoints.file_hashes` makes them.
+        links: text of each symbolic link.
+        folders: every folder below, empty ones too.
+    """
+
+    sizes: Mapping[str, int]
+    hashes: Mapping[str, str]
+    links: Mapping[str, str]
+    folders: tuple[str, ...] = ()
+
+    @property
+    def bytes(self) -> int:
+        return sum(self.sizes.values())
+
+    @classmethod
+    def of(cls, folder: Path) -> Manifest:
+        """Describe a folder on this machine."""
+        hashes = file_hashes(folder)
+        links = {
+            name: os.readlink(folder / name) for name in hashes if (folder / name).is_symlink()
+        }
+        sizes = {name: (folder / name).stat().st_size for name in hashes if name not in links}
+        inner = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
+        folders = sorted(path.relative_to(folder).as_posix() for path in inner)
+        return cls(sizes, hashes, links, tuple(folders))
+
+    def text(self) -> str:
+        body = {
+            "sizes": dict(self.sizes),
+            "sha256": dict(self.hashes),
+            "links": dict(self.links),
+            "folders": list(self.folders),
+        }
+        return json.dumps(body, sort_keys=True)
+
+    @classmethod
+    def parse(cls, text: str) -> Manifest:
+        """Read a manifest that anybody may have written.
+
+        Raises:
+            ValueError: it is none, or names a path outside its folder.
+        """
+        body = json.loads(text)
+        if not isinstance(body, dict):
+            raise ValueError("no mapping")
+        parts = [body.get(key, {}) for key in ("sizes", "sha256", "links")]
+        folders = body.get("folders", [])
+        if not all(isinstance(part, dict) for part in parts) or not isinstance(folders, list):
+            raise ValueError("no mappings of names")
+        sizes, hashes, links = parts
+        for name in (*sizes, *hashes, *links, *folders):
+            path = PurePosixPath(str(name))
+            if path.is_absolute() or ".." in path.parts or "\0" in str(name) or not path.parts:
+                raise ValueError("a name leads out of the folder")
+        if not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
+            raise ValueError("a size is no number of bytes")
+        return cls(sizes, hashes, links, tuple(folders))
+
+
+def is_url(path: str) -> bool:
+    """Tell a URL from a path of this machine."""
+    return "://" in path
+
+
+def storage_url(text: str, folder: Path) -> str:
+    """Return the URL that a study file or a command line means.
+
+    A path without a protocol is a folder, relative to `folder`.
+    """
+    if is_url(text):
+        return text.rstrip("/")
+    # Not `as_uri`: fsspec takes a path as it stands, without escapes.
+    return f"{_LOCAL}://{(folder / Path(text).expanduser()).resolve()}"
+
+
+def shown_url(url: str) -> str:
+    """Return a URL for messages: one line, without what stands before an `@`."""
+    return printable(str(masked(url)), keep_lines=False)
+
+
+class RemoteFolder:
+    """A folder behind a URL.
+
+    Objects are named relative to it, with `/` between folders.
+
+    Args:
+        url: with protocol.
+
+    Raises:
+        InputError: `fsspec` or the package of the protocol is missing, or nobody knows the
+            protocol.
+    """
+
+    def __init__(self, url: str) -> None:
+        self.url = url.rstrip("/")
+        self._files, self._root = _filesystem(self.url)
+        self._root = self._root.rstrip("/")
+        protocol = self._files.protocol
+        self._local = _LOCAL in ([protocol] if isinstance(protocol, str) else protocol)
+        self._made: set[str] = set()
+
+    def below(self, name: str) -> RemoteFolder:
+        """Return a folder in this one."""
+        return RemoteFolder(f"{self.url}/{name}")
+
+    def check_writable(self) -> None:
+        """Write an object, read it and remove it.
+
+        Raises:
+            InputError: one of these fails.
+        """
+        name = f".probe-{secrets.token_hex(8)}"
+        try:
+            self.write(name, b"autorl")
+            content = self.read(name)
+            self.remove(name)
+        except StorageError as error:
+            raise InputError(str(error), key="storage") from error
+        if content != b"autorl":
+            raise InputError(
+                f"{shown_url(self.url)} does not give back what was written", key="storage"
+            )
+
+    # -- single objects ----------------------------------------------------------------------------
+
+    def read(self, name: str) -> bytes | None:
+        """Return the content of an object, None where there is none."""
+        with self._told("read"):
+            try:
+                return bytes(self._files.cat_file(self._path(name)))
+            except FileNotFoundError:
+                return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write an object whole, over one of that name."""
+        path = self._path(name)
+        with self._told("written"):
+            self._make_parent(path)
+            if not self._local:
+                self._files.pipe_file(path, content)
+                return
+            aside = f"{path}.tmp-{secrets.token_hex(4)}"
+            with open(aside, "wb") as file:
+                _write_through(file.fileno(), content)
+            os.replace(aside, path)
+
+    def create(self, name: str, content: bytes) -> bool:
+        """Write an object unless there is one of that name.
+
+        Returns:
+            Whether it was written.
+        """
+        path = self._path(name)
+        with self._told("written"):
+            self._make_parent(path)
+            try:
+                if not self._local:
+                    self._files.pipe_file(path, content, mode="create")
+                    return True
+                # fsspec looks and then writes on a local disk. A link appears with its content.
+                _link_new(path, content)
+            except FileExistsError:
+                return False
+            return True
+
+    def remove(self, name: str) -> None:
+        """Remove an object; nothing happens where there is none."""
+        with self._told("written"), suppress(FileNotFoundError):
+            self._files.rm_file(self._path(name))
+
+    def send(self, file: Path, name: str) -> None:
+        """Copy a file of this machine to an object."""
+        path = self._path(name)
+        with self._told("written"):
+            self._make_parent(path)
+            self._files.put_file(str(file), path)
+
+    def receive(self, name: str, file: Path) -> bool:
+        """Copy an object to a file of this machine.
+
+        Returns:
+            False where there is no such object.
+        """
+        with self._told("read"):
+            try:
+                self._files.get_file(self._path(name), str(file))
+            except FileNotFoundError:
+                return False
+            return True
+
+    def objects(self) -> dict[str, int]:
+        """Return the bytes of every object below, by name."""
+        with self._told("read"):
+            # Some packages remember what they have listed.
+            self._files.invalidate_cache()
+            try:
+                listed = self._files.find(self._root, detail=True)
+            except FileNotFoundError:
+                return {}
+        start = len(self._root) + 1
+        return {path[start:]: int(info.get("size") or 0) for path, info in listed.items()}
+
+    def is_empty(self) -> bool:
+        """Say whether there is no object below."""
+        return not self.objects()
+
+    # -- a checkpoint ------------------------------------------------------------------------------
+
+    def upload(self, folder: Path) -> Manifest:
+        """Copy a folder of this machine here, its manifest last.
+
+        Raises:
+            StorageError: it could not be copied, tried several times: there is no manifest then.
+        """
+        manifest = Manifest.of(folder)
+
+        def copy() -> None:
+            for name in manifest.sizes:
+                self.send(folder / name, name)
+            if self._local:
+                # Before the manifest says that they are there.
+                Path(self._root).mkdir(parents=True, exist_ok=True)
+                sync_tree(Path(self._root))
+            self.write(MANIFEST, manifest.text().encode())
+
+        _tried_again(copy)
+        return manifest
+
+    def fetch(self, folder: Path) -> str | None:
+        """Copy the checkpoint that lies here to an empty folder.
+
+        Returns:
+            One phrase that says why there is no whole one, None for a whole one. Its files are not
+            compared with hashes.
+
+        Raises:
+            StorageError: the storage does not answer, tried several times.
+        """
+        return _tried_again(lambda: self._fetch(folder))
+
+    def _fetch(self, folder: Path) -> str | None:
+        content = self.read(MANIFEST)
+        if content is None:
+            return "the folder is missing"
+        try:
+            manifest = Manifest.parse(content.decode())
+        except ValueError:
+            return f"{MANIFEST} cannot be read"
+        for name in manifest.folders:
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        for name in manifest.sizes:
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not self.receive(name, target):
+                return f"{printable(shortened(name), keep_lines=False)} is missing"
+        # Links last: no file is written through one.
+        for name, text in manifest.links.items():
+            with suppress(FileNotFoundError):
+                (folder / name).unlink()
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).symlink_to(text)
+        return None
+
+    def damage(self, files: Mapping[str, str]) -> str | None:
+        """Name what of the checkpoint here differs from what was saved, or None.
+
+        Every object is read. `files` are the SHA-256 that the log holds; none are not compared.
+        """
+        content = self.read(MANIFEST)
+        if content is None:
+            return "the folder is missing"
+        try:
+            manifest = Manifest.parse(content.decode())
+        except ValueError:
+            return f"{MANIFEST} cannot be read"
+        for name, saved in sorted(files.items()):
+            text = printable(shortened(name), keep_lines=False)
+            if name in manifest.links:
+                current: str | None = hashlib.sha256(os.fsencode(manifest.links[name])).hexdigest()
+            else:
+                current = self._hash(name)
+            if current is None:
+                return f"{text} is missing"
+            if current != saved:
+                return f"{text} differs from what was saved"
+        return None
+
+    def _hash(self, name: str) -> str | None:
+        digest = hashlib.sha256()
+        with self._told("read"):
+            try:
+                with self._files.open(self._path(name), "rb") as file:
+                    while block := file.read(_BLOCK):
+                        digest.update(block)
+            except FileNotFoundError:
+                return None
+        return digest.hexdigest()
+
+    def delete(self) -> None:
+        """Remove everything here, the manifest first."""
+        self.remove(MANIFEST)
+        with self._told("written"), suppress(FileNotFoundError):
+            self._files.rm(self._root, recursive=True)
+
+    def move(self, target: RemoteFolder) -> bool:
+        """Move everything here to another folder of the same storage.
+
+        Returns:
+            False where there is nothing.
+        """
+        names = self.objects()
+        if not names:
+            return False
+        with self._told("written"):
+            for name in names:
+                path = target._path(name)
+                target._make_parent(path)
+                self._files.cp_file(self._path(name), path)
+        self.delete()
+        return True
+
+    # -- below -------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}"
+
+    def _make_parent(self, path: str) -> None:
+        parent = path.rpartition("/")[0]
+        if parent not in self._made:
+            self._files.makedirs(parent, exist_ok=True)
+            self._made.add(parent)
+
+    @contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Turn what a package raises into one line.
+
+        `what` was to be done: "read" or "written".
+        """
+        try:
+            yield
+        # Each protocol has errors of its own library, with no class in common.
+        except Exception as error:
+            reason = _reason(error)
+            raise StorageError(f"{shown_url(self.url)} cannot be {what} ({reason})") from error
+
+
+def _write_through(descriptor: int, content: bytes) -> None:
+    while content:
+        content = content[os.write(descriptor, content) :]
+    os.fsync(descriptor)
+
+
+def _link_new(path: str, content: bytes) -> None:
+    """Write a local file in one step.
+
+    Raises:
+        FileExistsError: there is one.
+    """
+    aside = f"{path}.tmp-{secrets.token_hex(4)}"
+    try:
+        with open(aside, "xb") as file:
+            _write_through(file.fileno(), content)
+        os.link(aside, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(aside)
+
+
+def _tried_again(transfer: Callable[[], T]) -> T:
+    """Do a transfer, and try again after a pause where the storage fails."""
+    for seconds in _WAITS:
+        try:
+            return transfer()
+        except StorageError:
+            time.sleep(seconds)
+    return transfer()
+
+
+def _filesystem(url: str) -> tuple[Any, str]:
+    try:
+        import fsspec
+        from fsspec.core import url_to_fs
+    except ImportError:
+        raise InputError(
+            "storage needs the package fsspec: pip install 'autorl[storage]'", key="storage"
+        ) from None
+    protocol = url.partition("://")[0]
+    try:
+        files, root = url_to_fs(url)
+    except ImportError as error:
+        raise InputError(
+            f"{protocol}:// needs a package that is not installed ({_reason(error)})",
+            key="storage",
+        ) from None
+    except ValueError as error:
+        if protocol not in fsspec.available_protocols():
+            raise InputError(
+                f"unknown protocol {protocol}://: expected a folder, or a URL such as s3://, "
+                "gs://, abfs:// or file://",
+                key="storage",
+            ) from None
+        raise InputError(f"{shown_url(url)} is no URL ({_reason(error)})", key="storage") from None
+    # The package of a protocol connects here, with errors of its own library.
+    except Exception as error:
+        raise InputError(
+            f"{shown_url(url)} cannot be opened ({_reason(error)})", key="storage"
+        ) from error
+    return files, str(root)
+
+
+def _reason(error: Exception) -> str:
+    """Say in one line what an error of another package means."""
+    text = getattr(error, "strerror", None) or " ".join(str(error).split()) or type(error).__name__
+    return shortened(printable(str(masked(text)), keep_lines=False), _LONGEST_REASON)

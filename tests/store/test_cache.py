@@ -1,0 +1,153 @@
+"""The read cache: by content, bounded, and never emptied under a reader."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from autorl.store.cache import CheckpointCache, DamagedError, cache_bound, content_key
+from autorl.store.checkpoints import file_hashes
+from autorl.types import InputError
+
+KILOBYTE = 1024
+
+
+def saved(folder: Path, letter: str) -> dict[str, str]:
+    folder.mkdir(parents=True)
+    (folder / "weights").write_text(letter * KILOBYTE)
+    return file_hashes(folder)
+
+
+class Source:
+    """A checkpoint elsewhere that counts how often it is fetched."""
+
+    def __init__(self, folder: Path, letter: str) -> None:
+        self.files = saved(folder, letter)
+        self.folder = folder
+        self.fetched = 0
+
+    def fetch(self, target: Path) -> str | None:
+        self.fetched += 1
+        if not self.folder.is_dir():
+            return "the folder is missing"
+        shutil.copytree(self.folder, target, dirs_exist_ok=True)
+        return None
+
+
+def use(cache, source):
+    with cache.reading(source.files, source.fetch) as folder:
+        return (folder / "weights").read_text()[0]
+
+
+def entries(folder):
+    return {path.name for path in folder.iterdir() if path.is_dir()}
+
+
+def test_a_checkpoint_is_fetched_once(tmp_path):
+    source = Source(tmp_path / "a", "a")
+    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
+    assert [use(cache, source), use(cache, source)] == ["a", "a"]
+    assert source.fetched == 1
+    assert entries(tmp_path / "cache") == {content_key(source.files)}
+
+
+def test_the_least_recently_used_go_first(tmp_path):
+    sources = [Source(tmp_path / letter, letter) for letter in "abc"]
+    cache = CheckpointCache(tmp_path / "cache", bound=2 * KILOBYTE)
+    for number, source in enumerate([*sources[:2], sources[0]]):
+        use(cache, source)
+        lock = tmp_path / "cache" / f"{content_key(source.files)}.lock"
+        os.utime(lock, ns=(number, number))  # no luck with clocks
+    use(cache, sources[2])
+    keys = [content_key(source.files) for source in sources]
+    assert entries(tmp_path / "cache") == {keys[0], keys[2]}
+    assert {path.stem for path in (tmp_path / "cache").glob("*.lock")} == {keys[0], keys[2]}
+
+
+def test_what_is_read_is_never_evicted(tmp_path):
+    read, other = Source(tmp_path / "a", "a"), Source(tmp_path / "b", "b")
+    cache = CheckpointCache(tmp_path / "cache", bound=0)
+    with cache.reading(read.files, read.fetch) as folder:
+        use(CheckpointCache(tmp_path / "cache", bound=0), other)
+        assert (folder / "weights").is_file()
+    new = Source(tmp_path / "c", "c")
+    use(cache, new)  # what is new makes room for itself
+    assert entries(tmp_path / "cache") == {content_key(new.files)}
+
+
+def test_what_another_process_reads_is_never_evicted(tmp_path):
+    read, other = Source(tmp_path / "a", "a"), Source(tmp_path / "b", "b")
+    cache = CheckpointCache(tmp_path / "cache", bound=0)
+    began, end = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        with cache.reading(read.files, read.fetch):
+            os.write(began[1], b"x")
+            os.close(end[1])
+            os.read(end[0], 1)
+        os._exit(0)
+    os.read(began[0], 1)
+    use(cache, other)
+    assert content_key(read.files) in entries(tmp_path / "cache")
+    for descriptor in (*began, *end):
+        os.close(descriptor)
+    os.waitpid(child, 0)
+    use(cache, other)
+    assert content_key(read.files) in entries(tmp_path / "cache")  # nothing new came
+    use(cache, Source(tmp_path / "c", "c"))
+    assert content_key(read.files) not in entries(tmp_path / "cache")
+
+
+def test_an_entry_that_was_changed_is_fetched_again(tmp_path):
+    source = Source(tmp_path / "a", "a")
+    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
+    use(cache, source)
+    (tmp_path / "cache" / content_key(source.files) / "weights").write_text("torn")
+    assert [use(cache, source) for _ in range(3)] == ["a"] * 3
+    assert source.fetched == 3  # the second replaces the copy, once nobody reads it
+    assert use(cache, source) == "a"
+    assert source.fetched == 3
+
+
+def test_what_differs_from_what_was_saved_is_damaged(tmp_path):
+    source = Source(tmp_path / "a", "a")
+    (source.folder / "weights").write_text("torn")
+    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
+    with pytest.raises(DamagedError, match="weights differs from what was saved"):
+        use(cache, source)
+    shutil.rmtree(source.folder)
+    with pytest.raises(DamagedError, match="the folder is missing"):
+        use(cache, source)
+    assert entries(tmp_path / "cache") == set()
+
+
+def test_what_was_saved_here_is_taken_over(tmp_path):
+    source = Source(tmp_path / "a", "a")
+    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
+    cache.adopt(source.folder, source.files)
+    assert not source.folder.exists()
+    assert use(cache, source) == "a"
+    assert source.fetched == 0
+
+
+def test_what_a_killed_process_left_goes(tmp_path):
+    cache = CheckpointCache(tmp_path / "cache", bound=0)
+    child = os.fork()
+    if child == 0:
+        with cache.temporary() as folder:
+            (folder / "half").write_text("x")
+            os._exit(0)
+    os.waitpid(child, 0)
+    assert len(entries(tmp_path / "cache")) == 1
+    with cache.temporary() as folder:
+        assert entries(tmp_path / "cache") == {folder.name}
+    assert entries(tmp_path / "cache") == set()
+
+
+def test_the_bound_is_a_number(monkeypatch):
+    monkeypatch.setenv("AUTORL_CACHE_GB", "much")
+    with pytest.raises(InputError, match="AUTORL_CACHE_GB: expected a number of gigabytes"):
+        cache_bound()
+    monkeypatch.setenv("AUTORL_CACHE_GB", "0.5")
+    assert cache_bound() == 2**29

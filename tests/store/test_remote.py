@@ -1,0 +1,184 @@
+"""Folders behind URLs: objects, put-if-absent, and checkpoints that are whole or not there."""
+
+import itertools
+import json
+import os
+
+import pytest
+
+from autorl.store import remote
+from autorl.store.checkpoints import file_hashes
+from autorl.store.remote import MANIFEST, Manifest, RemoteFolder, StorageError, storage_url
+from autorl.types import InputError
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(params=["file", "memory"])
+def storage(request, tmp_path):
+    if request.param == "file":
+        return RemoteFolder(f"file://{tmp_path}/a storage")
+    return RemoteFolder(f"memory://remote-{os.getpid()}-{next(_numbers)}")
+
+
+def checkpoint(folder):
+    (folder / "deep").mkdir(parents=True)
+    (folder / "empty").mkdir()
+    (folder / "weights.bin").write_bytes(bytes(range(256)) * 9)
+    (folder / "deep" / "state.json").write_text("{}")
+    (folder / "latest").symlink_to("weights.bin")
+    return folder
+
+
+def test_objects_are_written_read_listed_and_removed(storage):
+    assert storage.read("a/b") is None
+    storage.write("a/b", b"one")
+    storage.write("a/b", b"three")
+    assert storage.read("a/b") == b"three"
+    assert storage.objects() == {"a/b": 5}
+    assert storage.below("a").objects() == {"b": 5}
+    storage.remove("a/b")
+    storage.remove("a/b")
+    assert storage.is_empty()
+
+
+def test_only_the_first_creates_an_object(storage):
+    assert storage.create("lease/1.json", b"mine")
+    assert not storage.create("lease/1.json", b"theirs")
+    assert storage.read("lease/1.json") == b"mine"
+    assert list(storage.objects()) == ["lease/1.json"]
+
+
+def test_a_checkpoint_comes_back_as_it_was(storage, tmp_path):
+    saved = checkpoint(tmp_path / "saved")
+    manifest = storage.below("x").upload(saved)
+    assert manifest.bytes == 256 * 9 + 2
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert storage.below("x").fetch(copy) is None
+    assert file_hashes(copy) == file_hashes(saved) == dict(manifest.hashes)
+    assert (copy / "latest").is_symlink()
+    assert (copy / "empty").is_dir()
+    assert storage.below("x").damage(manifest.hashes) is None
+
+
+def test_an_upload_that_ends_on_the_way_leaves_no_checkpoint(storage, tmp_path, monkeypatch):
+    """What has no manifest does not exist, whatever else lies there."""
+    saved = checkpoint(tmp_path / "saved")
+    place = storage.below("x")
+
+    def killed(file, name):
+        if name == "weights.bin":
+            raise KeyboardInterrupt
+        RemoteFolder.send(place, file, name)
+
+    monkeypatch.setattr(place, "send", killed)
+    with pytest.raises(KeyboardInterrupt):
+        place.upload(saved)
+    assert list(storage.objects()) == ["x/deep/state.json"]
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert storage.below("x").fetch(copy) == "the folder is missing"
+
+
+def test_a_torn_object_is_named(storage, tmp_path):
+    manifest = storage.below("x").upload(checkpoint(tmp_path / "saved"))
+    storage.write("x/weights.bin", b"torn")
+    assert storage.below("x").damage(manifest.hashes) == "weights.bin differs from what was saved"
+    storage.remove("x/weights.bin")
+    assert storage.below("x").damage(manifest.hashes) == "weights.bin is missing"
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert storage.below("x").fetch(copy) == "weights.bin is missing"
+
+
+def test_a_checkpoint_is_deleted_and_moved(storage, tmp_path):
+    manifest = storage.below("x").upload(checkpoint(tmp_path / "saved"))
+    assert storage.below("x").move(storage.below("damaged/x"))
+    assert storage.below("damaged/x").damage(manifest.hashes) is None
+    assert storage.below("x").is_empty()
+    assert not storage.below("x").move(storage.below("y"))
+    storage.below("damaged/x").delete()
+    storage.below("damaged/x").delete()
+    assert storage.is_empty()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"sizes": {"../../outside": 1}},
+        {"sizes": {"/etc/passwd": 1}},
+        {"links": {"a/../../b": "c"}},
+        {"folders": ["../up"]},
+        {"sizes": {"a": -1}},
+        {"sizes": ["a"]},
+        ["a"],
+    ],
+)
+def test_a_manifest_of_somebody_else_leads_nowhere(body):
+    with pytest.raises(ValueError, match=r"a name leads|a size is|no mapping"):
+        Manifest.parse(json.dumps(body))
+
+
+def test_no_file_is_written_through_a_link(tmp_path):
+    """A manifest may name a link and, below it, a file."""
+    storage = RemoteFolder(f"file://{tmp_path}/storage")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    body = {"sizes": {"in/x": 4}, "links": {"in": str(outside)}}
+    storage.write("in/x", b"evil")
+    storage.write(MANIFEST, json.dumps(body).encode())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with pytest.raises(OSError, match="in"):
+        storage.fetch(copy)
+    assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("s5://bucket/x", "unknown protocol s5://"),
+        ("s3://bucket/x", "s3:// needs a package that is not installed"),
+    ],
+)
+def test_a_url_nobody_knows_is_one_line(url, words):
+    with pytest.raises(InputError) as error:
+        RemoteFolder(url)
+    assert words in str(error.value)
+    assert error.value.key == "storage"
+    assert "\n" not in str(error.value)
+
+
+def test_a_storage_that_cannot_be_written_is_one_line(tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(
+        InputError, match=r"^storage: file://.*/file/x cannot be written \("
+    ) as error:
+        RemoteFolder(f"file://{tmp_path}/file/x").check_writable()
+    assert "\n" not in str(error.value)
+
+
+def test_messages_show_no_secrets():
+    assert remote.shown_url("s3://key:word@bucket/x") == "s3://***@bucket/x"
+
+
+def test_a_transfer_is_tried_again(storage, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote, "_WAITS", (0.0, 0.0))
+    place = storage.below("x")
+    failures = [StorageError("gone"), StorageError("gone")]
+
+    def flaky(name, content):
+        if failures:
+            raise failures.pop()
+        RemoteFolder.write(place, name, content)
+
+    monkeypatch.setattr(place, "write", flaky)
+    manifest = place.upload(checkpoint(tmp_path / "saved"))
+    assert storage.below("x").damage(manifest.hashes) is None
+
+
+def test_a_path_is_a_folder_beside_the_study_file(tmp_path):
+    assert storage_url("runs", tmp_path) == f"file://{tmp_path}/runs"
+    assert storage_url("/mnt/runs", tmp_path) == "file:///mnt/runs"
+    assert storage_url("s3://bucket/runs/", tmp_path) == "s3://bucket/runs"
