@@ -41,6 +41,7 @@ from autorl.types import (
     InputError,
     Optimizer,
     Outcome,
+    Report,
     Segment,
     SegmentId,
     Status,
@@ -48,9 +49,9 @@ from autorl.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -258,29 +259,56 @@ class Study:
         # Looking at a result is no session.
         if self.over:
             return self.result()
-        self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
+        self.begin_session()
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
         try:
-            while True:
-                segments = self.advance()
-                self._check_disk(segments)
-                pool.submit(
-                    [dataclasses.replace(segment, trust=self.trust) for segment in segments]
-                )
-                if not self.driver.work.in_flight:
-                    break
-                for message in pool.poll(_POLL_SECONDS):
-                    if isinstance(message, Outcome):
-                        self.record(message)
-                        finished += 1
-                self.driver.collect(self._models())
+            while self.hand_out(pool):
+                finished += self.take(pool.poll(POLL_SECONDS))
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
             # Before `clear`: a worker that still trains would write into what is removed.
             pool.close()
             self.driver.work.clear()
+        return self.end_session()
+
+    # -- the steps of `run`, for who drives several studies ------------------------------------
+
+    def begin_session(self) -> None:
+        """Record that work on the study begins."""
+        self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
+
+    def hand_out(self, pool: Executor) -> bool:
+        """Submit every segment that can start now.
+
+        Returns:
+            Whether any segment is in flight; if not, the session is over.
+
+        Raises:
+            StudyError: what would start does not fit on the disk.
+        """
+        segments = self.advance()
+        self._check_disk(segments)
+        pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
+        return bool(self.driver.work.in_flight)
+
+    def take(self, messages: Iterable[Report | Outcome]) -> int:
+        """Record what an executor has sent.
+
+        Returns:
+            How many segments have ended.
+        """
+        finished = 0
+        for message in messages:
+            if isinstance(message, Outcome):
+                self.record(message)
+                finished += 1
+        self.driver.collect(self._models())
+        return finished
+
+    def end_session(self) -> Result:
+        """Record that the study is over, and return its result."""
         self.driver.collect(self._models(), over=True)
         self.journal.record(StudyFinished())
         return self.result()
