@@ -23,17 +23,17 @@ _AHEAD = 2
 _SLICE_SECONDS = 0.05
 
 
-def load_apart(load: Load, others: Sequence[str], spec: TrainerSpec) -> Trainer:
+def load_apart(load: Load, foreign: Sequence[str], spec: TrainerSpec) -> Trainer:
     """Load a trainer where the modules of other studies cannot be imported.
 
     A worker inherits the import path of the driver, which has the folders of all studies on it.
 
     Args:
         load: loads the trainers of the study.
-        others: folders of the other studies.
+        foreign: folders of the other studies.
         spec: the trainer.
     """
-    sys.path[:] = [folder for folder in sys.path if folder not in others]
+    sys.path[:] = [folder for folder in sys.path if folder not in foreign]
     return load(spec)
 
 

@@ -43,8 +43,9 @@ def refuse_equal_modules(folders: Mapping[str, frozenset[str]]) -> None:
         InputError: two studies have different modules of one name in different folders, and
             something was imported from one of these folders.
     """
-    for (first, ours), (second, theirs) in itertools.combinations(folders.items(), 2):
-        for left, right in itertools.product(sorted(ours - theirs), sorted(theirs - ours)):
+    for (first, of_first), (second, of_second) in itertools.combinations(folders.items(), 2):
+        pairs = itertools.product(sorted(of_first - of_second), sorted(of_second - of_first))
+        for left, right in pairs:
             name = _clash(Path(left), Path(right))
             if name is not None:
                 raise InputError(
@@ -55,12 +56,12 @@ def refuse_equal_modules(folders: Mapping[str, frozenset[str]]) -> None:
 
 def _clash(left: Path, right: Path) -> str | None:
     """Name a module that differs between two folders of which one is imported from."""
-    ours = _modules(left)
-    theirs = _modules(right)
-    if not _imported(ours) and not _imported(theirs):
+    in_left = _modules(left)
+    in_right = _modules(right)
+    if not _imported(in_left) and not _imported(in_right):
         return None
-    for name in sorted(ours.keys() & theirs.keys()):
-        if _content(ours[name]) != _content(theirs[name]):
+    for name in sorted(in_left.keys() & in_right.keys()):
+        if _content(in_left[name]) != _content(in_right[name]):
             return name
     return None
 

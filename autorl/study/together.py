@@ -191,27 +191,27 @@ def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> li
         for trainer in study.spec.trainers.values()
         for module in study.load(trainer).preload
     }
-    made: dict[Backend, Executor] = {}
+    pools: dict[Backend, Executor] = {}
     # What was importable before any study came is importable for each of them.
     folders = frozenset[str]().union(*(backend.folders for backend in needed))
     folders -= frozenset(PATH_AT_START)
     for backend, study in zip(needed, studies, strict=True):
-        if backend not in made:
-            others = sorted(folders - backend.folders)
-            made[backend] = _executor(backend, study.spec, workers, sorted(preload), others)
+        if backend not in pools:
+            foreign = sorted(folders - backend.folders)
+            pools[backend] = _executor(backend, study.spec, workers, sorted(preload), foreign)
     return [
-        shared.view(f"{number}-{study.spec.name}", made[backend])
+        shared.view(f"{number}-{study.spec.name}", pools[backend])
         for number, (backend, study) in enumerate(zip(needed, studies, strict=True))
     ]
 
 
 def _executor(
-    backend: Backend, spec: Spec, workers: int, preload: Sequence[str], others: Sequence[str]
+    backend: Backend, spec: Spec, workers: int, preload: Sequence[str], foreign: Sequence[str]
 ) -> Executor:
     load = trainer_loader(spec)
     return executors.make(
         backend.name,
-        functools.partial(load_apart, load, others) if others else load,
+        functools.partial(load_apart, load, foreign),
         workers,
         preload=preload,
         limits=backend.limits,

@@ -64,7 +64,7 @@ def test_the_failure_of_one_study_ends_that_one_only(studies, tmp_path):
     bad, good = run_together(begun)
     assert isinstance(bad.error, StudyError)
     assert bad.result is None
-    assert events(bad.study, "segment") == 3  # the crashes that end a study are kept
+    assert events(bad.study, "outcome") == 6  # the 3 proposals x 2 seeds whose crashes end a study
     assert good.error is None
     assert good.result.test is not None
     assert events(good.study, "finished") == 1
@@ -90,7 +90,7 @@ def test_an_interruption_keeps_what_every_study_has_recorded(studies, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         run_together(begun, progress=interrupt)
-    assert all(events(study, "segment") >= 4 for study in begun)
+    assert all(events(study, "outcome") >= 3 for study in begun)
     for study in begun:
         study.close()
     again = [Study.open(tmp_path / name) for name in STUDIES]
@@ -111,7 +111,9 @@ def scores(folder):
 def test_progress_is_of_the_study_it_names(studies):
     seen = {}
     begun = studies(one={}, other={"budget": {"runs": 4}})
-    run_together(begun, progress=lambda study, now: seen.setdefault(study.spec.name, []).append(now))
+    run_together(
+        begun, progress=lambda study, now: seen.setdefault(study.spec.name, []).append(now)
+    )
     assert {name: shown[-1].proposals for name, shown in seen.items()} == {"one": 8, "other": 2}
     for shown in seen.values():
         counts = [now.finished_segments for now in shown]
