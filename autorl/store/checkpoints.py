@@ -12,14 +12,28 @@ import os
 import shutil
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from autorl.os_processes import ProcessLostError
 from autorl.plain_text import printable, shortened
-from autorl.types import Segment
+from autorl.types import Fence, Segment
 
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
+
+
+_saved = threading.local()  # the folder that a thread has saved a checkpoint in last
+
+
+def attempt_name(segment: str, fence: Fence) -> str:
+    """Name what belongs to one attempt at a segment: `12.3-1-0`.
+
+    Checkpoints of studies of earlier versions are named after the segment alone: whoever looks for
+    one reads its path in the log.
+    """
+    return f"{segment}-{fence.epoch}-{fence.attempt}"
 
 
 @contextmanager
@@ -27,16 +41,22 @@ def writing(segment: Segment) -> Iterator[Path]:
     """Give a fresh folder to write the checkpoint of `segment` into.
 
     It becomes `segment.folder` on clean exit. Files and folders are fsync'ed before the rename, so
-    a checkpoint exists whole or not at all, power loss included. A folder left by an earlier
-    attempt that was never recorded is removed first. On an exception nothing is left.
+    a checkpoint exists whole or not at all, power loss included. On an exception nothing is left.
+
+    In a session the folder's name is that of one attempt, so what lies there was written by the
+    attempt itself: by this thread, whose trainer saves more than once and replaces it, or by
+    another worker that was given the same attempt, and may be recorded: it stays. Without a session
+    (epoch 0) names are given again, and what lies there is replaced.
 
     Raises:
         ValueError: the segment names no folder.
         OSError: the disk is full or the folder cannot be written.
+        ProcessLostError: another worker has written the checkpoint of this attempt.
     """
     if not segment.folder:
         raise ValueError(f"segment {segment.id!r} names no folder to save its checkpoint in")
     final = Path(segment.folder)
+    replaceable = not segment.fence.epoch or getattr(_saved, "folder", None) == segment.folder
     final.parent.mkdir(parents=True, exist_ok=True)
     attempts = unfinished(final.parent, final.name)
     # Each process writes in a folder of its own: what a killed worker started may live on for a
@@ -49,11 +69,14 @@ def writing(segment: Segment) -> Iterator[Path]:
         yield half
         sync_tree(half)
         if final.exists():
+            if not replaceable:
+                raise ProcessLostError(f"another worker has written {final.name} meanwhile")
             # Renamed before it is deleted: a folder half deleted would pass for a checkpoint.
             _remove(before)
             final.rename(before)
             _remove(before)
         half.rename(final)
+        _saved.folder = segment.folder
     except BaseException:  # Ctrl-C too
         _remove(half)
         _remove_if_empty(attempts)
@@ -62,13 +85,13 @@ def writing(segment: Segment) -> Iterator[Path]:
     _remove_if_empty(attempts)
 
 
-def unfinished(checkpoints: Path, segment: str) -> Path:
-    """Return the folder of all that a running segment writes.
+def unfinished(checkpoints: Path, attempt: str) -> Path:
+    """Return the folder of all that a running attempt writes.
 
-    Its path follows from the segment alone, so that the driver removes what a killed worker left
-    without looking through every checkpoint (`remove_unfinished`).
+    Its path follows from the name of the attempt alone, so that the driver removes what a killed
+    worker left without looking through every checkpoint (`remove_unfinished`).
     """
-    return checkpoints / f".tmp-{segment}"
+    return checkpoints / f".tmp-{attempt}"
 
 
 @contextmanager

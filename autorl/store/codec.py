@@ -22,6 +22,7 @@ from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
     ModelsNamed,
+    OutcomeIgnored,
     ProposalFailed,
     ProposalMade,
     ProposalScored,
@@ -45,6 +46,7 @@ from autorl.types import (
     Continue,
     Exploit,
     Failed,
+    Fence,
     FrozenMap,
     Outcome,
     Proposal,
@@ -277,6 +279,10 @@ def _outcome_body(event: SegmentEnded) -> dict[str, Any]:
         body["checkpoint_files"] = checkpoint.files
     if event.reductions is not None:
         body["reductions"] = event.reductions
+    if outcome.fence != Fence():
+        body["fence"] = [outcome.fence.epoch, outcome.fence.attempt]
+    if outcome.host:
+        body["host"] = outcome.host
     return body
 
 
@@ -314,6 +320,8 @@ def _read_outcome(body: Body) -> SegmentEnded:
         applied=body["applied"],
         notes=body["notes"],
         message=body["message"],
+        fence=Fence(*body.get("fence", ())),
+        host=body.get("host", ""),
     )
     return SegmentEnded(outcome, _read_place(segment, body["run"]), body.get("reductions"))
 
@@ -351,7 +359,10 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     StudyBegun.kind: lambda body: StudyBegun(**body),
     SessionBegun.kind: lambda body: SessionBegun(FrozenMap(body)),
     ProposalMade.kind: _read_proposed,
-    SegmentLost.kind: lambda body: SegmentLost(SegmentId.parse(body["segment"]), body["message"]),
+    SegmentLost.kind: lambda body: SegmentLost(
+        SegmentId.parse(body["segment"]), body["message"], body["host"], body["preempted"]
+    ),
+    OutcomeIgnored.kind: lambda body: OutcomeIgnored(**body),
     SegmentEnded.kind: _read_outcome,
     ProposalScored.kind: _read_scored,
     ProposalFailed.kind: _read_failed,

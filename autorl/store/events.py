@@ -7,7 +7,7 @@ it (`Store.append`); the tables of the database and the state of a running study
 them. `autorl.store.codec` writes them as JSON and reads them back.
 
 A study begins, a session works on it, and a proposal is made. The segments of the proposal are
-trained: a worker may be lost, a segment ends. With all its seeds in, the proposal is scored or has
+trained: a worker may be lost, and may report late, a segment ends. With all its seeds in, the proposal is scored or has
 failed. Checkpoints nobody needs are collected; one that is damaged is regained. When the search is
 over, the candidates are frozen and tested, or models are named and trained to their step. A study
 may be given more runs or more test seeds, and then it goes on.
@@ -95,11 +95,36 @@ class SegmentLost:
     """A worker was ended by something outside the training.
 
     The segment is handed out again.
+
+    Attributes:
+        host: machine the worker was on; "" = the driver's own, or an earlier version recorded it.
+        preempted: the host is gone or was told to go: no sign against the segment.
     """
 
     kind: ClassVar[str] = "attempt"
     segment: SegmentId
     message: str
+    host: str = ""
+    preempted: bool = False
+
+
+@dataclass(frozen=True)
+class OutcomeIgnored:
+    """An attempt at a segment reported that did not live any more, or never did.
+
+    Nothing follows from it: it is a note for people. One attempt is noted once for each status.
+
+    Attributes:
+        segment: as the worker named it, any text.
+        epoch, attempt: of its fence.
+        status: of the outcome; `running` of a report.
+    """
+
+    kind: ClassVar[str] = "ignored"
+    segment: str
+    epoch: int
+    attempt: int
+    status: str
 
 
 @dataclass(frozen=True)
@@ -315,6 +340,7 @@ StudyEvent: TypeAlias = (
     | SessionBegun
     | ProposalMade
     | SegmentLost
+    | OutcomeIgnored
     | SegmentEnded
     | ProposalScored
     | ProposalFailed

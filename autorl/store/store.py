@@ -4,8 +4,8 @@
     study.sqlite    WAL, one writer. `event` is append-only and chained by hashes (`chain.py`).
                     Its first row holds the study file, and the other tables are derived from
                     it (`schema.py`).
-    checkpoints/    one folder per saved segment, `.tmp-SEGMENT` while one runs, `damaged` for
-                    those set aside
+    checkpoints/    one folder per saved segment, `SEGMENT-EPOCH-ATTEMPT`; `.tmp-` before the
+                    name while the attempt runs, `damaged` for those set aside
     logs/           what each segment printed, its beginning and its end (`log_files.py`)
 
 The driver is the only writer. A `Store` without a folder lives in memory (the embedded `Tuner`).

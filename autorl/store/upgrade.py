@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from autorl.store.events import Body, CandidatesFrozen, ModelsNamed, ProposalMade, SegmentEnded
+from autorl.store.events import (
+    Body,
+    CandidatesFrozen,
+    ModelsNamed,
+    ProposalMade,
+    SegmentEnded,
+    SegmentLost,
+)
 from autorl.types import ProposalId
 
 MemberOf: TypeAlias = Callable[[ProposalId], str | None]
@@ -23,6 +30,8 @@ def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
             return _proposed(body, member_of)
         case SegmentEnded.kind:
             return {"checkpoint_files": {}, **body}  # none were recorded: they are not compared
+        case SegmentLost.kind:
+            return {"host": "", "preempted": False, **body}  # every worker was on the driver's own
         case CandidatesFrozen.kind | ModelsNamed.kind:
             # Candidates had no step and no end at first: test runs were whole.
             rows = [(*row, None, None)[:4] for row in body["candidates"]]

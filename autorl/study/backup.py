@@ -213,10 +213,10 @@ def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
 
     Those under way print into a log of their own later.
     """
-    names = [f"{segment}.log" for segment in sorted(segments)]
-    # A database may be a stranger's: what is no segment's name could lead out of the folder.
-    logs = [folder / "logs" / name for name in names if SEGMENT_NAME.fullmatch(name)]
-    printed = [log for log in logs if log.is_file()]
+    entries = sorted((folder / "logs").glob("*.log"))
+    matches = [(log, SEGMENT_NAME.fullmatch(log.name)) for log in entries if log.is_file()]
+    # By the names that lie there: a database may be a stranger's, and name what leads elsewhere.
+    printed = [log for log, match in matches if match is not None and match["segment"] in segments]
     if printed:
         (scratch / "logs").mkdir()
     for log in printed:

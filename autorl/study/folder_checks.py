@@ -10,8 +10,9 @@ from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.tables import StudyTables
 from autorl.types import InputError
 
-# proposal.seed, with @step where a run ends before its proposal does: `12.101@500`
-SEGMENT_NAME = re.compile(r"(\d+)\.\d+(@\d+)?(\.log)?")
+# proposal.seed, with @step where a run ends before its proposal does, and then epoch and attempt:
+# `12.101@500-1-0`. Earlier versions named checkpoints without these two, and logs still are.
+SEGMENT_NAME = re.compile(r"(?P<segment>(?P<proposal>\d+)\.\d+(@\d+)?)(-\d+-\d+)?(?P<log>\.log)?")
 
 
 def check_space(spec: Spec, tables: StudyTables, folder: Path) -> None:
@@ -60,7 +61,9 @@ def unknown_segments(folder: Path, proposals: int) -> list[str]:
     folders = [folder / name for name in ("checkpoints", "logs")]
     entries = [entry for parent in folders if parent.is_dir() for entry in parent.iterdir()]
     numbered = [
-        (int(match[1]), entry) for entry in entries if (match := SEGMENT_NAME.fullmatch(entry.name))
+        (int(match["proposal"]), entry)
+        for entry in entries
+        if (match := SEGMENT_NAME.fullmatch(entry.name))
     ]
     unknown = sorted(
         ((number, entry) for number, entry in numbered if number >= proposals), reverse=True

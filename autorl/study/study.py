@@ -232,7 +232,8 @@ class Study:
                 room.
         """
         # Retries would meet the same full disk and be used up by it.
-        if outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE):
+        no_space = outcome.status is Status.LOST and outcome.message.startswith(NO_SPACE)
+        if no_space and self.driver.work.attempts.find(outcome.key) is not None:
             raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
         # A signal waits until log and memory agree again.
         with held():
@@ -264,7 +265,7 @@ class Study:
         finished = 0
         try:
             while self.hand_out(pool):
-                finished += self.take(pool.poll(POLL_SECONDS))
+                finished += self.take(pool, pool.poll(POLL_SECONDS))
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
@@ -293,8 +294,8 @@ class Study:
         pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
         return bool(self.driver.work.in_flight)
 
-    def take(self, messages: Iterable[Report | Outcome]) -> int:
-        """Record what an executor has sent.
+    def take(self, pool: Executor, messages: Iterable[Report | Outcome]) -> int:
+        """Record what an executor has sent, and cancel what that makes superfluous.
 
         Returns:
             How many segments have ended.
@@ -304,6 +305,11 @@ class Study:
             if isinstance(message, Outcome):
                 self.record(message)
                 finished += 1
+            else:
+                self.driver.work.take_report(message)
+        for attempt in self.driver.work.drain_superseded():
+            pool.cancel(attempt)
+            self.driver.work.files.discard(attempt, late=True)
         self.driver.collect(self._models())
         return finished
 
@@ -382,13 +388,13 @@ class Study:
         most = limit * 2**30
         work = self.driver.work
         grows = any(segment.save for segment in segments) or bool(
-            segments and work.bytes_logged > most
+            segments and work.files.bytes_logged > most
         )
-        if not grows or work.bytes_saved + work.bytes_logged <= most:
+        if not grows or work.bytes_saved + work.files.bytes_logged <= most:
             return
         # Before giving up: `collect` is lazy, so checkpoints that nobody needs may still lie there.
         self.driver.collect(self._models(), at_once=True)
-        used = work.bytes_saved + work.bytes_logged
+        used = work.bytes_saved + work.files.bytes_logged
         if used > most:
             raise StudyError(
                 f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over "

@@ -162,7 +162,7 @@ class _Sharer:
         if self.ended is not None or not messages:
             return
         with self._ending():
-            self._finished += self.study.take(messages)
+            self._finished += self.study.take(self._view, messages)
             self._go_on()
             if progress is not None:
                 progress(self.study, self.study.progress(self._finished))

@@ -6,7 +6,6 @@ That is its log, what follows from it, its checkpoints, and what no event names.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -203,7 +202,7 @@ def _verify_names(
     folder: Path,
     connection: sqlite3.Connection,
     listed: list[Path],
-    saved: Iterable[str],
+    saved: dict[str, SavedCheckpoint],
     verdict: Verdict,
 ) -> None:
     """List what lies in the folder and no event names.
@@ -212,21 +211,21 @@ def _verify_names(
     """
     proposals = StudyTables.of(connection).count_events("proposed")
     trained = trained_segments(connection, verdict.events)
-    named = set(saved)
+    named = {checkpoint.path for checkpoint in saved.values()}
     unknown = []
     leftover = []
     for entry in listed:
         name = entry.relative_to(folder).as_posix()
         match = SEGMENT_NAME.fullmatch(entry.name) if entry.parent != folder else None
         # A proposal is recorded before anything of it is trained: no kill leaves such a folder.
-        if match is not None and int(match[1]) >= proposals:
+        if match is not None and int(match["proposal"]) >= proposals:
             unknown.append(name)
         # No event names a log.
         elif match is not None and entry.parent.name == "logs":
             continue
-        elif match is not None and entry.name not in trained:
+        elif match is not None and match["segment"] not in trained:
             verdict.notes.append(f"{name} is of a segment that has not ended: it is trained again")
-        elif match is None or entry.name not in named:
+        elif match is None or name not in named:
             leftover.append(name)
     if unknown:
         verdict.problems.append(

@@ -8,37 +8,40 @@ values of a seed.
 from __future__ import annotations
 
 import dataclasses
-import os
-import shutil
+import functools
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
-from autorl.plain_text import LONGEST_MESSAGE, listed, shortened
+from autorl.plain_text import LONGEST_MESSAGE, printable, shortened
 from autorl.spec import Spec
-from autorl.store.checkpoints import DAMAGED, folder_size, remove_unfinished, set_aside, unfinished
+from autorl.store.checkpoints import folder_size, set_aside
 from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
+    OutcomeIgnored,
     SegmentEnded,
     SegmentLost,
-    SegmentPlace,
+    SessionBegun,
     StudyEvent,
 )
-from autorl.store.log_files import log_bytes
+from autorl.study.attempt_files import AttemptFiles, remove
+from autorl.study.attempts import Attempts
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
+from autorl.study.outcome_events import agree, ended, judged
 from autorl.types import (
+    AttemptKey,
     Checkpoint,
     Outcome,
     ProposalId,
+    Report,
     SeedRole,
     Segment,
     SegmentId,
     Status,
     StudyError,
-    step_problem,
 )
 
 FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
@@ -52,30 +55,31 @@ class Work:
         journal: records every outcome before anything depends on it.
 
     Attributes:
-        in_flight: handed out, no outcome yet.
+        attempts: which attempts at segments live.
+        in_flight: segments handed out that have no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
-        bytes_logged: size of the logs of segments that ended; counted only where the study limits
-            the disk.
+        files: what attempts have written.
     """
 
     def __init__(self, spec: Spec, journal: Journal, lineage: Lineage, judge: Judge) -> None:
-        self.in_flight: dict[SegmentId, Segment] = {}
+        self.attempts = Attempts(spec.failures.retries)
+        self.in_flight = self.attempts.in_flight
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
         self._recorded_bytes = 0
-        self.bytes_logged = 0
-        self._log_sizes: dict[SegmentId, int] = {}
         self._sizes: dict[SegmentId, int] = {}
         self._spec = spec
         self._journal = journal
         self._store = journal.store
+        self.files = AttemptFiles(self._store, counts_logs=spec.limits.disk_gb is not None)
         self._lineage = lineage
         self._judge = judge
         self._environment = spec.environment.resolve()
         self._outcomes: dict[SegmentId, Outcome] = {}
-        self._attempts: dict[SegmentId, int] = {}
         self._ready: list[Segment] = []
+        self._superseded: list[Segment] = []
+        self._told_of: set[str] = set()
         # What is wrong with checkpoints, as the workers saw it. Of this session: nothing is
         # recorded.
         self._damaged: dict[SegmentId, str] = {}
@@ -88,38 +92,94 @@ class Work:
     # -- in: outcomes ------------------------------------------------------------------------------
 
     def record(self, outcome: Outcome) -> bool:
-        """Record how a segment ended.
+        """Record how an attempt at a segment ended.
+
+        The first attempt that succeeds wins, and those beside it are superseded. Without a success
+        the last one that lives decides.
 
         Returns:
-            False where the outcome counts for nothing and the segment is trained again: its worker
-            was lost, or its parent's checkpoint is damaged.
+            False where the outcome counts for nothing: its attempt does not live, its worker was
+            lost, its parent's checkpoint is damaged, or another attempt goes on. A segment that no
+            attempt is left of is trained again.
         """
-        segment = self.in_flight.pop(outcome.segment)
+        segment = self.attempts.find(outcome.key)
+        if segment is None:
+            self._ignore(outcome.key, outcome.status)
+            return False
+        self.attempts.end(segment)
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
-        self._note_log(segment)
-        remove_unfinished(segment)  # a worker that was ended could not do it
+        self.files.end(segment)
         if outcome.damage and segment.parent is not None:
             self._note_damage(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
-        if outcome.damage:
-            # Its chain is requested again, as where the checkpoint is gone: this is no attempt.
+        if outcome.status.failed and not self._fails(segment, outcome):
             return False
-        if outcome.status is Status.LOST:
-            self._journal.record(SegmentLost(segment.id, outcome.message))
-            if self._attempts[segment.id] <= self._spec.failures.retries:
-                self._hand_out(segment)
-                return False
+        for other in self.attempts.end_all(segment.id):
+            self.files.end(other)
+            self._superseded.append(other)
         if segment.parent is not None:
             self._regained.discard(segment.parent.segment)
         if segment.id in self._outcomes:
             self._regain(segment, outcome)
+            self.files.remove_unnamed(segment.id)
             return True
-        if segment.parent is None and self._lineage.start(segment.id.proposal):
+        start = self._lineage.start(segment.id.proposal)
+        if segment.parent is None and start:
             notes = (*outcome.notes, self._why_from_start(segment))
             outcome = dataclasses.replace(outcome, notes=notes)
-        outcome = self._judged(segment, outcome)
-        self._journal.record(self._ended(segment, outcome))
+        join_chain = functools.partial(self._curve_to, segment)
+        nominal = 0 if segment.parent is None else start
+        outcome = judged(segment, outcome, nominal, self._judge, join_chain)
+        self._journal.record(ended(segment, outcome, self._lineage, self._judge, join_chain))
+        self.files.remove_unnamed(segment.id)
         return True
+
+    def _fails(self, segment: Segment, outcome: Outcome) -> bool:
+        """Say whether a segment fails with the failure of one attempt at it.
+
+        It does not while another attempt lives, and where it is tried again.
+        """
+        others = segment.id in self.in_flight
+        if outcome.damage:
+            # Its chain is requested again, as where the checkpoint is gone: this is no loss.
+            self.files.discard(segment)
+            return False
+        if outcome.status is Status.LOST:
+            self._journal.record(
+                SegmentLost(segment.id, outcome.message, outcome.host, outcome.preempted)
+            )
+            self.files.discard(segment, late=True)
+            if others:
+                return False
+            if outcome.preempted or not self.attempts.at_fault(segment.id):
+                self._hand_out(segment)
+                return False
+        elif others:
+            self._ignore(outcome.key, outcome.status)
+            self.files.discard(segment)
+            return False
+        return True
+
+    def take_report(self, report: Report) -> bool:
+        """Say whether a report is of an attempt that lives; others are noted."""
+        lives = self.attempts.find(report.key) is not None
+        if not lives:
+            self._ignore(report.key, "running")
+        return lives
+
+    def _ignore(self, key: AttemptKey, status: str) -> None:
+        """Note that an attempt reported which does not count (any more)."""
+        if not self.attempts.is_news(key, status):
+            return
+        name, fence = key
+        text = printable(shortened(str(name)), keep_lines=False)
+        self._journal.record(OutcomeIgnored(text, fence.epoch, fence.attempt, str(status)))
+        if text not in self._told_of:
+            self._told_of.add(text)
+            say(
+                f"segment {text}: {status} from attempt {fence.attempt} of session {fence.epoch}, "
+                "which does not count (any more): ignored"
+            )
 
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.
@@ -134,8 +194,10 @@ class Work:
                     self._take_checkpoint(segment, outcome.checkpoint)
             case CheckpointRegained(segment=segment, checkpoint=checkpoint):
                 self._take_checkpoint(segment, checkpoint)
-            case SegmentLost(segment=segment):
-                self._attempts[segment] = self._attempts.get(segment, 0) + 1
+            case SegmentLost(segment=segment, host=host, preempted=preempted):
+                self.attempts.count_loss(segment, host, preempted=preempted)
+            case SessionBegun():
+                self.attempts.begin_session()
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
                     self._recorded_bytes -= self._sizes.pop(segment)
@@ -159,7 +221,7 @@ class Work:
         first = self._outcomes[segment.id]
         if again.status is not Status.DONE or again.checkpoint is None:
             why = f"ended as {again.status}: {again.message}"
-        elif not _agree(first, again):
+        elif not agree(first, again):
             why = "has other values than those recorded"
         else:
             note = TRAINED_AGAIN.format(segment=segment.id)
@@ -173,33 +235,6 @@ class Work:
             f"segment {segment.id}, trained again for its checkpoint, {why}; what was recorded is "
             "kept"
         )
-
-    def _judged(self, segment: Segment, outcome: Outcome) -> Outcome:
-        """Return an outcome as it is recorded.
-
-        That is a failure where its metrics cannot be scored.
-        """
-        nominal = 0 if segment.parent is None else self._lineage.start(segment.id.proposal)
-        latest = max(segment.until, outcome.reached)  # it may end before or after its nominal step
-        problem = step_problem(min(segment.start, nominal), latest, outcome.reports)
-        if problem:
-            outcome = dataclasses.replace(outcome, reports=())
-        if outcome.status.failed:
-            return outcome
-        if problem:
-            return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
-        curve = self._join(segment.id, [*self._before(segment), outcome])
-        try:
-            value = self._judge.value(segment.seed, curve)
-        except (KeyError, ValueError) as error:
-            reported = sorted({name for report in outcome.reports for name in report.metrics})
-            message = (
-                f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
-            )
-            return dataclasses.replace(outcome, status=Status.CRASH, message=message)
-        if value.status.failed:
-            return dataclasses.replace(outcome, status=value.status, message=value.message)
-        return outcome
 
     # -- out: segments -----------------------------------------------------------------------------
 
@@ -269,10 +304,42 @@ class Work:
         self._ready = []
         return ready
 
+    def copy(self, segment: SegmentId) -> Segment:
+        """Hand out one more live attempt at a running segment: a backup copy.
+
+        A segment is bitwise repeatable, so it does not matter which attempt wins. It differs in its
+        fence and in where it writes.
+
+        Raises:
+            KeyError: the segment is not in flight.
+        """
+        attempt = self._attempt(self.in_flight[segment], copy=True)
+        self._begin(attempt)
+        return attempt
+
+    def drain_superseded(self) -> list[Segment]:
+        """Return the attempts beside which another one won since the last call.
+
+        They are to be cancelled, and then what they wrote to be removed (`files.discard`).
+        """
+        superseded = self._superseded
+        self._superseded = []
+        return superseded
+
     def _hand_out(self, segment: Segment) -> None:
-        self.in_flight[segment.id] = segment
-        self._log_sizes[segment.id] = self._log_size(segment)
-        self._ready.append(segment)
+        attempt = self._attempt(segment, copy=False)
+        self._begin(attempt)
+        self._ready.append(attempt)
+
+    def _begin(self, attempt: Segment) -> None:
+        self.attempts.begin(attempt)
+        self.files.begin(attempt)
+
+    def _attempt(self, segment: Segment, *, copy: bool) -> Segment:
+        fence = self.attempts.next_fence(segment.id)
+        while self.files.is_taken(segment.id, fence):
+            fence = self.attempts.next_fence(segment.id)
+        return self.files.placed(segment, fence, copy=copy)
 
     def _segment(
         self,
@@ -296,13 +363,9 @@ class Work:
             # One configuration all along: training it again from the start gives the same.
             parent = None
             begin = 0
-        folder = self._store.folder
         save = self._wants_checkpoint(proposal, role) or not last
         checkpoint = None if parent is None else self.saved[parent.segment]
         start = 0 if parent is None else parent.reached
-        saved_in = str(self._store.checkpoints / name) if save else ""
-        log = str(folder / "logs" / f"{name}.log") if folder else None
-        scratch = str(unfinished(self._store.checkpoints, name)) if folder else ""
         return Segment(
             id=name,
             trainer=trainer,
@@ -321,9 +384,6 @@ class Work:
             episodes=self._spec.fidelity.episodes,
             fork=self._lineage.fork(proposal, seed),
             save=save,
-            folder=saved_in,
-            log=log,
-            scratch=scratch,
         )
 
     def _wants_checkpoint(self, proposal: ProposalId, role: SeedRole) -> bool:
@@ -402,10 +462,11 @@ class Work:
         cuts = {self._lineage[link].until for link in links}
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
-    def _before(self, segment: Segment) -> list[Outcome]:
-        """Return the outcomes of the chain before a segment."""
+    def _curve_to(self, segment: Segment, outcome: Outcome) -> Curve:
+        """Join the outcome of a segment to those of the chain before it."""
         chain = self._lineage.chain(segment.id.proposal)[:-1]
-        return [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
+        before = [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
+        return self._join(segment.id, [*before, outcome])
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -415,7 +476,7 @@ class Work:
 
         Damaged checkpoints count too.
         """
-        scratch = [segment.scratch for segment in self.in_flight.values() if segment.scratch]
+        scratch = [attempt.scratch for attempt in self.attempts.live() if attempt.scratch]
         running = sum(folder_size(Path(folder)) for folder in scratch)
         return self._recorded_bytes + self._aside_bytes + running
 
@@ -464,7 +525,7 @@ class Work:
         self._journal.record(CheckpointsCollected(gone))
         for path in paths:
             if self._store.owns(path):
-                _remove(path)
+                remove(path)
 
     def _parents_in_flight(self) -> set[SegmentId]:
         """Return the segments whose checkpoints running segments continue."""
@@ -474,45 +535,21 @@ class Work:
     def sweep(self) -> None:
         """Remove what a kill left.
 
-        These are checkpoints half written, and those the log has given up. A whole one that no
-        event names stays: its segment is trained again and replaces it, or the log is too short.
+        See `AttemptFiles.sweep`.
         """
-        folder = self._store.folder
-        if folder is None:
-            return
-        if self._spec.limits.disk_gb is not None:
-            self.bytes_logged = log_bytes(folder / "logs")
-        if not (folder / "checkpoints").is_dir():
-            return
-        for entry in (folder / "checkpoints").iterdir():
-            given_up = entry.name in self._outcomes and entry.name not in self.saved
-            if given_up or entry.name.startswith((".tmp-", ".old-")):
-                _remove(entry)
-        self._aside_bytes = folder_size(folder / "checkpoints" / DAMAGED)
+        self.files.sweep(self._outcomes.keys(), [saved.path for saved in self.saved.values()])
+        self._aside_bytes = self.files.bytes_aside()
 
     def clear(self) -> None:
-        """Remove what the segments in flight have written.
+        """Give up what is in flight, and remove what it has written.
 
-        No worker is left then.
+        No worker is left then. Whoever goes on requests the segments again.
         """
-        for segment in self.in_flight.values():
-            remove_unfinished(segment)
-
-    def _note_log(self, segment: Segment) -> None:
-        """Add what a segment has logged since it was handed out.
-
-        It has ended.
-        """
-        self.bytes_logged += self._log_size(segment) - self._log_sizes.pop(segment.id, 0)
-
-    def _log_size(self, segment: Segment) -> int:
-        if (
-            self._spec.limits.disk_gb is None
-            or segment.log is None
-            or not os.path.exists(segment.log)
-        ):
-            return 0
-        return os.path.getsize(segment.log)
+        self.files.clear([*self.attempts.live(), *self._superseded])
+        for segment in list(self.in_flight):
+            self.attempts.end_all(segment)
+        self._ready.clear()
+        self._superseded.clear()
 
     def _available(self, segment: SegmentId) -> bool:
         """Say whether a segment left a checkpoint that is still there."""
@@ -543,7 +580,7 @@ class Work:
             self._unmoved.discard(segment)
             path = Path(self.saved[segment].path)
             where = set_aside(path) if self._store.owns(path) else f"left in {path}"
-            self._aside_bytes = folder_size(self._store.checkpoints / DAMAGED)
+            self._aside_bytes = self.files.bytes_aside()
             damage = self._damaged[segment]
             say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
 
@@ -560,55 +597,6 @@ class Work:
             return FROM_START
         return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
 
-    # -- the durable form --------------------------------------------------------------------------
-
-    def _ended(self, segment: Segment, outcome: Outcome) -> SegmentEnded:
-        """Return the event of an outcome.
-
-        It has what the tables need to know besides.
-        """
-        reductions = None
-        if not outcome.status.failed:
-            curve = self._join(segment.id, [*self._before(segment), outcome])
-            reductions = tuple(self._judge.reductions(curve))
-        return SegmentEnded(outcome, self._place(segment), reductions)
-
-    def _place(self, segment: Segment) -> SegmentPlace:
-        role = segment.role
-        seed = segment.seed
-        run = self._lineage.run(segment.id.proposal)
-        parent_run = None
-        if run.parent_root is not None:
-            parent_run = self._lineage.run_id(run.parent_root, role, seed)
-        parent = None if segment.parent is None else segment.parent.segment
-        return SegmentPlace(
-            segment=segment.id,
-            run_id=self._lineage.run_id(run.root, role, seed),
-            role=role,
-            algorithm=segment.trainer.name,
-            environment=segment.environment.id,
-            parent_run=parent_run,
-            start_step=run.start_step,
-            member=self._lineage[segment.id.proposal].member,
-            parent=parent,
-            from_step=segment.start,
-        )
-
-
-def _agree(first: Outcome, again: Outcome) -> bool:
-    """Say whether two trainings of a segment gave the same.
-
-    They ended at one step with equal metrics. Metrics are compared at the steps that both
-    evaluated.
-    """
-    recorded = {report.step: dict(report.metrics) for report in first.reports}
-    equal = [
-        recorded[report.step] == dict(report.metrics)
-        for report in again.reports
-        if report.step in recorded
-    ]
-    return first.reached == again.reached and all(equal)
-
 
 def say(line: str) -> None:
     """Tell whoever runs the study at once.
@@ -616,10 +604,3 @@ def say(line: str) -> None:
     It is told even if no progress was asked for.
     """
     print(f"autorl: {line}", file=sys.stderr, flush=True)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)

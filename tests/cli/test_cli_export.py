@@ -141,7 +141,7 @@ def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
         "test": {"top": 0},
     }
     result = package.tune(study, out=tmp_path / "s")
-    checkpoint = tmp_path / "s" / "checkpoints" / f"{result.incumbent.proposal}.101"
+    (checkpoint,) = (tmp_path / "s" / "checkpoints").glob(f"{result.incumbent.proposal}.101-*")
     file = max(checkpoint.iterdir(), key=lambda path: path.stat().st_size)
     content = bytearray(file.read_bytes())
     content[len(content) // 2] ^= 16

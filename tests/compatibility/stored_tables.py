@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -54,6 +55,9 @@ def _rows(connection: sqlite3.Connection, table: str) -> dict[str, list[Any]]:
     rows = {}
     for values in connection.execute(f"SELECT {_COLUMNS[table]} FROM {table}"):
         row = list(values)
+        if table == "segments" and row[-1] is not None:
+            # Since sessions and attempts have names of their own: both differ after a resume.
+            row[-1] = re.sub(r"-\d+-\d+$", "", row[-1])
         for place in texts:
             row[place] = None if row[place] is None else json.loads(row[place])
         key = " ".join(str(value) for value in row[: _KEYS.get(table, 1)])

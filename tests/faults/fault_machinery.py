@@ -56,7 +56,9 @@ _STRICT = {
     "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
     "environment_steps",
     "evals": "*",
-    "segments": "*",
+    # The name of a checkpoint says in which session it was written.
+    "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
+    "notes, message, checkpoint IS NOT NULL",
     "scores": "*",
     "tests": "*",
 }

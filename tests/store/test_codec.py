@@ -18,6 +18,7 @@ from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
     ModelsNamed,
+    OutcomeIgnored,
     ProposalFailed,
     ProposalMade,
     ProposalScored,
@@ -39,6 +40,7 @@ from autorl.types import (
     Continue,
     Exploit,
     Failed,
+    Fence,
     FrozenMap,
     Outcome,
     Proposal,
@@ -124,6 +126,9 @@ EVENTS = [
     TestSeedsAdded((102, 103)),
     ModelsNamed(CANDIDATES),
     StudyFinished(),
+    SegmentLost(SEGMENT, "its host was taken away", "node7", preempted=True),
+    OutcomeIgnored("3.1", 2, 1, "done"),
+    SegmentEnded(Outcome("3.1", Status.DONE, 9, fence=Fence(2, 1), host="node7"), PLACE),
 ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from pathlib import Path
 
@@ -73,6 +74,22 @@ def part_of(folder: Path, events: int, **changes) -> Path:
     return folder
 
 
+def segment_of(checkpoint: Path | str) -> str:
+    """The segment of a checkpoint: the name of its folder without session and attempt."""
+    return re.sub(r"-\d+-\d+$", "", Path(checkpoint).name)
+
+
+def saved_segments(folder: Path) -> set[str]:
+    """The segments whose checkpoints lie in the folder of a study."""
+    return {segment_of(path) for path in (folder / "checkpoints").iterdir()}
+
+
+def checkpoint_of(folder: Path, segment: str) -> Path:
+    """The one checkpoint of a segment in the folder of a study."""
+    (path,) = (folder / "checkpoints").glob(f"{segment}-*")
+    return path
+
+
 def table(folder: Path) -> dict[str, list[tuple]]:
     """Everything a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
     columns = {
@@ -81,7 +98,8 @@ def table(folder: Path) -> dict[str, list[tuple]]:
         "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
         "environment_steps",
         "evals": "*",
-        "segments": "*",
+        "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
+        "notes, message, checkpoint IS NOT NULL",
         "scores": "*",
         "tests": "*",
     }

@@ -2,17 +2,17 @@
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
-from study_support import small_spec
+from study_support import checkpoint_of, segment_of, small_spec
 from test_lineage import PBT, waiting_for
 
 from autorl.executors import InProcess
 from autorl.study import Study
-from autorl.types import Exploit, InputError, Outcome, Scored, Status, StudyError
+from autorl.types import Exploit, InputError, Scored, Status, StudyError
 
 
 def on_disk(folder):
     return (
-        sorted(path.name for path in (folder / "checkpoints").iterdir())
+        sorted(segment_of(path) for path in (folder / "checkpoints").iterdir())
         if (folder / "checkpoints").exists()
         else []
     )
@@ -234,7 +234,7 @@ def test_a_checkpoint_that_was_deleted_by_hand_is_trained_again_and_the_record_s
     )
     (first,) = study.advance()
     study.record(study.load(None).train(first, lambda report: None))
-    shutil.rmtree(tmp_path / "study" / "checkpoints" / "0.0")
+    shutil.rmtree(checkpoint_of(tmp_path / "study", "0.0"))
     run(study)
     assert study.store.query("SELECT notes FROM segments WHERE segment = '1.0'") == [
         ("no checkpoint to continue: trained from step 0",)
@@ -343,7 +343,7 @@ def test_a_moved_study_goes_on_from_its_checkpoints(monkeypatch, tmp_path):
     (tmp_path / "here").rename(tmp_path / "there")
     study = at(tmp_path / "there")
     result = run(study)
-    assert trainer.segments[-1].parent.path == str(tmp_path / "there" / "checkpoints" / "0.0")
+    assert trainer.segments[-1].parent.path == str(checkpoint_of(tmp_path / "there", "0.0"))
     assert result.incumbent.until == 100
     assert not (tmp_path / "here").exists()
     study.close()
@@ -372,12 +372,6 @@ def test_top_k_tuning_checkpoints(monkeypatch, tmp_path):
     run(study)
     assert on_disk(tmp_path / "study") == ["2.0", "3.0"]
     study.close()
-
-
-def test_an_outcome_of_a_segment_nobody_started_is_refused(monkeypatch):
-    study = study_with(monkeypatch, toy_spec(), Scripted(listed(full(0.5))))
-    with pytest.raises(KeyError):
-        study.record(Outcome("99.0", Status.DONE, 100))
 
 
 def test_the_executor_is_closed_when_the_study_fails(monkeypatch):

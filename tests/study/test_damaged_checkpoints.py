@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 from scripted import Scripted, Toy, chain, run, study_with, toy_spec
-from study_support import StoppedError, part_of, run_small, stop_after, table
+from study_support import (
+    StoppedError,
+    checkpoint_of,
+    part_of,
+    run_small,
+    saved_segments,
+    segment_of,
+    stop_after,
+    table,
+)
 from test_lineage import waiting_for
 
 from autorl import executors, trainers
@@ -102,8 +111,8 @@ def test_damaged_checkpoints_are_trained_again_and_every_score_is_the_same(
         line.startswith("autorl: checkpoint ") and "not continued from; moved to " in line
         for line in lines
     )
-    aside = {path.name for path in (checkpoints / "damaged").iterdir()}
-    assert {line.split()[2] for line in lines} == aside <= {folder.name for folder in folders}
+    aside = {segment_of(path) for path in (checkpoints / "damaged").iterdir()}
+    assert {line.split()[2] for line in lines} == aside <= set(map(segment_of, folders))
 
 
 @pytest.mark.parametrize("executor", ["threads", pytest.param("processes", marks=pytest.mark.slow)])
@@ -178,7 +187,7 @@ def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(
 ):
     trainer = Toy()
     study = two_links(monkeypatch, tmp_path / "study", trainer, failures={"retries": 0})
-    flip(tmp_path / "study" / "checkpoints" / "0.0")
+    flip(checkpoint_of(tmp_path / "study", "0.0"))
     run(study)
     assert [(segment.id, segment.parent) for segment in trainer.segments] == [
         ("0.0", None),
@@ -191,14 +200,11 @@ def test_the_trainer_never_sees_a_damaged_checkpoint_and_no_attempt_is_counted(
             "checkpoint 0.0 is damaged (lineage.json differs from what was saved): trained from step 0",
         )
     ]
-    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == [
-        "0.0"
-    ]
+    damaged = tmp_path / "study" / "checkpoints" / "damaged"
+    assert [segment_of(path) for path in damaged.iterdir()] == ["0.0"]
     study.close()
     Study.open(tmp_path / "study", study.load).close()
-    assert [path.name for path in (tmp_path / "study" / "checkpoints" / "damaged").iterdir()] == [
-        "0.0"
-    ], "not swept"
+    assert [segment_of(path) for path in damaged.iterdir()] == ["0.0"], "not swept"
 
 
 @pytest.mark.parametrize("damage", [flip, shutil.rmtree])
@@ -207,7 +213,7 @@ def test_where_the_configuration_changed_the_parent_is_trained_again_for_its_che
 ):
     trainer = Toy()
     study = two_links(monkeypatch, tmp_path / "study", trainer, second=0.6)
-    damage(tmp_path / "study" / "checkpoints" / "0.0")
+    damage(checkpoint_of(tmp_path / "study", "0.0"))
     run(study)
     assert [segment.id for segment in trainer.segments] == ["0.0", "0.0", "1.0"]
     assert trainer.segments[-1].parent.segment == "0.0"
@@ -227,7 +233,7 @@ def test_a_parent_that_gives_other_values_the_second_time_ends_the_study(monkeyp
     values = iter([0.3, 0.4, 0.5])
     trainer = Toy(curve=lambda config, seed, step: next(values))
     study = two_links(monkeypatch, tmp_path / "study", trainer, second=0.6)
-    flip(tmp_path / "study" / "checkpoints" / "0.0")
+    flip(checkpoint_of(tmp_path / "study", "0.0"))
     with pytest.raises(
         StudyError,
         match=r"0\.0, trained again for its checkpoint, has other values than those recorded",
@@ -262,8 +268,7 @@ def test_populations_train_again_what_was_damaged_and_end_with_the_same_table(
     tables, whole = table(tmp_path / "damaged"), table(tmp_path / "whole")
     assert scores(tables) == scores(whole)
     assert "is trained again for its checkpoint" in capsys.readouterr().err
-    left = {path.name for path in (tmp_path / "damaged" / "checkpoints").iterdir()} - {"damaged"}
-    assert left == {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
+    assert saved_segments(tmp_path / "damaged") - {"damaged"} == saved_segments(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -294,7 +299,7 @@ def test_a_folder_is_moved_only_when_nobody_reads_it_any_more(monkeypatch, tmp_p
     reader, other = study.advance()
     assert reader.parent == other.parent
     finished = run_segment(study.load, reader, lambda report: None)
-    folder = tmp_path / "study" / "checkpoints" / "0.0"
+    folder = checkpoint_of(tmp_path / "study", "0.0")
     flip(folder)
     found = run_segment(study.load, other, lambda report: None)
     assert (found.status, found.damage) == (Status.LOST, "lineage.json differs from what was saved")

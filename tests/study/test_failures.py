@@ -4,6 +4,7 @@ import math
 import os
 import resource
 import sqlite3
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 
-from autorl.executors.worker import NO_SPACE
+from autorl.executors.worker import NO_SPACE, run_segment
 from autorl.study import Study
 from autorl.types import Failed, Outcome, Scored, Status, StudyError
 
@@ -208,7 +209,7 @@ def test_attempts_are_counted_over_restarts(monkeypatch, tmp_path):
     study = at()
     for _ in range(3):  # proposal 0, then two attempts at proposal 1
         for segment in study.advance():
-            study.record(trainer.train(segment, lambda report: None))
+            study.record(run_segment(study.load, segment, lambda report: None))
     study.close()
     study = at()
     result = run(study)
@@ -336,9 +337,8 @@ def test_a_full_disk_while_saving_ends_the_session_and_loses_nothing(tmp_path):
             found = super().poll(timeout)
             if found and found[0].segment in full_at:
                 full_at.discard(found[0].segment)
-                return [
-                    Outcome(found[0].segment, Status.LOST, 0, message=f"{NO_SPACE}: [Errno 28]")
-                ]
+                message = f"{NO_SPACE}: [Errno 28]"
+                return [replace(found[0], status=Status.LOST, message=message)]
             return found
 
     study = Study.create(small_spec(keep={"checkpoints": "lineage"}), tmp_path / "full")
@@ -370,7 +370,6 @@ def test_a_real_file_size_limit_in_a_checkpoint_write_is_no_failure_of_the_confi
             segments = study.advance()
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
-            from autorl.executors.worker import run_segment
 
             outcome = run_segment(study.load, segments[0], lambda report: None)
             code = (
@@ -390,7 +389,9 @@ def test_a_store_that_cannot_be_written_ends_the_study_without_losing_what_it_ha
 
     def fill():
         for segment, outcome in outcomes * 200:
-            study.driver.work.in_flight.setdefault(segment.id, segment)
+            work = study.driver.work
+            if segment.id not in work.in_flight:
+                work.attempts.begin(segment)
             study.record(outcome)
 
     with pytest.raises(StudyError, match=r"cannot be written .*; what was recorded is kept"):

@@ -60,7 +60,7 @@ def state_of(driver, tests, models):
         "asked": (driver._asked, driver._begun, driver._failures, driver.extra_runs),
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes, work._recorded_bytes),
-        "lost": work._attempts,
+        "lost": work.attempts.losses,
         "tested": (tests.frozen, tests.latest, tests._tested),
         "models": models.candidates,
         "optimizer": list(driver._optimizer.history),

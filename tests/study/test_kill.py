@@ -5,7 +5,7 @@ import os
 import signal
 
 import pytest
-from study_support import run_small, small_spec, table
+from study_support import run_small, saved_segments, small_spec, table
 
 from autorl.store import checkpoints
 from autorl.study import Study
@@ -112,8 +112,7 @@ def test_killed_over_and_over_with_rungs_failures_and_checkpoints(tmp_path, chan
     run_small(tmp_path / "whole", **changes)
     killed_at_every_event(tmp_path / "killed", changes, stride)
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
-    kept = {path.name for path in (tmp_path / "whole" / "checkpoints").iterdir()}
-    assert {path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()} == kept
+    assert saved_segments(tmp_path / "killed") == saved_segments(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("moment", ["before the rename", "after the rename"])

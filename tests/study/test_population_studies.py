@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scripted import Shuffled
-from study_support import run_small, small_spec, table
+from study_support import run_small, segment_of, small_spec, table
 from test_kill import EIGHTH, killed_at_every_event
 
 from autorl.executors import InProcess
@@ -71,7 +71,7 @@ def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small
         tuned = [
             one.name
             for one in (tmp_path / "checkpoints").iterdir()
-            if one.name.endswith((".0", ".1"))
+            if segment_of(one).endswith((".0", ".1"))
         ]
         most = max(most, len(tuned))
 

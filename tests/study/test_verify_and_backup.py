@@ -11,7 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from study_support import part_of, run_small, table
+from study_support import checkpoint_of, part_of, run_small, segment_of, table
 from test_proof import change, edit, old_study
 
 from autorl.store import Store, checkpoints
@@ -125,11 +125,11 @@ def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path, monkeypatch)
             json.loads(body)["segment"]
             for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")
         )
-    shutil.rmtree(folder / "checkpoints" / saved[0])
+    shutil.rmtree(checkpoint_of(folder, saved[0]))
     assert verify(folder).problems == [f"checkpoint {saved[0]}: the folder is missing"]
     with_hashes(folder)
     monkeypatch.setattr(checkpoints, "damage", damage)
-    (folder / "checkpoints" / saved[1] / "state.json").write_text("{}", encoding="utf-8")
+    (checkpoint_of(folder, saved[1]) / "state.json").write_text("{}", encoding="utf-8")
     assert verify(folder).problems == [
         f"checkpoint {saved[0]}: the folder is missing",
         f"checkpoint {saved[1]}: state.json differs from what was saved",
@@ -271,7 +271,7 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(
         if not gone:  # the driver gives this one up just now, event first
             gone.append(source.name)
             store = Store.open(folder)
-            store.append(CheckpointsCollected((SegmentId.parse(source.name),)))
+            store.append(CheckpointsCollected((SegmentId.parse(segment_of(source)),)))
             store.close()
             shutil.rmtree(source)
         original(source, target)
@@ -289,7 +289,7 @@ def test_a_checkpoint_that_is_lost_is_left_out_and_said(tmp_path, whole_table):
     lost = sorted((folder / "checkpoints").iterdir())[0]
     shutil.rmtree(lost)
     made = backup(folder, tmp_path / "copy")
-    assert made.notes == [f"checkpoint {lost.name} is left out: the folder is missing"]
+    assert made.notes == [f"checkpoint {segment_of(lost)} is left out: the folder is missing"]
 
 
 def test_a_copy_never_writes_over_anything_or_out_of_its_folder(tmp_path):

@@ -1,0 +1,105 @@
+"""Outcomes as a study records them: judged, and with their place among the runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from autorl.evaluation import Curve, Judge
+from autorl.plain_text import listed
+from autorl.store.events import SegmentEnded, SegmentPlace
+from autorl.study.lineage import Lineage
+from autorl.types import Outcome, Segment, Status, step_problem
+
+
+def judged(
+    segment: Segment, outcome: Outcome, nominal: int, judge: Judge, join: Callable[[Outcome], Curve]
+) -> Outcome:
+    """Return an outcome as it is recorded.
+
+    That is a failure where its metrics cannot be scored.
+
+    Args:
+        segment: that ended.
+        outcome: as the worker sent it.
+        nominal: step the segment starts at by its proposal.
+        judge: scores the curve.
+        join: joins an outcome of the segment to those of the chain before it.
+    """
+    latest = max(segment.until, outcome.reached)  # it may end before or after its nominal step
+    problem = step_problem(min(segment.start, nominal), latest, outcome.reports)
+    if problem:
+        outcome = dataclasses.replace(outcome, reports=())
+    if outcome.status.failed:
+        return outcome
+    if problem:
+        return dataclasses.replace(outcome, status=Status.CRASH, message=problem)
+    try:
+        value = judge.value(segment.seed, join(outcome))
+    except (KeyError, ValueError) as error:
+        reported = sorted({name for report in outcome.reports for name in report.metrics})
+        message = (
+            f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
+        )
+        return dataclasses.replace(outcome, status=Status.CRASH, message=message)
+    if value.status.failed:
+        return dataclasses.replace(outcome, status=value.status, message=value.message)
+    return outcome
+
+
+def ended(
+    segment: Segment,
+    outcome: Outcome,
+    lineage: Lineage,
+    judge: Judge,
+    join: Callable[[Outcome], Curve],
+) -> SegmentEnded:
+    """Return the event of an outcome.
+
+    It has what the tables need to know besides.
+    """
+    reductions = None
+    if not outcome.status.failed:
+        reductions = tuple(judge.reductions(join(outcome)))
+    # The log is of one study: which, is said where an executor serves several.
+    fence = dataclasses.replace(outcome.fence, study="")
+    return SegmentEnded(
+        dataclasses.replace(outcome, fence=fence), _place(segment, lineage), reductions
+    )
+
+
+def agree(first: Outcome, again: Outcome) -> bool:
+    """Say whether two trainings of a segment gave the same.
+
+    They ended at one step with equal metrics. Metrics are compared at the steps that both
+    evaluated.
+    """
+    recorded = {report.step: dict(report.metrics) for report in first.reports}
+    equal = [
+        recorded[report.step] == dict(report.metrics)
+        for report in again.reports
+        if report.step in recorded
+    ]
+    return first.reached == again.reached and all(equal)
+
+
+def _place(segment: Segment, lineage: Lineage) -> SegmentPlace:
+    role = segment.role
+    seed = segment.seed
+    run = lineage.run(segment.id.proposal)
+    parent_run = None
+    if run.parent_root is not None:
+        parent_run = lineage.run_id(run.parent_root, role, seed)
+    parent = None if segment.parent is None else segment.parent.segment
+    return SegmentPlace(
+        segment=segment.id,
+        run_id=lineage.run_id(run.root, role, seed),
+        role=role,
+        algorithm=segment.trainer.name,
+        environment=segment.environment.id,
+        parent_run=parent_run,
+        start_step=run.start_step,
+        member=lineage[segment.id.proposal].member,
+        parent=parent,
+        from_step=segment.start,
+    )

@@ -1,0 +1,481 @@
+"""Attempts at segments: who is heard, whose checkpoint counts, and when lost workers are a failure. Issue 16, Fencing."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, study_with, tables, toy_spec
+from study_support import checkpoint_of, saved_segments
+from test_lineage import waiting_for
+
+from autorl import Tuner
+from autorl.executors import InProcess
+from autorl.executors.worker import failure, run_segment
+from autorl.store.checkpoints import damage
+from autorl.store.events import OutcomeIgnored, SegmentLost, SessionBegun
+from autorl.study.verify import verify
+from autorl.types import Fence, FrozenMap, Outcome, Report, SegmentId, Status
+
+HALVES = [chain(0.5, 50, member="a"), chain(0.5, 100, 0, "a"), full(0.3)]
+
+
+def halves(monkeypatch, folder=None, trainer=None, script=HALVES, **changes):
+    """A study whose first segment saves a checkpoint that the second continues."""
+    return study_with(
+        monkeypatch,
+        toy_spec(parallelism=1, **changes),
+        lambda: Scripted(waiting_for(script), keeps=lambda seen: range(len(script))),
+        trainer,
+        folder,
+    )
+
+
+def begin(study):
+    """Begin a session, as `run` does."""
+    study.journal.record(SessionBegun(FrozenMap()))
+
+
+def train(study, segment):
+    return run_segment(study.load, segment, lambda report: None)
+
+
+def ignored(study):
+    return [
+        recorded.event
+        for recorded in study.store.events()
+        if isinstance(recorded.event, OutcomeIgnored)
+    ]
+
+
+def finish(study):
+    """Train what is left, without another session."""
+    while segments := study.advance():
+        for segment in segments:
+            study.record(train(study, segment))
+    return tables(study)
+
+
+def whole(monkeypatch, **changes):
+    study = halves(monkeypatch, **changes)
+    begin(study)
+    return finish(study)
+
+
+# -- what counts for nothing -------------------------------------------------------------------------------------------
+
+
+def test_a_second_report_of_a_segment_is_noted_once_and_counts_for_nothing(monkeypatch, capsys):
+    study = halves(monkeypatch)
+    begin(study)
+    (first,) = study.advance()
+    outcome = train(study, first)
+    for _ in range(3):
+        study.record(outcome)
+    assert ignored(study) == [OutcomeIgnored("0.0", 1, 0, "done")]
+    study.record(replace(outcome, status=Status.CRASH))
+    assert [event.status for event in ignored(study)] == ["done", "crash"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "autorl: segment 0.0: done from attempt 0 of session 1, which does not count (any more): ignored"
+    ]
+    assert finish(study) == whole(monkeypatch)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_late_worker_neither_counts_nor_replaces_a_recorded_checkpoint(
+    monkeypatch, tmp_path, when
+):
+    """Its segment was given away, and it comes back before or after the other worker has ended."""
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    study.record(failure(first, Status.LOST, "stopped", 0.0))
+    (again,) = study.advance()
+    assert (again.id, first.fence, again.fence) == ("0.0", Fence(1, 0), Fence(1, 1))
+    late = train(study, first) if when == "before" else None
+    outcome = train(study, again)
+    if late is not None:
+        study.record(late)
+    study.record(outcome)
+    if late is None:
+        study.record(train(study, first))
+    saved = study.driver.work.saved[SegmentId(0, 0)]
+    assert saved.path == again.folder == str(tmp_path / "study" / "checkpoints" / "0.0-1-1")
+    assert saved.files
+    assert damage(Path(saved.path), saved.files) is None
+    assert ignored(study) == [OutcomeIgnored("0.0", 1, 0, "done")]
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+    assert verify(tmp_path / "study").problems == []
+    study = halves(monkeypatch, tmp_path / "study")
+    assert checkpoint_of(tmp_path / "study", "0.0").name == "0.0-1-1", "the late one is swept"
+    study.close()
+
+
+def test_an_outcome_of_an_earlier_session_counts_for_nothing(monkeypatch, tmp_path):
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    late = train(study, first)
+    study.close()
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    assert study.driver.work.attempts.epoch == 2
+    (again,) = study.advance()
+    assert again.fence == Fence(2, 0)
+    assert again.folder != first.folder
+    study.record(late)
+    assert study.driver.work.outcome(0, 0) is None
+    assert ignored(study) == [OutcomeIgnored("0.0", 1, 0, "done")]
+    study.record(train(study, again))
+    assert study.driver.work.outcome(0, 0).fence == Fence(2, 0)
+    assert saved_segments(tmp_path / "study") == {"0.0"}, "what was left of session 1 is removed"
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+
+
+@pytest.mark.parametrize("name", ["99.0", "no segment\nat all"])
+def test_an_outcome_of_a_segment_nobody_started_is_ignored_and_the_log_stays_readable(
+    monkeypatch, tmp_path, capsys, name
+):
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    study.record(Outcome(name, Status.DONE, 100))
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    study.close()
+    study = halves(monkeypatch, tmp_path / "study")
+    (event,) = ignored(study)
+    assert (event.epoch, event.attempt, event.status) == (0, 0, "done")
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+
+
+def test_reports_of_attempts_that_do_not_live_are_noted(monkeypatch):
+    study = halves(monkeypatch)
+    begin(study)
+    (first,) = study.advance()
+    work = study.driver.work
+    assert work.take_report(Report(first.id, 50, {}, first.fence))
+    assert ignored(study) == []
+    assert not work.take_report(Report(first.id, 50, {}, Fence(1, 7)))
+    assert not work.take_report(Report(first.id, 60, {}, Fence(1, 7)))
+    assert ignored(study) == [OutcomeIgnored("0.0", 1, 7, "running")]
+
+
+def test_a_full_disk_of_an_attempt_that_does_not_live_does_not_end_the_study(monkeypatch):
+    study = halves(monkeypatch)
+    begin(study)
+    (first,) = study.advance()
+    full_disk = failure(first, Status.LOST, "no space left for a checkpoint: [Errno 28]", 0.0)
+    study.record(replace(full_disk, fence=Fence(1, 9)))
+    study.record(train(study, first))
+    assert finish(study) == whole(monkeypatch)
+
+
+# -- backup copies -----------------------------------------------------------------------------------------------------
+
+
+def copied(monkeypatch, folder):
+    """A study with two live attempts at its first segment."""
+    study = halves(monkeypatch, folder)
+    begin(study)
+    (first,) = study.advance()
+    copy = study.driver.work.copy(first.id)
+    assert study.advance() == [], "whoever asks for a copy submits it"
+    return study, first, copy
+
+
+def test_a_copy_differs_in_its_fence_and_where_it_writes(monkeypatch, tmp_path):
+    study, first, copy = copied(monkeypatch, tmp_path / "study")
+    assert copy == replace(
+        first, fence=Fence(1, 1), folder=copy.folder, scratch=copy.scratch, log=copy.log
+    )
+    for name in ("folder", "scratch", "log"):
+        assert getattr(copy, name) != getattr(first, name)
+    study.close()
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+def test_the_first_good_outcome_wins_and_the_others_are_cancelled_and_removed(
+    monkeypatch, tmp_path, winner
+):
+    study, *attempts = copied(monkeypatch, tmp_path / "study")
+    outcomes = [train(study, attempt) for attempt in attempts]
+    study.record(outcomes[winner])
+    work = study.driver.work
+    (superseded,) = work.drain_superseded()
+    assert superseded is attempts[1 - winner]
+    assert work.drain_superseded() == []
+    work.files.discard(superseded, late=True)
+    assert saved_segments(tmp_path / "study") == {"0.0"}
+    assert checkpoint_of(tmp_path / "study", "0.0") == Path(attempts[winner].folder)
+    study.record(outcomes[1 - winner])
+    assert [event.attempt for event in ignored(study)] == [1 - winner]
+    assert work.outcome(0, 0).fence == attempts[winner].fence
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+
+
+@pytest.mark.parametrize("fails", [Status.LOST, Status.TIMEOUT, Status.CRASH])
+@pytest.mark.parametrize("first_to_fail", [0, 1])
+def test_where_one_of_two_attempts_fails_the_other_goes_on(
+    monkeypatch, tmp_path, fails, first_to_fail
+):
+    study, *attempts = copied(monkeypatch, tmp_path / "study")
+    study.record(failure(attempts[first_to_fail], fails, "told to fail", 0.0))
+    assert study.advance() == [], "the other one is still running"
+    assert study.driver.work.outcome(0, 0) is None
+    study.record(train(study, attempts[1 - first_to_fail]))
+    assert study.driver.work.outcome(0, 0).status is Status.DONE
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+
+
+def test_the_failure_of_the_last_attempt_that_lives_is_the_segments(monkeypatch, tmp_path):
+    study, first, copy = copied(monkeypatch, tmp_path / "study")
+    study.record(failure(first, Status.TIMEOUT, "first", 0.0))
+    study.record(failure(copy, Status.TIMEOUT, "second", 0.0))
+    assert study.driver.work.outcome(0, 0).message == "second"
+    study.close()
+
+
+class Copying(InProcess):
+    """Submits a backup copy of every segment, which wins: the first attempt never runs unless nothing else waits."""
+
+    def __init__(self, load):
+        super().__init__(load)
+        self.study, self.cancelled = None, []
+
+    def submit(self, segments):
+        copies = [self.study.driver.work.copy(segment.id) for segment in segments]
+        super().submit([*copies, *segments])
+
+    def cancel(self, segment):
+        self.cancelled.append(segment.fence)
+        super().cancel(segment)
+
+
+def test_a_run_cancels_what_was_superseded_and_has_the_same_table(monkeypatch, tmp_path):
+    trainer = Toy()
+    study = halves(monkeypatch, tmp_path / "study", trainer)
+    pool = Copying(study.load)
+    pool.study = study
+    study.run(executor=pool)
+    assert pool.cancelled == [Fence(1, 0)] * 3
+    assert [segment.fence for segment in trainer.segments] == [Fence(1, 1)] * 3
+    assert not study.driver.work.in_flight
+    assert tables(study) == whole(monkeypatch)
+    assert ignored(study) == []
+    study.close()
+
+
+# -- lost workers ------------------------------------------------------------------------------------------------------
+
+
+class Hosts(InProcess):
+    """Loses the workers of segment 1.0 on these hosts, one after another; (host, preempted)."""
+
+    def __init__(self, load, losses):
+        super().__init__(load)
+        self.losses = list(losses)
+
+    def poll(self, timeout):
+        if self._waiting and self._waiting[0].id == "1.0" and self.losses:
+            host, preempted = self.losses.pop(0)
+            lost = failure(self._waiting.popleft(), Status.LOST, f"{host} is gone", 0.0)
+            return [replace(lost, host=host, preempted=preempted)]
+        return super().poll(timeout)
+
+
+def flat(monkeypatch, folder=None, retries=3):
+    return study_with(
+        monkeypatch,
+        toy_spec(parallelism=1, failures={"retries": retries}),
+        lambda: Scripted(listed(full(0.7), full(0.3), full(0.5))),
+        folder=folder,
+    )
+
+
+@pytest.mark.parametrize(
+    ("losses", "lost"),
+    [
+        ([("a", False), ("b", False)], False),
+        ([("a", False), ("b", False), ("c", False)], True),
+        ([("a", False)] * 3, False),
+        ([("a", False)] * 4, True),
+        ([("", False)] * 4, True),
+        ([("a", False)] * 3 + [("b", False)] * 3, False),
+        ([("a", True)] * 20, False),
+        ([(f"node{number}", True) for number in range(20)], False),
+        ([("a", False)] * 3 + [("b", True), ("c", True)], False),
+    ],
+    ids=[
+        "two-hosts",
+        "three-hosts",
+        "thrice-on-one",
+        "four-times-on-one",
+        "four-times-here",
+        "two-hosts-thrice",
+        "preempted-on-one",
+        "preempted-on-twenty",
+        "preempted-do-not-count",
+    ],
+)
+def test_a_segment_is_lost_when_it_took_down_three_hosts_or_one_too_often(
+    monkeypatch, losses, lost
+):
+    study, reference = flat(monkeypatch), flat(monkeypatch)
+    pool = Hosts(study.load, losses)
+    study.run(executor=pool)
+    reference.run(executor=InProcess(reference.load))
+    assert pool.losses == []
+    assert study.driver.work.outcome(1, 0).status is (Status.LOST if lost else Status.DONE)
+    assert (tables(study) == tables(reference)) == (not lost)
+    recorded = [event.event for event in study.store.events()]
+    losses_recorded = [event for event in recorded if isinstance(event, SegmentLost)]
+    assert [(event.host, event.preempted) for event in losses_recorded] == losses
+
+
+def test_hosts_are_counted_over_restarts(monkeypatch, tmp_path):
+    study = flat(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    study.record(train(study, first))
+    for host in ("a", "b"):
+        (segment,) = study.advance()
+        study.record(replace(failure(segment, Status.LOST, "gone", 0.0), host=host))
+    study.close()
+    study = flat(monkeypatch, tmp_path / "study")
+    assert study.driver.work.attempts.losses == {"1.0": {"a": 1, "b": 1}}
+    pool = Hosts(study.load, [("c", False), ("d", False)])
+    study.run(executor=pool)
+    assert study.driver.work.outcome(1, 0).status is Status.LOST
+    assert pool.losses == [("d", False)], "not tried again after the third host"
+    study.close()
+
+
+# -- folders -----------------------------------------------------------------------------------------------------------
+
+
+class SavesTwice(Toy):
+    def train(self, segment, report):
+        super().train(replace(segment, until=segment.until - 1), report)
+        return super().train(segment, report)
+
+
+def test_a_trainer_may_save_more_than_once(monkeypatch, tmp_path):
+    study = halves(monkeypatch, tmp_path / "study", SavesTwice())
+    begin(study)
+    (first,) = study.advance()
+    study.record(train(study, first))
+    assert study.driver.work.outcome(0, 0).status is Status.DONE
+    study.close()
+
+
+def test_an_attempt_that_another_worker_has_ended_is_lost_and_leaves_its_checkpoint(
+    monkeypatch, tmp_path
+):
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    Path(first.folder).mkdir(parents=True)
+    (Path(first.folder) / "state").write_text("of the other worker")
+    outcome = train(study, first)
+    assert (outcome.status, outcome.message) == (
+        Status.LOST,
+        "another worker has written 0.0-1-0 meanwhile",
+    )
+    assert [path.name for path in Path(first.folder).iterdir()] == ["state"]
+    study.record(outcome)
+    assert finish(study) == whole(monkeypatch)
+    study.close()
+
+
+def test_checkpoints_named_as_by_earlier_versions_are_read_and_continued(monkeypatch, tmp_path):
+    study = halves(monkeypatch, tmp_path / "study")
+    (first,) = study.advance()
+    # An earlier version named the folder after the segment.
+    earlier = replace(first, folder=str(tmp_path / "study" / "checkpoints" / "0.0"))
+    study.record(train(study, earlier))
+    assert [segment.id for segment in study.advance()] == ["1.0"]
+    study.close()
+    (tmp_path / "study" / "checkpoints" / "1.0").mkdir()  # whole, of an attempt without an outcome
+    trainer = Toy()
+    study = halves(monkeypatch, tmp_path / "study", trainer)
+    assert saved_segments(tmp_path / "study") == {"0.0", "1.0"}
+    study.run(executor=InProcess(study.load))
+    assert trainer.segments[0].parent.path == earlier.folder
+    assert tables(study) == whole(monkeypatch)
+    study.close()
+    assert not (tmp_path / "study" / "checkpoints" / "1.0").exists(), "its segment has ended"
+    assert verify(tmp_path / "study").problems == []
+
+
+def test_a_name_that_a_lost_part_of_the_log_has_given_is_not_given_again(monkeypatch, tmp_path):
+    """A log put back from a copy counts its sessions again."""
+    study = halves(monkeypatch, tmp_path / "study")
+    study.advance()  # without a session: as if its event were in the lost part
+    study.close()
+    later = tmp_path / "study" / "checkpoints" / "0.0-1-0"
+    later.mkdir(parents=True)
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    assert Path(first.folder).name == "0.0-1-1"
+    assert later.exists()
+    study.record(train(study, first))
+    assert not later.exists()
+    study.close()
+
+
+def test_the_winner_is_in_the_log(monkeypatch, tmp_path):
+    study = halves(monkeypatch, tmp_path / "study")
+    begin(study)
+    (first,) = study.advance()
+    study.driver.work.attempts.study = "a"  # as where several studies share an executor
+    study.record(replace(train(study, first), host="node7"))
+    ((body,),) = study.store.query("SELECT body FROM event WHERE kind = 'outcome'")
+    assert json.loads(body)["fence"] == [1, 0]
+    assert json.loads(body)["host"] == "node7"
+    assert json.loads(body)["checkpoint"] == "checkpoints/0.0-1-0"
+    (second,) = study.advance()
+    assert second.fence == Fence(1, 0, "a")
+    study.record(train(study, second))
+    assert study.driver.work.outcome(1, 0).fence == Fence(1, 0)
+    study.close()
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_study_that_was_interrupted_is_run_again_as_it_is(monkeypatch, tmp_path):
+    """What was in flight when the session ended is handed out anew, with another fence."""
+
+    class Interrupted(InProcess):
+        def poll(self, timeout):
+            raise KeyboardInterrupt
+
+    trainer = Toy()
+    study = halves(monkeypatch, tmp_path / "study", trainer)
+    with pytest.raises(KeyboardInterrupt):
+        study.run(executor=Interrupted(study.load))
+    assert not study.driver.work.in_flight
+    study.run(executor=InProcess(study.load))
+    assert {segment.fence for segment in trainer.segments} == {Fence(2, 0)}
+    assert tables(study) == whole(monkeypatch)
+    study.close()
+
+
+def test_a_tuner_knows_nothing_of_fences():
+    tuner = Tuner({"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, "random")
+    lost = tuner.ask()
+    tuner.fail(lost, "lost")
+    told = []
+    while lost.id not in told:
+        trial = tuner.ask()
+        tuner.tell(trial, 1.0)
+        told.append(trial.id)
+    assert len(told) == len(set(told)) > 1
+    assert tuner.ask().id not in told
+    tuner.close()
