@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
@@ -26,6 +26,8 @@ class Reporter(AbstractContextManager["Reporter"]):
     Args:
         study: asked for the work under way and the size of the test phase.
         stream: where lines go; a bar when it is a terminal.
+        name: of the study, before every line, where several run at once.
+        bar: that other studies are on too; None: a bar of its own.
         line_seconds: at most one line in so many seconds, besides changes of phase.
     """
 
@@ -34,6 +36,8 @@ class Reporter(AbstractContextManager["Reporter"]):
         study: Study,
         stream: TextIO,
         *,
+        name: str = "",
+        bar: Any = None,
         line_seconds: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -47,14 +51,19 @@ class Reporter(AbstractContextManager["Reporter"]):
         self._printed = -float("inf")
         # Seconds and share done when this session began: the pace of earlier ones is not known.
         self._began: tuple[float, float] | None = None
-        self._bar: Any = None
+        self._prefix = f"{name}: " if name else ""
+        self._bar: Any = bar
+        self._shares_bar = bar is not None
         self._task: Any = None
 
     def __enter__(self) -> Self:
         if self._stream.isatty():
-            self._bar = _bar(self._stream)
-            self._bar.start()
-            self._task = self._bar.add_task("search", total=1.0, remaining="", best="")
+            if not self._shares_bar:
+                self._bar = _bar(self._stream)
+                self._bar.start()
+            self._task = self._bar.add_task(
+                f"{self._prefix}search", total=1.0, remaining="", best=""
+            )
         return self
 
     def __exit__(
@@ -63,7 +72,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._bar is not None:
+        if self._bar is not None and not self._shares_bar:
             with suppress(OSError):  # the terminal is gone
                 self._bar.stop()
 
@@ -76,7 +85,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             share, _ = self._share(progress)
             self._bar.update(
                 self._task,
-                description=progress.phase,
+                description=f"{self._prefix}{progress.phase}",
                 completed=share,
                 remaining=remaining,
                 best=best,
@@ -89,7 +98,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             self._printed = now
             # Only where a line may come of it: it looks at every test run.
             share, detail = self._share(progress)
-            parts = (f"{progress.phase} {share:4.0%}", detail, best, remaining)
+            parts = (f"{self._prefix}{progress.phase} {share:4.0%}", detail, best, remaining)
             line = " · ".join(part for part in parts if part)
             # The first runs may take long: what is not new is not printed.
             if line != self._line:
@@ -136,6 +145,48 @@ class Reporter(AbstractContextManager["Reporter"]):
         if used < 0.05 or remaining <= 0:
             return ""
         return f"search ends in about {duration(seconds / used * remaining)}"
+
+
+class StudiesReporter(AbstractContextManager["StudiesReporter"]):
+    """Shows `Progress` of several studies while it is entered.
+
+    Call it with a study and its progress.
+
+    Args:
+        names: of the studies, as lines and bars call them.
+        stream: where lines go; a bar for each study when it is a terminal.
+    """
+
+    def __init__(
+        self, names: Mapping[Study, str], stream: TextIO, *, line_seconds: float = LINE_SECONDS
+    ) -> None:
+        self._open = ExitStack()
+        self._bar = _bar(stream) if stream.isatty() else None
+        self._reporters = {
+            study: Reporter(study, stream, name=name, bar=self._bar, line_seconds=line_seconds)
+            for study, name in names.items()
+        }
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        for reporter in self._reporters.values():
+            self._open.enter_context(reporter)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._open.close()
+        if self._bar is not None:
+            with suppress(OSError):  # the terminal is gone
+                self._bar.stop()
+
+    def __call__(self, study: Study, progress: Progress) -> None:
+        self._reporters[study](progress)
 
 
 class RuleProgress:

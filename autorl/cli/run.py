@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,7 +21,8 @@ from autorl.cli.options import (
     say,
     say_line,
 )
-from autorl.cli.progress import Reporter, progress_stream
+from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
+from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.optimizers import BaseOptimizer
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
@@ -36,6 +37,7 @@ from autorl.study.models import pickled_checkpoints
 from autorl.study.session import changes_by_now
 from autorl.study.setup import make_executor, make_optimizer, trainer_loader
 from autorl.study.takeover import study_folder
+from autorl.study.together import Ended, run_together, shared_workers
 from autorl.tuner import read_study
 from autorl.types import InputError, StudyError
 
@@ -43,10 +45,12 @@ STUDIES = Path("studies")
 
 
 def tune(
-    source: Annotated[
-        str,
+    sources: Annotated[
+        list[str],
         typer.Argument(
-            metavar="FILE|SPACE", help="A study file, or a search space such as sb3/ppo-small."
+            metavar="FILE|SPACE",
+            help="Study files, folders of them, or search spaces such as sb3/ppo-small.",
+            show_default=False,
         ),
     ],
     env: Annotated[str | None, typer.Option(help="Environment id, or module:Env-v0.")] = None,
@@ -62,7 +66,10 @@ def tune(
         int | None, typer.Option(help="Steps of a full run (a space alone: 100000).")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the study; default studies/<name>.")
+        Path | None,
+        typer.Option(
+            help="Folder of the study; default studies/<name>. Of several: what they lie in."
+        ),
     ] = None,
     workers: Workers = None,
     storage: Storage = None,
@@ -84,7 +91,8 @@ def tune(
     """Search on tuning seeds, then test on held-out seeds.
 
     FILE is a study file. SPACE is a search space that comes with the package or lies in
-    ./search_spaces: its trainer has the same name, without a -suffix.
+    ./search_spaces: its trainer has the same name, without a -suffix. Several run at once and share
+    the workers; each has the table that it would have alone.
     """
     changes = {
         "environment.id": env,
@@ -98,7 +106,16 @@ def tune(
     # None: not on the command line, so that what the file says stands.
     overrides = {key: value for key, value in changes.items() if value is not None}
     # `--set` comes last: it wins over options with names of their own.
-    spec = read_study(source, overrides | overrides_of(settings))
+    overrides |= overrides_of(settings)
+    if len(sources) > 1 or is_folder_of_studies(sources[0]):
+        specs = read_studies(sources_of(sources), overrides)
+        folders = [(out or STUDIES) / spec.name for spec in specs]
+        if dry_run:
+            print_plans(specs, folders, as_json=as_json)
+            return
+        _tune_together(specs, folders, workers, as_json=as_json, quiet=quiet)
+        return
+    spec = read_study(sources[0], overrides)
     folder = out or STUDIES / spec.name
     if dry_run:
         print_plan(spec, folder, as_json=as_json)
@@ -113,7 +130,10 @@ def tune(
 
 
 def resume(
-    folder: Folder,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(metavar="DIR", help="The study's folder, or several.", show_default=False),
+    ],
     runs: Annotated[
         str | None,
         typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations)."),
@@ -129,7 +149,7 @@ def resume(
 
     It goes on from the last recorded segment, however it was stopped, and ends with the same table.
     With --storage the folder is made from a study's storage where it is not there yet, on any
-    machine.
+    machine. Several studies go on at once and share the workers.
     """
     more: float | None = None
     if runs is not None:
@@ -138,16 +158,28 @@ def resume(
         except ValueError:
             message = f"expected a number such as +64, got {runs!r}"
             raise InputError(message, key="--runs") from None
-    if storage is not None:
-        study_folder(storage_url(storage, Path.cwd()), folder, from_living=take_over)
-    study = Study.open(folder, trust=trust, take_over=take_over)
-    _say_if_pickled(study)
-    try:
+    if len(folders) > 1:
+        if storage is not None or take_over:
+            option = "--storage" if storage is not None else "--take-over"
+            raise InputError("expected one study: take them over one after another", key=option)
         if more is not None:
+            # Added one after another, what was refused in the last would stay added to the first.
+            message = "expected one study to extend: extend them one after another"
+            raise InputError(message, key="--runs")
+        studies = open_studies(folders, trust=trust)
+        for study in studies:
+            _say_how_it_stands(study, f"{study.store.folder}: ")
+        drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
+        return
+    if storage is not None:
+        study_folder(storage_url(storage, Path.cwd()), folders[0], from_living=take_over)
+    study = Study.open(folders[0], trust=trust, take_over=take_over)
+    try:
+        if more is None:
+            _say_how_it_stands(study)
+        else:
+            _say_if_pickled(study)
             study.extend(more)
-        elif study.tests.candidates and not used_up(study.spec, study.driver.spent):
-            # Candidates that are frozen stay so: without more budget there is nothing to resume.
-            say_line(f"autorl: {UNSPENT}", err=True)
     except BaseException:
         # The lock goes, whatever has ended it.
         study.close()
@@ -169,6 +201,14 @@ def resume(
     drive(
         study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it
     )
+
+
+def _say_how_it_stands(study: Study, name: str = "") -> None:
+    """Say what is to be known of a study that goes on with the budget it has."""
+    _say_if_pickled(study)
+    if study.tests.candidates and not used_up(study.spec, study.driver.spent):
+        # Candidates that are frozen stay so: without more budget there is nothing to resume.
+        say_line(f"autorl: {name}{UNSPENT}", err=True)
 
 
 def on_test_seeds(
@@ -232,6 +272,114 @@ def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
         print_json(plan_dict(plan))
     else:
         say(plan_text(plan))
+
+
+def print_plans(specs: Sequence[Spec], folders: Sequence[Path], *, as_json: bool) -> None:
+    """Print what `--dry-run` says of several studies."""
+    plans = [make_plan(spec, folder) for spec, folder in zip(specs, folders, strict=True)]
+    if as_json:
+        print_json([plan_dict(plan) for plan in plans])
+        return
+    for folder, plan in zip(folders, plans, strict=True):
+        say(f"== {folder}\n{plan_text(plan)}\n")
+    count = shared_workers(specs)
+    say(f"{len(specs)} studies share {count} workers, in turns; each has the table it has alone")
+
+
+def _tune_together(
+    specs: Sequence[Spec],
+    folders: Sequence[Path],
+    workers: int | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Begin several studies, and run them to their ends."""
+    for folder in folders:
+        refuse_existing(folder)
+    studies: list[Study] = []
+    try:
+        for spec, folder in zip(specs, folders, strict=True):
+            studies.append(Study.create(spec, folder))
+    except BaseException:
+        _close(studies)
+        raise
+    for spec in specs:
+        for text in () if quiet else optimizer_cautions(spec):
+            say_line(f"caution: {spec.name}: {text}", err=True)
+    drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
+
+
+def drive_together(
+    studies: Sequence[Study], *, workers: int | None, as_json: bool, quiet: bool
+) -> None:
+    """Run several studies to their ends, print their results and close them.
+
+    Ctrl-C, SIGTERM and SIGHUP stop all of them, as `drive` says.
+
+    Raises:
+        StudyError: one of them has no usable result; the others have theirs.
+    """
+    names = {study: study.spec.name for study in studies}
+    if len(set(names.values())) < len(studies):
+        names = {study: str(study.store.folder) for study in studies}
+    stream = progress_stream(as_json=as_json, quiet=quiet)
+    try:
+        for study in studies:
+            # A study that is over trains nothing with what has changed.
+            changed = None if study.over else changes_by_now(study.tables, study.spec)
+            if changed is not None:
+                say_line(f"caution: {names[study]}: {changed}", err=True)
+        with nullcontext(None) if stream is None else StudiesReporter(names, stream) as reporter:
+            ends = run_together(studies, workers, reporter)
+        _print_ends(ends, as_json=as_json)
+        failed = [str(ended.study.store.folder) for ended in ends if problem_of(ended)]
+        if failed:
+            raise StudyError(
+                f"{len(failed)} of {len(ends)} studies failed: {', '.join(failed)}; "
+                "`autorl status` says why"
+            )
+    except KeyboardInterrupt as error:
+        folders = [str(study.store.folder) for study in studies if not study.over]
+        raise stopped(error, f"go on with `autorl resume {' '.join(folders)}`") from None
+    finally:
+        _close(studies)
+
+
+def problem_of(ended: Ended) -> str:
+    """Say why a study has no usable result; empty where it has one."""
+    if ended.result is None:
+        return str(ended.error)
+    return ended.result.problem
+
+
+def _print_ends(ends: Sequence[Ended], *, as_json: bool) -> None:
+    """Print the result of each study, or what ended it."""
+    if as_json:
+        print_json(
+            [
+                {
+                    "study": ended.study.spec.name,
+                    "folder": str(ended.study.store.folder),
+                    "error": problem_of(ended) or None,
+                    "result": None if ended.result is None else result_dict(ended.result),
+                }
+                for ended in ends
+            ]
+        )
+        return
+    for ended in ends:
+        say(f"== {ended.study.store.folder}")
+        if ended.result is not None:
+            print_result(ended.result, ended.study, as_json=False)
+        if problem_of(ended):
+            say_line(f"autorl: {ended.study.store.folder}: {problem_of(ended)}", err=True)
+        say()
+
+
+def _close(studies: Sequence[Study]) -> None:
+    for study in studies:
+        study.close()
 
 
 def drive(

@@ -53,6 +53,7 @@ from autorl.types import (
     InputError,
     Optimizer,
     Outcome,
+    Report,
     Segment,
     SegmentId,
     Status,
@@ -60,9 +61,9 @@ from autorl.types import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-_POLL_SECONDS = 0.5
+POLL_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -111,6 +112,7 @@ class Study:
         self.tables = StudyTables(store.query)
         self._hours_before = self.tables.hours()
         self._file = spec
+        self._copies: BackupCopies | None = None  # of the session
         self._fold()
 
     def _fold(self) -> None:
@@ -297,48 +299,79 @@ class Study:
         if self.over:
             announce_finished(self.store.folder)  # a kill may have come between
             return self.result()
-        offsite = self.store.offsite
-        facts = session(self.spec)
-        if offsite is not None:
-            facts[EPOCH] = offsite.begin_session(self.store)
-        self.journal.record(SessionBegun(FrozenMap(facts)))
-        if offsite is not None:
-            # At once: whoever goes on elsewhere then has this session in its log.
-            offsite.back_up(self.store, at_once=True)
-            self.driver.work.sweep_storage()
+        self.begin_session()
         pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
-        copies = BackupCopies(self.spec, self.driver.work, pool)
         finished = 0
         try:
-            while True:
-                segments = self.advance()
-                self._check_disk(segments)
-                segments += copies.after(segments)
-                pool.submit(
-                    [dataclasses.replace(segment, trust=self.trust) for segment in segments]
-                )
-                if not self.driver.work.in_flight:
-                    break
-                for message in pool.poll(_POLL_SECONDS):
-                    if isinstance(message, Outcome):
-                        copies.ended(message)
-                        self.record(message)
-                        finished += 1
-                    else:
-                        self.driver.work.take_report(message)
-                for attempt in self.driver.work.drain_superseded():
-                    pool.cancel(attempt)
-                    self.driver.work.files.discard(attempt, late=True)
-                self.driver.collect(self._models())
-                self._back_up()
+            while self.hand_out(pool):
+                finished += self.take(pool, pool.poll(POLL_SECONDS))
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
             # Before `clear`: a worker that still trains would write into what is removed.
             pool.close()
             self.driver.work.clear()
+        return self.end_session()
+
+    # -- the steps of `run`, for who drives several studies ------------------------------------
+
+    def begin_session(self) -> None:
+        """Record that work on the study begins, in its storage too."""
+        offsite = self.store.offsite
+        facts = session(self.spec)
+        if offsite is not None:
+            facts[EPOCH] = offsite.begin_session(self.store)
+        self.journal.record(SessionBegun(FrozenMap(facts)))
+        self._copies = None
+        if offsite is not None:
+            # At once: whoever goes on elsewhere then has this session in its log.
+            offsite.back_up(self.store, at_once=True)
+            self.driver.work.sweep_storage()
+
+    def hand_out(self, pool: Executor) -> bool:
+        """Submit every segment that can start now.
+
+        Returns:
+            Whether any segment is in flight; if not, the session is over.
+
+        Raises:
+            StudyError: what would start does not fit on the disk.
+        """
+        segments = self.advance()
+        self._check_disk(segments)
+        if self._copies is None:
+            self._copies = BackupCopies(self.spec, self.driver.work, pool)
+        segments += self._copies.after(segments)
+        pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
+        return bool(self.driver.work.in_flight)
+
+    def take(self, pool: Executor, messages: Iterable[Report | Outcome]) -> int:
+        """Record what an executor has sent, and cancel what that makes superfluous.
+
+        Returns:
+            How many segments have ended.
+        """
+        finished = 0
+        for message in messages:
+            if isinstance(message, Outcome):
+                if self._copies is not None:
+                    self._copies.ended(message)
+                self.record(message)
+                finished += 1
+            else:
+                self.driver.work.take_report(message)
+        for attempt in self.driver.work.drain_superseded():
+            pool.cancel(attempt)
+            self.driver.work.files.discard(attempt, late=True)
+        self.driver.collect(self._models())
+        self._back_up()
+        return finished
+
+    def end_session(self) -> Result:
+        """Record that the study is over, and return its result."""
         self.driver.collect(self._models(), over=True)
         self.journal.record(StudyFinished())
+        offsite = self.store.offsite
         if offsite is not None:
             offsite.back_up(self.store, at_once=True)
             self.driver.work.sweep_storage()

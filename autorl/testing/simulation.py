@@ -7,16 +7,15 @@ single call and replays what was recorded, through JSON, into a fresh one.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
 from autorl import seeds
 from autorl.optimizers.base import BaseOptimizer
-from autorl.store import codec
-from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, StudyEvent
+from autorl.store.observed import from_json, to_json
 from autorl.types import (
     Done,
     Event,
@@ -28,7 +27,6 @@ from autorl.types import (
     Scored,
     Status,
     Wait,
-    freeze,
 )
 
 if TYPE_CHECKING:
@@ -248,29 +246,3 @@ def replayed(factory: Callable[[], Optimizer], events: Sequence[Event]) -> Optim
     for event in events:
         optimizer.observe(from_json(json.loads(json.dumps(to_json(event)))))
     return optimizer
-
-
-def to_json(event: Event) -> dict[str, Any]:
-    """Turn an event into plain JSON, as a study's log does."""
-    stored: StudyEvent
-    # What an optimizer does not observe is left empty.
-    if isinstance(event, Proposed):
-        stored = ProposalMade(event, config_hash="")
-    elif isinstance(event, Scored):
-        stored = ProposalScored(event, seeds=(), score=())
-    else:
-        stored = ProposalFailed(event, seeds=(), score=())
-    return {"event": stored.kind, "body": json.loads(codec.dumps(codec.body_of(stored)))}
-
-
-def from_json(fields: Mapping[str, Any]) -> Event:
-    """The inverse of `to_json`."""
-    # Only bodies of earlier versions ask for the member of a proposal.
-    match codec.read_event(fields["event"], freeze(fields["body"]), lambda proposal: None):
-        case ProposalMade(proposed=proposed):
-            return proposed
-        case ProposalScored(scored=scored):
-            return scored
-        case ProposalFailed(failed=failed):
-            return failed
-    raise AssertionError(fields["event"])

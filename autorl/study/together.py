@@ -1,0 +1,219 @@
+"""Runs several studies at once on workers that they share.
+
+Each study's table is the one it would have alone: what a study decides follows from its own
+outcomes, and who trains them when changes nothing. What ends a study ends that one only.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from autorl import executors
+from autorl.executors.shared import SharedExecutor, StudyView, load_apart
+from autorl.spec import Spec
+from autorl.study.own_modules import PATH_AT_START, module_folders
+from autorl.study.result import Result
+from autorl.study.setup import executor_limits, executor_name, trainer_loader
+from autorl.study.study import POLL_SECONDS, Progress, Study
+from autorl.types import AutorlError, Executor, InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How one of several studies ended.
+
+    Attributes:
+        result: None where an error ended it.
+        error: what ended it; None where nothing did.
+    """
+
+    study: Study
+    result: Result | None = None
+    error: AutorlError | None = None
+
+
+@dataclass(frozen=True)
+class Backend:
+    """What an executor must be like that runs the segments of a study.
+
+    Studies with equal ones have one executor.
+
+    Attributes:
+        name: of the executor.
+        limits: of one segment.
+        settings: the section `executor` of the study file without its name and number of workers,
+            as JSON.
+        folders: that modules of the study's own are imported from.
+    """
+
+    name: str
+    limits: executors.Limits
+    settings: str
+    folders: frozenset[str]
+
+
+def backend_of(spec: Spec) -> Backend:
+    """Describe the executor that a study needs."""
+    return Backend(
+        executor_name(spec),
+        executor_limits(spec),
+        spec.executor.model_dump_json(exclude={"name", "workers"}),
+        module_folders(spec),
+    )
+
+
+def shared_workers(specs: Sequence[Spec], workers: int | None = None) -> int:
+    """Return how many segments of all studies are trained at once.
+
+    It is `workers`, else the most that one of the studies asks for, else one for each core.
+    """
+    asked = [spec.executor.workers for spec in specs if spec.executor.workers is not None]
+    return workers or max(asked, default=os.cpu_count() or 1)
+
+
+def check_shareable(specs: Sequence[Spec]) -> None:
+    """Check that one set of workers can serve all of these studies.
+
+    Raises:
+        InputError: devices are assigned by one executor, and the studies need several.
+    """
+    different = {backend_of(spec) for spec in specs}
+    if len(different) > 1 and any(spec.executor.devices for spec in specs):
+        message = (
+            "studies that share devices need the same executor, `limits` and folder of Python "
+            "modules: run them one after another, or give all the same"
+        )
+        raise InputError(message, key="executor.devices")
+
+
+def run_together(
+    studies: Sequence[Study],
+    workers: int | None = None,
+    progress: Callable[[Study, Progress], None] | None = None,
+) -> list[Ended]:
+    """Search, then test, for all studies at once; return when all are done.
+
+    Args:
+        studies: whose trainers are loaded by the names in their study files.
+        workers: segments trained at once, of all studies; None: `shared_workers`.
+        progress: called with a study and where it stands whenever one of its segments has ended.
+
+    Returns:
+        How each study ended, in their order. What ended with an error is kept as it was recorded.
+
+    Raises:
+        InputError: the studies cannot share workers. Nothing was trained then.
+    """
+    specs = [study.spec for study in studies]
+    check_shareable(specs)
+    shared = SharedExecutor()
+    try:
+        views = _views(shared, studies, shared_workers(specs, workers))
+        sharers = [_Sharer(study, view) for study, view in zip(studies, views, strict=True)]
+        for sharer in sharers:
+            sharer.begin()
+        while any(sharer.ended is None for sharer in sharers):
+            shared.poll(POLL_SECONDS)
+            for sharer in sharers:
+                sharer.take(progress)
+    finally:
+        # Before `clear`: a worker that still trains would write into what is removed. A thread
+        # cannot be stopped alone, so what a failed study has left waits for the end of all.
+        shared.close()
+        for study in studies:
+            study.driver.work.clear()
+    return [sharer.ended for sharer in sharers if sharer.ended is not None]
+
+
+class _Sharer:
+    """One of several studies while they run.
+
+    Attributes:
+        ended: None while it goes on.
+    """
+
+    def __init__(self, study: Study, view: StudyView) -> None:
+        self.study = study
+        self.ended: Ended | None = None
+        self._view = view
+        self._finished = 0
+
+    def begin(self) -> None:
+        """Hand out the first segments."""
+        with self._ending():
+            # Looking at a result is no session.
+            if self.study.over:
+                self.ended = Ended(self.study, self.study.result())
+                return
+            self.study.begin_session()
+            self._go_on()
+
+    def take(self, progress: Callable[[Study, Progress], None] | None) -> None:
+        """Record what its workers have sent, and hand out what can start now."""
+        messages = self._view.poll(0)
+        if self.ended is not None or not messages:
+            return
+        with self._ending():
+            self._finished += self.study.take(self._view, messages)
+            self._go_on()
+            if progress is not None:
+                progress(self.study, self.study.progress(self._finished))
+
+    def _go_on(self) -> None:
+        if not self.study.hand_out(self._view):
+            self.ended = Ended(self.study, self.study.end_session())
+
+    @contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Let an error of this study end it alone."""
+        try:
+            yield
+        except AutorlError as error:
+            self.ended = Ended(self.study, error=error)
+            self._view.close()
+
+
+def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> list[StudyView]:
+    """Make the executors that the studies need, and each study's view."""
+    needed = [backend_of(study.spec) for study in studies]
+    # One fork server imports for all: it is started with the modules of every study.
+    preload = {
+        module
+        for study in studies
+        for trainer in study.spec.trainers.values()
+        for module in study.load(trainer).preload
+    }
+    pools: dict[Backend, Executor] = {}
+    # What was importable before any study came is importable for each of them.
+    folders = frozenset[str]().union(*(backend.folders for backend in needed))
+    folders -= frozenset(PATH_AT_START)
+    for backend, study in zip(needed, studies, strict=True):
+        if backend not in pools:
+            foreign = sorted(folders - backend.folders)
+            pools[backend] = _executor(backend, study.spec, workers, sorted(preload), foreign)
+    return [
+        shared.view(f"{number}-{study.spec.name}", pools[backend])
+        for number, (backend, study) in enumerate(zip(needed, studies, strict=True))
+    ]
+
+
+def _executor(
+    backend: Backend, spec: Spec, workers: int, preload: Sequence[str], foreign: Sequence[str]
+) -> Executor:
+    load = trainer_loader(spec)
+    return executors.make(
+        backend.name,
+        functools.partial(load_apart, load, foreign),
+        workers,
+        preload=preload,
+        limits=backend.limits,
+        devices=[str(device) for device in spec.executor.devices],
+    )

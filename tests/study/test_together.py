@@ -1,0 +1,221 @@
+"""Several studies on shared workers: each table is what it would be alone."""
+
+import sys
+
+import pytest
+import yaml
+from study_support import SPACE, TRAINER, run_small, small_spec, table
+
+from autorl.spec import load_spec
+from autorl.study import Study
+from autorl.study.own_modules import module_folders, refuse_equal_modules
+from autorl.study.together import backend_of, check_shareable, run_together, shared_workers
+from autorl.types import InputError, StudyError
+
+# What differs between the studies: one learns from scores, one cuts runs, one is a population.
+STUDIES = {
+    "tpe": {"optimizer": {"name": "tpe"}, "parallelism": 2},
+    "asha": {"optimizer": {"name": "asha"}, "parallelism": 3},
+    "pbt": {"optimizer": {"name": "pbt", "population": 4, "generations": 4}},
+}
+
+
+@pytest.fixture
+def studies(tmp_path):
+    """Begin studies by name, and close them in the end."""
+    begun = []
+
+    def begin(**changes_by_name):
+        for name, changes in changes_by_name.items():
+            spec = small_spec(**{"name": name, **changes})
+            begun.append(Study.create(spec, tmp_path / name))
+        return begun
+
+    yield begin
+    for study in begun:
+        study.close()
+
+
+def events(study, kind):
+    return sum(recorded.event.kind == kind for recorded in study.store.events())
+
+
+@pytest.mark.parametrize("name", ["in_process", "threads"])
+def test_each_table_is_the_one_the_study_has_alone(studies, tmp_path, name):
+    executor = {"name": name, "workers": 2}
+    changes = {study: {**options, "executor": executor} for study, options in STUDIES.items()}
+    ends = run_together(studies(**changes))
+    for ended in ends:
+        study = ended.study.spec.name
+        alone = run_small(tmp_path / f"{study}-alone", **{"name": study, **STUDIES[study]})
+        assert ended.error is None
+        assert ended.result.test == alone.test
+        assert without_folder(table(tmp_path / study), tmp_path / study) == without_folder(
+            table(tmp_path / f"{study}-alone"), tmp_path / f"{study}-alone"
+        )
+
+
+def without_folder(rows, folder):
+    return {name: repr(entries).replace(str(folder), "") for name, entries in rows.items()}
+
+
+def test_the_failure_of_one_study_ends_that_one_only(studies, tmp_path):
+    begun = studies(bad={"trainer": {"crash": 1.0}}, good={})
+    bad, good = run_together(begun)
+    assert isinstance(bad.error, StudyError)
+    assert bad.result is None
+    assert events(bad.study, "outcome") == 6  # the 3 proposals x 2 seeds whose crashes end a study
+    assert good.error is None
+    assert good.result.test is not None
+    assert events(good.study, "finished") == 1
+    assert events(bad.study, "finished") == 0
+
+
+def test_a_study_that_is_over_says_its_result_and_trains_nothing(studies):
+    begun = studies(first={}, second={})
+    run_together(begun[:1])
+    sessions = events(begun[0], "session")
+    first, second = run_together(begun)
+    assert first.result.test is not None
+    assert second.result.test is not None
+    assert events(begun[0], "session") == sessions == 1
+
+
+def test_an_interruption_keeps_what_every_study_has_recorded(studies, tmp_path):
+    begun = studies(**STUDIES)
+
+    def interrupt(study, progress):
+        if progress.finished_segments == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_together(begun, progress=interrupt)
+    assert all(events(study, "outcome") >= 3 for study in begun)
+    for study in begun:
+        study.close()
+    again = [Study.open(tmp_path / name) for name in STUDIES]
+    try:
+        assert all(ended.error is None for ended in run_together(again))
+    finally:
+        for study in again:
+            study.close()
+    for name, options in STUDIES.items():
+        run_small(tmp_path / f"{name}-alone", **{"name": name, **options})
+        assert scores(tmp_path / name) == scores(tmp_path / f"{name}-alone")
+
+
+def scores(folder):
+    return {name: table(folder)[name] for name in ("configs", "proposals", "scores", "tests")}
+
+
+def test_progress_is_of_the_study_it_names(studies):
+    seen = {}
+    begun = studies(one={}, other={"budget": {"runs": 4}})
+    run_together(
+        begun, progress=lambda study, now: seen.setdefault(study.spec.name, []).append(now)
+    )
+    assert {name: shown[-1].proposals for name, shown in seen.items()} == {"one": 8, "other": 2}
+    for shown in seen.values():
+        counts = [now.finished_segments for now in shown]
+        assert counts == list(range(1, len(counts) + 1))
+
+
+def test_workers_are_those_asked_for_or_the_most_that_one_study_asks_for():
+    few = small_spec(executor={"name": "threads", "workers": 2})
+    many = small_spec(executor={"name": "threads", "workers": 5})
+    assert shared_workers([few, many, small_spec()]) == 5
+    assert shared_workers([few, many], 3) == 3
+
+
+def test_limits_of_one_study_are_not_those_of_another():
+    limited = small_spec(executor={"name": "processes"}, limits={"segment_seconds": 60})
+    free = small_spec(executor={"name": "processes", "workers": 4})
+    same = small_spec(executor={"name": "processes", "workers": 2})
+    assert backend_of(free) == backend_of(same) != backend_of(limited)
+
+
+def test_devices_are_not_given_out_twice():
+    devices = {"name": "processes", "devices": ["0", "1"]}
+    alike = [small_spec(executor=devices), small_spec(executor=devices)]
+    check_shareable(alike)
+    different = [*alike, small_spec(executor=devices, limits={"segment_seconds": 60})]
+    with pytest.raises(InputError, match=r"executor\.devices: studies that share devices"):
+        check_shareable(different)
+
+
+# -- modules of the user's ---------------------------------------------------------------------
+
+FUNCTION = "def train(config, *, seed, until):\n    return {value} * config['x']\n"
+
+
+def function_study(folder, module, value, **changes):
+    """A study of a function in a module beside its file."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{module}.py").write_text(FUNCTION.format(value=value))
+    study = {
+        "trainer": f"python:{module}:train",
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+        "budget": {"runs": 4},
+        "seeds": {"tuning": 1, "test": 1},
+        "optimizer": "random",
+        "executor": {"name": "processes", "workers": 2},
+    }
+    (folder / "study.yaml").write_text(yaml.safe_dump(study | changes))
+    return load_spec(folder / "study.yaml", {"name": folder.name})
+
+
+@pytest.fixture
+def imports(monkeypatch):
+    """Forget in the end what a test has imported, and where from."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.startswith("ours_"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("imports")
+def test_different_modules_of_one_name_are_refused(tmp_path):
+    first = function_study(tmp_path / "first", "ours_equal", 1.0)
+    second = function_study(tmp_path / "second", "ours_equal", 2.0)
+    folders = {"first.yaml": module_folders(first), "second.yaml": module_folders(second)}
+    refuse_equal_modules(folders)  # nothing is imported yet: a script of `command` never is
+    Study.in_memory(first).close()
+    with pytest.raises(InputError, match=r"first.yaml and second.yaml .* called 'ours_equal'"):
+        refuse_equal_modules(folders)
+    (tmp_path / "second" / "ours_equal.py").write_text(FUNCTION.format(value=1.0))
+    refuse_equal_modules(folders)
+
+
+@pytest.mark.usefixtures("imports")
+def test_workers_import_a_module_that_only_another_study_has_from_nowhere(tmp_path):
+    """A function that imports what lies beside the other study fails as it does alone."""
+    first = function_study(tmp_path / "first", "ours_left", 1.0)
+    second = function_study(tmp_path / "second", "ours_right", 2.0)
+    (tmp_path / "second" / "ours_right.py").write_text(
+        "def train(config, *, seed, until):\n    import ours_left\n    return 1.0\n"
+    )
+    begun = [Study.create(spec, tmp_path / f"study-{spec.name}") for spec in (first, second)]
+    try:
+        left, right = run_together(begun)
+    finally:
+        for study in begun:
+            study.close()
+    assert left.result.test is not None
+    assert "No module named 'ours_left'" in str(right.error)
+
+
+def test_a_folder_without_modules_is_no_reason_for_another_executor(tmp_path):
+    specs = []
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        study = {
+            "trainer": {"name": "synthetic", "kwargs": TRAINER},
+            "space": SPACE,
+            "fidelity": {"steps": 100},
+            "budget": {"runs": 4},
+        }
+        (tmp_path / name / "study.yaml").write_text(yaml.safe_dump(study))
+        specs.append(load_spec(tmp_path / name / "study.yaml"))
+    assert backend_of(specs[0]) == backend_of(specs[1])
