@@ -208,7 +208,7 @@ def test_an_older_database_beside_newer_checkpoints_is_refused(tmp_path):
     before = names(folder / "checkpoints")
     shutil.copy(tmp_path / "older.sqlite", folder / "study.sqlite")
     with pytest.raises(
-        InputError, match=r"ends with \d+ proposals, but checkpoints/\d+\.\d+-1-0 is of a later one"
+        InputError, match=r"ends with \d+ proposals, but checkpoints/\d+\.\d+-2-0 is of a later one"
     ):
         Study.open(folder)
     assert names(folder / "checkpoints") == before
