@@ -94,9 +94,9 @@ def busy_dict(record: StudyRecord) -> dict[str, Any] | None:
     """
     sessions = record.tables.sessions()
     spec = record.spec
-    own = {installed_info(trainer.name).executor for trainer in spec.trainers.values()}
+    own: list[str] = [installed_info(item.name).executor for item in spec.trainers.values()]
     workers = spec.executor.workers or (sessions[-1].get("cores") if sessions else None)
-    if (spec.executor.name or next(iter(own), "")) == "in_process":
+    if (spec.executor.name or own[0]) == "in_process":
         workers = 1
     seconds = sum(taken.wall_seconds for taken in record.tables.training_by("seed_role").values())
     elapsed = record.hours * 3600
@@ -147,8 +147,8 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     ]
     busy = facts["workers_busy"]
     if busy is not None:
-        share = f"{busy['share']:.0%} of the time of {busy['workers']}, by segments that have ended"
-        rows.append(("workers busy", share))
+        busy_text = f"{busy['share']:.0%} of the time of {busy['workers']}"
+        rows.append(("workers busy", f"{busy_text}, by segments that have ended"))
     last = facts["last_event"]
     if last is not None:
         rows.append(("last event", f"{last['kind']}, {_ago(last['seconds_ago'])} ago"))
