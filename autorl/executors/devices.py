@@ -1,4 +1,4 @@
-"""Shares the cores, the memory and the GPUs of one machine among segments.
+"""Shares cores, memory and GPUs of one machine among segments.
 
 Nothing here looks at the machine or starts anything: see `autorl.executors.machine`.
 """
@@ -77,7 +77,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Placement:
-    """What a running segment has: its needs, and the devices that meet them."""
+    """The needs of a running segment, and the devices that meet them."""
 
     needs: Resources
     devices: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def gang_environment(rank: int, world_size: int, address: str, port: int) -> dict[str, str]:
-    """Make the variables by which a host finds the others of its gang.
+    """Make the variables by which a host finds its gang.
 
     `RANK` and `WORLD_SIZE` count hosts: launchers replace them for the processes they start.
     `PET_...` are the defaults of `torchrun`'s own options, so that it needs none of them.

@@ -111,7 +111,7 @@ def _installed_gpus() -> int:
 
 
 def _control_groups(mount: Path, controller: str) -> Iterator[Path]:
-    """Give the folders of this process's control group and of those above it.
+    """Give the folders of this process's control group, and those above.
 
     Of both versions; where a container hides them, the mount itself is the group.
     """
@@ -122,8 +122,8 @@ def _control_groups(mount: Path, controller: str) -> Iterator[Path]:
             if controllers and controller not in controllers.split(","):
                 continue
             root = mount / controller if controllers else mount
-            own = root / path.lstrip("/")
+            innermost = root / path.lstrip("/")
             folders |= dict.fromkeys(
-                [own, *(above for above in own.parents if mount in above.parents)]
+                [innermost, *(above for above in innermost.parents if mount in above.parents)]
             )
     yield from folders

@@ -1,4 +1,4 @@
-"""What `--dry-run` says of where segments run: how many at once, on what, with which variables."""
+"""Says where segments will run: how many at once, on which devices."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ def _visible(of_machine: Capacity, need: Resources, count: int) -> dict[str, int
 
 def _in_turn(devices: Sequence[str | int], count: int) -> dict[str, int]:
     """Count the segments by the devices that slots take in turn."""
-    whole, rest = divmod(count, len(devices)) if devices else (0, 0)
+    rounds, left_over = divmod(count, len(devices)) if devices else (0, 0)
     visible = Counter[str]()
     for position, device in enumerate(devices):
-        visible[visible_device(device)] += whole + (position < rest)
+        visible[visible_device(device)] += rounds + (position < left_over)
     return {device: number for device, number in visible.items() if number}
 
 

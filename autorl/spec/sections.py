@@ -121,7 +121,7 @@ _OWN_RESOURCES = frozenset({"cpu", "gpu", "memory", "memory_gb", "nodes", "objec
 
 
 class ResourcesSection(Section):
-    """What one segment needs: of a machine, or of each of its hosts."""
+    """What one segment needs of a machine, a gang of each host."""
 
     cpu: Positive | None = None
     """Cores, a part of one too. Above 1 they are the threads its libraries may start."""

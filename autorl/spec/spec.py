@@ -255,8 +255,9 @@ class Spec(Section):
 
     @cached_property
     def resources_by_algorithm(self) -> dict[str, Resources]:
-        """What a segment of each algorithm needs; the name of the only trainer is "".
+        """What a segment of each algorithm needs.
 
+        The name of the only trainer is "".
         The algorithm's section comes before the study's, and that before what the trainer asks for.
         """
         needs = {}
@@ -278,8 +279,8 @@ class Spec(Section):
         """
         sections: list[tuple[str, ResourcesSection | None]] = [("resources", self.resources)]
         if self.algorithms is not None:
-            own = self.algorithms[algorithm].resources
-            sections.insert(0, (f"algorithms.{algorithm}.resources", own))
+            of_algorithm = self.algorithms[algorithm].resources
+            sections.insert(0, (f"algorithms.{algorithm}.resources", of_algorithm))
         return [(key, section) for key, section in sections if section is not None]
 
     def objectives(self) -> tuple[Objective, ...]:

@@ -1,4 +1,4 @@
-"""What the segments of a study need, and what this machine has for them."""
+"""Compares what segments need with what this machine has."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def segments_at_once(spec: Spec, executor: str, workers: int | None = None) -> i
 
 
 def _refusal(executor: str, needs: Resources) -> tuple[str, str] | None:
-    """Say what an executor of this machine can give no segment, with its key."""
+    """Say what an executor of this machine cannot give, with its key."""
     if needs.nodes > 1:
         message = f"{needs.nodes} hosts a segment: `{executor}` has one, use the executor `ray`"
         return "nodes", message
@@ -104,7 +104,7 @@ def _refusal(executor: str, needs: Resources) -> tuple[str, str] | None:
 
 
 def _key(spec: Spec, algorithm: str, kind: str) -> str:
-    """Name the key that says how much of a resource an algorithm needs."""
+    """Name the key that says what an algorithm needs of a resource."""
     for key, section in spec.resource_sections(algorithm):
         if kind in section.stated():
             return f"{key}.{kind}"
