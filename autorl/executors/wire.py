@@ -178,7 +178,7 @@ def _value(kind: Any, data: object, key: str) -> Any:
         )
     if issubclass(kind, FrozenMap):
         return kind(_mapping(data, key))
-    if dataclasses.is_dataclass(kind):
+    if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _dataclass(kind, data, key)
     if issubclass(kind, StrEnum):
         return kind(_choice([entry.value for entry in kind], data, key))
