@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import socket
 import sys
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from multiprocessing import util
 from pathlib import Path
 from typing import Literal
 
@@ -154,8 +156,13 @@ class RayWorker:
 
     def close(self) -> None:
         """End what runs here. Idempotent."""
-        if self._executor is not None:
-            self._executor.close()
+        if self._executor is None:
+            return
+        self._executor.close()
+        node, _, _ = _place()
+        if node:
+            # The actor is killed next: multiprocessing does not come to remove its folder.
+            shutil.rmtree(util.get_temp_dir(), ignore_errors=True)
 
     def _started(self) -> Executor:
         if self._executor is None:
