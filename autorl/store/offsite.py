@@ -182,8 +182,8 @@ class Offsite:
         copy = DatabaseCopy(store.identity(), events, store.hash_of(events), name, digest)
         copies = [copy, *self._copies][:_MOST_COPIES]
         self._lease.check()
-        content = json.dumps([asdict(item) for item in copies], sort_keys=True).encode()
-        self._folder.write(f"{_BACKUPS}/{self.epoch}.json", content)
+        listed = json.dumps([asdict(item) for item in copies], sort_keys=True).encode()
+        self._folder.write(f"{_BACKUPS}/{self.epoch}.json", listed)
         self._copies = copies
         self._remove_old_copies()
 
