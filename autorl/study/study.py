@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _POLL_SECONDS = 0.5
+# Outcomes in one transaction: workers wait no longer for what follows from the first of them.
+_MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -261,20 +264,22 @@ class Study:
         self.journal.record(SessionBegun(FrozenMap(session(self.spec))))
         pool = executor or make_executor(self.spec, self.load)
         finished = 0
+        waiting: deque[Outcome] = deque()
         try:
+            segments = self.advance()
             while True:
-                segments = self.advance()
                 self._check_disk(segments)
                 pool.submit(
                     [dataclasses.replace(segment, trust=self.trust) for segment in segments]
                 )
                 if not self.driver.work.in_flight:
                     break
-                for message in pool.poll(_POLL_SECONDS):
-                    if isinstance(message, Outcome):
-                        self.record(message)
-                        finished += 1
-                self.driver.collect(self._models())
+                if not waiting:
+                    messages = pool.poll(_POLL_SECONDS)
+                    waiting.extend(message for message in messages if isinstance(message, Outcome))
+                outcomes = [waiting.popleft() for _ in range(min(_MOST_AT_ONCE, len(waiting)))]
+                segments = self._take(outcomes)
+                finished += len(outcomes)
                 if progress is not None:
                     progress(self.progress(finished))
         finally:
@@ -284,6 +289,19 @@ class Study:
         self.driver.collect(self._models(), over=True)
         self.journal.record(StudyFinished())
         return self.result()
+
+    def _take(self, outcomes: Sequence[Outcome]) -> list[Segment]:
+        """Record outcomes and decide what follows from them, in one transaction.
+
+        Returns:
+            The segments that can start now.
+        """
+        with self.journal.batch():
+            for outcome in outcomes:
+                self.record(outcome)
+            if outcomes:
+                self.driver.collect(self._models())
+            return self.advance()
 
     def _models(self) -> set[SegmentId]:
         """List the segments that hold the models of the incumbent.

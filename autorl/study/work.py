@@ -462,6 +462,9 @@ class Work:
         # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
         # log that names what is gone.
         self._journal.record(CheckpointsCollected(gone))
+        self._store.when_durable(lambda: self._remove_checkpoints(paths))
+
+    def _remove_checkpoints(self, paths: Sequence[Path]) -> None:
         for path in paths:
             if self._store.owns(path):
                 _remove(path)
