@@ -14,9 +14,8 @@ as they come.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
@@ -34,6 +33,8 @@ from autorl.store.events import (
 from autorl.study.budget import Spent, is_extension
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
+from autorl.study.queue import Changes, Item, Queue
+from autorl.study.retention import Retention
 from autorl.study.work import Work
 from autorl.types import (
     Continue,
@@ -61,27 +62,6 @@ _HOPELESS = (
     Status.OUT_OF_MEMORY,
     Status.LOST,
 )
-
-
-@dataclass
-class Item:
-    """A proposal under evaluation.
-
-    Attributes:
-        due: number of the ask before which its outcome is observed.
-        seeds: those it is trained with; racing adds to them.
-        reference: the seeds of the incumbent at this proposal's own ask, which it races against.
-        upgrade: an incumbent that is brought to all seeds, without a race.
-        baseline: the default configuration, brought to the length and seeds of the incumbent,
-            beyond the budget; the optimizer is not told.
-    """
-
-    proposal: ProposalId
-    due: int
-    seeds: list[int]
-    reference: tuple[SeedValue, ...] = ()
-    upgrade: bool = False
-    baseline: bool = False
 
 
 class Driver:
@@ -127,7 +107,12 @@ class Driver:
         self._of_default: list[ProposalId] = []
         self._elapsed = elapsed
         self._worst = Worst()
-        self._queue: deque[Item] = deque()
+        self._queue = Queue(self.lineage.chain)
+        self._retention = Retention(self, self._queue, optimizer)
+        # Items whose next segments may be ready, and in asynchronous mode those that may be
+        # complete. A study that is only read follows neither.
+        self._to_request: Changes | None = None
+        self._to_observe: Changes | None = None
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self._charged: set[tuple[ProposalId, int]] = set()
         self._beyond: set[tuple[ProposalId, int]] = set()
@@ -173,8 +158,10 @@ class Driver:
         """
         while self._turn():
             pass
-        for item in self._queue:
-            for seed in item.seeds:
+        if self._to_request is None:
+            self._to_request = self._queue.follow()
+        for _, item in self._to_request.take():
+            for seed in item.seeds if item else ():
                 self.work.request(item.proposal, seed, "tuning")
         return self.work.drain()
 
@@ -192,6 +179,12 @@ class Driver:
         A lost one is handed out again, `failures.retries` times.
         """
         self.work.record(outcome)
+        proposal = outcome.segment.proposal
+        self._queue.touch([proposal])
+        # Others of the same parent wait while its damaged checkpoint is read.
+        parent = self.lineage[proposal].resume_from
+        if self.work.damaged and parent is not None:
+            self._queue.touch([parent])
 
     @property
     def finished(self) -> bool:
@@ -261,41 +254,7 @@ class Driver:
             over: the test phase has ended too.
             at_once: look now; otherwise not every call does.
         """
-        keep = self.spec.keep.checkpoints
-        if keep == "lineage" or not self.work.saved:
-            return
-        # Looking through all of n checkpoints after each of n segments is quadratic, so a
-        # sixteenth of them may lie there longer.
-        if not over and not at_once and self.work.fresh < len(self.work.saved) // 16:
-            return
-        needed: set[ProposalId] = set()
-        if keep != "none" or not self.finished:
-            needed.update(self._optimizer.keeps())
-        if keep == "incumbent":
-            needed.update(self.ranking.ordered(1))
-        elif keep == "top":
-            needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
-        # `add_baseline` goes on from it when the search is over.
-        if self.spec.adds_baseline and not self.finished:
-            needed.update(self.longest_of_default()[:1])
-        self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
-
-    def _heads(self) -> set[SegmentId | None]:
-        """Return the segments that training still goes on from.
-
-        It is work under way, or seeds a race may still add. A race adds seeds to what is in the
-        queue and to the incumbent. Where there are constraints, a further seed can make the
-        incumbent infeasible, and then any other scored proposal takes its place.
-        """
-        heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
-        if isinstance(self.policy, Racing):
-            racing = {item.proposal for item in self._queue}
-            count = None if self.judge.constraints else 1
-            racing.update(self.ranking.ordered(count))
-            heads.update(
-                self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full
-            )
-        return heads
+        self._retention.collect(models, over=over, at_once=at_once)
 
     # -- the default configuration -----------------------------------------------------------------
 
@@ -429,8 +388,11 @@ class Driver:
 
         The head of the queue, or any in asynchronous mode.
         """
-        candidates = self._queue if self.spec.asynchronous else list(self._queue)[:1]
-        return next((item for item in candidates if self._complete(item)), None)
+        if not self.spec.asynchronous:
+            return self._queue[0] if self._queue and self._complete(self._queue[0]) else None
+        if self._to_observe is None:
+            self._to_observe = self._queue.follow()
+        return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
         if self._out_of_budget():
@@ -509,7 +471,7 @@ class Driver:
         if baseline:
             self._apply_baseline(event, seeds)
             return
-        self._queue.remove(next(item for item in self._queue if item.proposal == event.proposal))
+        self._queue.remove(event.proposal)
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
         self._charge(self.lineage.chain(event.proposal), seeds)
@@ -529,7 +491,7 @@ class Driver:
         Nothing is charged, and the optimizer is not told.
         """
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
-        self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
+        self._queue.remove(event.proposal)
         self._seeds_of[event.proposal] = tuple(seeds)
         self._beyond.update(self._uncharged(event.proposal, seeds))
         self.ranking.observe(event)
@@ -558,6 +520,7 @@ class Driver:
             if not more:
                 return True
             item.seeds.extend(more)
+            self._queue.changed(item)
         return False
 
     def _upgrade_incumbent(self) -> None:
@@ -568,7 +531,7 @@ class Driver:
         best = self.ranking.best()
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
-        if not any(item.proposal == best for item in self._queue):
+        if not self._queue.holds(best):
             due = self._asked + self.spec.parallelism
             self._queue.append(Item(best, due, list(self.policy.full), upgrade=True))
 

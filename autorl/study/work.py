@@ -11,7 +11,7 @@ import dataclasses
 import os
 import shutil
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
@@ -435,33 +435,22 @@ class Work:
         segments = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((segment for segment in segments if segment in self._outcomes), None)
 
-    def collect(
-        self, needed: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool
-    ) -> None:
-        """Delete the checkpoints that nothing goes on from.
+    @property
+    def damaged(self) -> bool:
+        """Say whether a checkpoint was seen to be damaged in this session."""
+        return bool(self._damaged)
 
-        Args:
-            needed: proposals whose checkpoints stay.
-            heads: segments whose checkpoints stay, beside those that running segments continue.
-            tests: delete those of test runs too.
-        """
-        self.fresh = 0
-        stay = {*heads, *self._regained, *self._parents_in_flight()}
-        spared_seeds = () if tests else set(self._spec.plan.test)
-        gone = tuple(
-            segment
-            for segment in self.saved
-            if segment not in stay
-            and segment.proposal not in needed
-            and segment.seed not in spared_seeds
-        )
-        if not gone:
-            return
+    def continued(self) -> set[SegmentId]:
+        """Return the segments whose checkpoints training goes on from now, or as soon as it can."""
+        return self._regained | self._parents_in_flight()
+
+    def collect(self, gone: Sequence[SegmentId]) -> None:
+        """Delete checkpoints that nothing goes on from."""
         # Taken before the event is applied, which forgets them.
         paths = [Path(self.saved[segment].path) for segment in gone]
         # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
         # log that names what is gone.
-        self._journal.record(CheckpointsCollected(gone))
+        self._journal.record(CheckpointsCollected(tuple(gone)))
         self._store.when_durable(lambda: self._remove_checkpoints(paths))
 
     def _remove_checkpoints(self, paths: Sequence[Path]) -> None:
