@@ -85,6 +85,7 @@ class _Batch:
     actions: list[Callable[[], None]] = field(default_factory=list)
 
 
+_SAVING_KINDS = (SegmentEnded.kind, CheckpointRegained.kind)
 _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
 
 
@@ -381,7 +382,10 @@ class Store:
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.
         """
-        return _with_path(read_event(kind, body, StudyTables(self.query).member), self.locate)
+        # In the body: an event would be copied to have another path.
+        if kind in _SAVING_KINDS and isinstance(body.get("checkpoint"), str):
+            body = {**body, "checkpoint": self.locate(body["checkpoint"])}
+        return read_event(kind, body, StudyTables(self.query).member)
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""
@@ -415,11 +419,9 @@ class Store:
 
     def locate(self, stored: str) -> str:
         """Return the path of a stored one: the inverse of `relative`."""
-        return (
-            stored
-            if self.folder is None or Path(stored).is_absolute()
-            else str(self.folder / stored)
-        )
+        if self.folder is None:
+            return stored
+        return os.path.join(self.folder, stored)  # an absolute one stays as it is
 
     def owns(self, path: Path) -> bool:
         """Say whether `path` is one of the study's checkpoints.

@@ -512,7 +512,7 @@ class Driver:
         Every seed of it is in and the race asks for no more.
         """
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
-            if item.upgrade:
+            if item.upgrade or not isinstance(self.policy, Racing):
                 return True
             more = self.policy.more(
                 [self.work.value(item.proposal, seed) for seed in item.seeds], item.reference

@@ -55,8 +55,8 @@ class Work:
         in_flight: handed out, no outcome yet.
         saved: checkpoints on disk, by the segment that wrote them.
         fresh: outcomes since it was last looked which checkpoints can go.
-        bytes_logged: size of the logs of segments that ended; counted only where the study limits
-            the disk.
+        bytes_logged: size of the logs of segments that ended; counted, as that of checkpoints is,
+            only where the study limits the disk.
     """
 
     def __init__(self, spec: Spec, journal: Journal, lineage: Lineage, judge: Judge) -> None:
@@ -138,14 +138,16 @@ class Work:
                 self._attempts[segment] = self._attempts.get(segment, 0) + 1
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
-                    self._recorded_bytes -= self._sizes.pop(segment)
+                    self._recorded_bytes -= self._sizes.pop(segment, 0)
                     del self.saved[segment]
 
     def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
         self.saved[segment] = checkpoint
-        self._recorded_bytes -= self._sizes.get(segment, 0)
-        self._sizes[segment] = folder_size(Path(checkpoint.path))
-        self._recorded_bytes += self._sizes[segment]
+        # Where nothing limits the disk nobody asks: a long log names thousands that are gone.
+        if self._spec.limits.disk_gb is not None:
+            self._recorded_bytes -= self._sizes.get(segment, 0)
+            self._sizes[segment] = folder_size(Path(checkpoint.path))
+            self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
         """Record the checkpoint of a segment that was trained again.

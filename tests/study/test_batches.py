@@ -137,7 +137,9 @@ def test_a_batch_that_cannot_be_written_leaves_nothing_and_is_acted_on_by_nobody
     submit = executor.submit
     executor.submit = lambda segments: (submitted.extend(segments), submit(segments))
     full_disk(study, monkeypatch)
-    with pytest.raises(StudyError, match=r"the study cannot be written .*what was recorded is kept"):
+    with pytest.raises(
+        StudyError, match=r"the study cannot be written .*what was recorded is kept"
+    ):
         study.run(executor=executor)
     assert len(submitted) == 8, "nothing that follows from the lost batch was handed out"
     assert "outcome" not in told
