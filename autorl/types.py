@@ -80,11 +80,14 @@ class FrozenMap(Mapping[str, Any]):
     def __init__(
         self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: object
     ) -> None:
-        merged = {**dict(values), **more}
+        if isinstance(values, FrozenMap) and not more:
+            frozen = values._values  # nobody can change them: they are shared
+        else:
+            merged = dict(values)
+            merged.update(more)
+            frozen = {str(name): freeze(value) for name, value in merged.items()}
         # Past `__setattr__`, which refuses whoever comes later.
-        object.__setattr__(
-            self, "_values", {str(name): freeze(value) for name, value in merged.items()}
-        )
+        object.__setattr__(self, "_values", frozen)
         object.__setattr__(self, "_hash", None)
 
     def __getitem__(self, name: str) -> Any:
@@ -95,6 +98,11 @@ class FrozenMap(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, FrozenMap):
+            return self._values == other._values
+        return super().__eq__(other)
 
     def __hash__(self) -> int:
         if self._hash is None:
@@ -124,16 +132,15 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 
 def freeze(value: object) -> Any:
     """Turn every list into a tuple and every mapping into a `FrozenMap`."""
-    if (
-        type(value) in _SCALARS
-    ):  # most of a log; the abstract `Mapping` costs ten times as much to ask
+    # Most of a log, and asked first: the abstract `Mapping` costs ten times as much to ask.
+    if type(value) in _SCALARS:
         return value
+    if isinstance(value, list | tuple):
+        return tuple([item if type(item) in _SCALARS else freeze(item) for item in value])
     if isinstance(value, FrozenMap):
         return value
     if isinstance(value, Mapping):
         return FrozenMap(value)
-    if isinstance(value, list | tuple):
-        return tuple(freeze(item) for item in value)
     return value
 
 

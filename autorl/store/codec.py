@@ -133,7 +133,7 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
 
 def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), default=_unfrozen)
+    return _ENCODER.encode(body)
 
 
 def loads(text: str) -> dict[str, Any]:
@@ -152,6 +152,10 @@ def _unfrozen(value: object) -> object:
         f"{type(value).__name__} {value!r} cannot be stored: use numbers, strings, lists and "
         "mappings"
     )
+
+
+# Made once: `json.dumps` makes one at every call that asks for anything of its own.
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_unfrozen)
 
 
 def _fields_of(value: StudyEvent | Scored | Failed | SegmentPlace) -> dict[str, Any]:

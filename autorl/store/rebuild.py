@@ -12,6 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 from autorl.plain_text import shown
 from autorl.store import schema
@@ -19,6 +20,8 @@ from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
 from autorl.store.log import add_event, bodies_until, events_until
 from autorl.types import InputError
+
+_ROWS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True)
@@ -108,11 +111,17 @@ def _first_difference(
     names = [name for _, name, *_ in columns]
     keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)
     order = [names[number] for _, number in keys]
-    pairs = zip_longest(
-        schema.ordered_rows(stored, table, names, order),
-        schema.ordered_rows(derived, table, names, order),
-    )
-    for has, should in pairs:
+    rows_of_stored = schema.ordered_rows(stored, table, names, order)
+    rows_of_derived = schema.ordered_rows(derived, table, names, order)
+    # Many at once: they are equal almost always, and lists are compared without Python.
+    have: list[tuple[Any, ...]] = []
+    ought: list[tuple[Any, ...]] = []
+    while have == ought:
+        have = rows_of_stored.fetchmany(_ROWS_AT_ONCE)
+        ought = rows_of_derived.fetchmany(_ROWS_AT_ONCE)
+        if not have and not ought:
+            return None
+    for has, should in zip_longest(have, ought):
         if has == should:
             continue
         rows = [[row[number] for _, number in keys] for row in (has, should) if row is not None]

@@ -19,12 +19,13 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, suppress
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from autorl.signals import held
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import body_of, dumps, loads, read_event
@@ -66,6 +67,27 @@ class Recorded:
         return self.event.kind
 
 
+@dataclass(frozen=True)
+class _Entry:
+    """An event as it will stand in the log."""
+
+    seq: int
+    kind: str
+    body: Body
+    text: str
+    time: float
+    link: str
+
+
+@dataclass
+class _Batch:
+    """The events of a batch that are not in the log yet, and what waits for them."""
+
+    entries: list[_Entry] = field(default_factory=list)
+    actions: list[Callable[[], None]] = field(default_factory=list)
+
+
+_SAVING_KINDS = (SegmentEnded.kind, CheckpointRegained.kind)
 _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
 
 
@@ -97,6 +119,8 @@ class Store:
         self.offsite: Offsite | None = None
         self._connection = connection
         self._head = head or Head()
+        self._batch: _Batch | None = None
+        self._behind = False  # a batch could not be written: the log lacks what its events changed
         self._unrecorded_file: str | None = None  # of a log that an earlier version began
         self._file = (
             None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
@@ -203,7 +227,7 @@ class Store:
     def append(self, event: StudyEvent) -> None:
         """Record one event durably, with the tables derived from it.
 
-        Both are done in one transaction.
+        Both are done in one transaction. Inside `batch` that is the one at its end.
 
         Raises:
             StudyError: the disk is full or the folder has become unwritable, or this is another
@@ -213,18 +237,89 @@ class Store:
 
     def _append_body(self, kind: str, body: Body) -> None:
         self.check_thread()
-        text = dumps(body)
+        if self._behind:
+            raise StudyError(f"{self.folder}: an earlier write failed: open the study again")
+        entry = self._entry(kind, body)
+        if self._batch is None:
+            self._write([entry])
+            self._tell([entry])
+        else:
+            self._batch.entries.append(entry)
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Make the events of the block durable at once, at its end.
+
+        They become one transaction, with one wait for the disk. `on_append` and `when_durable` are
+        held back until then. An exception in the block passes on when the events before it are
+        durable. A batch inside another is a part of it.
+
+        Raises:
+            StudyError: the events cannot be written. None of them is kept, nothing that waited for
+                them is done, and nothing more is recorded: whoever applied them is ahead of the
+                log.
+        """
+        if self._batch is not None:
+            yield
+            return
+        self._batch = _Batch()
+        try:
+            yield
+        finally:
+            try:
+                self._flush()
+            finally:
+                self._batch = None
+
+    def when_durable(self, action: Callable[[], None]) -> None:
+        """Call `action` as soon as every event so far is durable.
+
+        That is at once, but for inside `batch`.
+        """
+        if self._batch is None:
+            action()
+        else:
+            self._batch.actions.append(action)
+
+    def _flush(self) -> None:
+        """Write what the batch holds, and do what waited for it."""
+        # Again, where somebody who was told has recorded more.
+        while (batch := self._batch) is not None and (batch.entries or batch.actions):
+            self._batch = _Batch()
+            if batch.entries:
+                self._behind = True
+                # A signal in the middle would take the transaction back, and the batch were lost.
+                with held():
+                    self._write(batch.entries)
+                    self._behind = False
+                self._tell(batch.entries)
+            for action in batch.actions:
+                action()
+
+    def _entry(self, kind: str, body: Body) -> _Entry:
+        """Return an event as the next one of the log."""
         head = self._head
+        if self._batch is not None and self._batch.entries:
+            last = self._batch.entries[-1]
+            head = Head(last.seq, last.link)
+        text = dumps(body)
         # The column holds floats, and the hash is of what it holds.
         when = float(time.time())
         seq = head.seq + 1
         link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
+        return _Entry(seq, kind, body, text, when, link)
+
+    def _write(self, entries: Sequence[_Entry]) -> None:
+        """Write events and their tables in one transaction."""
         try:
             # The write lock first: nobody comes between the look at the last event and the next.
             self._connection.execute("BEGIN IMMEDIATE")
             self._check_alone()
-            add_event(self._connection, seq, kind, text, when, link)
-            schema.apply(self._connection, seq, kind, body)
+            for entry in entries:
+                add_event(
+                    self._connection, entry.seq, entry.kind, entry.text, entry.time, entry.link
+                )
+                schema.apply(self._connection, entry.seq, entry.kind, entry.body)
             self._connection.execute("COMMIT")
         except sqlite3.OperationalError as error:
             raise StudyError(
@@ -233,11 +328,15 @@ class Store:
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        self._head = Head(seq, link)
+        self._head = Head(entries[-1].seq, entries[-1].link)
         if self._file is not None:
             self._file.check()  # a file that was removed takes writes without an error
+
+    def _tell(self, entries: Sequence[_Entry]) -> None:
+        """Tell of events that are durable."""
         if self.on_append is not None:
-            self.on_append(kind, body)
+            for entry in entries:
+                self.on_append(entry.kind, entry.body)
         if self._unrecorded_file is not None:  # once, after the event: its time is of this session
             text = self._unrecorded_file
             self._unrecorded_file = None
@@ -289,11 +388,15 @@ class Store:
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.
         """
-        return _with_path(read_event(kind, body, StudyTables(self.query).member), self.locate)
+        # In the body: an event would be copied to have another path.
+        if kind in _SAVING_KINDS and isinstance(body.get("checkpoint"), str):
+            body = {**body, "checkpoint": self.locate(body["checkpoint"])}
+        return read_event(kind, body, StudyTables(self.query).member)
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""
         self.check_thread()
+        self._flush()  # inside a batch: what was recorded is read
         return self._connection.execute(sql, parameters).fetchall()
 
     @property
@@ -324,8 +427,10 @@ class Store:
 
     def locate(self, stored: str) -> str:
         """Return the path of a stored one: the inverse of `relative`."""
+        if self.folder is None:
+            return stored
         url = None if self.offsite is None else self.offsite.url
-        return stored if self.folder is None else located(stored, self.folder, url)
+        return located(stored, self.folder, url)
 
     def owns(self, path: str | Path) -> bool:
         """Say whether `path` is one of the study's checkpoints.

@@ -19,9 +19,7 @@ and without them (`_ask_ahead`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, SeedValue, Worst
@@ -41,7 +39,9 @@ from autorl.study.budget import Spent, is_extension
 from autorl.study.charges import Charges
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
-from autorl.study.order import Order, predicted_cost
+from autorl.study.order import AsTheyCome, Order, predicted_cost
+from autorl.study.queue import Changes, Item, Queue
+from autorl.study.retention import Retention
 from autorl.study.work import Work
 from autorl.types import (
     Done,
@@ -67,25 +67,6 @@ _HOPELESS = (
     Status.OUT_OF_MEMORY,
     Status.LOST,
 )
-
-
-@dataclass
-class Item:
-    """A proposal under evaluation.
-
-    Attributes:
-        seeds: those it is trained with; racing adds to them.
-        reference: the seeds of the incumbent at this proposal's own ask, which it races against.
-        upgrade: an incumbent that is brought to all seeds, without a race.
-        baseline: the default configuration, brought to the length and seeds of the incumbent,
-            beyond the budget; the optimizer is not told.
-    """
-
-    proposal: ProposalId
-    seeds: list[int]
-    reference: tuple[SeedValue, ...] = ()
-    upgrade: bool = False
-    baseline: bool = False
 
 
 class Driver:
@@ -131,13 +112,19 @@ class Driver:
         self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
         self._elapsed = elapsed
         self._worst = Worst()
-        self._queue: deque[Item] = deque()
-        self._order = Order(spec.parallelism)
+        self._queue = Queue(self.lineage.chain)
+        self._retention = Retention(self, self._queue, optimizer)
+        self._order = AsTheyCome() if spec.asynchronous else Order(spec.parallelism)
         self._costs: dict[ProposalId, float] = {}
         self._charged_before: list[int] = []  # each ask
-        # Of the queue, those not known to be complete: looked through before an ask goes ahead.
-        self._running: dict[ProposalId, Item] = {}
         self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
+        # Items whose next segments may be ready, those that may be complete (asynchronous mode),
+        # and those that may have been completed (asks that go ahead). A study that is only read
+        # follows none of them.
+        self._to_request: Changes | None = None
+        self._to_observe: Changes | None = None
+        self._to_count: Changes | None = None
+        self._incomplete: set[int] = set()
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self._asked = 0
         self._begun = 0
@@ -181,10 +168,19 @@ class Driver:
         """
         while self._turn():
             pass
-        for item in self._queue:
+        if self._to_request is None:
+            self._to_request = self._queue.follow()
+        for _, item in self._to_request.take():
+            if item is None:
+                continue
             for seed in item.seeds:
                 self.work.request(item.proposal, seed, "tuning")
         return self.work.drain()
+
+    def request_anew(self) -> None:
+        """Have `advance` hand out every segment that can start: a new session has none."""
+        if self._to_request is not None:
+            self._to_request.add_all()
 
     def settle(self) -> None:
         """Observe what is complete, and ask for nothing more.
@@ -200,6 +196,14 @@ class Driver:
         A lost one is handed out again, `failures.retries` times.
         """
         self.work.record(outcome)
+        proposal = outcome.segment.proposal
+        if proposal >= len(self.lineage):
+            return  # of no proposal of this study: ignored, and noted
+        self._queue.touch([proposal])
+        # Others of the same parent wait while its damaged checkpoint is read.
+        parent = self.lineage[proposal].resume_from
+        if self.work.damaged and parent is not None:
+            self._queue.touch([parent])
 
     @property
     def finished(self) -> bool:
@@ -269,41 +273,7 @@ class Driver:
             over: the test phase has ended too.
             at_once: look now; otherwise not every call does.
         """
-        keep = self.spec.keep.checkpoints
-        if keep == "lineage" or not self.work.saved:
-            return
-        # Looking through all of n checkpoints after each of n segments is quadratic, so a
-        # sixteenth of them may lie there longer.
-        if not over and not at_once and self.work.fresh < len(self.work.saved) // 16:
-            return
-        needed: set[ProposalId] = set()
-        if keep != "none" or not self.finished:
-            needed.update(self._optimizer.keeps())
-        if keep == "incumbent":
-            needed.update(self.ranking.ordered(1))
-        elif keep == "top":
-            needed.update(self.ranking.ordered(max(1, self.spec.test.top)))
-        # `add_baseline` goes on from it when the search is over.
-        if self.spec.adds_baseline and not self.finished:
-            needed.update(self.default_runs.longest()[:1])
-        self.work.collect(needed, self._heads().union(models), tests=over and keep != "top")
-
-    def _heads(self) -> set[SegmentId | None]:
-        """Return the segments that training still goes on from.
-
-        It is work under way, or seeds a race may still add. A race adds seeds to what is in the
-        queue and to the incumbent. Where there are constraints, a further seed can make the
-        incumbent infeasible, and then any other scored proposal takes its place.
-        """
-        heads = {self.work.head(item.proposal, seed) for item in self._queue for seed in item.seeds}
-        if isinstance(self.policy, Racing):
-            racing = {item.proposal for item in self._queue}
-            count = None if self.judge.constraints else 1
-            racing.update(self.ranking.ordered(count))
-            heads.update(
-                self.work.head(proposal, seed) for proposal in racing for seed in self.policy.full
-            )
-        return heads
+        self._retention.collect(models, over=over, at_once=at_once)
 
     # -- the default configuration -----------------------------------------------------------------
 
@@ -396,21 +366,20 @@ class Driver:
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
             return self._next_complete() or (self._queue[0] if crowded else None)
         number = self._order.next(demanded=self.ended or self._waiting)
-        return None if number is None else self._item(number)
+        return None if number is None else self._queue.first_of(number)
 
     def _next_complete(self) -> Item | None:
         """Return the complete item that may be observed.
 
         The next in order, or any in asynchronous mode.
         """
-        candidates: Collection[Item] = self._queue
         if not self.spec.asynchronous:
             number = self._order.next(demanded=True)
-            candidates = [] if number is None else [self._item(number)]
-        return next((item for item in candidates if self._complete(item)), None)
-
-    def _item(self, proposal: ProposalId) -> Item:
-        return next(item for item in self._queue if item.proposal == proposal)
+            item = None if number is None else self._queue.first_of(number)
+            return item if item is not None and self._complete(item) else None
+        if self._to_observe is None:
+            self._to_observe = self._queue.follow()
+        return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
         if self._out_of_budget():
@@ -454,9 +423,7 @@ class Driver:
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
             return False
-        running = self._running.items()
-        self._running = {number: item for number, item in running if not self._complete(item)}
-        if len(self._running) >= self.spec.parallelism or self._out_of_budget():
+        if self._count_incomplete() >= self.spec.parallelism or self._out_of_budget():
             return False
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         if not isinstance(answer, Proposal) or not self._affordable(answer):
@@ -464,6 +431,17 @@ class Driver:
         assert answer.parent is None, "a blind proposal continues a run"
         self._propose(answer)
         return True
+
+    def _count_incomplete(self) -> int:
+        """Count the items that lack outcomes; with fixed seeds none comes back."""
+        if self._to_count is None:
+            self._to_count = self._queue.follow()
+        for number, item in self._to_count.take():
+            if item is None or self._complete(item):
+                self._incomplete.discard(number)
+            else:
+                self._incomplete.add(number)
+        return len(self._incomplete)
 
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)
@@ -498,9 +476,7 @@ class Driver:
         if best is not None and isinstance(self.policy, Racing):
             reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
-        item = Item(event.id, first, reference)
-        self._queue.append(item)
-        self._running[event.id] = item
+        self._queue.append(Item(event.id, first, reference))
         self.charges.add([event.id], first)
 
     def _settle(self, item: Item) -> None:
@@ -528,9 +504,8 @@ class Driver:
         if baseline:
             self._apply_baseline(event, seeds)
             return
-        self._queue.remove(self._item(event.proposal))
+        self._queue.remove(event.proposal)
         asked = self._order.observed(event.proposal)
-        self._running.pop(event.proposal, None)
         self._waiting = False
         self._seeds_of[event.proposal] = tuple(seeds)
         self.charges.add(self.lineage.chain(event.proposal), seeds)
@@ -552,8 +527,8 @@ class Driver:
         Nothing is charged, and the optimizer is not told.
         """
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
-        self._queue = deque(item for item in self._queue if item.proposal != event.proposal)
-        self._order.observed(event.proposal)
+        self._queue.remove(event.proposal)
+        self._order.end_baseline(event.proposal)
         self.steps_at_outcome = self.charged_steps
         self._seeds_of[event.proposal] = tuple(seeds)
         self.charges.add_beyond(event.proposal, seeds)
@@ -565,7 +540,7 @@ class Driver:
         Every seed of it is in and the race asks for no more.
         """
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
-            if item.upgrade:
+            if item.upgrade or not isinstance(self.policy, Racing):
                 return True
             more = self.policy.more(
                 [self.work.value(item.proposal, seed) for seed in item.seeds], item.reference
@@ -573,6 +548,7 @@ class Driver:
             if not more:
                 return True
             item.seeds.extend(more)
+            self._queue.changed(item)
         return False
 
     def _upgrade_incumbent(self) -> None:
@@ -583,7 +559,7 @@ class Driver:
         best = self.ranking.best()
         if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
             return
-        if not any(item.proposal == best for item in self._queue):
+        if not self._queue.holds(best):
             self._add_seeds(Item(best, list(self.policy.full), upgrade=True))
 
     def _race_again(self, proposal: ProposalId) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from autorl.store import Store
 from autorl.store.events import StudyEvent
@@ -35,9 +36,17 @@ class Journal:
         Raises:
             StudyError: it could not be made durable: nothing has changed.
         """
-        # Durable first: what a kill between the two lines loses, nobody has acted on.
+        # Durable first: what a kill between the two lines loses, nobody has acted on. In a batch
+        # nobody acts on it before the end.
         self.store.append(event)
         self.apply(event)
+
+    def batch(self) -> AbstractContextManager[None]:
+        """Make the events of a block durable at once, at its end (`Store.batch`).
+
+        They are applied in the block. Nothing outside may follow from them before its end.
+        """
+        return self.store.batch()
 
     def apply(self, event: StudyEvent) -> None:
         """Bring every part up to date with an event in the log."""

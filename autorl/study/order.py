@@ -115,18 +115,33 @@ class Order:
             if entry[0] == proposal:
                 self._due.remove(entry)
                 return entry[1]
-        # Asynchronous studies observe in any order, and keep no clock.
-        out_of_turn = [entry for entry in self._open if entry.proposal == proposal]
-        self._occupied -= sum(entry.occupies for entry in out_of_turn)
-        self._open = [entry for entry in self._open if entry.proposal != proposal]
-        heapq.heapify(self._open)
-        return self.asked
+        raise ValueError(f"proposal {proposal} is observed out of its turn")
+
+    def end_baseline(self, proposal: ProposalId) -> None:
+        """Take note that the baseline was observed, which a resumed study has not begun."""
+        self._due = deque(entry for entry in self._due if entry[0] != proposal)
 
     def _pop(self) -> None:
         first = heapq.heappop(self._open)
         self._occupied -= first.occupies
         self.now = max(self.now, first.end)
         self._due.append((first.proposal, self.asked))
+
+
+class AsTheyCome(Order):
+    """The order of an asynchronous study: there is none, and nothing is ever due."""
+
+    def __init__(self) -> None:
+        super().__init__(parallelism=1)
+
+    def begin(self, proposal: ProposalId, cost: float, *, occupies: bool = True) -> None:
+        self.asked += occupies
+
+    def begin_last(self, proposal: ProposalId) -> None:
+        pass
+
+    def observed(self, proposal: ProposalId) -> int:
+        return self.asked
 
 
 def predicted_cost(spec: Spec, config: Config, start: int, until: int) -> float:

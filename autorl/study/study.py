@@ -64,6 +64,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 POLL_SECONDS = 0.5
+# Outcomes in one transaction: workers wait no longer for what follows from the first of them.
+_MOST_AT_ONCE = 256
 
 
 @dataclass(frozen=True)
@@ -323,6 +325,7 @@ class Study:
             facts[EPOCH] = offsite.begin_session(self.store)
         self.journal.record(SessionBegun(FrozenMap(facts)))
         self._copies = None
+        self.driver.request_anew()
         if offsite is not None:
             # At once: whoever goes on elsewhere then has this session in its log.
             offsite.back_up(self.store, at_once=True)
@@ -337,35 +340,48 @@ class Study:
         Raises:
             StudyError: what would start does not fit on the disk.
         """
-        segments = self.advance()
-        self._check_disk(segments)
-        if self._copies is None:
-            self._copies = BackupCopies(self.spec, self.driver.work, pool)
-        segments += self._copies.after(segments)
-        pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
+        with self.journal.batch():
+            segments = self.advance()
+        self._submit(pool, segments)
         return bool(self.driver.work.in_flight)
 
     def take(self, pool: Executor, messages: Iterable[Report | Outcome]) -> int:
-        """Record what an executor has sent, and cancel what that makes superfluous.
+        """Record what an executor has sent, and hand out what follows from it.
+
+        Outcomes are recorded in one transaction with the decisions that follow from them, so that
+        many cost the disk no more than one.
 
         Returns:
             How many segments have ended.
         """
-        finished = 0
+        outcomes: list[Outcome] = []
         for message in messages:
             if isinstance(message, Outcome):
-                if self._copies is not None:
-                    self._copies.ended(message)
-                self.record(message)
-                finished += 1
+                outcomes.append(message)
             else:
                 self.driver.work.take_report(message)
-        for attempt in self.driver.work.drain_superseded():
-            pool.cancel(attempt)
-            self.driver.work.files.discard(attempt, late=True)
-        self.driver.collect(self._models())
+        for begin in range(0, len(outcomes), _MOST_AT_ONCE):
+            with self.journal.batch():
+                for outcome in outcomes[begin : begin + _MOST_AT_ONCE]:
+                    if self._copies is not None:
+                        self._copies.ended(outcome)
+                    self.record(outcome)
+                self.driver.collect(self._models())
+                segments = self.advance()
+            for attempt in self.driver.work.drain_superseded():
+                pool.cancel(attempt)
+                self.driver.work.files.discard(attempt, late=True)
+            self._submit(pool, segments)
         self._back_up()
-        return finished
+        return len(outcomes)
+
+    def _submit(self, pool: Executor, segments: list[Segment]) -> None:
+        """Hand segments to an executor, with backup copies of others where workers are idle."""
+        self._check_disk(segments)
+        if self._copies is None:
+            self._copies = BackupCopies(self.spec, self.driver.work, pool)
+        segments = [*segments, *self._copies.after(segments)]
+        pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
 
     def end_session(self) -> Result:
         """Record that the study is over, and return its result."""

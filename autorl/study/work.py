@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
@@ -208,14 +208,16 @@ class Work:
                 self.attempts.begin_session(facts.get(EPOCH))
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
-                    self._recorded_bytes -= self._sizes.pop(segment)
+                    self._recorded_bytes -= self._sizes.pop(segment, 0)
                     del self.saved[segment]
 
     def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
         self.saved[segment] = checkpoint
-        self._recorded_bytes -= self._sizes.get(segment, 0)
-        self._sizes[segment] = bytes_of(checkpoint)
-        self._recorded_bytes += self._sizes[segment]
+        # Where nothing limits the disk nobody asks: a long log names thousands that are gone.
+        if self._spec.limits.disk_gb is not None:
+            self._recorded_bytes -= self._sizes.get(segment, 0)
+            self._sizes[segment] = bytes_of(checkpoint)
+            self._recorded_bytes += self._sizes[segment]
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
         """Record the checkpoint of a segment that was trained again.
@@ -505,33 +507,25 @@ class Work:
         segments = [SegmentId(link, seed) for link in reversed(self._lineage.chain(proposal))]
         return next((segment for segment in segments if segment in self._outcomes), None)
 
-    def collect(
-        self, needed: Collection[ProposalId], heads: Collection[SegmentId | None], *, tests: bool
-    ) -> None:
-        """Delete the checkpoints that nothing goes on from.
+    @property
+    def damaged(self) -> bool:
+        """Say whether a checkpoint was seen to be damaged in this session."""
+        return bool(self._damaged)
 
-        Args:
-            needed: proposals whose checkpoints stay.
-            heads: segments whose checkpoints stay, beside those that running segments continue.
-            tests: delete those of test runs too.
-        """
-        self.fresh = 0
-        stay = {*heads, *self._regained, *self._parents_in_flight()}
-        spared_seeds = () if tests else set(self._spec.plan.test)
-        gone = tuple(
-            segment
-            for segment in self.saved
-            if segment not in stay
-            and segment.proposal not in needed
-            and segment.seed not in spared_seeds
-        )
-        if not gone:
-            return
+    def continued(self) -> set[SegmentId]:
+        """Return the segments whose checkpoints training goes on from now, or as soon as it can."""
+        return self._regained | self._parents_in_flight()
+
+    def collect(self, gone: Sequence[SegmentId]) -> None:
+        """Delete checkpoints that nothing goes on from."""
         # Taken before the event is applied, which forgets them.
         paths = [self.saved[segment].path for segment in gone]
         # Before they are deleted: a kill in between leaves folders, which `sweep` removes, never a
         # log that names what is gone.
-        self._journal.record(CheckpointsCollected(gone))
+        self._journal.record(CheckpointsCollected(tuple(gone)))
+        self._store.when_durable(lambda: self._remove_checkpoints(paths))
+
+    def _remove_checkpoints(self, paths: Sequence[str]) -> None:
         for line in remove_own(self._store, paths):
             say(line)
 

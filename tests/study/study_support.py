@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -52,7 +53,11 @@ class StoppedError(Exception):
 
 
 def stop_after(study: Study, events: int) -> list[int]:
-    """Have a study raise `StoppedError` after so many more events; the list holds how many are left."""
+    """Have a study raise `StoppedError` after so many more events; the list holds how many are left.
+
+    Each event is a transaction of its own, as in earlier versions: a batch would be whole in the log.
+    """
+    study.journal.batch = nullcontext
     left = [events]
 
     def on_append(kind, body):
