@@ -25,7 +25,8 @@ from autorl import seeds
 from autorl.optimizers.base import RETRAINS, BaseOptimizer
 from autorl.optimizers.registry import describe, find, make
 from autorl.space import Space, load_space
-from autorl.testing.simulation import Simulation, from_json, replayed, simulate, to_json
+from autorl.store.observed import from_json, to_json
+from autorl.testing.simulation import Simulation, replayed, simulate
 from autorl.types import (
     Config,
     Done,
