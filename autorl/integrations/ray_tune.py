@@ -30,7 +30,7 @@ from typing import Any, ClassVar
 
 from autorl import optimizers, trainers
 from autorl.evaluation import Worst
-from autorl.executors.worker import from_folder, run_segment
+from autorl.executors.worker import Load, from_folder, run_segment
 from autorl.optimizers.registry import DEFAULT
 from autorl.plain_values import plain
 from autorl.seeds import generator, integer_seed
@@ -92,6 +92,13 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
     """
 
     CKPT_FILE_TMPL = "searcher-state-{}.json"
+
+    _metric: str | Sequence[str] | None
+    _mode: str | Sequence[str] | None
+    _events: list[Event]
+    _open: dict[str, ProposalId]
+    _latest: dict[str, tuple[float, ...]]
+    _optimizer: optimizers.BaseOptimizer[Any] | None
 
     def __init__(
         self,
@@ -221,7 +228,7 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         self._metric = state["metric"]
         self._mode = state["mode"]
         self._options = dict(state["optimizer"])
-        self._name = self._options.pop("name")
+        self._name = str(self._options.pop("name"))
         self._space = None if state["space"] is None else read_space(state["space"])
         self._nested = state["nested"]
         self._points = state["points_to_evaluate"]
@@ -235,12 +242,12 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
 
     def _forget(self) -> None:
         """Begin without any event."""
-        self._events: list[Event] = []
+        self._events = []
         self._proposed = 0
         self._worst = Worst()
-        self._open: dict[str, ProposalId] = {}
-        self._latest: dict[str, tuple[float, ...]] = {}
-        self._optimizer: optimizers.BaseOptimizer[Any] | None = None
+        self._open = {}
+        self._latest = {}
+        self._optimizer = None
 
     def _built(self) -> optimizers.BaseOptimizer[Any]:
         """Return the optimizer, which has observed every event."""
@@ -354,6 +361,8 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
     """
 
     settings: ClassVar[TrainingSettings]
+    _parent: Checkpoint | None
+    _fork: int | None
 
     def setup(self, config: dict[str, Any]) -> None:
         self._work = Path(tempfile.mkdtemp(prefix="autorl-"))
@@ -415,8 +424,8 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         self._seed = int(values.pop("seed", self.settings.seed))
         self._config = Config(values)
         self._load(self.settings.trainer).check(self.settings.environment, set(values))
-        self._parent: Checkpoint | None = None
-        self._fork: int | None = None
+        self._parent = None
+        self._fork = None
         self._reached = 0
         self._until = 0
         self._folders = 0
@@ -424,7 +433,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
             shutil.rmtree(leftover, ignore_errors=True)
 
     @property
-    def _load(self) -> Any:
+    def _load(self) -> Load:
         return functools.partial(from_folder, trainers.load, self.settings.folder)
 
     def _segment(self) -> Segment:
@@ -456,7 +465,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         trainer = self._load(settings.trainer)
         if not trainer.resumable:
             return settings.steps
-        until = self._until
+        until: int = self._until
         while until < settings.steps:
             until = min(settings.steps, until + settings.interval)
             if trainer.align(self._config, until, settings.environment) > self._reached:
