@@ -1,4 +1,4 @@
-"""Executors of segments: in this process, in threads, in processes, or on a cluster of Ray."""
+"""Executors of segments: on this machine, or on a cluster of Ray."""
 
 from __future__ import annotations
 
@@ -74,7 +74,9 @@ def make_ray(
     limits: Limits | None = None,
     autoscaler: bool = False,
 ) -> Ray:
-    """Make the executor whose workers are on a cluster of Ray; see `Ray` and `Cluster`.
+    """Make the executor whose workers are on a cluster of Ray.
+
+    See `Ray` and `Cluster`.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster at the address.

@@ -166,8 +166,8 @@ def executor_name(spec: Spec) -> str:
     """Name the executor of a study.
 
     It is the one its trainers run best on, unless the file says otherwise. Trainers that run in
-    threads do so whatever the file says but `in_process` and `ray`. Those that look a value up run in the
-    driver's process only where no limit, no device and no GPU asks for another.
+    threads do so whatever the file says but `in_process` and `ray`. Those that look a value up
+    run in the driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
     # In processes the compiled kernel would be loaded once a segment, not once a study.
@@ -243,7 +243,7 @@ def ray_address(spec: Spec) -> str:
 
 
 def check_answers(spec: Spec) -> None:
-    """Check that somebody answers at the address of a study's cluster, if it has one.
+    """Check that somebody answers at the address of a study's cluster.
 
     Raises:
         InputError: nobody does.
