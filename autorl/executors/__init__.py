@@ -79,7 +79,9 @@ def make_ray(
     limits: Limits | None = None,
     autoscaler: bool = False,
 ) -> Ray:
-    """Make the executor whose workers are on a cluster of Ray; see `Ray` and `Cluster`.
+    """Make the executor whose workers are on a cluster of Ray.
+
+    See `Ray` and `Cluster`.
 
     Raises:
         InputError: Ray is not installed, or there is no cluster at the address.

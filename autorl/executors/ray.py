@@ -1,8 +1,9 @@
-"""Runs segments on a cluster of Ray: on actors that hold an executor of their machine.
+"""Runs segments on the nodes of a cluster of Ray.
 
-Ray places the actors and carries segments and outcomes. What is tried again, and what a lost worker
-means, is the study's own affair: no actor is restarted, the queue stays with the driver, and
-nothing that must last lies in Ray's object store.
+Its workers are actors that hold an executor of their machine. Ray places the actors and carries
+segments and outcomes. What is tried again, and what a lost worker means, is the study's own affair:
+no actor is restarted, the queue stays with the driver, and nothing that must last lies in Ray's
+object store.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ class _Worker:
         placed: whether that is certain.
         call: what it was asked last, until it has answered; asked: when.
         running: what it has been given, in order: the first `slots` of them run.
-        given: when.
+        given_at: when.
         outbox, cancelled: what it is told with the next call.
         seconds: mean time of its segments.
         look: asks its node whether it was stopped; looked: when that was asked last.
@@ -91,7 +92,7 @@ class _Worker:
     call: Any = None
     info: WorkerInfo | None = None
     running: dict[AttemptKey, Segment] = field(default_factory=dict)
-    given: dict[AttemptKey, float] = field(default_factory=dict)
+    given_at: dict[AttemptKey, float] = field(default_factory=dict)
     outbox: list[Segment] = field(default_factory=list)
     cancelled: list[Segment] = field(default_factory=list)
     seconds: float | None = None
@@ -100,7 +101,10 @@ class _Worker:
 
     @property
     def most(self) -> int:
-        """How many segments it takes: those that run, and as many again if they are short."""
+        """How many segments it takes.
+
+        Those that run, and as many again if they are short.
+        """
         short = self.seconds is not None and self.seconds < _SHORT_SECONDS
         return 2 * self.slots if short else self.slots
 
@@ -202,7 +206,10 @@ class Ray:
                 receivers[call](call)
 
     def cancel(self, segment: Segment) -> None:
-        """Stop one attempt; its worker hears of it with the next call, within a second or so."""
+        """Stop one attempt.
+
+        Its worker hears of it with the next call, within a second or so.
+        """
         queue = self._queues.get(segment.resources, deque())
         self._queues[segment.resources] = deque(
             waiting for waiting in queue if waiting.key != segment.key
@@ -210,7 +217,7 @@ class Ray:
         for worker in self._workers:
             if worker.running.pop(segment.key, None) is None:
                 continue
-            del worker.given[segment.key]
+            del worker.given_at[segment.key]
             sent = [unsent for unsent in worker.outbox if unsent.key != segment.key]
             if len(sent) == len(worker.outbox):
                 worker.cancelled.append(segment)
@@ -246,7 +253,7 @@ class Ray:
         return running or bool(self._gangs or self._losses) or any(self._queues.values())
 
     def _receivers(self) -> dict[Any, Callable[[Any], None]]:
-        """Give what takes the answer to every call that is on its way."""
+        """Give what takes the answer to each open call."""
         receivers: dict[Any, Callable[[Any], None]] = {}
         for worker in self._workers:
             if worker.call is not None:
@@ -296,14 +303,14 @@ class Ray:
                 continue
             worker = min(elsewhere or free, key=lambda worker: len(worker.running) / worker.slots)
             worker.running[segment.key] = segment
-            worker.given[segment.key] = now
+            worker.given_at[segment.key] = now
             worker.outbox.append(segment)
         queue.extendleft(reversed(later))
 
     def _comes_elsewhere(self, resources: Resources, avoid: set[str], now: float) -> bool:
-        """Tell whether a segment should wait for a worker away from where it was lost.
+        """Tell whether a segment should wait for a worker on another node.
 
-        Such a worker is asked for where there is room.
+        It is away from where the segment was lost. Such a worker is asked for where there is room.
         """
         coming = [
             now - worker.asked
@@ -321,7 +328,7 @@ class Ray:
     # -- workers -----------------------------------------------------------------------------------
 
     def _hire(self, resources: Resources, waiting: int, now: float) -> None:
-        """Ask for workers for so many segments, as far as the nodes have room."""
+        """Ask for workers for so many segments, where there is room."""
         missing = waiting
         for worker in self._workers:
             if worker.resources == resources:
@@ -346,7 +353,10 @@ class Ray:
     def _start_worker(
         self, resources: Resources, slots: int, node: str | None, now: float, *, pinned: bool
     ) -> None:
-        """Ask for a worker; where it is not pinned, Ray finds the place, as others use it too."""
+        """Ask for a worker.
+
+        Where it is not pinned, Ray finds the place, as others may use the cluster too.
+        """
         plan = dataclasses.replace(self._plan, slots=slots)
         handle = self._cluster.start(plan, needs(resources, slots), node if pinned else None)
         placed = pinned and node is not None
@@ -408,7 +418,7 @@ class Ray:
         worker.idle_since = time.monotonic()
 
     def _take(self, worker: _Worker, messages: Iterable[Report | Outcome]) -> None:
-        """Pass on what a worker says of the attempts it has; the rest is of no interest."""
+        """Pass on what a worker says of the attempts it has."""
         now = time.monotonic()
         for message in messages:
             if message.key not in worker.running:
@@ -417,8 +427,8 @@ class Ray:
                 self._results.append(message)
                 continue
             del worker.running[message.key]
-            seconds = message.cost.get("wall_seconds", now - worker.given[message.key])
-            del worker.given[message.key]
+            seconds = message.cost.get("wall_seconds", now - worker.given_at[message.key])
+            del worker.given_at[message.key]
             before = seconds if worker.seconds is None else worker.seconds
             worker.seconds = before + _SMOOTHING * (seconds - before)
             self._finish(message, worker.info)
@@ -472,10 +482,13 @@ class Ray:
     # -- losses ------------------------------------------------------------------------------------
 
     def _lose(self, worker: _Worker, error: WorkerLostError) -> None:
-        """Give up a worker that is gone or out of reach, with the attempts it has."""
+        """Give up a worker that is gone or out of reach.
+
+        The attempts it has are lost with it.
+        """
         self._dismiss(worker)
         lost = tuple(
-            LostSegment(segment, worker.given[segment.key], begun=place < worker.slots)
+            LostSegment(segment, worker.given_at[segment.key], begun=place < worker.slots)
             for place, segment in enumerate(worker.running.values())
         )
         host = worker.info.host if worker.info is not None else ""
@@ -498,9 +511,9 @@ class Ray:
                 self._dismiss(worker)
 
     def _watch_silence(self, worker: _Worker, now: float) -> None:
-        """Ask the node of a worker that does not answer whether a signal has stopped it.
+        """Look at a worker that does not answer.
 
-        A worker that is only slow is waited for.
+        Its node is asked whether a signal has stopped it. A worker that is only slow is waited for.
         """
         silent = now - worker.asked - _POLL_SECONDS
         if worker.call is None or silent < _SILENT_SECONDS:
@@ -574,7 +587,7 @@ class Ray:
     # ----------------------------------------------------------------------------------------------
 
     def _count_slots(self) -> int:
-        """Count the segments that can run at once on the nodes as they are."""
+        """Count the segments that can run at once on these nodes."""
         resources = next(iter(self._queues), Resources())
         room = self._nodes.capacity(resources)
         return max(1, room if self._most is None else min(room, self._most))

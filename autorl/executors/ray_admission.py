@@ -1,4 +1,7 @@
-"""Which workers of a cluster may train: those with the driver's code that see the study folder."""
+"""Admits workers of a cluster.
+
+Those may train that have the driver's code and see the study folder.
+"""
 
 from __future__ import annotations
 

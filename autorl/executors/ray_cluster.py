@@ -1,4 +1,4 @@
-"""The cluster of Ray that actors run on: connecting, nodes, actors, and what has become of them.
+"""Connects to a cluster of Ray, and starts and calls workers there.
 
 All that is known of Ray's interface stands here, so that the rest is tested without a cluster.
 Ray is imported when a cluster is connected to: it takes a second, and is an extra.
@@ -70,13 +70,17 @@ class WorkerLostError(Exception):
 
 
 class WorkerUnusableError(Exception):
-    """A worker could not begin on its node: autorl is not installed there, for example."""
+    """A worker could not begin on its node.
+
+    That may not have autorl, for example.
+    """
 
 
 def needs(resources: Resources, slots: int = 1) -> dict[str, float]:
-    """Give the amounts by Ray's names that so many segments need on each of their hosts.
+    """Give the amounts that segments need, by Ray's names.
 
-    Ray takes fractions below 1 and whole numbers above, so that these are rounded up.
+    On each of their hosts. Ray takes fractions below 1 and whole numbers above, so that these are
+    rounded up.
     """
     amounts: dict[str, float] = {"CPU": resources.cpu, "GPU": resources.gpu}
     if resources.memory_gb is not None:
@@ -101,7 +105,9 @@ def check_address(address: str) -> None:
 
 
 def check_answers(address: str, seconds: float = _CONNECT_SECONDS) -> None:
-    """Check that somebody listens at an address, since Ray itself tries for minutes.
+    """Check that somebody listens at an address.
+
+    Ray itself would try for minutes.
 
     Raises:
         InputError: nobody answers within `seconds`.
@@ -124,7 +130,7 @@ def check_answers(address: str, seconds: float = _CONNECT_SECONDS) -> None:
 
 
 class Cluster:
-    """A connection to a cluster of Ray, or a Ray of this process's own.
+    """A connection to a cluster of Ray, or to our own.
 
     Args:
         address: `local`, `auto`, HOST:PORT or ray://HOST:PORT.
@@ -158,12 +164,12 @@ class Cluster:
         """
         self._folder = _folder_of_sockets()
         try:
-            for left in reversed(range(_START_TRIES)):
+            for tries_left in reversed(range(_START_TRIES)):
                 try:
                     self._start_once(max(1, ceil(cores or os.cpu_count() or 1)))
                     return
                 except Exception as error:
-                    if not left or "timed out during startup" not in str(error):
+                    if not tries_left or "timed out during startup" not in str(error):
                         raise
                     self._ray.shutdown()
                     self._end_own_processes()
@@ -183,7 +189,10 @@ class Cluster:
         )
 
     def _end_own_processes(self) -> None:
-        """Kill what a Ray of our own has left, as one that failed to start does."""
+        """Kill what a Ray of our own has left.
+
+        One that failed to start leaves processes.
+        """
         for process in descendants(os.getpid()):
             if self._folder in command_line(process):
                 with suppress(ProcessLookupError, PermissionError):
@@ -191,7 +200,7 @@ class Cluster:
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
-        """Turn the end of the cluster, or of the way to it, into a line."""
+        """Turn the end of the connection into a line."""
         try:
             yield
         except (ConnectionError, self._ray.exceptions.RayError) as error:
@@ -219,7 +228,9 @@ class Cluster:
     # -- workers -----------------------------------------------------------------------------------
 
     def start(self, plan: WorkerPlan, amounts: Mapping[str, float], node: str | None) -> Any:
-        """Ask for a worker that has so much of its node; it may have to wait for room.
+        """Ask for a worker that has so much of its node.
+
+        It may have to wait for room.
 
         Args:
             plan: what it is to do.
@@ -234,7 +245,7 @@ class Cluster:
         return self._actor(plan, amounts, strategy)
 
     def start_gang(self, plan: WorkerPlan, amounts: Mapping[str, float], hosts: int) -> Gang:
-        """Ask for one worker on each of so many hosts, all or none."""
+        """Ask for one worker on each of several hosts, all or none."""
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
@@ -265,7 +276,10 @@ class Cluster:
         return actor.remote(plan)
 
     def call(self, worker: Any, method: str, *arguments: object) -> Any:
-        """Call a method of a worker; what it returns is asked for with `result`."""
+        """Call a method of a worker.
+
+        What it returns is asked for with `result`.
+        """
         return getattr(worker, method).remote(*arguments)
 
     def end_if_stopped(self, node: str, pid: int) -> Any:
@@ -278,7 +292,9 @@ class Cluster:
         )
 
     def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
-        """Return all calls that have ended, once the first has or the time is over.
+        """Return the calls that have ended.
+
+        It waits for the first of them until the time is over.
 
         Raises:
             StudyError: the cluster does not answer any more.
@@ -286,9 +302,9 @@ class Cluster:
         if not calls:
             return []
         with self._connected():
-            ready, others = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
-            if ready and others:
-                more, _ = self._ray.wait(others, num_returns=len(others), timeout=0)
+            ready, pending = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
+            if ready and pending:
+                more, _ = self._ray.wait(pending, num_returns=len(pending), timeout=0)
                 ready += more
         return list(ready)
 
@@ -316,7 +332,10 @@ class Cluster:
             raise WorkerLostError(_reason(error), certain=False) from None
 
     def end(self, worker: Any) -> None:
-        """Kill a worker; its warden ends what it has started."""
+        """Kill a worker.
+
+        Its warden ends what it has started.
+        """
         with suppress(Exception):  # of many kinds: it is gone already, or the cluster is
             self._ray.kill(worker, no_restart=True)
 
@@ -330,7 +349,10 @@ class Cluster:
             remove_placement_group(gang.group)
 
     def close(self) -> None:
-        """Leave the cluster; a Ray of our own ends with all its processes. Idempotent."""
+        """Leave the cluster. Idempotent.
+
+        A Ray of our own ends with all its processes.
+        """
         if self._closed:
             return
         self._closed = True
@@ -351,7 +373,10 @@ class Gang:
 
 
 def _import_ray(*, local: bool) -> ModuleType:
-    """Import Ray, for a Ray of our own with variables that are read when it is imported."""
+    """Import Ray.
+
+    For a Ray of our own the variables are set that it reads when it is imported.
+    """
     if local:
         for name, value in _LOCAL_VARIABLES.items():
             os.environ.setdefault(name, value)
@@ -368,7 +393,10 @@ def _import_ray(*, local: bool) -> ModuleType:
 
 
 def _folder_of_sockets() -> str:
-    """Make a folder for a Ray of our own, with a path that leaves room for its sockets' names."""
+    """Make a folder for a Ray of our own.
+
+    Its path leaves room for the names of sockets.
+    """
     place: str | None = tempfile.gettempdir()
     if len(str(place)) > _LONGEST_SOCKET_FOLDER - len("/autorl-ray-12345678"):
         place = "/tmp"
@@ -377,7 +405,7 @@ def _folder_of_sockets() -> str:
 
 @contextmanager
 def _kept_handlers() -> Iterator[None]:
-    """Keep the handlers of signals and exceptions, which Ray replaces by its own."""
+    """Keep the handlers of signals and exceptions, which Ray replaces."""
     hook = sys.excepthook
     handlers = {}
     if threading.current_thread() is threading.main_thread():
@@ -401,10 +429,10 @@ def _one_line_errors(address: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = f"no connection to a Ray cluster at {address}"
+        problem = f"no connection to a Ray cluster at {address}"
         if address == "local":
-            told = "Ray could not be started here"
-        raise InputError(f"{told}: {_reason(error)}", key=_KEY) from error
+            problem = "Ray could not be started here"
+        raise InputError(f"{problem}: {_reason(error)}", key=_KEY) from error
 
 
 def _reason(error: BaseException) -> str:

@@ -1,6 +1,7 @@
-"""A segment on several hosts of a cluster: one worker on each, of which rank 0 speaks for all.
+"""A segment on several hosts, with one worker on each.
 
-Its outcome counts, and the others are ended with it. Where one fails or is lost, all are.
+Rank 0 speaks for all. Its outcome counts, and the others are ended with it. Where one fails or is
+lost, all are.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ class GangRun:
             self.calls[self.call(worker, "describe")] = rank
 
     def receive(self, call: Any, answer: Any) -> list[Report | Outcome]:
-        """Take an answer, ask for what is next, and return what it says of the segment."""
+        """Take an answer, and ask for what is next.
+
+        Returns:
+            What it says of the segment.
+        """
         rank = self.calls.pop(call)
         if isinstance(answer, WorkerInfo):
             self.infos[rank] = answer
@@ -79,7 +84,10 @@ class GangRun:
             self._poll(rank, self._part(rank))
 
     def _part(self, rank: int) -> Segment:
-        """Give a rank its segment; only rank 0 saves, and each has a log of its own."""
+        """Give a rank its segment.
+
+        Only rank 0 saves, and each has a log of its own.
+        """
         if rank == 0:
             return self.segment
         log = self.segment.log

@@ -24,18 +24,18 @@ class LostSegment:
     """An attempt that a lost worker had.
 
     Attributes:
-        given: when it was given to the worker.
+        given_at: when it was given to the worker.
         begun: whether it ran, rather than wait for its turn.
     """
 
     segment: Segment
-    given: float
+    given_at: float
     begun: bool
 
 
 @dataclass(frozen=True)
 class Loss:
-    """A worker that is gone or out of reach, and the attempts it had."""
+    """A worker that is out of reach, and the attempts it had."""
 
     node: str | None
     host: str
@@ -45,7 +45,7 @@ class Loss:
 
 
 class Losses:
-    """The losses nobody knows the reason of yet, and which nodes segments were lost on."""
+    """Lost workers, until it is known why, and where segments were lost."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -67,7 +67,10 @@ class Losses:
             self._lost_on.pop(outcome.segment, None)
 
     def judge(self, loss: Loss, error: WorkerLostError) -> list[Outcome]:
-        """Return the outcomes of a loss where it is known what happened; else keep it."""
+        """Return the outcomes of a loss.
+
+        There are none until it is known what happened.
+        """
         if not loss.segments:
             return []
         self._nodes.look(time.monotonic(), at_once=True)
@@ -79,7 +82,10 @@ class Losses:
         return []
 
     def settled(self, now: float) -> Iterable[Outcome]:
-        """Return the outcomes of what is known, or has been in doubt for too long."""
+        """Return the outcomes of losses that are settled.
+
+        It is known what happened, or they have been in doubt for too long.
+        """
         for loss in list(self._doubtful):
             gone = self._is_node_gone(loss)
             if gone or now - loss.since > DOUBT_SECONDS:
@@ -88,11 +94,11 @@ class Losses:
 
     def cancel(self, key: AttemptKey) -> None:
         """Forget an attempt."""
-        kept = []
+        losses = []
         for loss in self._doubtful:
-            others = tuple(lost for lost in loss.segments if lost.segment.key != key)
-            kept.append(dataclasses.replace(loss, segments=others))
-        self._doubtful = [loss for loss in kept if loss.segments]
+            segments = tuple(lost for lost in loss.segments if lost.segment.key != key)
+            losses.append(dataclasses.replace(loss, segments=segments))
+        self._doubtful = [loss for loss in losses if loss.segments]
 
     def clear(self) -> None:
         """Forget all that is in doubt."""
@@ -107,7 +113,7 @@ class Losses:
         message = f"worker{where} lost: {loss.message}"
         outcomes = []
         for lost in loss.segments:
-            outcome = failure(lost.segment, Status.LOST, message, now - lost.given)
+            outcome = failure(lost.segment, Status.LOST, message, now - lost.given_at)
             # What had not begun has nothing to do with it.
             blameless = preempted or not lost.begun
             outcome = dataclasses.replace(outcome, host=loss.host, preempted=blameless)

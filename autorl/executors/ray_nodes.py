@@ -1,4 +1,4 @@
-"""What the nodes of a cluster have, and which of it is left for workers.
+"""Reckons what the nodes of a cluster have left for workers.
 
 Ray itself decides where a worker goes, as others may use the cluster too. What is reckoned here
 keeps this study from asking for more workers than the nodes have room for.
@@ -40,7 +40,11 @@ class Nodes:
         self._looked: float | None = None
 
     def look(self, now: float, *, at_once: bool = False) -> bool:
-        """Bring the list up to date, and tell whether it was asked for."""
+        """Bring the list up to date.
+
+        Returns:
+            Whether the cluster was asked, which is done every other second.
+        """
         if not at_once and self._looked is not None and now - self._looked < _LOOK_SECONDS:
             return False
         self._looked = now
@@ -66,7 +70,7 @@ class Nodes:
     def room(
         self, resources: Resources, taken: Iterable[Taken], avoid: Collection[str] = ()
     ) -> tuple[str, int] | None:
-        """Find the node with most room for segments, None where there is none.
+        """Find the node with most room for segments.
 
         Args:
             resources: of one segment.
@@ -74,26 +78,28 @@ class Nodes:
             avoid: nodes that are not looked for.
 
         Returns:
-            The node's id, and how many segments fit there.
+            The node's id, and how many segments fit there. None where there is no room.
         """
-        left = {node.id: dict(node.resources) for node in self.usable}
+        remaining = {node.id: dict(node.resources) for node in self.usable}
         somewhere = []
         for place, amounts in taken:
             if place is None:
                 somewhere.append(amounts)
-            elif place in left:
-                _take(left[place], amounts)
+            elif place in remaining:
+                _take(remaining[place], amounts)
         for amounts in somewhere:
-            fitting = [node for node in left.values() if _count(node, amounts)]
+            fitting = [node for node in remaining.values() if _count(node, amounts)]
             if fitting:
                 _take(fitting[0], amounts)
         amounts = needs(resources)
-        counts = {place: _count(left[place], amounts) for place in left if place not in avoid}
+        counts = {
+            place: _count(remaining[place], amounts) for place in remaining if place not in avoid
+        }
         best = max(counts, key=lambda place: counts[place], default=None)
         return (best, counts[best]) if best is not None and counts[best] else None
 
     def has_hosts(self, resources: Resources, taken: Sequence[Taken]) -> bool:
-        """Tell whether enough nodes have room for one host of a gang each."""
+        """Tell whether enough nodes have room for a gang."""
         hosts: set[str] = set()
         while len(hosts) < resources.nodes:
             place = self.room(resources, taken, hosts)
@@ -103,7 +109,11 @@ class Nodes:
         return True
 
     def missing(self, resources: Resources) -> str:
-        """Say what a segment needs that no node has, "" where one has it all."""
+        """Say what a segment needs that no node has.
+
+        Returns:
+            "" where one has it all.
+        """
         if self.capacity(resources):
             return ""
         lines = []

@@ -1,7 +1,7 @@
-"""The worker that an actor of Ray holds: an executor of its own on the machine it was started on.
+"""The worker that an actor of Ray holds.
 
-It knows nothing of Ray. The driver asks it what it is, and then exchanges segments for what has
-become of those it has; see `autorl.executors.ray`.
+It is an executor of the machine it was started on. It knows nothing of Ray. The driver asks it what
+it is, and then exchanges segments for what has become of those it has; see `autorl.executors.ray`.
 """
 
 from __future__ import annotations
@@ -106,10 +106,10 @@ def _reads(file: str, text: str) -> bool:
 
 
 class RayWorker:
-    """Runs segments as `processes` and `threads` do, for a driver on another machine.
+    """Runs segments for a driver on another machine.
 
-    Its methods are called one after another. What its segments have started ends with this process,
-    by the warden of its fork server.
+    It does so as `processes` and `threads` do. Its methods are called one after another. What its
+    segments have started ends with this process, by the warden of its fork server.
     """
 
     def __init__(self, plan: WorkerPlan) -> None:
@@ -117,7 +117,10 @@ class RayWorker:
         self._executor: Executor | None = None
 
     def describe(self) -> WorkerInfo:
-        """Say where this is and what runs here; nothing heavy is imported yet."""
+        """Say where this is and what runs here.
+
+        Nothing heavy is imported yet.
+        """
         node, address, devices = _place()
         # Before the fork server starts, whose children have the variables it was started with.
         os.environ.update(self._plan.variables)
@@ -135,13 +138,13 @@ class RayWorker:
             return address or socket.gethostname(), int(free.getsockname()[1])
 
     def set_variables(self, variables: dict[str, str]) -> None:
-        """Set variables for what is started here; before the first segment."""
+        """Set variables for what is started here, before the first segment."""
         os.environ.update(variables)
 
     def exchange(
         self, segments: Sequence[Segment], cancelled: Sequence[Segment], seconds: float
     ) -> list[Report | Outcome]:
-        """Take segments on, and return what has become of those taken on before.
+        """Take segments on, and return the news of all taken on.
 
         Waits at most `seconds` for the first of it.
         """
@@ -175,7 +178,10 @@ class RayWorker:
 
 
 def _place() -> tuple[str, str, list[str]]:
-    """Return node, address and devices that Ray has given this process, empty outside of Ray."""
+    """Return the node, address and devices of this process.
+
+    They are empty outside of Ray.
+    """
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return "", "", []
@@ -185,10 +191,10 @@ def _place() -> tuple[str, str, list[str]]:
 
 
 def end_if_stopped(pid: int, source: str) -> bool:
-    """Kill a worker's process of this machine that a signal has stopped and nobody continues.
+    """Kill a worker of this machine that a signal has stopped.
 
-    It is looked at for as long as a worker of `processes` would be. What the worker has started
-    ends with it.
+    One that is continued in time goes on. It is looked at for as long as a worker of `processes`
+    would be. What the worker has started ends with it.
 
     Args:
         pid: its process id.

@@ -296,7 +296,7 @@ def ray_address(spec: Spec) -> str:
 
 
 def check_answers(spec: Spec) -> None:
-    """Check that somebody answers at the address of a study's cluster, if it has one.
+    """Check that somebody answers at the address of a study's cluster.
 
     Raises:
         InputError: nobody does.

@@ -217,7 +217,7 @@ PPO = {
     "fidelity": {"steps": 512, "evaluations": 2, "episodes": 1},
 }
 STUDIES = {
-    "population/ppo": {**PPO, "trainer": {"name": "population/ppo"}, "budget": {"runs": 24}},
+    "population/ppo": {**PPO, "trainer": {"name": "population/ppo", "kwargs": {"n_steps": 128}}, "budget": {"runs": 24}},
     "sb3/ppo": {**PPO, "trainer": {"name": "sb3/ppo", "kwargs": {"n_steps": 128}}},
     "command": {
         "trainer": {
