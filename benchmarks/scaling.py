@@ -85,7 +85,7 @@ def run_ray_tune(trials: int, folder: Path) -> None:
         def load_checkpoint(self, checkpoint: Any) -> None: ...
 
     if not ray.is_initialized():
-        ray.init(num_cpus=os.cpu_count(), include_dashboard=False, logging_level="ERROR")
+        ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
     tune.Tuner(
         NoOp,
         param_space={name: tune.uniform(0.0, 1.0) for name in NAMES},

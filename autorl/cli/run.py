@@ -204,7 +204,7 @@ def resume(
 
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
-    """Say what is to be known of a study that goes on with the budget it has."""
+    """Say what is to be known of a study that goes on."""
     _say_if_pickled(study)
     if study.tests.candidates and not used_up(study.spec, study.driver.spent):
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
@@ -347,7 +347,10 @@ def drive_together(
 
 
 def problem_of(ended: Ended) -> str:
-    """Say why a study has no usable result; empty where it has one."""
+    """Say why a study has no usable result.
+
+    Empty where it has one.
+    """
     if ended.result is None:
         return str(ended.error)
     return ended.result.problem

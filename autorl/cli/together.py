@@ -39,12 +39,17 @@ def sources_of(arguments: Sequence[str]) -> list[str]:
 
 
 def is_folder_of_studies(argument: str) -> bool:
-    """Say whether an argument of `tune` is a folder with files, not the name of a space."""
+    """Say whether an argument of `tune` is a folder with files.
+
+    If not, it is a file or the name of a space.
+    """
     return Path(argument).is_dir() and bool(_files(Path(argument)))
 
 
 def read_studies(sources: Sequence[str], overrides: Mapping[str, object]) -> list[Spec]:
-    """Read several studies and check all that can be checked before one is begun.
+    """Read several studies.
+
+    All that can be checked is checked before one is begun.
 
     Raises:
         InputError: one is wrong, two have one name, or they cannot run together.
@@ -57,10 +62,10 @@ def read_studies(sources: Sequence[str], overrides: Mapping[str, object]) -> lis
         _refuse_equal_modules(specs)  # to read a study may import a class that it names
     by_name: dict[str, str] = {}
     for source, spec in specs.items():
-        other = by_name.setdefault(spec.name, source)
-        if other != source:
+        first = by_name.setdefault(spec.name, source)
+        if first != source:
             raise InputError(
-                f"{other} is called {spec.name!r} too: their folders would be one",
+                f"{first} is called {spec.name!r} too: their folders would be one",
                 file=source,
                 key="name",
             )

@@ -74,8 +74,9 @@ class SharedExecutor:
         self.dispatch()
         deadline = time.monotonic() + timeout
         while busy := [backend for backend in self._backends() if self._out(backend)]:
-            left = max(0.0, deadline - time.monotonic())
-            wait = left if len(busy) == 1 else min(left, _SLICE_SECONDS)
+            wait = max(0.0, deadline - time.monotonic())
+            if len(busy) > 1:
+                wait = min(wait, _SLICE_SECONDS)
             delivered = 0
             for backend in busy:
                 delivered += sum(self._deliver(message) for message in backend.poll(wait))
@@ -131,13 +132,18 @@ class SharedExecutor:
         return min(waiting, key=lambda view: (view.out, view.last_turn), default=None)
 
     def _deliver(self, message: Report | Outcome) -> bool:
-        """Hand a message to its study; False where it is of an attempt that was cancelled."""
+        """Hand a message to its study.
+
+        False where its attempt was cancelled.
+        """
         view = self._views.get(message.fence.study)
         return view is not None and view.receive(message)
 
 
 class StudyView:
-    """The share of one study in a `SharedExecutor`: an executor as the study sees it.
+    """The share of one study in a `SharedExecutor`.
+
+    To the study it is an executor.
 
     Attributes:
         backend: runs the segments.
@@ -181,13 +187,16 @@ class StudyView:
 
     def cancel(self, segment: Segment) -> None:
         """Stop one attempt at a segment for good."""
-        self._waiting = deque(other for other in self._waiting if other.key != segment.key)
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
         stamped = self._stamped(segment)
         if self._out.pop(stamped.key, None) is not None:
             self.backend.cancel(stamped)
 
     def close(self) -> None:
-        """Stop all segments of this study; those of others go on."""
+        """Stop all segments of this study.
+
+        Those of others go on.
+        """
         running = [self._stamped(segment) for segment in self._out.values()]
         self.forget()
         for segment in running:
@@ -208,7 +217,10 @@ class StudyView:
         return stamped
 
     def receive(self, message: Report | Outcome) -> bool:
-        """Keep a message until it is polled; False where its attempt was cancelled."""
+        """Keep a message until it is polled.
+
+        False where its attempt was cancelled.
+        """
         segment = self._out.get(message.key)
         if segment is None:
             return False

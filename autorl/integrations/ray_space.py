@@ -1,4 +1,4 @@
-"""Search spaces of Ray Tune as spaces of this package, and configurations back."""
+"""Spaces of Ray Tune as ours, and configurations back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ _MOST_STEPS = 10_000  # values of a quantized domain
 
 
 def space_of(param_space: Mapping[str, Any]) -> Space | None:
-    """Make a space of what a `param_space` searches; nested names are joined by `/`.
+    """Make a space of what a `param_space` searches.
+
+    Nested names are joined by `/`.
 
     Returns:
         None where it searches nothing.

@@ -1,4 +1,4 @@
-"""For users of Ray Tune: our optimizers as a `Searcher`, our trainers as a `Trainable`.
+"""Optimizers as a `Searcher` of Ray Tune, trainers as a `Trainable`.
 
     from ray import tune
     from autorl.integrations.ray_tune import AutorlSearcher, trainable
@@ -133,7 +133,10 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         config: dict[str, Any],
         **spec: Any,
     ) -> bool:
-        """Take on what the `Tuner` was given; False where the space is known already."""
+        """Take on what the `Tuner` was given.
+
+        False where the space is known already.
+        """
         _check_objectives(metric, mode)
         self._metric = self._metric if metric is None else metric
         self._mode = self._mode if mode is None else mode
@@ -164,7 +167,10 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         return ray_config(answer.config, nested=self._nested)
 
     def on_trial_result(self, trial_id: str, result: dict[str, Any]) -> None:
-        """Remember the latest score of a trial, should its last result have none."""
+        """Remember the latest score of a trial.
+
+        It counts if the last result has none.
+        """
         values = self._values(result)
         if trial_id in self._open and values and all(map(math.isfinite, values)):
             self._latest[trial_id] = values
@@ -172,7 +178,10 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Tell the optimizer how a trial ended; a trial that is not open is ignored."""
+        """Tell the optimizer how a trial ended.
+
+        A trial that is not open is ignored.
+        """
         number = self._open.pop(trial_id, None)
         latest = self._latest.pop(trial_id, ())
         if number is None:
@@ -288,7 +297,10 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         return Failed(number, kind, self._worst.at(_UNTIL), message)
 
     def _values(self, result: Mapping[str, Any]) -> tuple[float, ...]:
-        """Return a result's values, larger is better; empty where one is missing."""
+        """Return a result's values: larger is better.
+
+        Empty where one is missing.
+        """
         names = _listed(self._metric)
         if not all(name in result for name in names):
             return ()
@@ -312,12 +324,12 @@ def _check_objectives(metric: str | Sequence[str] | None, mode: str | Sequence[s
 
 
 def _check_optimizer(name: str, options: Mapping[str, object]) -> None:
-    """Raise `InputError` for an optimizer that decides how far runs go, or is unknown."""
+    """Raise `InputError` for an optimizer that is unknown, or cuts runs."""
     if "stop" in options:
         message = "not here: what stops trials early is a scheduler in Ray Tune"
         raise InputError(message, key="optimizer.stop")
     if not _proposes_whole_runs(name):
-        allowed = [other for other in optimizers.names() if _proposes_whole_runs(other)]
+        allowed = [able for able in optimizers.names() if _proposes_whole_runs(able)]
         raise InputError(
             f"{name!r} cuts or continues runs, which is a scheduler's work in Ray Tune; allowed: "
             f"{', '.join(allowed)}",
@@ -352,12 +364,12 @@ class TrainingSettings:
 
 
 class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
-    """Trains a segment at each iteration of Ray; `trainable` makes a class for a trainer.
+    """Trains a segment at each iteration of Ray.
 
-    A result holds the trainer's metrics, `timesteps_total` and `done`; Ray adds
-    `training_iteration`. The state between iterations is a checkpoint, so every iteration writes
-    one. A trial restored from another trial's checkpoint, as population-based training does, goes
-    on with other random streams, like an exploit of ours.
+    `trainable` makes a class of it for a trainer. A result holds the trainer's metrics,
+    `timesteps_total` and `done`. Ray adds `training_iteration`. The state between iterations is a
+    checkpoint, so every iteration writes one. A trial restored from another trial's checkpoint, as
+    population-based training does, goes on with other random streams, like an exploit of ours.
     """
 
     settings: ClassVar[TrainingSettings]
@@ -419,7 +431,10 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         self._parent = Checkpoint(segment, str(folder), FrozenMap(state["files"]))
 
     def _begin(self, config: Mapping[str, Any]) -> None:
-        """Start from step 0 with a configuration, whose key `seed` is the seed of the run."""
+        """Start from step 0 with a configuration.
+
+        Its key `seed` is the seed of the run.
+        """
         values = dict(config)
         self._seed = int(values.pop("seed", self.settings.seed))
         self._config = Config(values)
@@ -460,7 +475,7 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         )
 
     def _next_cut(self) -> int:
-        """Return the nominal step of the next iteration, behind what has been trained."""
+        """Return the nominal step where the next iteration ends."""
         settings = self.settings
         trainer = self._load(settings.trainer)
         if not trainer.resumable:
@@ -496,7 +511,7 @@ def trainable(
     folder: str | Path = ".",
     trust: bool = False,
 ) -> type[AutorlTrainable]:
-    """Make a class that Ray Tune trains with a trainer of this package.
+    """Make the class by which Ray Tune trains with our trainer.
 
     Args:
         trainer: its name, as in a study file.

@@ -55,7 +55,10 @@ def refuse_equal_modules(folders: Mapping[str, frozenset[str]]) -> None:
 
 
 def _clash(left: Path, right: Path) -> str | None:
-    """Name a module that differs between two folders of which one is imported from."""
+    """Name a module that differs between two folders.
+
+    None where there is none, or nothing was imported from either.
+    """
     in_left = _modules(left)
     in_right = _modules(right)
     if not _imported(in_left) and not _imported(in_right):
@@ -67,7 +70,10 @@ def _clash(left: Path, right: Path) -> str | None:
 
 
 def _modules(folder: Path) -> dict[str, Path]:
-    """List what can be imported from a folder by name: files, and packages by their folder."""
+    """List the modules of a folder by name.
+
+    They are files, or the folders of packages.
+    """
     try:
         entries = sorted(folder.iterdir())
     except OSError:  # it is gone: nothing can be imported

@@ -42,7 +42,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Backend:
-    """What an executor must be like that runs the segments of a study.
+    """Describes the executor that a study needs.
 
     Studies with equal ones have one executor.
 
@@ -61,7 +61,7 @@ class Backend:
 
 
 def backend_of(spec: Spec) -> Backend:
-    """Describe the executor that a study needs."""
+    """Say which executor a study needs."""
     return Backend(
         executor_name(spec),
         executor_limits(spec),
@@ -99,7 +99,9 @@ def run_together(
     workers: int | None = None,
     progress: Callable[[Study, Progress], None] | None = None,
 ) -> list[Ended]:
-    """Search, then test, for all studies at once; return when all are done.
+    """Search, then test, for all studies at once.
+
+    Returns when all are done.
 
     Args:
         studies: whose trainers are loaded by the names in their study files.
@@ -157,7 +159,7 @@ class _Sharer:
             self._go_on()
 
     def take(self, progress: Callable[[Study, Progress], None] | None) -> None:
-        """Record what its workers have sent, and hand out what can start now."""
+        """Record what its workers have sent, and go on."""
         messages = self._view.poll(0)
         if self.ended is not None or not messages:
             return
