@@ -70,6 +70,8 @@ class Folder:
         sleep: waits some seconds.
     """
 
+    copies = True  # a slow machine is no other's fault
+
     def __init__(
         self,
         form: SegmentForm,

@@ -125,6 +125,8 @@ class Ray:
         autoscaler: whether the cluster adds nodes for workers that there is no room for.
     """
 
+    copies = True  # a slow node is no other's fault
+
     def __init__(
         self,
         load: Load,

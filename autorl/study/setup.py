@@ -104,6 +104,9 @@ def _check_executor(spec: Spec) -> None:
         executors.check(local_executor_name(spec), executor_limits(spec), spec.executor.devices)
         if spec.executor.workers is not None:
             raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
+        if spec.storage is not None:
+            message = "workers of a folder read and write checkpoints there: leave it out"
+            raise InputError(message, key="storage")
     if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
         message = "needs the executor `ray` and the most `workers` to ask for"
         raise InputError(message, key="executor.autoscaler")
@@ -235,7 +238,7 @@ def make_executor(
             number of workers, or no folder.
     """
     if executor_name(spec) != "folder" or folder is None:
-        return _executor(executor_name(spec), spec, load, workers)
+        return make_named_executor(executor_name(spec), spec, load, workers)
     if workers is not None:
         raise InputError(_SLOTS_OF_WORKERS, key="--workers")
     form = SegmentForm(folder, spec.trainers, spec.environment.resolve())
@@ -244,14 +247,33 @@ def make_executor(
 
 def make_local_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
     """Make what runs the segments of a study on this machine, as `make_executor` does."""
-    return _executor(local_executor_name(spec), spec, load, workers)
+    return make_named_executor(local_executor_name(spec), spec, load, workers)
 
 
-def _executor(name: str, spec: Spec, load: Load, workers: int | None) -> Executor:
+def make_named_executor(
+    name: str,
+    spec: Spec,
+    load: Load,
+    workers: int | None = None,
+    preload: Sequence[str] | None = None,
+) -> Executor:
+    """Make the executor of this name for the segments of a study.
+
+    Args:
+        name: of any executor but `folder`.
+        spec: the study file.
+        load: builds trainers.
+        workers: segments trained at once; None = as the study says.
+        preload: modules that are imported once; None: those of the study's trainers.
+
+    Raises:
+        InputError: a segment needs more than this machine has.
+    """
     check_resources(spec, name)
-    preload = sorted(
-        {module for trainer in spec.trainers.values() for module in load(trainer).preload}
-    )
+    if preload is None:
+        preload = sorted(
+            {module for trainer in spec.trainers.values() for module in load(trainer).preload}
+        )
     if name == "ray":
         return _make_ray(spec, load, workers or spec.executor.workers, preload)
     return executors.make(

@@ -18,7 +18,12 @@ from autorl.executors.shared import SharedExecutor, StudyView, load_apart
 from autorl.spec import Spec
 from autorl.study.own_modules import PATH_AT_START, module_folders
 from autorl.study.result import Result
-from autorl.study.setup import executor_limits, executor_name, trainer_loader
+from autorl.study.setup import (
+    executor_limits,
+    executor_name,
+    make_named_executor,
+    trainer_loader,
+)
 from autorl.study.study import POLL_SECONDS, Progress, Study
 from autorl.types import AutorlError, Executor, InputError
 
@@ -51,6 +56,7 @@ class Backend:
         limits: of one segment.
         settings: the section `executor` of the study file without its name and number of workers,
             as JSON.
+        resources: what segments need, by algorithm.
         folders: that modules of the study's own are imported from.
     """
 
@@ -85,13 +91,22 @@ def check_shareable(specs: Sequence[Spec]) -> None:
     Raises:
         InputError: devices are assigned by one executor, and the studies need several.
     """
+    if any(executor_name(spec) == "folder" for spec in specs):
+        message = "the queue of a folder serves one study: run each with workers of its own"
+        raise InputError(message, key="executor.name")
     different = {backend_of(spec) for spec in specs}
-    if len(different) > 1 and any(spec.executor.devices for spec in specs):
+    if len(different) > 1 and any(map(_assigns_devices, specs)):
         message = (
-            "studies that share devices need the same executor, `limits` and folder of Python "
-            "modules: run them one after another, or give all the same"
+            "studies that share devices need the same executor, `limits`, `resources` and folder "
+            "of Python modules: run them one after another, or give all the same"
         )
         raise InputError(message, key="executor.devices")
+
+
+def _assigns_devices(spec: Spec) -> bool:
+    """Say whether the executor on this machine gives devices to segments of a study."""
+    needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
+    return executor_name(spec) != "ray" and (bool(spec.executor.devices) or needs_gpu)
 
 
 def run_together(
@@ -210,12 +225,5 @@ def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> li
 def _executor(
     backend: Backend, spec: Spec, workers: int, preload: Sequence[str], foreign: Sequence[str]
 ) -> Executor:
-    load = trainer_loader(spec)
-    return executors.make(
-        backend.name,
-        functools.partial(load_apart, load, foreign),
-        workers,
-        preload=preload,
-        limits=backend.limits,
-        devices=[str(device) for device in spec.executor.devices],
-    )
+    load = functools.partial(load_apart, trainer_loader(spec), foreign)
+    return make_named_executor(backend.name, spec, load, workers, preload)

@@ -35,7 +35,7 @@ from autorl.types import (
 
 FENCE = Fence(epoch=3, attempt=2, study="ppo")
 PARENT = Checkpoint(
-    SegmentId(4, 1, 250), "checkpoints/4.1@250-3-0", FrozenMap({"model/weights.npz": "ab12"})
+    SegmentId(4, 1, 250), "checkpoints/4.1@250-3-0", FrozenMap({"model/weights.npz": "ab12"}), 17
 )
 # No field has its default.
 SEGMENT = Segment(
@@ -64,6 +64,7 @@ SEGMENT = Segment(
     log="logs/12.3@500.log",
     scratch="checkpoints/.tmp-12.3@500-3-2",
     trust=True,
+    storage="s3://bucket/ppo/checkpoints/12.3@500-3-2",
     fence=FENCE,
     resources=Resources(2.0, 0.25, 8.0, 2, FrozenMap(licence=1)),
 )
@@ -77,7 +78,7 @@ OUTCOME = Outcome(
     reached=512,
     reports=REPORTS,
     cost={"environment_steps": 262, "wall_seconds": 1.5},
-    checkpoint=Checkpoint(SEGMENT.id, "checkpoints/12.3@500-3-2", FrozenMap({"a": "b"})),
+    checkpoint=Checkpoint(SEGMENT.id, "checkpoints/12.3@500-3-2", FrozenMap({"a": "b"}), 3),
     applied={"rate": 3e-4, "layers": (64, 32)},
     notes=("episodes start anew",),
     message="a line\nand a lone surrogate \ud800",
