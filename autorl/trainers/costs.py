@@ -56,8 +56,8 @@ class Learner:
 
 
 _OFF_POLICY = {"train_freq": 1, "gradient_steps": 1, "learning_starts": 100, "batch_size": 256}
-# A backward pass costs two forward ones. DQN: the network (3) and its target (1). SAC: two critics
-# (6), their targets (2), actor (3), the actor at the next state (1), both critics for the actor (4). TD3 and DDPG likewise.
+# A backward pass costs two forward ones. DQN: network (3), target (1). SAC: two critics (6), their
+# targets (2), actor (3) and at the next state (1), critics for it (4). TD3 and DDPG likewise.
 _LEARNERS: Mapping[str, Learner] = {
     "ppo": Learner(3, (64, 64), {"n_epochs": 10, "batch_size": 64}),
     "a2c": Learner(3, (64, 64), {"n_steps": 5}),
@@ -110,10 +110,11 @@ def agent_cost(
 
 
 def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> float:
-    """Predict what optimizer steps of PPO on a language model cost, in passes of completions.
+    """Predict what optimizer steps of PPO on a language model cost.
 
-    A cycle samples `batch_size` completions, scores them by three networks, and goes over them
-    `num_ppo_epochs` times in `num_mini_batches` optimizer steps, with policy and value network.
+    The unit is a pass of a completion through a network. A cycle samples `batch_size` completions,
+    scores them by three networks, and goes over them `num_ppo_epochs` times in `num_mini_batches`
+    optimizer steps, with policy and value network.
     """
     epochs = _positive(values, "num_ppo_epochs", 4)
     parts = _positive(values, "num_mini_batches", 1)
@@ -138,7 +139,10 @@ def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
 
 
 def _positive(values: Mapping[str, Any], name: str, otherwise: float) -> float:
-    """Return a hyperparameter that is a positive number, else what it is taken for."""
+    """Return a hyperparameter that is a positive number.
+
+    `otherwise` where it is missing or no positive number.
+    """
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return otherwise
