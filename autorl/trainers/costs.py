@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 _INPUTS = 8  # and outputs of a network, which only the environment knows
 
@@ -70,7 +69,7 @@ _LEARNERS: Mapping[str, Learner] = {
 
 def agent_cost(
     algorithm: str,
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     n_envs: int,
     start: int,
     until: int,
@@ -109,7 +108,7 @@ def agent_cost(
     return acting + updates * (machinery.update + size * learner.passes * network)
 
 
-def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> float:
+def language_model_cost(values: Mapping[str, object], start: int, until: int) -> float:
     """Predict what optimizer steps of PPO on a language model cost.
 
     The unit is a pass of a completion through a network. A cycle samples `batch_size` completions,
@@ -124,7 +123,7 @@ def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> fl
     return (until - start) * size / parts * (sampled / epochs + trained)
 
 
-def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
+def _network(values: Mapping[str, object], layers: Sequence[int]) -> float:
     """Count the multiply-adds of one sample through one network."""
     arch = values.get("net_arch")
     if isinstance(arch, Mapping):  # one for the policy, one for the values
@@ -138,7 +137,7 @@ def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
     return float(sum(before * after for before, after in pairwise(widths)))
 
 
-def _positive(values: Mapping[str, Any], name: str, otherwise: float) -> float:
+def _positive(values: Mapping[str, object], name: str, otherwise: float) -> float:
     """Return a hyperparameter that is a positive number.
 
     `otherwise` where it is missing or no positive number.
