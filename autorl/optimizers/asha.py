@@ -82,7 +82,10 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         return cautions_of(self.steps)
 
     def blind(self, number: int) -> bool:
-        """Nobody is promoted before `eta` runs are scored, or where there is one rung."""
+        """Tell whether no run can be promoted before proposal `number`.
+
+        A promotion takes `eta` scored runs, and more than one rung.
+        """
         return number < self.options.eta or len(self.steps) == 1
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

@@ -51,7 +51,10 @@ class StandIn(BaseOptimizer[StandInOptions]):
         )
 
     def blind(self, number: int) -> bool:
-        """What the optimizer it stands for says: what is counted is the same."""
+        """Ask the optimizer that it stands for.
+
+        What is counted is the same.
+        """
         return self._real.blind(number)
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

@@ -1,8 +1,8 @@
-"""How busy the workers of a study will be: its order of observation, simulated.
+"""Predict how busy the workers of a study will be.
 
-An ask waits for outcomes that the study's order names, not for those that happen to be there
-(`autorl.study.order`), so a slow segment leaves workers idle. How long, follows from how far
-segments take longer or shorter than predicted.
+Its order of observation is simulated. An ask waits for outcomes that the study's order names, not
+for those that happen to be there (`autorl.study.order`), so a slow segment leaves workers idle. How
+long, follows from how far segments take longer or shorter than predicted.
 """
 
 from __future__ import annotations
@@ -132,9 +132,10 @@ def idle_share(
     parallelism: int,
     unexplained: float = UNEXPLAINED,
 ) -> float:
-    """Simulate the share of time that workers are idle until the last segment starts.
+    """Simulate the share of time that workers are idle.
 
-    A segment takes its predicted cost times a lognormal factor.
+    The time ends when the last segment starts. A segment takes its predicted cost times a lognormal
+    factor.
 
     Args:
         asks: of the whole search.
@@ -200,13 +201,13 @@ def _without_barrier(ask: Ask) -> Ask:
 
 
 def idle_text(idle: IdleShare | None, workers: int, *, learns: bool) -> str:
-    """Word the expected share, the assumption behind it and what would be better."""
+    """Write the expected share, its assumption and what would be better."""
     if idle is None:
         return "no more segments than workers, or one worker: nothing waits"
     factor = math.exp(UNEXPLAINED)
     text = (
-        f"about {idle.share:.0%} idle of {workers}, if segments take up to {factor:.1f} times more or "
-        "less than predicted, two in three"
+        f"about {idle.share:.0%} idle of {workers}, if segments take up to {factor:.1f} times more "
+        "or less than predicted, two in three"
     )
     if idle.barriers:
         return f"{text}; generations wait for the last of their members"

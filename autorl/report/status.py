@@ -94,9 +94,9 @@ def busy_dict(record: StudyRecord) -> dict[str, Any] | None:
     """
     sessions = record.tables.sessions()
     spec = record.spec
-    own: list[str] = [installed_info(item.name).executor for item in spec.trainers.values()]
+    executors: list[str] = [installed_info(item.name).executor for item in spec.trainers.values()]
     workers = spec.executor.workers or (sessions[-1].get("cores") if sessions else None)
-    if (spec.executor.name or own[0]) == "in_process":
+    if (spec.executor.name or executors[0]) == "in_process":
         workers = 1
     seconds = sum(taken.wall_seconds for taken in record.tables.training_by("seed_role").values())
     elapsed = record.hours * 3600

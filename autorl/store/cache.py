@@ -1,4 +1,6 @@
-"""The read cache of checkpoints that lie in a storage, shared by all processes of a machine.
+"""The read cache of checkpoints that lie in a storage.
+
+All processes of a machine share it.
 
     ENTRY/           the files of a checkpoint, named by the hash of their hashes
     ENTRY.lock       held shared by whoever reads the entry; its bytes are the entry's size, its
@@ -32,11 +34,17 @@ _TEMPORARY = ".tmp-"
 
 
 class DamagedError(Exception):
-    """A checkpoint in a storage is not what was saved. Its message says how."""
+    """A checkpoint in a storage is not what was saved.
+
+    Its message says how.
+    """
 
 
 def content_key(files: Mapping[str, str]) -> str:
-    """Return the name of a checkpoint's content: the hash of its names and hashes."""
+    """Return the name of a checkpoint's content.
+
+    It is the hash of the names and hashes of its files.
+    """
     return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
 
 
@@ -79,9 +87,10 @@ class CheckpointCache:
     def reading(
         self, files: Mapping[str, str], fetch: Callable[[Path], str | None]
     ) -> Iterator[Path]:
-        """Give a folder with the files of a checkpoint while the block runs.
+        """Give a folder with the files of a checkpoint.
 
-        They are not to be changed. An entry that is not whole (any more) is fetched again.
+        It is there while the block runs. The files are not to be changed. An entry that is not
+        whole (any more) is fetched again.
 
         Args:
             files: SHA-256 of every file, by name.
@@ -124,9 +133,10 @@ class CheckpointCache:
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
-        """Give an empty folder of this process in the cache while the block runs.
+        """Give an empty folder of this process in the cache.
 
-        Those of processes of this machine that are gone are removed.
+        It is there while the block runs. Folders of processes of this machine that are gone are
+        removed.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in self.folder.glob(f"{self._owner}*"):
@@ -141,7 +151,10 @@ class CheckpointCache:
 
     @contextmanager
     def _shared(self, key: str) -> Iterator[int]:
-        """Hold the lock of an entry with other readers, and mark the entry as used."""
+        """Hold the lock of an entry, and mark the entry as used.
+
+        Other readers may hold it too.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self.folder / f"{key}{_LOCK}"
         while True:

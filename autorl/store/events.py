@@ -7,10 +7,10 @@ it (`Store.append`); the tables of the database and the state of a running study
 them. `autorl.store.codec` writes them as JSON and reads them back.
 
 A study begins, a session works on it, and a proposal is made. The segments of the proposal are
-trained: a worker may be lost, and may report late, a segment ends. With all its seeds in, the proposal is scored or has
-failed. Checkpoints nobody needs are collected; one that is damaged is regained. When the search is
-over, the candidates are frozen and tested, or models are named and trained to their step. A study
-may be given more runs or more test seeds, and then it goes on.
+trained: a worker may be lost, and may report late, a segment ends. With all its seeds in, the
+proposal is scored or has failed. Checkpoints nobody needs are collected; one that is damaged is
+regained. When the search is over, the candidates are frozen and tested, or models are named and
+trained to their step. A study may be given more runs or more test seeds, and then it goes on.
 """
 
 from __future__ import annotations
@@ -113,9 +113,10 @@ class SegmentLost:
 
 @dataclass(frozen=True)
 class OutcomeIgnored:
-    """An attempt at a segment reported that did not live any more, or never did.
+    """An attempt at a segment reported that did not live.
 
-    Nothing follows from it: it is a note for people. One attempt is noted once for each status.
+    It did not any more, or never did. Nothing follows from it: it is a note for people. One attempt
+    is noted once for each status.
 
     Attributes:
         segment: as the worker named it, any text.

@@ -56,9 +56,10 @@ class Holder:
 
     @property
     def gone(self) -> bool:
-        """Say whether the driver has ended, or has not been there for `EXPIRE_SECONDS`.
+        """Say whether the driver has ended or its lease has expired.
 
-        The clocks of two machines may differ by less than that.
+        It expires when the driver has not been there for `EXPIRE_SECONDS`. The clocks of two
+        machines may differ by less than that.
         """
         if self.released or self.seconds > EXPIRE_SECONDS:
             return True
@@ -66,7 +67,9 @@ class Holder:
 
 
 class Lease:
-    """The lease of this process on a storage, renewed until it is released.
+    """The lease of this process on a storage.
+
+    It is renewed until it is released.
 
     Attributes:
         epoch: number of this driver's session on the study.
@@ -139,12 +142,14 @@ class Lease:
             return
         holder = _holder(self._storage, newest)
         raise StudyError(
-            f"{shown_url(self._storage.url)}: was taken over by another driver ({holder}): this one "
-            "stops, and writes nothing there any more"
+            f"{shown_url(self._storage.url)}: was taken over by another driver ({holder}): this "
+            "one stops, and writes nothing there any more"
         )
 
     def release(self) -> None:
-        """Say that this driver has ended: another may take the lease at once.
+        """Say that this driver has ended.
+
+        Another may take the lease at once.
 
         Raises:
             StorageError: it cannot be said; others wait until the lease expires.

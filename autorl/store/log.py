@@ -160,7 +160,10 @@ class EventLog:
         return epoch
 
     def hash_of(self, seq: int) -> str:
-        """Return the hash of an event; empty where there is none, or it has none."""
+        """Return the hash of an event.
+
+        Empty where there is no such event, or it has no hash.
+        """
         rows = self._query("SELECT hash FROM event WHERE seq = ?", (seq,))
         return (rows[0][0] or "") if rows else ""
 

@@ -1,4 +1,4 @@
-"""What a study keeps in its storage, and which driver may write there.
+"""The files of a study in its storage, and who may write.
 
     study.yaml                     the study file
     backups/EPOCH-EVENTS.sqlite    copies of the database, whole
@@ -89,7 +89,9 @@ class Offsite:
 
     @classmethod
     def take(cls, url: str, store: Database, *, take_over: bool = False) -> Offsite:
-        """Take the lease on a storage for the study of `store`, and put its study file there.
+        """Take the lease on a storage for the study of `store`.
+
+        Its study file is put there.
 
         Raises:
             InputError: it cannot be used or written, holds another study, another driver has it, or
@@ -149,7 +151,10 @@ class Offsite:
         self._lease.release()
 
     def let_go(self) -> None:
-        """Release the lease and write nothing else: the study could not be opened."""
+        """Release the lease and write nothing else.
+
+        The study could not be opened.
+        """
         # Others wait until it expires.
         with suppress(StorageError):
             self._lease.release()
@@ -257,7 +262,9 @@ class Offsite:
 
 
 def _refuse_diverged(folder: RemoteFolder, store: Database) -> None:
-    """Refuse a storage whose newest copy has events that this log does not have.
+    """Refuse a storage whose newest copy this log does not continue.
+
+    Such a copy has events that the log does not have.
 
     Raises:
         InputError: it is of another study, or another driver has gone on with it.

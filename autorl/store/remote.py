@@ -1,7 +1,8 @@
-"""Folders that lie anywhere `fsspec` reaches: a bucket, a shared disk, memory in tests.
+"""Folders that lie anywhere `fsspec` reaches.
 
-A checkpoint there is the folder of its files and a `manifest.json`, which names them with sizes and
-hashes. The manifest is written last and removed first, so a checkpoint is whole or does not exist.
+That may be a bucket or a shared disk, and memory in tests. A checkpoint there is the folder of its
+files and a `manifest.json`, which names them with sizes and hashes. The manifest is written last
+and removed first, so a checkpoint is whole or does not exist.
 
 `fsspec` is imported when a URL is used first. Put-if-absent (`create`) is one step on local disks,
 and where the package of the protocol writes conditionally (`s3fs` does from 2025.7 on, says its
@@ -121,7 +122,10 @@ def storage_url(text: str, folder: Path) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Return a URL for messages: one line, without what stands before an `@`."""
+    """Return a URL for messages, in one line.
+
+    What stands before an `@` is masked.
+    """
     return printable(str(masked(url)), keep_lines=False)
 
 
@@ -211,7 +215,10 @@ class RemoteFolder:
             return True
 
     def remove(self, name: str) -> None:
-        """Remove an object; nothing happens where there is none."""
+        """Remove an object.
+
+        Nothing happens where there is none.
+        """
         with self._told("written"), suppress(FileNotFoundError):
             self._files.rm_file(self._path(name))
 
@@ -309,9 +316,10 @@ class RemoteFolder:
         return None
 
     def damage(self, files: Mapping[str, str]) -> str | None:
-        """Name what of the checkpoint here differs from what was saved, or None.
+        """Name what of the checkpoint here differs from what was saved.
 
-        Every object is read. `files` are the SHA-256 that the log holds; none are not compared.
+        None where nothing does. Every object is read. `files` are the SHA-256 that the log holds;
+        none are not compared.
         """
         content = self.read(MANIFEST)
         if content is None:
@@ -414,7 +422,10 @@ def _link_new(path: str, content: bytes) -> None:
 
 
 def _tried_again(transfer: Callable[[], T]) -> T:
-    """Do a transfer, and try again after a pause where the storage fails."""
+    """Do a transfer, and repeat it where the storage fails.
+
+    There is a pause before each repetition.
+    """
     for seconds in _WAITS:
         try:
             return transfer()

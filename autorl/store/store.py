@@ -81,7 +81,10 @@ class _Entry:
 
 @dataclass
 class _Batch:
-    """The events of a batch that are not in the log yet, and what waits for them."""
+    """The events of a batch that are not in the log yet.
+
+    With them, the actions that wait until they are.
+    """
 
     entries: list[_Entry] = field(default_factory=list)
     actions: list[Callable[[], None]] = field(default_factory=list)
@@ -440,15 +443,18 @@ class Store:
         """
         if isinstance(path, str) and is_url(path):
             folder, _, name = path.rpartition("/")
-            mine = self.offsite is not None and folder == f"{self.offsite.url}/{CHECKPOINTS}"
-            return mine and name not in ("", ".", "..")
+            is_ours = self.offsite is not None and folder == f"{self.offsite.url}/{CHECKPOINTS}"
+            return is_ours and name not in ("", ".", "..")
         place = Path(path)
         return place.parent == self.checkpoints and place.name not in ("", ".", "..")
 
     # -- for a storage -----------------------------------------------------------------------------
 
     def identity(self) -> str:
-        """Return what no other study has: the hash of the first event, its time included."""
+        """Return what no other study has.
+
+        It is the hash of the first event, its time included.
+        """
         self.check_thread()
         return first_event_hash(self._connection)
 
@@ -457,11 +463,17 @@ class Store:
         return self._head.seq
 
     def hash_of(self, seq: int) -> str:
-        """Return the hash of an event; empty where there is none, or it has none."""
+        """Return the hash of an event.
+
+        Empty where there is no such event, or it has no hash.
+        """
         return EventLog(self.query).hash_of(seq)
 
     def last_epoch(self) -> int:
-        """Return the highest epoch of a session in the log, 0 before the first."""
+        """Return the highest epoch of a session in the log.
+
+        It is 0 before the first.
+        """
         return EventLog(self.query).last_epoch()
 
     def copy_to(self, file: Path) -> None:
@@ -497,9 +509,10 @@ def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
 
 
 def located(stored: str, folder: Path, storage: str | None) -> str:
-    """Return the path or the URL of a checkpoint from what the log says.
+    """Return the path or the URL of a checkpoint.
 
-    It is in `folder` where it lies there: a study may have been given a storage later.
+    `stored` is what the log says. The checkpoint is in `folder` where it lies there: a study may
+    have been given a storage later.
     """
     if Path(stored).is_absolute() or is_url(stored):
         return stored

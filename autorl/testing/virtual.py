@@ -82,10 +82,10 @@ class VirtualWorkers:
         self._running.clear()
 
     def idle_share(self, fewest: int = 0) -> float:
-        """Return the share of the workers' time that was idle until the last segment started.
+        """Return the share of the workers' time that was idle.
 
-        Nothing can keep workers busy when nothing is left. `fewest` leaves out the time before so
-        many segments had started.
+        The time ends when the last segment started: nothing can keep workers busy when nothing is
+        left. `fewest` leaves out the time before so many segments had started.
         """
         first = self.spans[fewest][0] if fewest else 0.0
         last = self.spans[-1][0]

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 _INPUTS = 8  # and outputs of a network, which only the environment knows
 
@@ -56,8 +55,8 @@ class Learner:
 
 
 _OFF_POLICY = {"train_freq": 1, "gradient_steps": 1, "learning_starts": 100, "batch_size": 256}
-# A backward pass costs two forward ones. DQN: the network (3) and its target (1). SAC: two critics
-# (6), their targets (2), actor (3), the actor at the next state (1), both critics for the actor (4). TD3 and DDPG likewise.
+# A backward pass costs two forward ones. DQN: network (3), target (1). SAC: two critics (6), their
+# targets (2), actor (3) and at the next state (1), critics for it (4). TD3 and DDPG likewise.
 _LEARNERS: Mapping[str, Learner] = {
     "ppo": Learner(3, (64, 64), {"n_epochs": 10, "batch_size": 64}),
     "a2c": Learner(3, (64, 64), {"n_steps": 5}),
@@ -70,7 +69,7 @@ _LEARNERS: Mapping[str, Learner] = {
 
 def agent_cost(
     algorithm: str,
-    values: Mapping[str, Any],
+    values: Mapping[str, object],
     n_envs: int,
     start: int,
     until: int,
@@ -109,11 +108,12 @@ def agent_cost(
     return acting + updates * (machinery.update + size * learner.passes * network)
 
 
-def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> float:
-    """Predict what optimizer steps of PPO on a language model cost, in passes of completions.
+def language_model_cost(values: Mapping[str, object], start: int, until: int) -> float:
+    """Predict what optimizer steps of PPO on a language model cost.
 
-    A cycle samples `batch_size` completions, scores them by three networks, and goes over them
-    `num_ppo_epochs` times in `num_mini_batches` optimizer steps, with policy and value network.
+    The unit is a pass of a completion through a network. A cycle samples `batch_size` completions,
+    scores them by three networks, and goes over them `num_ppo_epochs` times in `num_mini_batches`
+    optimizer steps, with policy and value network.
     """
     epochs = _positive(values, "num_ppo_epochs", 4)
     parts = _positive(values, "num_mini_batches", 1)
@@ -123,7 +123,7 @@ def language_model_cost(values: Mapping[str, Any], start: int, until: int) -> fl
     return (until - start) * size / parts * (sampled / epochs + trained)
 
 
-def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
+def _network(values: Mapping[str, object], layers: Sequence[int]) -> float:
     """Count the multiply-adds of one sample through one network."""
     arch = values.get("net_arch")
     if isinstance(arch, Mapping):  # one for the policy, one for the values
@@ -137,8 +137,11 @@ def _network(values: Mapping[str, Any], layers: Sequence[int]) -> float:
     return float(sum(before * after for before, after in pairwise(widths)))
 
 
-def _positive(values: Mapping[str, Any], name: str, otherwise: float) -> float:
-    """Return a hyperparameter that is a positive number, else what it is taken for."""
+def _positive(values: Mapping[str, object], name: str, otherwise: float) -> float:
+    """Return a hyperparameter that is a positive number.
+
+    `otherwise` where it is missing or no positive number.
+    """
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
         return otherwise
