@@ -48,9 +48,10 @@ class AttemptFiles:
     # -- places ------------------------------------------------------------------------------------
 
     def placed(self, segment: Segment, fence: Fence, *, copy: bool) -> Segment:
-        """Give one more attempt at a segment its fence, and places of its own to write in.
+        """Give an attempt its fence, and places to write in.
 
-        Attempts one after another share a log; that of a backup copy is its own.
+        The places are its own. Attempts at a segment, one after another, share a log. That of a
+        backup copy is its own.
         """
         name = attempt_name(segment.id, fence)
         folder = self._store.folder
@@ -68,9 +69,9 @@ class AttemptFiles:
         )
 
     def is_taken(self, segment: SegmentId, fence: Fence) -> bool:
-        """Say whether a checkpoint of that name lies there, which no event names.
+        """Say whether a checkpoint of that name lies there.
 
-        A log that was put back from a copy counts sessions again.
+        No event names it: a log that was put back from a copy counts sessions again.
         """
         name = attempt_name(segment, fence)
         return any(path.name == name for path in self._unnamed.get(segment, ()))
@@ -82,7 +83,7 @@ class AttemptFiles:
         self._log_sizes[attempt.key] = self._log_size(attempt)
 
     def end(self, attempt: Segment) -> None:
-        """Count what an attempt has logged, and remove its scratch: it has ended."""
+        """Count what an ended attempt has logged, and remove its scratch."""
         self.bytes_logged += self._log_size(attempt) - self._log_sizes.pop(attempt.key, 0)
         remove_unfinished(attempt)  # a worker that was ended could not do it
 

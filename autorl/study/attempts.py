@@ -1,4 +1,4 @@
-"""Attempts at segments: which of them live, and how often their workers were lost."""
+"""Attempts at segments: those that live, and losses of their workers."""
 
 from __future__ import annotations
 
@@ -74,10 +74,10 @@ class Attempts:
 
     def end(self, attempt: Segment) -> None:
         """Take a live attempt out: it has ended."""
-        others = [other for other in self._live.pop(attempt.id) if other is not attempt]
-        if others:
-            self._live[attempt.id] = others
-            self.in_flight[attempt.id] = others[0]
+        siblings = [live for live in self._live.pop(attempt.id) if live is not attempt]
+        if siblings:
+            self._live[attempt.id] = siblings
+            self.in_flight[attempt.id] = siblings[0]
         else:
             del self.in_flight[attempt.id]
 
@@ -99,9 +99,9 @@ class Attempts:
             self._losses.setdefault(segment, Counter())[host] += 1
 
     def at_fault(self, segment: SegmentId) -> bool:
-        """Say whether a segment has lost so many workers that it is at fault.
+        """Say whether a segment is at fault for its lost workers.
 
-        On three hosts, or on one host once more than it is retried.
+        It is where it has lost them on three hosts, or on one host once more than it is retried.
         """
         hosts = self._losses.get(segment)
         if hosts is None:
@@ -111,7 +111,10 @@ class Attempts:
     # -- what counts for nothing -------------------------------------------------------------------
 
     def is_news(self, key: AttemptKey, status: str) -> bool:
-        """Say whether nothing like it was noted yet of an attempt that does not live."""
+        """Say whether this is the first such note of an attempt.
+
+        The attempt does not live.
+        """
         news = (key, status) not in self._noted
         self._noted.add((key, status))
         return news

@@ -263,9 +263,12 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
 
 
 def _without_storage(text: str) -> str:
-    """Return a study file without its storage: a copy has its checkpoints in its own folder."""
+    """Return a study file without its storage.
+
+    A copy has its checkpoints in its own folder.
+    """
     document = parse_document(text, STUDY_FILE).data
     if not isinstance(document, dict) or "storage" not in document:
         return text
-    left = {key: value for key, value in document.items() if key != "storage"}
-    return str(yaml.dump(left, Dumper=Dumper, sort_keys=False))
+    sections = {key: value for key, value in document.items() if key != "storage"}
+    return str(yaml.dump(sections, Dumper=Dumper, sort_keys=False))

@@ -1,4 +1,4 @@
-"""The default configuration among the proposals of a study, and as its baseline."""
+"""The default configuration as a proposal and baseline of a study."""
 
 from __future__ import annotations
 

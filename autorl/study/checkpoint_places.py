@@ -1,4 +1,7 @@
-"""What is done with checkpoints wherever they lie: in the study's folder or in its storage."""
+"""Looks up, removes and sets aside checkpoints wherever they lie.
+
+That is in the study's folder or in its storage.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,19 @@ from autorl.types import Checkpoint
 
 
 def is_there(store: Store, path: str) -> bool:
-    """Say whether a checkpoint may be continued from, as far as this machine knows.
+    """Say whether a checkpoint may be continued from.
 
-    The caller's own are not looked for. Whether one in a storage is there shows when a worker
-    fetches it.
+    The answer is as far as this machine knows. The caller's own are not looked for. Whether one in
+    a storage is there shows when a worker fetches it.
     """
     return is_url(path) or Path(path).exists() or not store.owns(path)
 
 
 def bytes_of(checkpoint: Checkpoint) -> int:
-    """Return the size of a checkpoint: of one in a storage as its manifest said."""
+    """Return the size of a checkpoint.
+
+    That of one in a storage is what its manifest said.
+    """
     if is_url(checkpoint.path):
         return checkpoint.size
     return folder_size(Path(checkpoint.path))
@@ -37,13 +43,13 @@ def remove_own(store: Store, paths: Iterable[str]) -> list[str]:
     Raises:
         StudyError: another driver has taken the storage over: none is removed there.
     """
-    own = [path for path in paths if store.owns(path)]
-    for path in own:
+    owned = [path for path in paths if store.owns(path)]
+    for path in owned:
         if not is_url(path):
             remove(Path(path))
     try:
         if store.offsite is not None:
-            store.offsite.remove([path for path in own if is_url(path)])
+            store.offsite.remove([path for path in owned if is_url(path)])
     except StorageError as error:
         return [f"{error}: checkpoints that nobody needs are left there"]
     return []
@@ -69,7 +75,9 @@ def set_aside_own(store: Store, path: str) -> str:
 
 
 def sweep_storage(store: Store, saved: Collection[Checkpoint]) -> list[str]:
-    """Remove from the storage what no event names; see `Offsite.sweep`.
+    """Remove from the storage what no event names.
+
+    `Offsite.sweep` says how.
 
     Returns:
         Why some is left there, one line for people.

@@ -178,7 +178,10 @@ class Driver:
         return self.work.drain()
 
     def request_anew(self) -> None:
-        """Have `advance` hand out every segment that can start: a new session has none."""
+        """Have `advance` hand out every segment that can start.
+
+        A new session has handed out none.
+        """
         if self._to_request is not None:
             self._to_request.add_all()
 
@@ -402,10 +405,10 @@ class Driver:
             self._propose(answer)
 
     def _ask_ahead(self) -> bool:
-        """Ask although outcomes are due that have not come, where none can change the answer.
+        """Ask before outcomes that are due have come.
 
-        True when something was proposed. What an ask reads, and why the outcomes due are no part
-        of it:
+        It does so where none of them can change the answer. True when something was proposed. What
+        an ask reads, and why the outcomes due are no part of it:
 
         - the optimizer: it declares the ask blind. A continuation is not, nor is `Wait` or `Done`.
         - the charged steps, and what is affordable: with fixed seeds all is charged when it is
@@ -433,7 +436,10 @@ class Driver:
         return True
 
     def _count_incomplete(self) -> int:
-        """Count the items that lack outcomes; with fixed seeds none comes back."""
+        """Count the items that lack outcomes.
+
+        With fixed seeds none comes back.
+        """
         if self._to_count is None:
             self._to_count = self._queue.follow()
         for number, item in self._to_count.take():
@@ -579,7 +585,10 @@ class Driver:
             self._add_seeds(Item(proposal, seeds, tuple(reference)))
 
     def _add_seeds(self, item: Item) -> None:
-        """Have an earlier proposal trained with more seeds, from scratch to its end."""
+        """Have an earlier proposal trained with more seeds.
+
+        They are trained from scratch to its end.
+        """
         cost = sum(self._costs[link] for link in self.lineage.chain(item.proposal))
         self._queue.append(item)
         self._order.begin(item.proposal, cost, occupies=False)

@@ -42,9 +42,10 @@ class Journal:
         self.apply(event)
 
     def batch(self) -> AbstractContextManager[None]:
-        """Make the events of a block durable at once, at its end (`Store.batch`).
+        """Make the events of a block durable at once, at its end.
 
-        They are applied in the block. Nothing outside may follow from them before its end.
+        It is `Store.batch`. They are applied in the block. Nothing outside may follow from them
+        before its end.
         """
         return self.store.batch()
 

@@ -35,9 +35,9 @@ def kept_checkpoints(
         of_score = end is not None and segment == SegmentId(link, seed, cut)
         place = located(path, folder, record.spec.storage)
         # Whether one in a storage is there shows when it is fetched.
-        there = is_url(place) or Path(place).is_dir()
+        exists = is_url(place) or Path(place).is_dir()
         # The model that the score is of goes before one that the search left.
-        if not there or seed in scored:
+        if not exists or seed in scored:
             continue
         if of_score or segment.proposal == proposal:
             checkpoints[seed] = Checkpoint(segment, place)
@@ -48,9 +48,10 @@ def kept_checkpoints(
 
 @contextmanager
 def whole(record: StudyRecord, checkpoint: Checkpoint) -> Iterator[Checkpoint]:
-    """Give a checkpoint on this machine that is what was saved, while the block runs.
+    """Give a checkpoint on this machine that is what was saved.
 
-    A model of it is used only then. One in a storage comes from the read cache.
+    It is there while the block runs. A model of it is used only then. One in a storage comes from
+    the read cache.
 
     Raises:
         InputError: a file of it is missing or differs.

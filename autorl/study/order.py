@@ -64,7 +64,10 @@ class Order:
 
     @property
     def due(self) -> int:
-        """Number of outcomes that are to be observed before an ask that may read them."""
+        """Number of outcomes that are due.
+
+        They are to be observed before an ask that may read them.
+        """
         return len(self._due)
 
     def begin(self, proposal: ProposalId, cost: float, *, occupies: bool = True) -> None:
@@ -83,9 +86,10 @@ class Order:
         self.asked += occupies
 
     def begin_last(self, proposal: ProposalId) -> None:
-        """Have a proposal observed as soon as it is complete, without moving the clock.
+        """Have a proposal observed as soon as it is complete.
 
-        For the baseline, whose evaluation a resumed study begins anew.
+        The clock does not move. This is for the baseline, whose evaluation a resumed study begins
+        anew.
         """
         self._due.append((proposal, self.asked))
 
@@ -118,7 +122,10 @@ class Order:
         raise ValueError(f"proposal {proposal} is observed out of its turn")
 
     def end_baseline(self, proposal: ProposalId) -> None:
-        """Take note that the baseline was observed, which a resumed study has not begun."""
+        """Take note that the baseline was observed.
+
+        A resumed study has not begun it.
+        """
         self._due = deque(entry for entry in self._due if entry[0] != proposal)
 
     def _pop(self) -> None:
@@ -129,7 +136,10 @@ class Order:
 
 
 class AsTheyCome(Order):
-    """The order of an asynchronous study: there is none, and nothing is ever due."""
+    """The order of an asynchronous study.
+
+    There is none, and nothing is ever due.
+    """
 
     def __init__(self) -> None:
         super().__init__(parallelism=1)
@@ -145,10 +155,10 @@ class AsTheyCome(Order):
 
 
 def predicted_cost(spec: Spec, config: Config, start: int, until: int) -> float:
-    """Predict the cost of training one seed from step `start` to step `until`.
+    """Predict the cost of training one seed from `start` to `until`.
 
-    It is a function of its arguments and the study file alone, in units that only compare within a
-    study.
+    Both are steps. The cost is a function of the arguments and the study file alone, in units that
+    only compare within a study.
 
     Raises:
         InputError: the trainer predicts something that is no positive number.

@@ -1,4 +1,7 @@
-"""Outcomes as a study records them: judged, and with their place among the runs."""
+"""Outcomes as a study records them.
+
+They are judged, and have their place among the runs.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,9 @@ class Item:
 
 
 class Changes:
-    """The items that were added, removed or concerned by an outcome since the last look.
+    """The items that changed since the last look.
+
+    They were added, removed or concerned by an outcome.
 
     Args:
         queue: whose items they are.
@@ -150,7 +152,10 @@ class Queue:
         self._note(item.number)
 
     def touch(self, links: Iterable[ProposalId]) -> None:
-        """Note that segments of proposals changed: all items whose chains have them may have."""
+        """Note that segments of proposals changed.
+
+        All items whose chains have them may have changed too.
+        """
         for link in links:
             for number in self._by_link.get(link, ()):
                 self._note(number)

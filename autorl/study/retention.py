@@ -8,14 +8,41 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from autorl.evaluation import Racing
+from autorl.evaluation import Fixed, Judge, Racing, Ranking
+from autorl.spec import Spec
+from autorl.study.baseline import DefaultRuns
 from autorl.study.queue import Changes, Item, Queue
+from autorl.study.work import Work
 from autorl.types import Optimizer, ProposalId, SegmentId
 
-if TYPE_CHECKING:
-    from autorl.study.driver import Driver
+
+class Search(Protocol):
+    """The parts of a search that tell which checkpoints it needs.
+
+    `Driver` has them.
+
+    Attributes:
+        spec: the study file.
+        judge: scores the proposals.
+        policy: says which seeds a proposal is trained with.
+        ranking: the scored proposals.
+        work: the segments, and their checkpoints.
+        default_runs: the proposals of the default configuration.
+    """
+
+    spec: Spec
+    judge: Judge
+    policy: Fixed | Racing
+    ranking: Ranking
+    work: Work
+    default_runs: DefaultRuns
+
+    @property
+    def finished(self) -> bool:
+        """Say whether nothing more will be proposed and nothing is unsettled."""
+        ...
 
 
 class Heads:
@@ -24,12 +51,12 @@ class Heads:
     It is work under way, or seeds that a race may still add.
 
     Args:
-        driver: the search.
+        search: what is proposed, trained and scored.
         queue: its items, all of which count at the first look.
     """
 
-    def __init__(self, driver: Driver, queue: Queue) -> None:
-        self._driver = driver
+    def __init__(self, search: Search, queue: Queue) -> None:
+        self._search = search
         self._changes: Changes = queue.follow()
         self._of_item: dict[int, tuple[SegmentId, ...]] = {}
         self._count: Counter[SegmentId] = Counter()
@@ -48,9 +75,9 @@ class Heads:
 
     def _segments(self, item: Item) -> tuple[SegmentId, ...]:
         seeds = set(item.seeds)
-        if isinstance(self._driver.policy, Racing):
-            seeds.update(self._driver.policy.full)
-        heads = (self._driver.work.head(item.proposal, seed) for seed in seeds)
+        if isinstance(self._search.policy, Racing):
+            seeds.update(self._search.policy.full)
+        heads = (self._search.work.head(item.proposal, seed) for seed in seeds)
         return tuple(segment for segment in heads if segment is not None)
 
 
@@ -58,22 +85,22 @@ class Retention:
     """Deletes the checkpoints of a search that nobody can need any more.
 
     Args:
-        driver: the search.
+        search: what is proposed, trained and scored.
         queue: its proposals under evaluation.
         optimizer: says what it may still resume.
     """
 
-    def __init__(self, driver: Driver, queue: Queue, optimizer: Optimizer) -> None:
-        self._driver = driver
+    def __init__(self, search: Search, queue: Queue, optimizer: Optimizer) -> None:
+        self._search = search
         self._queue = queue
         self._optimizer = optimizer
         self._heads: Heads | None = None  # nobody counts in a study that is only read
 
     def collect(self, models: Collection[SegmentId], *, over: bool, at_once: bool) -> None:
         """Delete them: `Driver.collect` says which."""
-        driver = self._driver
-        work = driver.work
-        keep = driver.spec.keep.checkpoints
+        search = self._search
+        work = search.work
+        keep = search.spec.keep.checkpoints
         if keep == "lineage" or not work.saved:
             return
         # Looking through all of n checkpoints after each of n segments is quadratic, so a
@@ -86,22 +113,24 @@ class Retention:
             work.collect(gone)
 
     def unneeded(self, models: Collection[SegmentId], *, tests: bool) -> list[SegmentId]:
-        """List the segments whose checkpoints can go, in the order they were saved.
+        """List the segments whose checkpoints can go.
+
+        They are in the order they were saved.
 
         Args:
             models: segments whose checkpoints stay besides.
             tests: those of test runs can go too.
         """
-        driver = self._driver
+        search = self._search
         if self._heads is None:
-            self._heads = Heads(driver, self._queue)
+            self._heads = Heads(search, self._queue)
         heads = self._heads()
         needed = self.needed()
-        stay = {*models, *self._race(), *driver.work.continued()}
-        spared_seeds = () if tests else set(driver.spec.plan.test)
+        stay = {*models, *self._race(), *search.work.continued()}
+        spared_seeds = () if tests else set(search.spec.plan.test)
         return [
             segment
-            for segment in driver.work.saved
+            for segment in search.work.saved
             if segment.proposal not in needed
             and segment not in heads
             and segment not in stay
@@ -113,34 +142,34 @@ class Retention:
 
         What the optimizer may still resume outlives the search: the budget can be extended.
         """
-        driver = self._driver
-        keep = driver.spec.keep.checkpoints
+        search = self._search
+        keep = search.spec.keep.checkpoints
         needed: set[ProposalId] = set()
-        if keep != "none" or not driver.finished:
+        if keep != "none" or not search.finished:
             needed.update(self._optimizer.keeps())
         if keep == "incumbent":
-            needed.update(driver.ranking.ordered(1))
+            needed.update(search.ranking.ordered(1))
         elif keep == "top":
-            needed.update(driver.ranking.ordered(max(1, driver.spec.test.top)))
+            needed.update(search.ranking.ordered(max(1, search.spec.test.top)))
         # `add_baseline` goes on from it when the search is over.
-        if driver.spec.adds_baseline and not driver.finished:
-            needed.update(driver.default_runs.longest()[:1])
+        if search.spec.adds_baseline and not search.finished:
+            needed.update(search.default_runs.longest()[:1])
         return needed
 
     def _race(self) -> set[SegmentId]:
-        """Return the segments of scored proposals that a race may go on from.
+        """Return the segments that a race may go on from.
 
-        A race adds seeds to what is in the queue and to the incumbent. Where there are constraints,
-        a further seed can make the incumbent infeasible, and then any other scored proposal takes
-        its place.
+        They are those of scored proposals. A race adds seeds to what is in the queue and to the
+        incumbent. Where there are constraints, a further seed can make the incumbent infeasible,
+        and then any other scored proposal takes its place.
         """
-        driver = self._driver
-        if not isinstance(driver.policy, Racing):
+        search = self._search
+        if not isinstance(search.policy, Racing):
             return set()
-        count = None if driver.judge.constraints else 1
+        count = None if search.judge.constraints else 1
         heads = (
-            driver.work.head(proposal, seed)
-            for proposal in driver.ranking.ordered(count)
-            for seed in driver.policy.full
+            search.work.head(proposal, seed)
+            for proposal in search.ranking.ordered(count)
+            for seed in search.policy.full
         )
         return {segment for segment in heads if segment is not None}

@@ -246,7 +246,10 @@ def make_executor(
 
 
 def make_local_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
-    """Make what runs the segments of a study on this machine, as `make_executor` does."""
+    """Make what runs the segments of a study on this machine.
+
+    The arguments are those of `make_executor`.
+    """
     return make_named_executor(local_executor_name(spec), spec, load, workers)
 
 

@@ -51,9 +51,10 @@ class Stragglers:
             self._paces.append(seconds / self._cost(segment))
 
     def choose(self, running: Mapping[SegmentId, Segment], slots: int) -> list[SegmentId]:
-        """Choose the segments that idle workers train once more, the most overdue first.
+        """Choose the segments that idle workers train once more.
 
-        At most one copy of each. None while segments wait for a worker, and before any has ended.
+        The most overdue come first, with at most one copy of each. None while segments wait for a
+        worker, and before any has ended.
 
         Args:
             running: segments without an outcome, all of them handed to the executor.

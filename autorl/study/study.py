@@ -194,7 +194,10 @@ class Study:
 
     @classmethod
     def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:
-        """Begin a study without a folder: nothing survives the process, and no storage is used."""
+        """Begin a study without a folder.
+
+        Nothing survives the process, and no storage is used.
+        """
         check(spec, load or trainer_loader(spec))
         return cls(spec, Store.in_memory(), load)
 
@@ -346,7 +349,7 @@ class Study:
         return bool(self.driver.work.in_flight)
 
     def take(self, pool: Executor, messages: Iterable[Report | Outcome]) -> int:
-        """Record what an executor has sent, and hand out what follows from it.
+        """Record what an executor has sent, and hand out what follows.
 
         Outcomes are recorded in one transaction with the decisions that follow from them, so that
         many cost the disk no more than one.
@@ -376,7 +379,10 @@ class Study:
         return len(outcomes)
 
     def _submit(self, pool: Executor, segments: list[Segment]) -> None:
-        """Hand segments to an executor, with backup copies of others where workers are idle."""
+        """Hand segments to an executor.
+
+        Where workers are idle, backup copies of others go with them.
+        """
         self._check_disk(segments)
         if self._copies is None:
             self._copies = BackupCopies(self.spec, self.driver.work, pool)
@@ -464,7 +470,10 @@ class Study:
         return self._hours_before + (time.monotonic() - self._begun) / 3600
 
     def close(self) -> None:
-        """Let the folder and the storage go, and copy there what was recorded last."""
+        """Let the folder and the storage go.
+
+        What was recorded last is copied to the storage.
+        """
         try:
             if self.store.offsite is not None:
                 self.store.offsite.close(self.store)

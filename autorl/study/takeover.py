@@ -1,7 +1,8 @@
-"""Makes the folder of a study from nothing but its storage, to go on with it on this machine.
+"""Makes the folder of a study from nothing but its storage.
 
-The database is the newest copy there. What was recorded after it is trained again and gives the
-same, as every segment is a function of its configuration and seeds.
+The study can then go on on this machine. The database is the newest copy there. What was recorded
+after it is trained again and gives the same, as every segment is a function of its configuration
+and seeds.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def take_over(url: str, folder: Path, *, from_living: bool = False) -> Path:
 
 
 def study_folder(url: str, folder: Path, *, from_living: bool = False) -> Path:
-    """Return the folder of the study in a storage, made from it unless it is there.
+    """Return the folder of the study in a storage.
+
+    It is made from the storage unless it is there.
 
     Raises:
         InputError: the folder holds another study or one that is stored elsewhere, or as
@@ -111,7 +114,7 @@ def _fetch_database(storage: RemoteFolder, copies: list[DatabaseCopy], file: Pat
 
 
 def _with_storage(study_file: bytes, url: str) -> str:
-    """Return a study file with the storage at the place where it was found.
+    """Return a study file that names the storage it was found in.
 
     Raises:
         InputError: it is none.

@@ -122,9 +122,9 @@ class Work:
         self._set_aside_damaged()
         if outcome.status.failed and not self._fails(segment, outcome):
             return False
-        for other in self.attempts.end_all(segment.id):
-            self.files.end(other)
-            self._superseded.append(other)
+        for superseded in self.attempts.end_all(segment.id):
+            self.files.end(superseded)
+            self._superseded.append(superseded)
         if segment.parent is not None:
             self._regained.discard(segment.parent.segment)
         if segment.id in self._outcomes:
@@ -143,11 +143,11 @@ class Work:
         return True
 
     def _fails(self, segment: Segment, outcome: Outcome) -> bool:
-        """Say whether a segment fails with the failure of one attempt at it.
+        """Say whether a segment fails because an attempt at it failed.
 
         It does not while another attempt lives, and where it is tried again.
         """
-        others = segment.id in self.in_flight
+        another_lives = segment.id in self.in_flight
         if outcome.damage:
             # Its chain is requested again, as where the checkpoint is gone: this is no loss.
             self.files.discard(segment)
@@ -157,19 +157,22 @@ class Work:
                 SegmentLost(segment.id, outcome.message, outcome.host, outcome.preempted)
             )
             self.files.discard(segment, late=True)
-            if others:
+            if another_lives:
                 return False
             if outcome.preempted or not self.attempts.at_fault(segment.id):
                 self._hand_out(segment)
                 return False
-        elif others:
+        elif another_lives:
             self._ignore(outcome.key, outcome.status)
             self.files.discard(segment)
             return False
         return True
 
     def take_report(self, report: Report) -> bool:
-        """Say whether a report is of an attempt that lives; others are noted."""
+        """Say whether a report is of an attempt that lives.
+
+        A report of any other attempt is noted.
+        """
         lives = self.attempts.find(report.key) is not None
         if not lives:
             self._ignore(report.key, "running")
@@ -315,10 +318,10 @@ class Work:
         return ready
 
     def copy(self, segment: SegmentId) -> Segment:
-        """Hand out one more live attempt at a running segment: a backup copy.
+        """Hand out a backup copy of a running segment.
 
-        A segment is bitwise repeatable, so it does not matter which attempt wins. It differs in its
-        fence and in where it writes.
+        It is one more live attempt at it. A segment is bitwise repeatable, so it does not matter
+        which attempt wins. The copy differs in its fence and in where it writes.
 
         Raises:
             KeyError: the segment is not in flight.
@@ -474,7 +477,7 @@ class Work:
         return join(outcomes, without=cuts.difference(self._spec.evaluation_steps))
 
     def _curve_to(self, segment: Segment, outcome: Outcome) -> Curve:
-        """Join the outcome of a segment to those of the chain before it."""
+        """Join the outcome of a segment to the chain before it."""
         chain = self._lineage.chain(segment.id.proposal)[:-1]
         before = [self._outcomes[SegmentId(link, segment.seed)] for link in chain]
         return self._join(segment.id, [*before, outcome])
@@ -513,7 +516,10 @@ class Work:
         return bool(self._damaged)
 
     def continued(self) -> set[SegmentId]:
-        """Return the segments whose checkpoints training goes on from now, or as soon as it can."""
+        """Return the segments whose checkpoints training goes on from.
+
+        It does now, or as soon as it can.
+        """
         return self._regained | self._parents_in_flight()
 
     def collect(self, gone: Sequence[SegmentId]) -> None:

@@ -1,4 +1,4 @@
-"""A worker of a study in a shared folder: what `autorl worker` runs.
+"""The worker of a study in a shared folder, for `autorl worker`.
 
 It reads the study file, which decides what code runs, and the queue. The database it leaves alone:
 SQLite is no database for several machines.
@@ -83,7 +83,7 @@ def _check(spec: Spec, trainer: TrainerSpec, config: Config) -> None:
         InputError: naming the hyperparameter.
     """
     spaces: list[Space] = [
-        spec.spaces[name] for name, other in spec.trainers.items() if other == trainer
+        spec.spaces[name] for name, section in spec.trainers.items() if section == trainer
     ]
     if not any(space.is_valid(config) for space in spaces):
         spaces[0].check(config)
