@@ -83,7 +83,7 @@ class FolderWorker:
         form: SegmentForm,
         make_executor: Callable[[], Executor],
         study: str,
-        facts: Mapping[str, Any],
+        facts: Mapping[str, object],
         *,
         slots: int = 1,
         idle_seconds: float = 1800.0,

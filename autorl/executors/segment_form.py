@@ -68,7 +68,7 @@ class SegmentForm:
             data["parent"]["path"] = self._relative(segment.parent.path)
         return data
 
-    def from_json(self, data: Mapping[str, Any], file: str) -> Segment:
+    def from_json(self, data: Mapping[str, object], file: str) -> Segment:
         """Read a segment of this study, with paths of this machine.
 
         Raises:
