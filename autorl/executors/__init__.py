@@ -1,4 +1,7 @@
-"""Executors of segments: in this process, in threads, in processes, or on other machines."""
+"""Executors of segments.
+
+They run in this process, in threads, in processes, or on other machines.
+"""
 
 from __future__ import annotations
 

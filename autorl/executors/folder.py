@@ -1,8 +1,9 @@
-"""Runs segments in `autorl worker` processes, which share the study's folder with the driver.
+"""Runs segments in `autorl worker` processes.
 
-For machines without a port between them, such as the nodes of a Slurm cluster. Segments are files
-of a queue (`autorl.executors.queue_files`) that workers claim and answer. Only the driver opens the
-study's database.
+They share the study's folder with the driver. That is for machines without a port between them,
+such as the nodes of a Slurm cluster. Segments are files of a queue
+(`autorl.executors.queue_files`) that workers claim and answer. Only the driver opens the study's
+database.
 """
 
 from __future__ import annotations
@@ -151,12 +152,12 @@ class Folder:
             messages = self._take_results()
             if self._now() - self._looked >= self._beat_seconds:
                 messages += self._look_after_workers()
-            left = end - self._now()
+            remaining = end - self._now()
             if messages:
                 self._pause = _FIRST_PAUSE
-            if messages or not self._running or left <= 0:
+            if messages or not self._running or remaining <= 0:
                 return messages
-            self._sleep(min(self._pause, left))
+            self._sleep(min(self._pause, remaining))
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
 
     def cancel(self, segment: Segment) -> None:
@@ -176,7 +177,10 @@ class Folder:
                 (self._place / CLAIMED / file).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Give the queue up: workers end what they run of it, and wait for the next driver."""
+        """Give the queue up.
+
+        Workers end what they run of it, and wait for the next driver.
+        """
         if self._heart is None:
             return
         self._heart.stop()
@@ -229,7 +233,7 @@ class Folder:
         raise InputError(f"expected a report or an outcome, got {shown(entry)}", file=file)
 
     def _refused(self, name: str, message: str, host: str, file: str) -> Outcome:
-        """Return the outcome of a segment whose file a worker could not read."""
+        """Return the outcome of a segment that its worker could not read."""
         attempt = self._running.get(name)
         if attempt is None:
             raise InputError(f"a worker refused what is no segment here: {message}", file=file)
@@ -237,9 +241,10 @@ class Folder:
         return replace(lost, host=host)
 
     def _takes(self, message: Report | Outcome, worker: str) -> bool:
-        """Say whether a message is for the driver, and release the claim of an outcome.
+        """Say whether a message is for the driver.
 
-        One of an attempt that was given away is too: the driver notes it.
+        A message of an attempt that was given away is too: the driver notes it. An outcome releases
+        the claim of its attempt.
         """
         name = attempt_name(message)
         if isinstance(message, Outcome) and name in self._running:
@@ -277,8 +282,8 @@ class Folder:
             if self._signs.silent(f"claim {name}", sign):
                 lost.append(self._lost(name, worker, beat))
         for name in self._running.keys() - claimed:
-            there = self._looked if name in waiting else None
-            if self._signs.silent(f"file {name}", there):
+            seen_at = self._looked if name in waiting else None
+            if self._signs.silent(f"file {name}", seen_at):
                 lost.append(self._lost(name, "", None))
         self._signs.forget_all_but(
             {f"worker {worker}" for worker in beats}

@@ -1,7 +1,7 @@
-"""The worker's side of the queue in a study's folder: claims segments and answers them.
+"""The worker's side of the queue in a study's folder.
 
-Segments run in `processes` or `threads` of this machine, so that limits, devices and logs are what
-they are there, and what a segment has started ends with it.
+It claims segments and answers them. They run in `processes` or `threads` of this machine, so that
+limits, devices and logs are what they are there, and what a segment has started ends with it.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class _Held:
 
 
 class FolderWorker:
-    """Trains segments of a study's queue until there is a reason to end.
+    """Trains segments of a study's queue.
+
+    It does so until there is a reason to end.
 
     Args:
         form: reads the segments of the study.
@@ -81,7 +83,7 @@ class FolderWorker:
         form: SegmentForm,
         make_executor: Callable[[], Executor],
         study: str,
-        facts: Mapping[str, Any],
+        facts: Mapping[str, object],
         *,
         slots: int = 1,
         idle_seconds: float = 1800.0,
@@ -124,9 +126,9 @@ class FolderWorker:
         self._outgoing: list[dict[str, Any]] = []
 
     def run(self) -> str:
-        """Work until there is a reason to end, and return it for people.
+        """Work until there is a reason to end, and return it.
 
-        What is held then is handed back, also at a signal.
+        The reason is a text for people. What is held then is handed back, also at a signal.
 
         Raises:
             InputError: the driver runs other code, or segments need `--trust`.
@@ -140,7 +142,11 @@ class FolderWorker:
             self._leave()
 
     def reason_to_end(self) -> str | None:
-        """Say why nothing is left to do here, None where something may be."""
+        """Say why nothing is left to do here.
+
+        Returns:
+            None where something may be left.
+        """
         if self._held or self._brought:
             return None
         if self._notice is not None and self._notice.state == "finished":
@@ -236,7 +242,10 @@ class FolderWorker:
         return to_json(WorkerBeat(count, self.host, self._slots, holds))
 
     def _give_up(self, why: str) -> None:
-        """End all that runs for a driver that is gone: nobody takes its results."""
+        """End all that runs for a driver that is gone.
+
+        Nobody takes its results.
+        """
         if self._executor is not None and self._held:
             say(f"{why}: {len(self._held)} segments are given up")
         if self._executor is not None:
@@ -279,7 +288,11 @@ class FolderWorker:
                 self._start(held)
 
     def _read_claim(self, file: str, claim: Path) -> _Held | None:
-        """Hold the segment of a file that was claimed; None where the file is refused."""
+        """Hold the segment of a file that was claimed.
+
+        Returns:
+            None where the file is refused.
+        """
         name = file.split("~")[-1]
         try:
             segment = self._form.from_json(loads(read_text(claim) or "", str(claim)), str(claim))
@@ -359,7 +372,10 @@ class FolderWorker:
         self._outgoing.append({"outcome": body})
 
     def _send(self) -> None:
-        """Write what is to be sent; what cannot be written is kept and tried again."""
+        """Write what is to be sent.
+
+        What cannot be written is kept and tried again.
+        """
         if self._place is None or not self._outgoing:
             return
         path = self._place / RESULTS / f"{self.name}~{self._sent:08d}"
@@ -403,7 +419,11 @@ class FolderWorker:
 
 
 def _renamed(source: Path, target: Path) -> bool:
-    """Claim a file by renaming it: true for one of all who try."""
+    """Claim a file by renaming it.
+
+    Returns:
+        True for exactly one of all who try.
+    """
     try:
         source.rename(target)
     except FileNotFoundError:
@@ -414,7 +434,10 @@ def _renamed(source: Path, target: Path) -> bool:
 
 
 def _exists(path: Path) -> bool:
-    """Say whether a file of the queue is there, asking the server of a shared disk anew."""
+    """Say whether a file of the queue is there.
+
+    It is opened, so that the server of a shared disk is asked anew.
+    """
     try:
         with open(path, encoding="utf-8"):
             return True

@@ -1,4 +1,4 @@
-"""The queue in a study's folder, which a driver and its workers share.
+"""The queue of a study's folder, shared by driver and workers.
 
     queue/driver.json                        who drives, with which code; `finished` once it is over
     queue/SESSION/driver.beat                the driver's heartbeat
@@ -99,9 +99,9 @@ def file_part(text: str) -> str:
 
 
 def publish(path: Path, data: Mapping[str, object], *, durable: bool = True) -> None:
-    """Write a file of the queue: it appears whole, in place of what stood there.
+    """Write a file of the queue.
 
-    `durable` forces it to the disk before it appears.
+    It appears whole, in place of what stood there before. `durable` forces it to the disk first.
     """
     aside = path.with_name(f".{path.name}")
     with open(aside, "w", encoding="utf-8") as file:
@@ -139,7 +139,10 @@ def read_text(path: Path) -> str | None:
 
 
 def read_file(kind: type[_Value], path: Path) -> _Value | None:
-    """Read a dataclass from a file of the queue, None where it is gone.
+    """Read a dataclass from a file of the queue.
+
+    Returns:
+        None where the file is gone.
 
     Raises:
         InputError: the file holds something else.
@@ -158,7 +161,10 @@ def read_notice(study_folder: Path) -> Notice | None:
 
 
 def announce_finished(study_folder: Path | None) -> None:
-    """Tell the workers of a study, if it has a queue, that nothing more will come."""
+    """Tell the workers of a study that nothing more will come.
+
+    A study without a queue has none to tell.
+    """
     if study_folder is None:
         return
     notice = read_notice(study_folder)

@@ -275,7 +275,7 @@ class Cluster:
         )
         return actor.remote(plan)
 
-    def call(self, worker: Any, method: str, *arguments: object) -> Any:
+    def call(self, worker: object, method: str, *arguments: object) -> Any:
         """Call a method of a worker.
 
         What it returns is asked for with `result`.
@@ -291,7 +291,7 @@ class Cluster:
             pid, f"ray::{RayWorker.__name__}"
         )
 
-    def wait(self, calls: Sequence[Any], seconds: float) -> list[Any]:
+    def wait(self, calls: Sequence[object], seconds: float) -> list[Any]:
         """Return the calls that have ended.
 
         It waits for the first of them until the time is over.
@@ -308,7 +308,7 @@ class Cluster:
                 ready += more
         return list(ready)
 
-    def result(self, call: Any) -> Any:
+    def result(self, call: object) -> Any:
         """Return what a call that has ended has brought.
 
         Raises:
@@ -331,7 +331,7 @@ class Cluster:
         except errors.RayError as error:
             raise WorkerLostError(_reason(error), certain=False) from None
 
-    def end(self, worker: Any) -> None:
+    def end(self, worker: object) -> None:
         """Kill a worker.
 
         Its warden ends what it has started.

@@ -55,7 +55,7 @@ class GangRun:
         for rank, worker in enumerate(self.gang.workers):
             self.calls[self.call(worker, "describe")] = rank
 
-    def receive(self, call: Any, answer: Any) -> list[Report | Outcome]:
+    def receive(self, call: object, answer: Any) -> list[Report | Outcome]:
         """Take an answer, and ask for what is next.
 
         Returns:

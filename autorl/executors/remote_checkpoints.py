@@ -85,7 +85,7 @@ def _cache_told() -> Iterator[None]:
 
 
 def remote_folder(url: str) -> RemoteFolder:
-    """Return a folder of the study's storage, as a worker may use it.
+    """Return a folder of the study's storage for a worker.
 
     Raises:
         StorageError: what it needs is not installed here, which is no fault of a configuration.

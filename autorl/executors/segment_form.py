@@ -68,7 +68,7 @@ class SegmentForm:
             data["parent"]["path"] = self._relative(segment.parent.path)
         return data
 
-    def from_json(self, data: Mapping[str, Any], file: str) -> Segment:
+    def from_json(self, data: Mapping[str, object], file: str) -> Segment:
         """Read a segment of this study, with paths of this machine.
 
         Raises:
@@ -142,7 +142,10 @@ class SegmentForm:
             raise ValueError(f"{path} is not in the study's folder {self.folder}") from None
 
     def _absolute(self, path: str, room: str, file: str, key: str) -> str:
-        """Return a path of the queue on this machine, "" where there is none."""
+        """Return a path of the queue on this machine.
+
+        It stays "" where there is none.
+        """
         if not path:
             return path
         parts = PurePosixPath(path).parts

@@ -1,1 +1,4 @@
-"""Parts of this package as parts of others: each module needs the library it is named after."""
+"""Parts of this package as parts of others.
+
+Every module needs the library it is named after.
+"""
