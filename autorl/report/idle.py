@@ -193,7 +193,7 @@ def _simulated(
     if until == 0:
         return 0.0
     busy = sum(min(end, until) - start for start, end in spans)
-    return 1.0 - busy / (workers * until)
+    return max(0.0, 1.0 - busy / (workers * until))  # by rounding it may be below 0
 
 
 def _without_barrier(ask: Ask) -> Ask:

@@ -198,10 +198,11 @@ class Driver:
 
         A lost one is handed out again, `failures.retries` times.
         """
+        segment = self.work.in_flight.get(outcome.segment)
         self.work.record(outcome)
-        proposal = outcome.segment.proposal
-        if proposal >= len(self.lineage):
-            return  # of no proposal of this study: ignored, and noted
+        if segment is None:
+            return  # of nothing that runs: ignored, and noted
+        proposal = segment.id.proposal
         self._queue.touch([proposal])
         # Others of the same parent wait while its damaged checkpoint is read.
         parent = self.lineage[proposal].resume_from

@@ -104,7 +104,7 @@ def check_shareable(specs: Sequence[Spec]) -> None:
 
 
 def _assigns_devices(spec: Spec) -> bool:
-    """Say whether the executor on this machine gives devices to segments of a study."""
+    """Say whether segments of a study are given devices of this machine."""
     needs_gpu = any(needs.gpu for needs in spec.resources_by_algorithm.values())
     return executor_name(spec) != "ray" and (bool(spec.executor.devices) or needs_gpu)
 

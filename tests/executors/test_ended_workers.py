@@ -14,6 +14,7 @@ from autorl.executors import Limits
 from autorl.executors.warden import say_nothing_of_a_driver_that_ended
 from autorl.executors.worker import ended_worker
 from autorl.os_processes import ended_from_outside, exit_text
+from autorl.study.placing import ON_THIS_MACHINE
 from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
 
 # A shell's background job ignores SIGINT and SIGQUIT, and so does what it starts: the script takes them again.
@@ -68,7 +69,7 @@ def outcomes(executor, segments):
     return done
 
 
-@pytest.mark.parametrize("name", executors.names())
+@pytest.mark.parametrize("name", ON_THIS_MACHINE)
 def test_a_script_ended_from_outside_is_lost_in_every_executor(name):
     executor = executors.make(name, trainers.load, 1)
     outcome = outcomes(executor, [script(KILL_ITSELF.format(signal=9))])["s"]

@@ -48,7 +48,7 @@ def brute_force(study, models, *, tests):
     elif keep == "top":
         needed.update(driver.ranking.ordered(max(1, study.spec.test.top)))
     if study.spec.adds_baseline and not driver.finished:
-        needed.update(driver.longest_of_default()[:1])
+        needed.update(driver.default_runs.longest()[:1])
     stay = {*heads, *models, *work._regained, *work._parents_in_flight()}
     spared = () if tests else set(study.spec.plan.test)
     return [
