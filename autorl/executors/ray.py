@@ -179,7 +179,8 @@ class Ray:
             if segment.resources not in self._queues:
                 self._check_possible(segment.resources)
                 self._queues[segment.resources] = deque()
-            if not self._admission.probe and segment.scratch and "://" not in segment.scratch:
+            # With a storage a node needs the study folder for nothing but logs.
+            if not (self._admission.probe or segment.storage) and segment.scratch:
                 self._admission.write_probe(Path(segment.scratch).parent)
                 self._plan = dataclasses.replace(self._plan, probe=self._admission.probe)
             self._queues[segment.resources].append(segment)

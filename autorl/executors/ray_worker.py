@@ -6,6 +6,7 @@ it is, and then exchanges segments for what has become of those it has; see `aut
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import platform
 import shutil
@@ -105,6 +106,16 @@ def _reads(file: str, text: str) -> bool:
         return False
 
 
+def loggable(segment: Segment) -> Segment:
+    """Leave out the log of a segment where the study folder cannot be seen.
+
+    Only with a storage: without, such a node gets no segments.
+    """
+    if not segment.storage or segment.log is None or Path(segment.log).parent.is_dir():
+        return segment
+    return dataclasses.replace(segment, log=None)
+
+
 class RayWorker:
     """Runs segments for a driver on another machine.
 
@@ -151,7 +162,7 @@ class RayWorker:
         executor = self._started()
         for segment in cancelled:
             executor.cancel(segment)
-        executor.submit(segments)
+        executor.submit([loggable(segment) for segment in segments])
         messages = executor.poll(seconds)
         while more := executor.poll(0.0):  # whole batches: the driver commits once for each
             messages += more

@@ -21,6 +21,9 @@ from autorl.types import Executor, Outcome, Segment, SegmentId
 OVERDUE = 1.5
 """A segment is copied when it has run so many times longer than predicted."""
 
+LEAST_SECONDS = 5.0
+"""So much longer than predicted, too: starting a copy of less costs more than it can save."""
+
 
 class Stragglers:
     """Chooses segments for backup copies.
@@ -65,13 +68,14 @@ class Stragglers:
             return []
         pace = median(self._paces)
         now = self._clock()
-        overdue = {
-            name: (now - self._begun.get(name, now)) / (pace * self._cost(segment))
-            for name, segment in running.items()
-            if name not in self._copied
-        }
-        late = [name for name, share in overdue.items() if share > OVERDUE]
-        chosen = sorted(late, key=lambda name: -overdue[name])[:idle]
+        overdue: dict[SegmentId, float] = {}
+        for name, segment in running.items():
+            seconds = now - self._begun.get(name, now)
+            predicted = pace * self._cost(segment)
+            is_late = seconds > OVERDUE * predicted and seconds - predicted > LEAST_SECONDS
+            if is_late and name not in self._copied:
+                overdue[name] = seconds / predicted
+        chosen = sorted(overdue, key=lambda name: -overdue[name])[:idle]
         self._copied.update(chosen)
         return chosen
 

@@ -13,7 +13,7 @@ from patience import wait_until
 from autorl.executors import Limits, ray, ray_cluster, ray_losses
 from autorl.executors.ray import Ray
 from autorl.executors.ray_cluster import WorkerUnusableError, check_address, check_answers, needs
-from autorl.executors.ray_worker import RayWorker, WorkerPlan
+from autorl.executors.ray_worker import RayWorker, WorkerPlan, loggable
 from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.study.setup import check, executor_name, trainer_loader
@@ -391,6 +391,21 @@ def test_a_worker_that_cannot_begin_is_tried_node_by_node(cluster, capsys):
         executor.poll(5.0)
     assert set(cluster.held()) == {"two"}
     assert "No module named 'autorl'" in capsys.readouterr().err
+
+
+def test_with_a_storage_a_node_need_not_see_the_study_folder(cluster, tmp_path):
+    executor = make(cluster)
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    log = str(tmp_path / "elsewhere" / "0.0.log")
+    stored = segment(0, scratch=str(checkpoints / ".tmp-0.0"), storage="s3://b/0.0", log=log)
+    executor.submit([stored])
+    assert cluster.alive[0].plan.probe == ""
+    assert list(checkpoints.iterdir()) == []
+    assert loggable(stored).log is None
+    Path(log).parent.mkdir()
+    assert loggable(stored).log == log
+    executor.close()
 
 
 def test_the_probe_of_the_study_folder_is_there_for_the_workers_and_gone_with_the_executor(

@@ -43,6 +43,13 @@ def test_nothing_is_copied_before_it_is_overdue_or_while_no_worker_is_idle():
     assert situation.chosen(16.0) == ["1.0"], "one of four workers is idle"
 
 
+def test_what_is_late_by_less_than_a_copy_costs_is_not_copied():
+    situation = Situation()
+    situation.end(0, 0.01)  # so the others, begun with it, are predicted to take as long
+    assert situation.chosen(4.9) == []
+    assert situation.chosen(5.1) == ["1.0"]
+
+
 def test_a_segment_is_copied_once_and_its_copy_occupies_a_worker():
     situation = Situation()
     situation.end(0)
