@@ -392,6 +392,8 @@ class Study:
     def end_session(self) -> Result:
         """Record that the study is over, and return its result."""
         self.driver.collect(self._models(), over=True)
+        # A worker on another machine may have saved a checkpoint after another had taken its place.
+        self.driver.work.sweep()
         self.journal.record(StudyFinished())
         offsite = self.store.offsite
         if offsite is not None:

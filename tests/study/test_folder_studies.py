@@ -28,9 +28,9 @@ TPE = {"optimizer": "tpe"}
 def claims(folder, worker):
     """Files by which a worker holds segments."""
     with suppress(FileNotFoundError):
-        for session in (folder / "queue").iterdir():
-            pid = f"-{worker.process.pid}-"
-            return [name for name in published(session / "claimed") if pid in name.split("~")[-1]]
+        pid = f"-{worker.process.pid}-"
+        for claimed in (folder / "queue").glob("*/claimed"):
+            return [name for name in published(claimed) if pid in name.split("~")[-1]]
     return []
 
 
@@ -89,7 +89,7 @@ class Cluster:
             "parallelism": 3,
             "test": {"top": 2},
         }
-        file.write_text(yaml.safe_dump({**study, **changes, **SHARED}))
+        file.write_text(yaml.safe_dump({**study, **changes, **SHARED}, sort_keys=False))
         self.sessions = []
         self.driver = self.start("tune", file, "--out", folder, "--quiet")
         wait_until((folder / "study.yaml").exists)
@@ -129,7 +129,8 @@ class Cluster:
                 worker.process.send_signal(signal.SIGCONT)
                 return
         code, _, said = worker.end()
-        assert code in (-signal.SIGKILL, 128 + signal.SIGTERM), said
+        # The last: it was ended before it had begun to listen.
+        assert code in (-signal.SIGKILL, 128 + signal.SIGTERM, -signal.SIGTERM), said
         self.workers[self.workers.index(worker)] = self.start("worker", self.folder)
 
 
