@@ -6,6 +6,7 @@ import sqlite3
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -278,3 +279,25 @@ def test_the_environment_of_the_id_is_the_studys(tmp_path, monkeypatch):
         from_study(folder, tmp_path, "my/synthetic/Acrobot-v1")
     assert from_study(folder, tmp_path, "my/synthetic/CartPole-v1").environment == "CartPole-v1"
     assert load_landscape(folder).manifest.id == "studies/synthetic/CartPole-v1"
+
+
+def test_steps_past_the_end_are_those_of_runs_that_were_done():
+    def steps_off(status):
+        runs = pd.DataFrame(
+            {"run_id": [0, 1], "environment_steps": [104, 96], "status": ["done", status]}
+        )
+        evals = pd.DataFrame({"run_id": [0, 0, 1], "step": [50, 100, 100]})
+        segments = pd.DataFrame({"run_id": [0, 1], "from_step": [0, 0]})
+        tables = SimpleNamespace(runs=runs, evals=evals, segments=segments)
+        return study_landscape._steps_off(tables)
+
+    assert steps_off("done") == (-4, 4)
+    assert steps_off("crash") == (4, 4)
+
+
+def test_without_a_run_that_was_done_there_are_no_steps_past_the_end():
+    runs = pd.DataFrame({"run_id": [0], "environment_steps": [7], "status": ["crash"]})
+    evals = pd.DataFrame({"run_id": [0], "step": [5]})
+    segments = pd.DataFrame({"run_id": [0], "from_step": [0]})
+    tables = SimpleNamespace(runs=runs, evals=evals, segments=segments)
+    assert study_landscape._steps_off(tables) == (0, 0)

@@ -84,6 +84,18 @@ def test_failures_and_infeasible_runs_rank_below_every_score():
     assert values.sum() == pytest.approx(0, abs=1.0)
 
 
+def test_costs_are_standardized_and_come_back_by_their_centre_and_unit():
+    optimizer = make("cost_aware", SPACE, horizon=100, n_objectives=2)
+    costs = [100.0, 2000.0, 50.0]
+    for number, cost in enumerate(costs):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Scored(number, (0.5, -cost), reached=100))
+    values, centre, unit = _targets([optimizer.history[number] for number in range(3)], 1)
+    assert values.mean() == pytest.approx(0.0, abs=1e-12)
+    assert values.std() == pytest.approx(1.0)
+    np.testing.assert_allclose(np.sinh(centre + unit * values), costs)
+
+
 def test_runs_of_the_front_are_trained_on_from_their_checkpoints_once():
     simulation = simulate(cost_aware(), saturating, 60, lag=4)
     proposals = simulation.proposals

@@ -141,6 +141,7 @@ def test_a_population_that_died_out_starts_again():
     answers = generation(started([None, None, None]), 3, 3)
     assert [(answer.resume_from, answer.until) for answer in answers] == [(None, 40)] * 3
     assert len({answer.config for answer in answers}) == 3
+    assert all(answer.retain for answer in answers), "their agents are nowhere else"
 
 
 def test_asynchronous_members_without_survivors_wait_for_the_slowest():
@@ -522,6 +523,13 @@ def test_slower_parts_evolve_more_rarely():
         if proposal.origin.startswith(("exploit", "migrate")):
             changed[int(proposal.member) // 4].add(proposal.meta["generation"])
     assert changed == {0: {1, 2, 3, 4, 5, 6, 7, 8}, 1: {2, 4, 6, 8}, 2: {4, 8}}
+
+
+def test_parts_are_at_least_twice_as_slow_and_by_default_no_slower():
+    assert factory(frequencies=2)().options.slower == 2
+    assert factory(frequencies=2, slower=2)().options.slower == 2
+    with pytest.raises(InputError, match="slower"):
+        factory(frequencies=2, slower=1)()
 
 
 def test_migrants_bring_their_configuration_into_a_faster_part_only():

@@ -1,12 +1,20 @@
 """Phases: which agents are kept for the phase that begins with one of them."""
 
 import numpy as np
+import pytest
 
 from autorl.optimizers import make
 from autorl.space import load_space
-from autorl.types import Proposed, Scored
+from autorl.types import InputError, Proposal, Proposed, Scored
 
 SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
+
+
+def test_a_single_configuration_is_enough():
+    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, configurations=1)
+    assert isinstance(optimizer.ask(np.random.default_rng(0)), Proposal)
+    with pytest.raises(InputError, match="configurations"):
+        make("phases", SPACE, horizon=100, changeable={"x"}, configurations=0)
 
 
 def test_kept_are_those_that_may_begin_the_next_phase_and_the_one_the_present_began_with():

@@ -47,6 +47,20 @@ def test_a_missing_package_is_one_clear_line(monkeypatch):
         make("smac", CONTINUOUS, horizon=10)
 
 
+@needs_smac
+def test_the_forest_is_smacs_own_but_for_its_leaves(tmp_path):
+    from ConfigSpace import ConfigurationSpace
+    from smac import HyperparameterOptimizationFacade, Scenario
+
+    from autorl.optimizers._smac_facade import _forest
+
+    configspace = ConfigurationSpace({"x": (0.0, 1.0)})
+    scenario = Scenario(configspace, n_trials=9, output_directory=tmp_path, seed=3)
+    ours = _forest(scenario, most=1, n=5)._model.meta
+    theirs = HyperparameterOptimizationFacade.get_model(scenario).meta
+    assert ours == theirs | {"max_leaf_nodes": 5, "n_jobs": 1}
+
+
 def test_costs_of_scored_failed_infeasible_and_pending_proposals():
     records = (
         scored(0, 3.0),

@@ -31,6 +31,7 @@ from autorl.store.events import (
     StudyFinished,
 )
 from autorl.store.folder import LOCK_FILE, check_recorded
+from autorl.store.snapshot import snapshot
 from autorl.store.study_file import recordable
 from autorl.study import Study
 from autorl.study.verify import verify
@@ -633,3 +634,11 @@ def test_a_disk_that_is_full_at_the_start_is_one_line_and_the_study_can_be_begun
         Store.create(tmp_path / "s", "text")
     monkeypatch.setattr(module, "_connect", connect)
     Store.create(tmp_path / "s", "text").close()
+
+
+def test_a_snapshot_of_a_database_without_a_log_has_none_either(tmp_path):
+    path = tmp_path / "study.sqlite"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE other (x)")
+    with closing(snapshot(path)) as copy:
+        assert copy.execute("SELECT name FROM sqlite_master").fetchall() == [("other",)]

@@ -6,6 +6,7 @@ from study_support import checkpoint_of, segment_of, small_spec
 from test_lineage import PBT, waiting_for
 
 from autorl.executors import InProcess
+from autorl.executors.worker import run_segment
 from autorl.study import Study
 from autorl.types import Exploit, InputError, Scored, Status, StudyError
 
@@ -401,3 +402,23 @@ def test_a_folder_in_use_is_refused(tmp_path):
         Study.open(tmp_path / "study")
     study.close()
     Study.open(tmp_path / "study").close()
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_pickles_of_others_are_trusted_only_where_the_study_is_opened_so(
+    monkeypatch, tmp_path, trust
+):
+    trainer = Toy()
+    spec = toy_spec(budget={"runs": 2}, parallelism=1)
+    optimizer = lambda: Scripted(listed(full(0.2), full(0.9)))  # noqa: E731
+    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
+    for segment in study.advance():
+        study.record(run_segment(study.load, segment, lambda report: None))
+    study.close()
+    study = Study.open(tmp_path / "study", lambda spec: trainer, trust=trust)
+    run(study)
+    study.close()
+    assert [segment.trust for segment in trainer.segments] == [False, trust]
+    fresh = study_with(monkeypatch, spec, optimizer, trainer)
+    run(fresh)
+    assert not any(segment.trust for segment in trainer.segments[2:])

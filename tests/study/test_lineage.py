@@ -45,6 +45,16 @@ def pbt_study(monkeypatch, trainer=None, **changes):
     return optimizer, study
 
 
+def test_a_path_to_the_step_a_link_begins_at_ends_before_that_link():
+    lineage = Lineage(SeedPlan(1, 0))
+    lineage.observe(Proposed(0, chain(0.9, 40)))
+    lineage.observe(Proposed(1, chain(0.9, 80, 0)))
+    assert lineage.path(1, 39) == [(0, 39)]
+    assert lineage.path(1, 40) == [(0, None)]
+    assert lineage.path(1, 41) == [(0, None), (1, 41)]
+    assert lineage.path(1, 80) == lineage.path(1) == [(0, None), (1, None)]
+
+
 def test_runs_have_parents_start_steps_and_members(monkeypatch):
     _, study = pbt_study(monkeypatch)
     rows = study.store.query(

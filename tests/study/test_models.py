@@ -264,6 +264,7 @@ def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_mor
     view = open_view(tmp_path / "study")
     checkpoint = kept_checkpoints(view.record, view.folder, 1)[0]
     assert steps_of(view.record, 1, checkpoint).model == 75
+    assert steps_of(view.record, 0, None).score is None, "it was no candidate"
     view.close()
     study = study_with(
         monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer, tmp_path / "study"

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -11,7 +12,7 @@ import pytest
 import yaml
 from study_support import part_of, run_small, small_spec, table
 
-from autorl.store.chain import check_chain
+from autorl.store.chain import check_chain, whole_events
 from autorl.store.codec import body_of
 from autorl.store.events import SearchGivenUp
 from autorl.store.study_file import check_unchanged, study_begun
@@ -307,6 +308,28 @@ def test_keys_that_were_added_removed_or_many_are_counted(tmp_path):
         InputError, match=r"name \(was .*\), seed \(.*\), .* and 2 more keys; put it back"
     ):
         Study.open(folder)
+
+
+def test_a_long_value_is_cut(tmp_path):
+    folder = part_of(tmp_path / "s", 20)
+    edit(folder, "name", "x" * 60)
+    with pytest.raises(InputError) as error:
+        Study.open(folder)
+    (value,) = re.findall(r"name \(was 'small', is (.*?)\)", str(error.value))
+    assert len(value) == len("''") + 40
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "no event before it is whole"),
+        (1, "event 1 is whole"),
+        (2, "events 1 to 2 are whole"),
+        (3, "events 1 to 3 are whole"),
+    ],
+)
+def test_how_many_events_are_whole_is_said_in_words(count, text):
+    assert whole_events(count) == text
 
 
 def test_as_many_changed_keys_as_a_line_names_are_not_counted(tmp_path):

@@ -142,6 +142,18 @@ def test_the_incumbent_is_brought_to_all_seeds(monkeypatch):
     assert seeds_of(study) == {0: 4}
 
 
+def test_before_any_success_nobody_is_raced_against(monkeypatch):
+    def before(segment):
+        return Status.CRASH if segment.config["x"] < 0.4 else None
+
+    optimizer = Scripted(listed(full(0.1), full(0.2), full(0.5), full(0.3)))
+    spec = toy_spec(**{**RACE, "budget": {"runs": 100}, "parallelism": 1})
+    study = study_with(monkeypatch, spec, optimizer, Toy(before=before))
+    run(study)
+    assert seeds_of(study) == {0: 0, 1: 0, 2: 4, 3: 0}
+    assert study.driver.ranking.best() == 2
+
+
 def test_a_challenger_that_loses_stays_at_its_first_seed_and_a_winner_gets_all(monkeypatch):
     _, study = race_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7])
     assert seeds_of(study) == {0: 4, 1: 1, 2: 1, 3: 4, 4: 1}

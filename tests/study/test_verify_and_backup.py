@@ -280,6 +280,9 @@ def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(
     made = backup(folder, tmp_path / "copy")
     assert made.notes == []
     assert made.events == last_event(folder)
+    copied = tmp_path / "copy"
+    assert made.checkpoints == len(list((copied / "checkpoints").iterdir())) > 0
+    assert made.logs == len(list((copied / "logs").glob("*")))
     assert not (tmp_path / "copy" / "checkpoints" / gone[0]).exists()
     assert verify(tmp_path / "copy").problems == []
 
