@@ -107,7 +107,7 @@ def _reads(file: str, text: str) -> bool:
 
 
 def loggable(segment: Segment) -> Segment:
-    """Leave out the log of a segment where the study folder cannot be seen.
+    """Leave out the log where the study folder cannot be seen.
 
     Only with a storage: without, such a node gets no segments.
     """
