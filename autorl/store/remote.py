@@ -293,13 +293,9 @@ class RemoteFolder:
         return _tried_again(lambda: self._fetch(folder))
 
     def _fetch(self, folder: Path) -> str | None:
-        content = self.read(MANIFEST)
-        if content is None:
-            return "the folder is missing"
-        try:
-            manifest = Manifest.parse(content.decode())
-        except ValueError:
-            return f"{MANIFEST} cannot be read"
+        manifest = self._manifest()
+        if isinstance(manifest, str):
+            return manifest
         for name in manifest.folders:
             (folder / name).mkdir(parents=True, exist_ok=True)
         for name in manifest.sizes:
@@ -315,19 +311,25 @@ class RemoteFolder:
             (folder / name).symlink_to(text)
         return None
 
+    def _manifest(self) -> Manifest | str:
+        """Read the manifest here, or say in one phrase why there is none."""
+        content = self.read(MANIFEST)
+        if content is None:
+            return "the folder is missing"
+        try:
+            return Manifest.parse(content.decode())
+        except ValueError:
+            return f"{MANIFEST} cannot be read"
+
     def damage(self, files: Mapping[str, str]) -> str | None:
         """Name what of the checkpoint here differs from what was saved.
 
         None where nothing does. Every object is read. `files` are the SHA-256 that the log holds;
         none are not compared.
         """
-        content = self.read(MANIFEST)
-        if content is None:
-            return "the folder is missing"
-        try:
-            manifest = Manifest.parse(content.decode())
-        except ValueError:
-            return f"{MANIFEST} cannot be read"
+        manifest = self._manifest()
+        if isinstance(manifest, str):
+            return manifest
         for name, saved in sorted(files.items()):
             text = printable(shortened(name), keep_lines=False)
             if name in manifest.links:

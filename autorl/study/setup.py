@@ -32,6 +32,8 @@ from autorl.types import Config, Executor, InputError, Optimizer
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
 _LOOKED_AT = 64
+ELSEWHERE = ("folder", "ray")
+"""Executors whose workers may be on other machines."""
 _SLOTS_OF_WORKERS = (
     "the `folder` executor runs as many segments at once as its workers do: leave this out, and "
     "start more of `autorl worker DIR --slots N`"
@@ -110,7 +112,7 @@ def _check_executor(spec: Spec) -> None:
     if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
         message = "needs the executor `ray` and the most `workers` to ask for"
         raise InputError(message, key="executor.autoscaler")
-    check_resources(spec, executor_name(spec))
+    check_resources(spec, name)
 
 
 def _check_configurations(spec: Spec, load: Load) -> None:
@@ -193,7 +195,7 @@ def changeable(spec: Spec, load: Load) -> frozenset[str]:
 def executor_name(spec: Spec) -> str:
     """Name the executor of a study."""
     stated = spec.executor.name
-    return stated if stated in ("folder", "ray") else local_executor_name(spec)
+    return stated if stated in ELSEWHERE else local_executor_name(spec)
 
 
 def local_executor_name(spec: Spec) -> str:
@@ -204,7 +206,7 @@ def local_executor_name(spec: Spec) -> str:
     driver's process only where no limit, no device and no GPU asks for another.
     """
     best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
-    stated = None if spec.executor.name in ("folder", "ray") else spec.executor.name
+    stated = None if spec.executor.name in ELSEWHERE else spec.executor.name
     # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and stated != "in_process":
         return "threads"
