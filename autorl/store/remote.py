@@ -312,7 +312,7 @@ class RemoteFolder:
         return None
 
     def _manifest(self) -> Manifest | str:
-        """Read the manifest here, or say in one phrase why there is none."""
+        """Read the manifest, or say in one phrase what is wrong."""
         content = self.read(MANIFEST)
         if content is None:
             return "the folder is missing"
