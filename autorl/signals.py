@@ -12,12 +12,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any
 
 _INTERRUPTED = 128 + signal.SIGINT
-_ENDING = ("SIGTERM", "SIGHUP")
+# Signals, and the handler of each that gives way to ours. SIGINT keeps its meaning.
+_HANDLED = {
+    "SIGTERM": signal.SIG_DFL,
+    "SIGHUP": signal.SIG_DFL,
+    "SIGINT": signal.default_int_handler,
+}
 _SOON = 0.01  # seconds
 
 
@@ -45,12 +49,67 @@ class _Session:
     @classmethod
     def handle(cls, number: int, frame: FrameType | None) -> None:
         """End the session, at once or behind the last block of `held`."""
+        if _DroppedHook.is_running(frame):
+            _send_soon(number)
+            return
+        if number == signal.SIGINT:
+            signal.default_int_handler(number, frame)
         if cls.ended:  # what the first signal has begun to end is not cut short by a second one
             return
         cls.ended = True
         if not cls.holds:
             raise EndedBySignal(number)
         cls.pending = number
+
+
+class _DroppedHook:
+    """Sends a signal again whose exception was swallowed.
+
+    Python drops what is raised in a destructor or in the callback of a weak reference, also if it
+    is the exception of a signal that came just then: the study went on as if there had been none.
+
+    Args:
+        otherwise: the hook for all other exceptions that Python drops.
+    """
+
+    def __init__(self, otherwise: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        self._otherwise = otherwise
+
+    def __call__(self, unraisable: sys.UnraisableHookArgs) -> None:
+        error = unraisable.exc_value
+        if not isinstance(error, KeyboardInterrupt):
+            self._otherwise(unraisable)
+            return
+        _Session.ended = False
+        _send_soon(error.number if isinstance(error, EndedBySignal) else signal.SIGINT)
+
+    @classmethod
+    def is_running(cls, frame: FrameType | None) -> bool:
+        """Say whether a frame is this hook's, or was called by it.
+
+        Python drops what is raised in here as well, and calls no hook for that. On loaded machines
+        the signal that was sent again came before the hook had returned, and nothing ended the
+        study any more.
+        """
+        while frame is not None:
+            if frame.f_code is cls.__call__.__code__:
+                return True
+            frame = frame.f_back
+        return False
+
+
+def _send_soon(number: int) -> None:
+    """Send a signal to this process, but not at once.
+
+    Its exception would be swallowed with what is being cleared away.
+    """
+
+    def send() -> None:
+        # Behind the block the signal has its former effect, which may be to kill the process.
+        if isinstance(sys.unraisablehook, _DroppedHook):
+            os.kill(os.getpid(), number)
+
+    threading.Timer(_SOON, send).start()
 
 
 def reason(error: BaseException | None) -> str:
@@ -72,52 +131,21 @@ def ending() -> Iterator[None]:
     """
     before = {}
     if threading.current_thread() is threading.main_thread():  # no other may set handlers
-        for name in _ENDING:
+        for name, usual in _HANDLED.items():
             number = getattr(signal, name, None)  # Windows has no SIGHUP
-            if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            if number is not None and signal.getsignal(number) is usual:
                 before[number] = signal.signal(number, _Session.handle)
     _Session.holds = 0
     _Session.pending = None
     _Session.ended = False
     unraisable = sys.unraisablehook
-    sys.unraisablehook = _sent_again(unraisable)
+    sys.unraisablehook = _DroppedHook(unraisable)
     try:
         yield
     finally:
         sys.unraisablehook = unraisable
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _sent_again(otherwise: Callable[[sys.UnraisableHookArgs], object]) -> Any:
-    """Make a hook that sends a signal again whose exception was swallowed.
-
-    Python drops what is raised in a destructor or in the callback of a weak reference, also if it
-    is the exception of a signal that came just then: the study went on as if there had been none.
-    """
-
-    def hook(unraisable: sys.UnraisableHookArgs) -> None:
-        error = unraisable.exc_value
-        if not isinstance(error, KeyboardInterrupt):
-            otherwise(unraisable)
-            return
-        number = error.number if isinstance(error, EndedBySignal) else signal.SIGINT
-        is_sent = False
-        while not is_sent:
-            _Session.ended = False
-            # On a loaded machine the signal came while the thread was being started, and Python
-            # drops what is raised in here as well.
-            with suppress(KeyboardInterrupt):
-                # Not at once: the exception would be swallowed with what is being cleared away.
-                threading.Timer(_SOON, send, (number,)).start()
-                is_sent = True
-
-    def send(number: int) -> None:
-        # Behind the block the signal has its former effect, which may be to kill the process.
-        if sys.unraisablehook is hook:
-            os.kill(os.getpid(), number)
-
-    return hook
 
 
 @contextmanager

@@ -5,10 +5,12 @@ import sys
 import threading
 import time
 import weakref
+from functools import partial
 
 import pytest
 from patience import PATIENCE
 
+from autorl import signals
 from autorl.signals import EndedBySignal, ending
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals to itself")
@@ -78,6 +80,54 @@ def test_so_is_one_that_comes_before_the_first_is_dealt_with(monkeypatch, capsys
         struck(strike_in_a_destructor, signal.SIGTERM)
     assert len(starts) == 2
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_so_is_one_that_comes_anywhere_in_the_hook(name, ctrl_c, capsys):
+    """Let the signal strike once more at every line that runs in the hook, one after another."""
+    number = getattr(signal, name)
+    line, struck_in_hook = 0, True
+    while struck_in_hook:
+        line += 1
+        tracer = StrikingTracer(line, number)
+        with pytest.raises(KeyboardInterrupt), ending():
+            struck(partial(strike_traced, tracer), number)
+        struck_in_hook = tracer.lines >= line
+    assert line > 5
+    assert capsys.readouterr().err == ""
+
+
+def strike_traced(tracer, number):
+    sys.settrace(tracer)
+    try:
+        strike_in_a_destructor(number)
+    finally:
+        sys.settrace(None)
+
+
+class StrikingTracer:
+    """Sends a signal to its own process at the n-th line in the hook and what it calls."""
+
+    def __init__(self, line, number):
+        self.line, self.number = line, number
+        self.lines = 0
+
+    def __call__(self, frame, event, argument):
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.line:
+                signal.raise_signal(self.number)
+        return self if self.is_in_hook(frame) else None
+
+    def is_in_hook(self, frame):
+        while frame is not None:
+            if (
+                frame.f_code.co_filename == signals.__file__
+                and "hook" in frame.f_code.co_qualname.lower()
+            ):
+                return True
+            frame = frame.f_back
+        return False
 
 
 def test_other_errors_that_python_drops_are_told_as_ever(monkeypatch):
