@@ -336,3 +336,24 @@ def test_a_saturated_aggregate_is_decided_by_mean_then_spread_then_age():
     ranking.observe(Scored(2, (500.0,), (2.0,), 3, 100, mean=(490.0,)))
     ranking.observe(Scored(3, (500.0,), (2.0,), 3, 100, mean=(490.0,)))
     assert ranking.ordered() == [2, 3, 1, 0]
+
+
+def test_of_several_objectives_the_first_ones_mean_breaks_ties():
+    ranking = Ranking()
+    ranking.observe(Scored(0, (500.0, 1.0), (5.0, 5.0), 3, 100, mean=(480.0, 99.0)))
+    ranking.observe(Scored(1, (500.0, 1.0), (5.0, 5.0), 3, 100, mean=(490.0, 0.0)))
+    assert ranking.ordered() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("objectives", "chooses"),
+    [
+        ([Objective("m", "best")], True),
+        ([Objective("m", "last")], False),
+        ([Objective("m", "last"), Objective("kl", "best", "minimize")], True),
+        # The cost of a run is no curve: it is what it is at the end.
+        ([Objective("wall_seconds", "best", "minimize")], False),
+    ],
+)
+def test_tuning_seeds_choose_a_step_for_the_best_of_a_curve(objectives, chooses):
+    assert Judge(objectives).chooses_step is chooses

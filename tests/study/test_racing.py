@@ -65,6 +65,17 @@ def test_a_failed_seed_settles_the_race():
     assert race.more(failed, values([0.5] * 4)) == ()
 
 
+def test_one_failed_seed_among_good_ones_settles_the_race_too():
+    race = Racing((0, 1, 2, 3), 1, 4)
+    mine = [*values([9.0]), SeedValue(1, Status.CRASH)]
+    assert race.more(mine, values([0.5] * 4)) == ()
+
+
+def test_nobody_gets_more_seeds_than_the_incumbent_where_theirs_differ():
+    race = Racing((0, 1, 2), 1, 3)
+    assert race.more(values([9.0, 9.0]), values([0.5, 0.5], [0, 2])) == ()
+
+
 def test_a_seed_on_which_the_incumbent_failed_counts_for_nobody():
     race = Racing((0, 1, 2, 3), 1, 4)
     reference = [SeedValue(0, Status.CRASH), *values([0.5] * 3, [1, 2, 3])]
