@@ -43,6 +43,20 @@ def strike_in_a_callback(number):
     assert reference() is None
 
 
+@pytest.fixture(autouse=True)
+def usual_handlers():
+    """Handle signals as in a terminal, also where `nohup` or a shell's `&` began us: ignored."""
+    usual = {
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in usual.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.mark.parametrize("strike", [strike_in_a_destructor, strike_in_a_callback])
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_signal_whose_exception_python_drops_is_sent_again(strike, name, capsys):
@@ -51,17 +65,9 @@ def test_a_signal_whose_exception_python_drops_is_sent_again(strike, name, capsy
     assert capsys.readouterr().err == ""
 
 
-@pytest.fixture
-def ctrl_c():
-    """What Python does at SIGINT, also where a shell began us in the background and it is ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield signal.SIGINT
-    signal.signal(signal.SIGINT, before)
-
-
-def test_so_is_ctrl_c(ctrl_c, capsys):
+def test_so_is_ctrl_c(capsys):
     with pytest.raises(KeyboardInterrupt), ending():
-        struck(strike_in_a_destructor, ctrl_c)
+        struck(strike_in_a_destructor, signal.SIGINT)
     assert capsys.readouterr().err == ""
 
 
@@ -83,7 +89,7 @@ def test_so_is_one_that_comes_before_the_first_is_dealt_with(monkeypatch, capsys
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
-def test_so_is_one_that_comes_anywhere_in_the_hook(name, ctrl_c, capsys):
+def test_so_is_one_that_comes_anywhere_in_the_hook(name, capsys):
     """Let the signal strike once more at every line that runs in the hook, one after another."""
     number = getattr(signal, name)
     line, struck_in_hook = 0, True
