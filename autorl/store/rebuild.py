@@ -18,7 +18,7 @@ from autorl.plain_text import shown
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
-from autorl.store.log import add_event, bodies_until, events_until
+from autorl.store.log import add_events, bodies_until, events_until
 from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
@@ -55,8 +55,8 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     schema.create(copy)
     counts_from_1 = schema.counts_from_1(source)
     copy.execute("BEGIN")
-    for seq, kind, body, time, link in events_until(source, until):
-        add_event(copy, seq, kind, body, time, link)
+    add_events(copy, events_until(source, until))
+    for seq, kind, body, *_ in events_until(source, until):
         schema.apply(copy, seq, kind, json.loads(body))
         if counts_from_1 and kind == ProposalMade.kind:  # the first; later ones go on from it
             schema.count_from_1(copy)

@@ -239,12 +239,14 @@ def _add_proposal(connection: sqlite3.Connection, body: Body) -> None:
 
 def _add_segment(connection: sqlite3.Connection, body: Body) -> None:
     run = body["run"]
-    (config_id,) = connection.execute(
-        "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
+    config_id, has_begun = connection.execute(
+        "SELECT config_id, EXISTS (SELECT 1 FROM runs WHERE run_id = ?) FROM proposals "
+        "WHERE proposal = ?",
+        (run["run_id"], run["proposal"]),
     ).fetchone()
     # A test run may have ended at the step its score is read at, and now be trained whole, or the
     # other way round: what both trained counts once.
-    longest = _longest_so_far(connection, body["segment"])
+    longest = _longest_so_far(connection, body["segment"]) if has_begun else None
     if longest is None or body["reached"] > longest["reached"]:
         counted = {} if longest is None else longest["cost"]
         _into_run(connection, body, config_id, counted)
@@ -381,7 +383,10 @@ def _change_standing(connection: sqlite3.Connection, seq: int, kind: str, body: 
 
 
 def _note(connection: sqlite3.Connection, notes: Sequence[str]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes])
+    if notes:
+        connection.executemany(
+            "INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes]
+        )
 
 
 def _rank(connection: sqlite3.Connection, body: Body) -> None:
@@ -413,22 +418,26 @@ def _charge(connection: sqlite3.Connection, body: Body) -> None:
     They are charged unless all of it was beyond the budget.
     """
     proposal = body["proposal"]
-    seeds = list(body["seeds"])
-    connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
+    seeds = dumps(body["seeds"])
     if "beyond" in body:
         connection.execute(
-            "UPDATE standing SET beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
-            (body["beyond"], proposal),
+            "UPDATE standing SET seeds = ?, beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
+            (seeds, body["beyond"], proposal),
         )
         return
-    (before,) = connection.execute(
-        "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
-    ).fetchone()
-    if before is not None:  # more seeds came in: each is charged once
-        seeds = list(dict.fromkeys([*json.loads(before), *seeds]))
-    connection.execute(
-        "UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal)
+    charged = connection.execute(
+        "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
+        (seeds, seeds, proposal),
     )
+    if charged.rowcount == 0:  # more seeds came in: each is charged once
+        (before,) = connection.execute(
+            "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+        ).fetchone()
+        both = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
+        connection.execute(
+            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
+            (seeds, both, proposal),
+        )
 
 
 # -- derived anew ----------------------------------------------------------------------------------

@@ -30,12 +30,12 @@ from autorl.store.log import EPOCH
 from autorl.study.attempt_files import AttemptFiles
 from autorl.study.attempts import Attempts
 from autorl.study.checkpoint_places import (
-    bytes_of,
     is_there,
     remove_own,
     set_aside_own,
     sweep_storage,
 )
+from autorl.study.checkpoint_sizes import CheckpointSizes
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.outcome_events import agree, ended, judged
@@ -75,8 +75,7 @@ class Work:
         self.in_flight = self.attempts.in_flight
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
-        self._recorded_bytes = 0
-        self._sizes: dict[SegmentId, int] = {}
+        self._sizes = CheckpointSizes()
         self._spec = spec
         self._journal = journal
         self._store = journal.store
@@ -211,16 +210,12 @@ class Work:
                 self.attempts.begin_session(facts.get(EPOCH))
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
-                    self._recorded_bytes -= self._sizes.pop(segment, 0)
+                    self._sizes.remove(segment)
                     del self.saved[segment]
 
     def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
         self.saved[segment] = checkpoint
-        # Where nothing limits the disk nobody asks: a long log names thousands that are gone.
-        if self._spec.limits.disk_gb is not None:
-            self._recorded_bytes -= self._sizes.get(segment, 0)
-            self._sizes[segment] = bytes_of(checkpoint)
-            self._recorded_bytes += self._sizes[segment]
+        self._sizes.add(segment, checkpoint)
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
         """Record the checkpoint of a segment that was trained again.
@@ -492,7 +487,7 @@ class Work:
         """
         scratch = [attempt.scratch for attempt in self.attempts.live() if attempt.scratch]
         running = sum(folder_size(Path(folder)) for folder in scratch)
-        return self._recorded_bytes + self._aside_bytes + running
+        return self._sizes.total() + self._aside_bytes + running
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """Return the segment whose checkpoint is the model of (proposal, seed).
