@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from autorl.store.log import add_events, bodies_until, events_until
 from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
+_EVENTS_AT_ONCE = 500  # fewer than the parameters that a statement may have in old SQLites
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,17 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     """
     copy = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(copy)
-    counts_from_1 = schema.counts_from_1(source)
     copy.execute("BEGIN")
     add_events(copy, events_until(source, until))
-    for seq, kind, body, *_ in events_until(source, until):
-        schema.apply(copy, seq, kind, json.loads(body))
-        if counts_from_1 and kind == ProposalMade.kind:  # the first; later ones go on from it
-            schema.count_from_1(copy)
-            counts_from_1 = False
+    events = ((seq, kind, json.loads(body)) for seq, kind, body, *_ in events_until(source, until))
+    if schema.counts_from_1(source):
+        for event in events:
+            schema.apply_all(copy, [event])
+            if event[1] == ProposalMade.kind:  # the first; later ones go on from it
+                schema.count_from_1(copy)
+                break
+    while several := list(islice(events, _EVENTS_AT_ONCE)):
+        schema.apply_all(copy, several)
     copy.execute("COMMIT")
     return copy
 
