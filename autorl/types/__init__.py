@@ -39,15 +39,16 @@ class FrozenMap(Mapping[str, Any]):
     def __init__(
         self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: object
     ) -> None:
-        if isinstance(values, FrozenMap) and not more:
-            frozen = values._values  # nobody can change them: they are shared
-        else:
-            # A dict as it is: opening a study makes eight of each proposal.
-            merged = values if type(values) is dict and not more else dict(values, **more)
+        # A dict first: of an abstract class like this one `isinstance` costs as much as all the rest.
+        if type(values) is dict and not more:
             frozen = {
                 str(name): value if type(value) in _SCALARS else freeze(value)
-                for name, value in merged.items()
+                for name, value in values.items()
             }
+        elif isinstance(values, FrozenMap) and not more:
+            frozen = values._values  # nobody can change them: they are shared
+        else:
+            frozen = {str(name): freeze(value) for name, value in dict(values, **more).items()}
         # Past `__setattr__`, which refuses whoever comes later.
         object.__setattr__(self, "_values", frozen)
         object.__setattr__(self, "_hash", None)
@@ -95,8 +96,11 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def freeze(value: object) -> Any:
     """Turn every list into a tuple and every mapping into a `FrozenMap`."""
     # Most of a log, and asked first: the abstract `Mapping` costs ten times as much to ask.
-    if type(value) in _SCALARS:
+    kind = type(value)
+    if kind in _SCALARS:
         return value
+    if kind is dict:
+        return FrozenMap(value)  # type: ignore[arg-type]
     if isinstance(value, list | tuple):
         return tuple([item if type(item) in _SCALARS else freeze(item) for item in value])
     if isinstance(value, FrozenMap):
