@@ -121,14 +121,6 @@ _FREQUENT_KINDS = (
 A segment's row comes after its proposal's and before its checkpoint is taken out of it.
 """
 
-_RARE_KINDS = (
-    ProposalFailed.kind,
-    CandidatesFrozen.kind,
-    CandidateTested.kind,
-    CheckpointRegained.kind,
-)
-"""The other kinds that change a table."""
-
 Placed: TypeAlias = tuple[int, Body]
 """An event's place in the log, and its body."""
 
@@ -220,10 +212,9 @@ def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, B
         if kind in gathered:
             gathered[kind].append((seq, body))
             continue
-        if kind in _RARE_KINDS:
-            _apply_gathered(connection, gathered)
-            _change_tables(connection, kind, [(seq, body)])
-            _change_standing(connection, kind, [(seq, body)])
+        _apply_gathered(connection, gathered)
+        _change_tables(connection, kind, [(seq, body)])
+        _change_standing(connection, kind, [(seq, body)])
     _apply_gathered(connection, gathered)
 
 
@@ -301,8 +292,7 @@ def _add_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> No
     )
     connection.executemany(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) "
-        "VALUES "
-        "(?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
+        "VALUES (?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
         [
             (
                 body["id"],
@@ -427,10 +417,8 @@ def _into_runs(
         return
     connection.executemany(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
-        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO "
-        "UPDATE SET "
-        "status = excluded.status, environment_steps = environment_steps + "
-        "excluded.environment_steps, "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, "
+        "environment_steps = environment_steps + excluded.environment_steps, "
         "wall_seconds = wall_seconds + excluded.wall_seconds",
         [
             (
