@@ -1,4 +1,4 @@
-"""Which results a model is made of, where it is not made of all.
+"""Chooses the results that a model is made of.
 
 The densities of TPE hold one kernel for every result, so that an ask costs more with each. From
 `most` results on they are made of as many: the best, which alone make the density of the good, and
@@ -39,7 +39,10 @@ class ResultSample:
         self._by_hash: list[tuple[int, int]] = []
 
     def put(self, number: int, rank: Rank) -> None:
-        """Take note of a result, in place of an earlier one of the same number."""
+        """Take note of a result.
+
+        It takes the place of an earlier one of the same number.
+        """
         self.remove(number)
         self._ranks[number] = rank
         insort(self._by_rank, (rank, number))
@@ -60,8 +63,8 @@ class ResultSample:
         if len(self._ranks) <= self._most:
             return sorted(self._ranks)
         best = {number for _, number in self._by_rank[:BEST]}
-        others = (number for _, number in self._by_hash if number not in best)
-        return sorted([*best, *islice(others, self._most - BEST)])
+        sampled = (number for _, number in self._by_hash if number not in best)
+        return sorted([*best, *islice(sampled, self._most - BEST)])
 
 
 def _place(number: int) -> int:

@@ -194,7 +194,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         return self._table
 
     def _take_told(self, trial: FrozenTrial) -> None:
-        """Take note of a trial of the table that is new or has changed."""
+        """Take note of a trial that is new or has changed."""
 
     def _shown(self) -> Sequence[int] | None:
         """List the trials that the sampler sees, by number.

@@ -183,7 +183,7 @@ def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> No
 
 
 def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, Body]]) -> None:
-    """Bring the derived tables up to date with events that follow each other.
+    """Bring the derived tables up to date with events in a row.
 
     The tables are those that `apply` makes of them one by one. Events of the frequent kinds are
     gathered, and a statement is run for many rows at once: a proposal, a segment and a score are a
@@ -203,7 +203,7 @@ def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, B
         if kind not in KINDS:
             raise UnknownEventError(kind)
         if kind == SegmentEnded.kind:
-            # Two segments that begin alike, `12.3` and `12.3@500`: the later one looks the other up.
+            # The later one of two that begin alike, `12.3` and `12.3@500`, looks up the other.
             uncut = body["segment"].partition("@")[0]
             if uncut in trained:
                 _apply_gathered(connection, gathered)
@@ -417,8 +417,8 @@ def _into_runs(
         return
     connection.executemany(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
-        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET status = excluded.status, "
-        "environment_steps = environment_steps + excluded.environment_steps, "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
+        "status = excluded.status, environment_steps = environment_steps + excluded.environment_steps, "
         "wall_seconds = wall_seconds + excluded.wall_seconds",
         [
             (
@@ -559,10 +559,10 @@ def _charge(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
             (before,) = connection.execute(
                 "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
             ).fetchone()
-            both = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
+            charged_now = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
             connection.execute(
                 "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
-                (seeds, both, proposal),
+                (seeds, charged_now, proposal),
             )
 
 

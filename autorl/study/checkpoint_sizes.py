@@ -19,7 +19,10 @@ class CheckpointSizes:
         self._unmeasured: dict[SegmentId, Checkpoint] = {}
 
     def add(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
-        """Take note of a checkpoint, in place of one of the same segment."""
+        """Take note of a checkpoint.
+
+        It takes the place of an earlier one of the same segment.
+        """
         self.remove(segment)
         self._unmeasured[segment] = checkpoint
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Races:
-    """The further seeds of proposals, where the policy of the study is a race.
+    """The further seeds of proposals in a study whose policy races.
 
     Args:
         search: whose proposals race.
@@ -33,16 +33,19 @@ class Races:
         self._costs = costs
 
     def reference(self) -> tuple[SeedValue, ...]:
-        """Return the seeds of the incumbent, which a proposal asked for now races against."""
+        """Return the seeds of the incumbent.
+
+        A proposal that is asked for now races against them.
+        """
         best = self._search.ranking.best()
         if best is None or not isinstance(self._search.policy, Racing):
             return ()
         return self._values(best)
 
     def extend(self, item: Item) -> bool:
-        """Add the seeds that an item's race asks for, those before being in.
+        """Add the seeds that an item's race asks for.
 
-        False where it asks for none.
+        Those before are in. False where it asks for none.
         """
         if not isinstance(self._search.policy, Racing):
             return False

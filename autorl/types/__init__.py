@@ -39,7 +39,7 @@ class FrozenMap(Mapping[str, Any]):
     def __init__(
         self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: object
     ) -> None:
-        # A dict first: of an abstract class like this one `isinstance` costs as much as all the rest.
+        # A dict first: `isinstance` of an abstract class like this one is slow.
         if type(values) is dict and not more:
             frozen = {
                 str(name): value if type(value) in _SCALARS else freeze(value)

@@ -1,4 +1,4 @@
-"""The contracts between the driver of a study, what proposes, and what trains."""
+"""The contracts of the driver with optimizers and executors."""
 
 from __future__ import annotations
 
