@@ -418,8 +418,8 @@ def _into_runs(
     connection.executemany(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
-        "status = excluded.status, environment_steps = environment_steps + excluded.environment_steps, "
-        "wall_seconds = wall_seconds + excluded.wall_seconds",
+        "status = excluded.status, wall_seconds = wall_seconds + excluded.wall_seconds, "
+        "environment_steps = environment_steps + excluded.environment_steps",
         [
             (
                 run["run_id"],
