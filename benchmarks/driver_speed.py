@@ -31,7 +31,7 @@ from typing import Any
 
 from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.types import Checkpoint, FrozenMap, Outcome, Report, Segment, SegmentId, Status
+from autorl.types import Checkpoint, FrozenMap, Outcome, Report, Segment, Status
 
 SPACE = {name: {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5} for name in "abcd"}
 AROUND = 100  # segments on each side of the one whose cost is measured
@@ -57,10 +57,11 @@ class Instant:
 
     def poll(self, timeout: float) -> list[Report | Outcome]:
         count = min(self.slots, len(self._waiting))
+        assert count, "the driver waits for a segment that was answered, and not taken"
         self.ended += [time.process_time()] * count
         return [_outcome(self._waiting.popleft()) for _ in range(count)]
 
-    def cancel(self, segment: SegmentId) -> None:
+    def cancel(self, segment: Segment) -> None:
         """Ignore it: whatever was submitted is answered."""
 
     def close(self) -> None:
@@ -84,6 +85,7 @@ def _outcome(segment: Segment) -> Outcome:
         cost={"environment_steps": float(segment.until), "wall_seconds": 0.0},
         checkpoint=checkpoint,
         applied=segment.config,
+        fence=segment.fence,  # without it the driver takes the outcome for a late worker's
     )
 
 

@@ -72,6 +72,10 @@ class Priced(Trainer):
     def __init__(self, spec: TrainerSpec) -> None:
         """Take `sigma` and `predictable`, which only the prediction reads."""
 
+    def train(self, *args: object, **kwargs: object) -> Outcome:
+        """Never called: `VirtualWorkers` answers every segment."""
+        raise AssertionError("a segment of virtual workers is not trained")
+
 
 class Informed(RandomSearch):
     """Random search that waits as a model would."""

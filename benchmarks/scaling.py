@@ -1,7 +1,7 @@
 """What a proposal costs beside Ray Tune and Optuna, and what 10,000 workers would wait for.
 
     python benchmarks/scaling.py overhead                   # 200 trials that do nothing, of each
-    python benchmarks/scaling.py overhead --only threads,ray_tune --trials 1000
+    python benchmarks/scaling.py overhead --only threads,ray,ray_tune --trials 1000
     python benchmarks/scaling.py simulation                 # 10,000 workers and 1,000,000 runs
 
 `overhead` runs the same random search over four numbers with trials that do nothing. CPU seconds are
@@ -37,7 +37,7 @@ from typing import Any
 NAMES = ("a", "b", "c", "d")
 WARM_UP = 20
 SIGMA = 1.0  # of the logarithm of a run's time
-OURS = ("in_process", "threads", "processes")
+OURS = ("in_process", "threads", "processes", "ray")
 
 
 def no_op(config: dict[str, Any], *, seed: int) -> float:
@@ -52,6 +52,8 @@ def run_ours(executor: str, trials: int, folder: Path) -> None:
     from autorl.spec import load_spec
     from autorl.study import Study
 
+    if executor == "ray":
+        start_ray()  # what runs already is used: both contestants on Ray have one for all trials
     numbers = {name: {"type": "float", "lower": 0.0, "upper": 1.0} for name in NAMES}
     document = {
         "name": "overhead",
@@ -69,8 +71,15 @@ def run_ours(executor: str, trials: int, folder: Path) -> None:
     study.close()
 
 
-def run_ray_tune(trials: int, folder: Path) -> None:
+def start_ray() -> None:
+    """Start a Ray on this machine, unless this process has one."""
     import ray
+
+    if not ray.is_initialized():
+        ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
+
+
+def run_ray_tune(trials: int, folder: Path) -> None:
     from ray import tune
 
     class NoOp(tune.Trainable):  # type: ignore[misc]  # no types of Ray
@@ -84,8 +93,7 @@ def run_ray_tune(trials: int, folder: Path) -> None:
 
         def load_checkpoint(self, checkpoint: Any) -> None: ...
 
-    if not ray.is_initialized():
-        ray.init(num_cpus=os.cpu_count(), include_dashboard=False, log_to_driver=False)
+    start_ray()
     tune.Tuner(
         NoOp,
         param_space={name: tune.uniform(0.0, 1.0) for name in NAMES},
@@ -120,7 +128,8 @@ def _contestants() -> dict[str, tuple[str, Callable[[int, Path], None]]]:
     """Each contestant by name: the package it needs, and what runs it."""
     from functools import partial
 
-    ours = {name: ("autorl", partial(run_ours, name)) for name in OURS}
+    needs = dict.fromkeys(OURS, "autorl") | {"ray": "ray"}
+    ours = {name: (needs[name], partial(run_ours, name)) for name in OURS}
     return {
         **ours,
         "ray_tune": ("ray", run_ray_tune),

@@ -41,12 +41,15 @@ class TrialTable(BaseStorage):
 
     Attributes:
         trials: the told part, written by us.
+        shown: numbers of the told trials that samplers see, ascending; None: all of them.
         study_attributes: what samplers attach to the study (NSGA-II: the parents of each
             generation).
     """
 
     def __init__(self, n_objectives: int) -> None:
         self.trials: list[FrozenTrial] = []
+        self.shown: Sequence[int] | None = None
+        self._told: int | None = None  # trials when a draft began: those after them are seen
         self.study_attributes: dict[str, Any] = {}
         self._directions = [StudyDirection.MAXIMIZE] * n_objectives
 
@@ -63,10 +66,12 @@ class TrialTable(BaseStorage):
         At the end the table is as it was before.
         """
         length = len(self.trials)
+        self._told = length
         attributes = dict(self.study_attributes)
         try:
             yield
         finally:
+            self._told = None
             del self.trials[length:]
             self.study_attributes = attributes
 
@@ -100,7 +105,11 @@ class TrialTable(BaseStorage):
         self, study_id: int, deepcopy: bool = True, states: Container[TrialState] | None = None
     ) -> list[FrozenTrial]:
         assert not deepcopy, "samplers read without copying"
-        return [trial for trial in self.trials if states is None or trial.state in states]
+        trials = self.trials
+        if self.shown is not None:
+            drafted = [] if self._told is None else trials[self._told :]
+            trials = [*(trials[number] for number in self.shown), *drafted]
+        return [trial for trial in trials if states is None or trial.state in states]
 
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None

@@ -49,7 +49,7 @@ import importlib.util
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from autorl.types import (
@@ -156,7 +156,8 @@ class History:
             assert not any(map(math.isnan, getattr(event, "constraints", ()))), (
                 f"a constraint is NaN: {event}"
             )
-            self._records[event.proposal] = replace(self._records[event.proposal], result=event)
+            proposal = self._records[event.proposal].proposal
+            self._records[event.proposal] = Record(event.proposal, proposal, event)
             self._pending.pop(event.proposal, None)
 
     @property

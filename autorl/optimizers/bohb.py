@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
 from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
-from autorl.optimizers.optuna_ import TPE, TPEOptions
+from autorl.optimizers.optuna_ import TPE, TPEOptions, most_results_option
 from autorl.types import Config, Event, Proposed
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class BOHBOptions(HyperbandOptions):
     candidates: int = option(
         24, "samples from the good configurations' density, of which the best is taken", minimum=1
     )
+    most_results: int | None = most_results_option()
     random_fraction: float = option(
         0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0
     )
@@ -62,14 +63,16 @@ class BOHB(Hyperband[BOHBOptions]):
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return {"startup": 10}
+        return {"startup": 10, "most_results": None}
 
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:
         super().__init__(problem, options)
         self._ended = dict.fromkeys(self.steps, 0)  # runs with an outcome, by length
         self._startup = startup_size(options.startup, problem.budget)
         # The start-up is counted here, by length, so a model that is asked at all is ready.
-        at_once = TPEOptions(startup=1, candidates=options.candidates)
+        at_once = TPEOptions(
+            startup=1, candidates=options.candidates, most_results=options.most_results
+        )
         self._models = {step: TPE(problem, at_once) for step in self.steps}
         proposed: set[Config] = set()
         for model in self._models.values():

@@ -15,12 +15,13 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from autorl.optimizers._result_sample import BEST, ResultSample
 from autorl.optimizers._startup import (
     EARLIER_STARTUP,
     counts_option,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     import numpy as np
     from optuna.distributions import BaseDistribution
     from optuna.samplers import BaseSampler
+    from optuna.trial import FrozenTrial
 
     from autorl.optimizers._optuna_study import TrialTable
     from autorl.space import Space
@@ -62,6 +64,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         super().__init__(problem, options)
         self._numbers: dict[int, int] = {}  # proposal -> trial
         self._proposed: set[Config] = set()
+        self._scored: set[int] = set()  # proposals with a score or a penalty
         self._stale: dict[int, None] = {}  # proposals whose trial is not up to date
         # Largest value of each constraint: what a failed run is told to have.
         self._worst: tuple[float, ...] = ()
@@ -74,7 +77,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
 
     def _ready(self) -> bool:
         """Tell whether the next proposal is made from the scores known."""
-        return self.modelled(len(self.history), sum(bool(record.values) for record in self.history))
+        return self.modelled(len(self.history), len(self._scored))
 
     def _sampling(self) -> AbstractContextManager[None]:
         """Return a context around the sampler's work."""
@@ -151,6 +154,10 @@ class OptunaOptimizer(BaseOptimizer[O]):
             self._proposed.add(event.proposal.config)
             return
         self._stale[event.proposal] = None
+        if self.history[event.proposal].values:
+            self._scored.add(event.proposal)
+        else:
+            self._scored.discard(event.proposal)
         constraints = self.history[event.proposal].constraints
         worst = tuple(map(max, constraints, self._worst)) if self._worst else constraints
         # Failed runs are told the worst violation, lest a sampler take a crash for feasible.
@@ -178,12 +185,25 @@ class OptunaOptimizer(BaseOptimizer[O]):
         # attributes the latest stand.
         for proposal in sorted(self._stale):
             record = self.history[proposal]
-            self._table.put(self._numbers[proposal], self._trial(record))
+            trial = self._trial(record)
+            self._table.put(self._numbers[proposal], trial)
+            self._take_told(trial)
             self._table.study_attributes |= plain(record.proposal.meta.get("study", {}))
         self._stale.clear()
+        self._table.shown = self._shown()
         return self._table
 
-    def _trial(self, record: Record) -> Any:
+    def _take_told(self, trial: FrozenTrial) -> None:
+        """Take note of a trial that is new or has changed."""
+
+    def _shown(self) -> Sequence[int] | None:
+        """List the trials that the sampler sees, by number.
+
+        None: all of them.
+        """
+        return None
+
+    def _trial(self, record: Record) -> FrozenTrial:
         from optuna.trial import TrialState
 
         state = TrialState.RUNNING
@@ -191,7 +211,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
             state = TrialState.COMPLETE if record.values else TrialState.FAIL
         failed = isinstance(record.result, Failed)
         constraints = self._worst if failed else record.constraints
-        return _bridge().told_trial(
+        trial: FrozenTrial = _bridge().told_trial(
             params={
                 name: _bridge().encode(self.problem.space.hyperparameters[name], value)
                 for name, value in record.proposal.config.items()
@@ -203,6 +223,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
             attributes=plain(record.proposal.meta.get("trial", self.first_attributes)),
             constraints=constraints,
         )
+        return trial
 
 
 def _bridge() -> ModuleType:
@@ -254,11 +275,22 @@ class StartedOptimizer(OptunaOptimizer[S]):
         return 1 if self._ready() else sys.maxsize
 
 
+def most_results_option() -> Any:
+    """Make the option that bounds what an ask of TPE costs."""
+    return option(
+        1000,
+        "results the densities are made of, where there is one objective: the best, and a fixed "
+        "sample of the others; null: all of them",
+        minimum=10 * BEST,  # with fewer TPE takes fewer for good
+    )
+
+
 @dataclass(frozen=True)
 class TPEOptions(StartupOptions):
     candidates: int = option(
         24, "samples from the good configurations' density, of which the best is taken", minimum=1
     )
+    most_results: int | None = most_results_option()
 
 
 class TPE(StartedOptimizer[TPEOptions]):
@@ -267,6 +299,34 @@ class TPE(StartedOptimizer[TPEOptions]):
     """
 
     Options = TPEOptions
+
+    @classmethod
+    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
+        return {**super().earlier_defaults(read_space), "most_results": None}
+
+    def __init__(self, problem: Problem, options: TPEOptions) -> None:
+        super().__init__(problem, options)
+        # Of several objectives the good are whole fronts, which grow with the results.
+        self._sample: ResultSample | None = None
+        if options.most_results is not None and problem.n_objectives == 1:
+            self._sample = ResultSample(options.most_results)
+
+    def _take_told(self, trial: FrozenTrial) -> None:
+        if self._sample is None:
+            return
+        if not trial.values:
+            self._sample.remove(trial.number)
+            return
+        # As Optuna ranks: what breaks no constraint by its value, all else by how much it breaks.
+        violated = sum(value for value in trial.constraints.values() if value > 0)
+        value = 0.0 if violated else -trial.values[0]
+        self._sample.put(trial.number, (violated, value))
+
+    def _shown(self) -> Sequence[int] | None:
+        if self._sample is None or len(self._scored) <= (self.options.most_results or 0):
+            return None
+        pending = [self._numbers[proposal] for proposal in self.history.pending]
+        return sorted([*self._sample.chosen(), *pending])
 
     def _sampler(self, seed: int) -> BaseSampler:
         space = self.problem.space

@@ -253,12 +253,15 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
 
     Each has the initial configurations that are its own.
     """
-    inner_options = options.inner_options or {}
+    inner_options = dict(options.inner_options or {})
     if "stop" in inner_options:
         raise InputError(
             "a stopping rule cannot be combined with rising_bandits",
             key="optimizer.inner_options.stop",
         )
+    if options.inner in ("tpe", "bohb"):
+        # A study stores no defaults of its arms, and those of earlier versions read all results.
+        inner_options.setdefault("most_results", None)
     name = splitting(problem.space, options.split)
     choices = [None] if name is None else list(problem.space.hyperparameters[name].choices)
     for choice in choices:

@@ -138,7 +138,10 @@ def dumps(body: object) -> str:
 
 def loads(text: str) -> dict[str, Any]:
     """Read the body of one line of JSON, frozen."""
-    return {name: freeze(value) for name, value in json.loads(text).items()}
+    return {
+        name: freeze(value) if type(value) in _CONTAINERS else value
+        for name, value in json.loads(text).items()
+    }
 
 
 def _unfrozen(value: object) -> object:
@@ -153,6 +156,8 @@ def _unfrozen(value: object) -> object:
         "mappings"
     )
 
+
+_CONTAINERS = (dict, list)  # all that JSON has; the rest cannot be changed
 
 # Made once: `json.dumps` makes one at every call that asks for anything of its own.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_unfrozen)
@@ -255,9 +260,11 @@ def _settled_body(event: ProposalScored | ProposalFailed) -> dict[str, Any]:
 
 
 def _read_scored(body: Body) -> ProposalScored:
-    names = [field.name for field in dataclasses.fields(Scored)]
-    scored = Scored(**{name: body[name] for name in names})
+    scored = Scored(**{name: body[name] for name in _SCORED})
     return ProposalScored(scored, body["seeds"], body["score"], body.get("beyond"))
+
+
+_SCORED = tuple(field.name for field in dataclasses.fields(Scored))
 
 
 def _read_failed(body: Body) -> ProposalFailed:

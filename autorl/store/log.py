@@ -226,6 +226,13 @@ def add_event(
     connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, body, time, link))
 
 
+def add_events(
+    connection: sqlite3.Connection, rows: Iterable[tuple[int, str, str, float, str | None]]
+) -> None:
+    """Add rows to a log, inside the caller's transaction."""
+    connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?)", rows)
+
+
 def events_until(
     connection: sqlite3.Connection, until: int
 ) -> Iterator[tuple[int, str, str, float, str | None]]:

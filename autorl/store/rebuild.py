@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,11 @@ from autorl.plain_text import shown
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
-from autorl.store.log import add_event, bodies_until, events_until
+from autorl.store.log import add_events, bodies_until, events_until
 from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
+_EVENTS_AT_ONCE = 500  # fewer than the parameters that a statement may have in old SQLites
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,17 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     """
     copy = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(copy)
-    counts_from_1 = schema.counts_from_1(source)
     copy.execute("BEGIN")
-    for seq, kind, body, time, link in events_until(source, until):
-        add_event(copy, seq, kind, body, time, link)
-        schema.apply(copy, seq, kind, json.loads(body))
-        if counts_from_1 and kind == ProposalMade.kind:  # the first; later ones go on from it
-            schema.count_from_1(copy)
-            counts_from_1 = False
+    add_events(copy, events_until(source, until))
+    events = ((seq, kind, json.loads(body)) for seq, kind, body, *_ in events_until(source, until))
+    if schema.counts_from_1(source):
+        for event in events:
+            schema.apply_all(copy, [event])
+            if event[1] == ProposalMade.kind:  # the first; later ones go on from it
+                schema.count_from_1(copy)
+                break
+    while several := list(islice(events, _EVENTS_AT_ONCE)):
+        schema.apply_all(copy, several)
     copy.execute("COMMIT")
     return copy
 

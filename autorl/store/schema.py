@@ -21,8 +21,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
 from autorl.store.events import (
@@ -110,6 +110,20 @@ _STANDING_KINDS = (
 )
 """The kinds of event that `_change_standing` knows."""
 
+_FREQUENT_KINDS = (
+    ProposalMade.kind,
+    SegmentEnded.kind,
+    ProposalScored.kind,
+    CheckpointsCollected.kind,
+)
+"""The kinds of event that `apply_all` gathers, in the order it applies them.
+
+A segment's row comes after its proposal's and before its checkpoint is taken out of it.
+"""
+
+Placed: TypeAlias = tuple[int, Body]
+"""An event's place in the log, and its body."""
+
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a database that has none."""
@@ -152,7 +166,7 @@ def _add_standing(connection: sqlite3.Connection) -> None:
         f"SELECT seq, kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", _STANDING_KINDS
     )
     for seq, kind, text in rows.fetchall():
-        _change_standing(connection, seq, kind, loads(text))
+        _change_standing(connection, kind, [(seq, loads(text))])
 
 
 def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
@@ -165,120 +179,209 @@ def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> No
     Raises:
         UnknownEventError: this version has no such kind.
     """
-    if kind not in KINDS:
-        raise UnknownEventError(kind)
-    _change_tables(connection, kind, body)
-    _change_standing(connection, seq, kind, body)
+    apply_all(connection, [(seq, kind, body)])
+
+
+def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, Body]]) -> None:
+    """Bring the derived tables up to date with events in a row.
+
+    The tables are those that `apply` makes of them one by one. Events of the frequent kinds are
+    gathered, and a statement is run for many rows at once: a proposal, a segment and a score are a
+    row or two of several tables each, and what one of them changes no other of its neighbours
+    reads. Before an event of any other kind, what was gathered is applied.
+
+    Args:
+        connection: to a database whose log holds the events.
+        events: their places in the log, kinds and bodies, in order.
+
+    Raises:
+        UnknownEventError: this version has no such kind.
+    """
+    gathered: dict[str, list[Placed]] = {kind: [] for kind in _FREQUENT_KINDS}
+    trained: set[str] = set()
+    for seq, kind, body in events:
+        if kind not in KINDS:
+            raise UnknownEventError(kind)
+        if kind == SegmentEnded.kind:
+            # The later one of two that begin alike, `12.3` and `12.3@500`, looks up the other.
+            uncut = body["segment"].partition("@")[0]
+            if uncut in trained:
+                _apply_gathered(connection, gathered)
+                trained.clear()
+            trained.add(uncut)
+        if kind in gathered:
+            gathered[kind].append((seq, body))
+            continue
+        _apply_gathered(connection, gathered)
+        _change_tables(connection, kind, [(seq, body)])
+        _change_standing(connection, kind, [(seq, body)])
+    _apply_gathered(connection, gathered)
+
+
+def _apply_gathered(connection: sqlite3.Connection, gathered: Mapping[str, list[Placed]]) -> None:
+    """Apply what was gathered of each kind, and empty it."""
+    for kind, events in gathered.items():
+        if events:
+            _change_tables(connection, kind, events)
+            _change_standing(connection, kind, events)
+            events.clear()
 
 
 # -- the tables of a data set ----------------------------------------------------------------------
 
 
-def _change_tables(connection: sqlite3.Connection, kind: str, body: Body) -> None:
+def _change_tables(connection: sqlite3.Connection, kind: str, events: Sequence[Placed]) -> None:
+    """Change the tables of a data set by events of one kind."""
+    bodies = [body for _, body in events]
     match kind:
         case ProposalMade.kind:
-            _add_proposal(connection, body)
+            _add_proposals(connection, bodies)
         case SegmentEnded.kind:
-            _add_segment(connection, body)
+            _add_segments(connection, bodies)
         case ProposalScored.kind:
-            _score_proposal(connection, body)
+            _score_proposals(connection, bodies)
         case ProposalFailed.kind:
-            connection.execute(
+            connection.executemany(
                 "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, "
                 "message = ? WHERE proposal = ?",
-                (body["kind"], dumps(body["score"]), body["message"], body["proposal"]),
+                [
+                    (body["kind"], dumps(body["score"]), body["message"], body["proposal"])
+                    for body in bodies
+                ],
             )
         case CandidatesFrozen.kind:
-            # Candidates of an extended study are new ones: those tested before keep their rows.
-            connection.execute("UPDATE tests SET label = 'earlier'")
-            connection.executemany(
-                "UPDATE tests SET label = ? WHERE proposal = ?",
-                [(label, proposal) for label, proposal, *_ in body["candidates"]],
-            )
+            for body in bodies:
+                # Candidates of an extended study are new ones: those tested before keep their rows.
+                connection.execute("UPDATE tests SET label = 'earlier'")
+                connection.executemany(
+                    "UPDATE tests SET label = ? WHERE proposal = ?",
+                    [(label, proposal) for label, proposal, *_ in body["candidates"]],
+                )
         case CandidateTested.kind:
             connection.executemany(
                 "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
-                [(body["proposal"], body["label"], *row) for row in body["rows"]],
+                [
+                    (body["proposal"], body["label"], *row)
+                    for body in bodies
+                    for row in body["rows"]
+                ],
             )
         case CheckpointsCollected.kind:
             connection.executemany(
                 "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
-                [(segment,) for segment in body["segments"]],
+                [(segment,) for body in bodies for segment in body["segments"]],
             )
         case CheckpointRegained.kind:
-            connection.execute(
+            connection.executemany(
                 "UPDATE segments SET checkpoint = ? WHERE segment = ?",
-                (body["checkpoint"], body["segment"]),
+                [(body["checkpoint"], body["segment"]) for body in bodies],
             )
 
 
-def _add_proposal(connection: sqlite3.Connection, body: Body) -> None:
+def _add_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
     # A configuration has the number of the proposal that introduced it. A study of an earlier
     # version, which counted configurations from 1, goes on as it began: a NULL key is the next
     # free number.
-    connection.execute(
+    connection.executemany(
         "INSERT OR IGNORE INTO configs (config_id, config_hash, origin, config) SELECT "
         "CASE WHEN (SELECT min(config_id) FROM configs) > 0 THEN NULL ELSE ? END, ?, ?, ?",
-        (body["id"], body["config_hash"], body["origin"], dumps(body["config"])),
+        [
+            (body["id"], body["config_hash"], body["origin"], dumps(body["config"]))
+            for body in bodies
+        ],
     )
-    connection.execute(
+    connection.executemany(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) "
-        "VALUES "
-        "(?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
-        (
-            body["id"],
-            body["config_hash"],
-            body["until"],
-            body["resume_from"],
-            body["member"],
-            body["origin"],
-            dumps(body["meta"]),
-        ),
+        "VALUES (?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
+        [
+            (
+                body["id"],
+                body["config_hash"],
+                body["until"],
+                body["resume_from"],
+                body["member"],
+                body["origin"],
+                dumps(body["meta"]),
+            )
+            for body in bodies
+        ],
     )
 
 
-def _add_segment(connection: sqlite3.Connection, body: Body) -> None:
-    run = body["run"]
-    (config_id,) = connection.execute(
-        "SELECT config_id FROM proposals WHERE proposal = ?", (run["proposal"],)
-    ).fetchone()
-    # A test run may have ended at the step its score is read at, and now be trained whole, or the
-    # other way round: what both trained counts once.
-    longest = _longest_so_far(connection, body["segment"])
-    if longest is None or body["reached"] > longest["reached"]:
-        counted = {} if longest is None else longest["cost"]
-        _into_run(connection, body, config_id, counted)
-    connection.execute(
-        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            body["segment"],
-            run["proposal"],
-            run["run_id"],
-            run["seed"],
-            run["parent"],
-            run["member"],
-            run["from_step"],
-            body["reached"],
-            config_id,
-            body["status"],
-            dumps(body["applied"]),
-            "; ".join(body["notes"]),
-            body["message"],
-            body["checkpoint"],
-        ),
+def _add_segments(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    """Add segments that begin in different places."""
+    begun = _begun_runs(connection, [body["run"]["run_id"] for body in bodies])
+    new: list[Body] = []
+    for body in bodies:
+        # A test run may have ended at the step its score is read at, and now be trained whole, or
+        # the other way round: what both trained counts once.
+        longest = None
+        if body["run"]["run_id"] in begun:
+            longest = _longest_so_far(connection, body["segment"])
+        if longest is None:
+            new.append(body)
+            continue
+        _into_runs(connection, new, {})
+        _insert_segments(connection, new, "REPLACE")
+        new.clear()
+        if body["reached"] > longest["reached"]:
+            _into_runs(connection, [body], longest["cost"])
+        # Trained again, a run has the same values.
+        _insert_segments(connection, [body], "IGNORE")
+    _into_runs(connection, new, {})
+    _insert_segments(connection, new, "REPLACE")
+
+
+def _begun_runs(connection: sqlite3.Connection, runs: Sequence[int]) -> set[int]:
+    """Say which of some runs have a segment already."""
+    marks = ", ".join("?" for _ in runs)
+    rows = connection.execute(f"SELECT run_id FROM runs WHERE run_id IN ({marks})", runs)
+    return {run_id for (run_id,) in rows}
+
+
+def _insert_segments(connection: sqlite3.Connection, bodies: Sequence[Body], keep: str) -> None:
+    """Add rows of segments, of their evaluations and reductions.
+
+    `keep`: what happens where a run has an evaluation at a step already, `REPLACE` or `IGNORE`.
+    """
+    if not bodies:
+        return
+    connection.executemany(
+        "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
+        "(SELECT config_id FROM proposals WHERE proposal = ?), ?, ?, ?, ?, ?)",
+        [
+            (
+                body["segment"],
+                run["proposal"],
+                run["run_id"],
+                run["seed"],
+                run["parent"],
+                run["member"],
+                run["from_step"],
+                body["reached"],
+                run["proposal"],
+                body["status"],
+                dumps(body["applied"]),
+                "; ".join(body["notes"]),
+                body["message"],
+                body["checkpoint"],
+            )
+            for body in bodies
+            for run in (body["run"],)
+        ],
     )
-    keep = "REPLACE" if longest is None else "IGNORE"  # trained again, a run has the same values
     connection.executemany(
         f"INSERT OR {keep} INTO evals VALUES (?, ?, ?, ?)",
         [
-            (run["run_id"], step, metric, value)
+            (body["run"]["run_id"], step, metric, value)
+            for body in bodies
             for step, metrics in body["reports"]
             for metric, value in metrics.items()
         ],
     )
     connection.executemany(
         f"INSERT OR {keep} INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(run["run_id"], *row) for row in body.get("reductions", ())],
+        [(body["run"]["run_id"], *row) for body in bodies for row in body.get("reductions", ())],
     )
 
 
@@ -303,132 +406,164 @@ def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, A
     return loads(text)
 
 
-def _into_run(
-    connection: sqlite3.Connection, body: Body, config_id: int, counted: Mapping[str, float]
+def _into_runs(
+    connection: sqlite3.Connection, bodies: Sequence[Body], counted: Mapping[str, float]
 ) -> None:
-    """Add a segment to its run.
+    """Add segments to their runs.
 
-    `counted` is the cost of a shorter one in its place, which it supersedes.
+    `counted` is the cost of a shorter one in the place of each, which it supersedes.
     """
-    run = body["run"]
-    cost = body["cost"]
-    connection.execute(
-        "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO "
-        "UPDATE SET "
-        "status = excluded.status, environment_steps = environment_steps + "
-        "excluded.environment_steps, "
-        "wall_seconds = wall_seconds + excluded.wall_seconds",
-        (
-            run["run_id"],
-            config_id,
-            run["seed"],
-            run["role"],
-            run["algorithm"],
-            run["environment"],
-            run["parent_run"],
-            run["start_step"],
-            run["member"],
-            body["status"],
-            cost.get("environment_steps", 0.0) - counted.get("environment_steps", 0.0),
-            cost.get("wall_seconds", 0.0) - counted.get("wall_seconds", 0.0),
-        ),
+    if not bodies:
+        return
+    connection.executemany(
+        "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
+        "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
+        "status = excluded.status, wall_seconds = wall_seconds + excluded.wall_seconds, "
+        "environment_steps = environment_steps + excluded.environment_steps",
+        [
+            (
+                run["run_id"],
+                run["proposal"],
+                run["seed"],
+                run["role"],
+                run["algorithm"],
+                run["environment"],
+                run["parent_run"],
+                run["start_step"],
+                run["member"],
+                body["status"],
+                cost.get("environment_steps", 0.0) - counted.get("environment_steps", 0.0),
+                cost.get("wall_seconds", 0.0) - counted.get("wall_seconds", 0.0),
+            )
+            for body in bodies
+            for run, cost in ((body["run"], body["cost"]),)
+        ],
     )
 
 
-def _score_proposal(connection: sqlite3.Connection, body: Body) -> None:
-    connection.execute(
+def _score_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    connection.executemany(
         "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, "
         "constraints = ?, resumable = ? WHERE proposal = ?",
-        (
-            dumps(body["score"]),
-            dumps(body["spread"]),
-            body["n_seeds"],
-            body["reached"],
-            dumps(body["constraints"]),
-            int(body["resumable"]),
-            body["proposal"],
-        ),
+        [
+            (
+                dumps(body["score"]),
+                dumps(body["spread"]),
+                body["n_seeds"],
+                body["reached"],
+                dumps(body["constraints"]),
+                int(body["resumable"]),
+                body["proposal"],
+            )
+            for body in bodies
+        ],
     )
 
 
 # -- where proposals stand -------------------------------------------------------------------------
 
 
-def _change_standing(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
+def _change_standing(connection: sqlite3.Connection, kind: str, events: Sequence[Placed]) -> None:
+    """Change the tables of where proposals stand by events of one kind."""
+    bodies = [body for _, body in events]
     match kind:
         case ProposalMade.kind:
-            flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
-            informed = None if "informed" not in body else int(body["informed"])
-            connection.execute(
-                "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
-                "VALUES (?, ?, ?, ?, ?)",
-                (body["id"], *flags, informed),
+            _stand(connection, bodies)
+            connection.executemany(
+                "INSERT INTO places VALUES (?, ?)", [(str(body["id"]), seq) for seq, body in events]
             )
-            connection.execute("INSERT INTO places VALUES (?, ?)", (str(body["id"]), seq))
         case SegmentEnded.kind:
-            connection.execute(
-                "INSERT OR REPLACE INTO places VALUES (?, ?)", (body["segment"], seq)
+            connection.executemany(
+                "INSERT OR REPLACE INTO places VALUES (?, ?)",
+                [(body["segment"], seq) for seq, body in events],
             )
-            _note(connection, body["notes"])
+            _note(connection, bodies)
         case CheckpointRegained.kind:
             # The outcome of the segment stays the first one; what was noted of it is new.
-            _note(connection, body["notes"])
+            _note(connection, bodies)
         case ProposalScored.kind:
-            _rank(connection, body)
-            _charge(connection, body)
+            _rank(connection, bodies)
+            _charge(connection, bodies)
         case ProposalFailed.kind:
-            _charge(connection, body)
+            _charge(connection, bodies)
 
 
-def _note(connection: sqlite3.Connection, notes: Sequence[str]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes])
-
-
-def _rank(connection: sqlite3.Connection, body: Body) -> None:
-    values = body["values"]
-    mean = body["mean"]
-    spread = body["spread"]
-    # As `Ranking` has them, whose order these columns give.
-    first_mean = mean[0] if mean else values[0]
-    first_spread = spread[0] if spread else 0.0
-    connection.execute(
-        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
-        "spread = ?, objectives = ? WHERE proposal = ?",
-        (
-            sum(max(0, violation) for violation in body["constraints"]),
-            body["reached"],
-            body["n_seeds"],
-            values[0],
-            first_mean,
-            first_spread,
-            dumps(values),
-            body["proposal"],
-        ),
+def _stand(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    rows = []
+    for body in bodies:
+        flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
+        informed = None if "informed" not in body else int(body["informed"])
+        rows.append((body["id"], *flags, informed))
+    connection.executemany(
+        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
+        "VALUES (?, ?, ?, ?, ?)",
+        rows,
     )
 
 
-def _charge(connection: sqlite3.Connection, body: Body) -> None:
+def _note(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO noted VALUES (?)",
+        [(note,) for body in bodies for note in body["notes"]],
+    )
+
+
+def _rank(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    rows = []
+    for body in bodies:
+        values = body["values"]
+        mean = body["mean"]
+        spread = body["spread"]
+        # As `Ranking` has them, whose order these columns give.
+        first_mean = mean[0] if mean else values[0]
+        first_spread = spread[0] if spread else 0.0
+        rows.append(
+            (
+                sum(max(0, violation) for violation in body["constraints"]),
+                body["reached"],
+                body["n_seeds"],
+                values[0],
+                first_mean,
+                first_spread,
+                dumps(values),
+                body["proposal"],
+            )
+        )
+    connection.executemany(
+        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
+        "spread = ?, objectives = ? WHERE proposal = ?",
+        rows,
+    )
+
+
+def _charge(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
     """Note the seeds.
 
     They are charged unless all of it was beyond the budget.
     """
-    proposal = body["proposal"]
-    seeds = list(body["seeds"])
-    connection.execute("UPDATE standing SET seeds = ? WHERE proposal = ?", (dumps(seeds), proposal))
-    if "beyond" in body:
-        connection.execute(
-            "UPDATE standing SET beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
-            (body["beyond"], proposal),
+    for body in bodies:
+        proposal = body["proposal"]
+        seeds = dumps(body["seeds"])
+        if "beyond" in body:
+            connection.execute(
+                "UPDATE standing SET seeds = ?, beyond = coalesce(beyond, 0) + ? "
+                "WHERE proposal = ?",
+                (seeds, body["beyond"], proposal),
+            )
+            continue
+        charged = connection.execute(
+            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
+            (seeds, seeds, proposal),
         )
-        return
-    (before,) = connection.execute(
-        "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
-    ).fetchone()
-    if before is not None:  # more seeds came in: each is charged once
-        seeds = list(dict.fromkeys([*json.loads(before), *seeds]))
-    connection.execute(
-        "UPDATE standing SET charged = ? WHERE proposal = ?", (dumps(seeds), proposal)
-    )
+        if charged.rowcount == 0:  # more seeds came in: each is charged once
+            (before,) = connection.execute(
+                "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+            ).fetchone()
+            charged_now = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
+            connection.execute(
+                "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
+                (seeds, charged_now, proposal),
+            )
 
 
 # -- derived anew ----------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.rebuild import check_tables
 from autorl.store.remote import is_url
 from autorl.store.tables import StudyTables
-from autorl.types import InputError, StudyError
+from autorl.types import InputError, ProposalId, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
 
@@ -394,7 +394,10 @@ class Store:
         # In the body: an event would be copied to have another path.
         if kind in _SAVING_KINDS and isinstance(body.get("checkpoint"), str):
             body = {**body, "checkpoint": self.locate(body["checkpoint"])}
-        return read_event(kind, body, StudyTables(self.query).member)
+        return read_event(kind, body, self._member_of)
+
+    def _member_of(self, proposal: ProposalId) -> str | None:
+        return StudyTables(self.query).member(proposal)
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""
@@ -514,10 +517,11 @@ def located(stored: str, folder: Path, storage: str | None) -> str:
     `stored` is what the log says. The checkpoint is in `folder` where it lies there: a study may
     have been given a storage later.
     """
-    if Path(stored).is_absolute() or is_url(stored):
+    if os.path.isabs(stored) or is_url(stored):
         return stored
-    path = folder / stored
-    return f"{storage}/{stored}" if storage is not None and not path.exists() else str(path)
+    path = os.path.join(folder, stored)  # no `Path`: a log has ten thousand of them
+    elsewhere = storage is not None and not os.path.exists(path)
+    return f"{storage}/{stored}" if elsewhere else path
 
 
 def shown_folder(folder: Path) -> str:

@@ -29,6 +29,8 @@ def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
         case ProposalMade.kind:
             return _proposed(body, member_of)
         case SegmentEnded.kind:
+            if "checkpoint_files" in body:
+                return body
             return {"checkpoint_files": {}, **body}  # none were recorded: they are not compared
         case SegmentLost.kind:
             return {"host": "", "preempted": False, **body}  # every worker was on the driver's own
@@ -43,7 +45,8 @@ def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
 def _proposed(body: Body, member_of: MemberOf) -> Body:
     # Which proposals were informed was not recorded at first: nothing but counts depends on it,
     # and those ask the table `standing`, which knows that it is not known.
-    body = {"informed": False, **body}
+    if "informed" not in body:
+        body = {"informed": False, **body}
     if "parent" in body:
         return body
     # `member` said three things more: whether the parent belongs to another member, so that the

@@ -15,10 +15,10 @@ from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
 from autorl.store.sessions import changes_text
+from autorl.study.damaged_checkpoints import FROM_START
 from autorl.study.estimates import Entry
 from autorl.study.record import StudyRecord
 from autorl.study.rlhf_metrics import proxy_caution, training_cautions
-from autorl.study.work import FROM_START
 from autorl.types import ProposalId
 
 

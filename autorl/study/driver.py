@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from autorl import seeds as streams
-from autorl.evaluation import Racing, Ranking, SeedValue, Worst
+from autorl.evaluation import Racing, Ranking, Worst
 from autorl.spec import Spec
 from autorl.store.events import (
     BudgetExtended,
@@ -41,6 +41,7 @@ from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.order import AsTheyCome, Order, predicted_cost
 from autorl.study.queue import Changes, Item, Queue
+from autorl.study.races import Races
 from autorl.study.retention import Retention
 from autorl.study.work import Work
 from autorl.types import (
@@ -61,12 +62,7 @@ from autorl.types import (
 
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
-_HOPELESS = (
-    Status.CRASH,
-    Status.TIMEOUT,
-    Status.OUT_OF_MEMORY,
-    Status.LOST,
-)
+_HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)
 
 
 class Driver:
@@ -116,6 +112,7 @@ class Driver:
         self._retention = Retention(self, self._queue, optimizer)
         self._order = AsTheyCome() if spec.asynchronous else Order(spec.parallelism)
         self._costs: dict[ProposalId, float] = {}
+        self._races = Races(self, self._queue, self._order, self._costs)
         self._charged_before: list[int] = []  # each ask
         self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         # Items whose next segments may be ready, those that may be complete (asynchronous mode),
@@ -341,8 +338,7 @@ class Driver:
         False when an outcome is needed first, or all is decided.
         """
         if self._failures >= _FIRST_FAILURES:
-            # Recorded, so that a study that is taken up again, perhaps mended, has three more
-            # tries.
+            # Recorded: a study that is taken up again, perhaps mended, has three more tries.
             self._journal.record(SearchGivenUp(self.last_failure))
             raise StudyError(
                 f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}"
@@ -478,12 +474,8 @@ class Driver:
         self._charged_before.append(self.charged_steps)
         self._asked += 1
         self._begun += event.proposal.resume_from is None
-        best = self.ranking.best()
-        reference: tuple[SeedValue, ...] = ()
-        if best is not None and isinstance(self.policy, Racing):
-            reference = tuple(self.work.value(best, seed) for seed in self._seeds_of[best])
         first = list(self.policy.first)
-        self._queue.append(Item(event.id, first, reference))
+        self._queue.append(Item(event.id, first, self._races.reference()))
         self.charges.add([event.id], first)
 
     def _settle(self, item: Item) -> None:
@@ -525,8 +517,8 @@ class Driver:
             self._failures += event.kind in _HOPELESS and not self.ranking
         self.ranking.observe(event)
         self._optimizer.observe(event)
-        self._upgrade_incumbent()
-        self._race_again(event.proposal)
+        self._races.upgrade_incumbent()
+        self._races.race_again(event.proposal)
 
     def _apply_baseline(self, event: Scored | Failed, seeds: Sequence[int]) -> None:
         """Rank the baseline with the others.
@@ -547,52 +539,9 @@ class Driver:
         Every seed of it is in and the race asks for no more.
         """
         while all(self.work.known(item.proposal, seed) for seed in item.seeds):
-            if item.upgrade or not isinstance(self.policy, Racing):
+            if item.upgrade or not self._races.extend(item):
                 return True
-            more = self.policy.more(
-                [self.work.value(item.proposal, seed) for seed in item.seeds], item.reference
-            )
-            if not more:
-                return True
-            item.seeds.extend(more)
-            self._queue.changed(item)
         return False
-
-    def _upgrade_incumbent(self) -> None:
-        """Give the incumbent of a race the seeds it lacks.
-
-        They are observed when their training would have ended.
-        """
-        best = self.ranking.best()
-        if best is None or self.ranking[best].n_seeds >= len(self.policy.full):
-            return
-        if not self._queue.holds(best):
-            self._add_seeds(Item(best, list(self.policy.full), upgrade=True))
-
-    def _race_again(self, proposal: ProposalId) -> None:
-        """Have a proposal race the incumbent of today.
-
-        At its own ask the incumbent may have had fewer seeds.
-        """
-        best = self.ranking.best()
-        if best is None or best == proposal or proposal not in self.ranking:
-            return
-        if not isinstance(self.policy, Racing):
-            return
-        values = [self.work.value(proposal, seed) for seed in self._seeds_of[proposal]]
-        reference = [self.work.value(best, seed) for seed in self._seeds_of[best]]
-        if more := self.policy.more(values, reference):
-            seeds = [*self._seeds_of[proposal], *more]
-            self._add_seeds(Item(proposal, seeds, tuple(reference)))
-
-    def _add_seeds(self, item: Item) -> None:
-        """Have an earlier proposal trained with more seeds.
-
-        They are trained from scratch to its end.
-        """
-        cost = sum(self._costs[link] for link in self.lineage.chain(item.proposal))
-        self._queue.append(item)
-        self._order.begin(item.proposal, cost, occupies=False)
 
     # -- budget ------------------------------------------------------------------------------------
 
@@ -639,9 +588,8 @@ class Driver:
     def _affordable(self, proposal: Proposal) -> bool:
         configurations = self.spec.budget.configurations
         if configurations is not None:
-            return (
-                proposal.resume_from is not None or self._begun < configurations + self.extra_runs
-            )
+            most = configurations + self.extra_runs
+            return proposal.resume_from is not None or self._begun < most
         parent = None if self._starts_anew(proposal) else proposal.resume_from
         begin = 0 if parent is None else self.lineage[parent].until
         cost = (proposal.until - begin) * len(self.policy.first)

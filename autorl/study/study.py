@@ -32,6 +32,7 @@ from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
 from autorl.study.driver import Driver
 from autorl.study.folder_checks import check_covers_folder, check_space
+from autorl.study.garbage import collection_paused
 from autorl.study.journal import Journal
 from autorl.study.kept_models import KeptModels
 from autorl.study.record import StudyRecord, with_added_test_seeds
@@ -173,24 +174,25 @@ class Study:
             InputError: there is none, another driver works on it, a file of it is torn or lost, its
                 study file was changed, or its storage cannot be used or has gone on elsewhere.
         """
-        store = Store.open(folder)
-        try:
-            text = (folder / "study.yaml").read_text(encoding="utf-8")
-            spec = thaw(text, str(folder / "study.yaml"))
-            tables = StudyTables(store.query)
-            check_space(spec, tables, folder)
-            check_covers_folder(tables, folder)
-            if spec.storage is not None:
-                store.offsite = Offsite.take(spec.storage, store, take_over=take_over)
-            study = cls(spec, store, load)
-            study.trust = trust
-            return study
-        except BaseException:
-            # The lock and the lease would outlive a study that could not be opened.
-            if store.offsite is not None:
-                store.offsite.let_go()
-            store.close()
-            raise
+        with collection_paused():
+            store = Store.open(folder)
+            try:
+                text = (folder / "study.yaml").read_text(encoding="utf-8")
+                spec = thaw(text, str(folder / "study.yaml"))
+                tables = StudyTables(store.query)
+                check_space(spec, tables, folder)
+                check_covers_folder(tables, folder)
+                if spec.storage is not None:
+                    store.offsite = Offsite.take(spec.storage, store, take_over=take_over)
+                study = cls(spec, store, load)
+                study.trust = trust
+                return study
+            except BaseException:
+                # The lock and the lease would outlive a study that could not be opened.
+                if store.offsite is not None:
+                    store.offsite.let_go()
+                store.close()
+                raise
 
     @classmethod
     def in_memory(cls, spec: Spec, load: Load | None = None) -> Study:

@@ -30,12 +30,12 @@ from autorl.store.log import EPOCH
 from autorl.study.attempt_files import AttemptFiles
 from autorl.study.attempts import Attempts
 from autorl.study.checkpoint_places import (
-    bytes_of,
     is_there,
     remove_own,
-    set_aside_own,
     sweep_storage,
 )
+from autorl.study.checkpoint_sizes import CheckpointSizes
+from autorl.study.damaged_checkpoints import DamagedCheckpoints
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.outcome_events import agree, ended, judged
@@ -52,7 +52,6 @@ from autorl.types import (
     StudyError,
 )
 
-FROM_START = "no checkpoint to continue: trained from step 0"  # a note of outcomes
 TRAINED_AGAIN = "segment {segment} is trained again for its checkpoint, beyond the budget"
 
 
@@ -75,8 +74,7 @@ class Work:
         self.in_flight = self.attempts.in_flight
         self.saved: dict[SegmentId, Checkpoint] = {}
         self.fresh = 0
-        self._recorded_bytes = 0
-        self._sizes: dict[SegmentId, int] = {}
+        self._sizes = CheckpointSizes()
         self._spec = spec
         self._journal = journal
         self._store = journal.store
@@ -88,10 +86,7 @@ class Work:
         self._ready: list[Segment] = []
         self._superseded: list[Segment] = []
         self._told_of: set[str] = set()
-        # What is wrong with checkpoints, as the workers saw it. Of this session: nothing is
-        # recorded.
-        self._damaged: dict[SegmentId, str] = {}
-        self._unmoved: set[SegmentId] = set()
+        self._damaged = DamagedCheckpoints(self._store)
         self._aside_bytes = 0
         # Checkpoints that the next link of a chain, which is trained again, will continue.
         self._regained: set[SegmentId] = set()
@@ -118,7 +113,7 @@ class Work:
         outcome = dataclasses.replace(outcome, message=shortened(outcome.message, LONGEST_MESSAGE))
         self.files.end(segment)
         if outcome.damage and segment.parent is not None:
-            self._note_damage(segment.parent.segment, outcome.damage)
+            self._damaged.add(segment.parent.segment, outcome.damage)
         self._set_aside_damaged()
         if outcome.status.failed and not self._fails(segment, outcome):
             return False
@@ -133,7 +128,9 @@ class Work:
             return True
         start = self._lineage.start(segment.id.proposal)
         if segment.parent is None and start:
-            notes = (*outcome.notes, self._why_from_start(segment))
+            link = self._lineage[segment.id.proposal].resume_from
+            parent = None if link is None else SegmentId(link, segment.seed)
+            notes = (*outcome.notes, self._damaged.why_from_start(parent))
             outcome = dataclasses.replace(outcome, notes=notes)
         join_chain = functools.partial(self._curve_to, segment)
         nominal = 0 if segment.parent is None else start
@@ -211,16 +208,12 @@ class Work:
                 self.attempts.begin_session(facts.get(EPOCH))
             case CheckpointsCollected(segments=segments):
                 for segment in segments:
-                    self._recorded_bytes -= self._sizes.pop(segment, 0)
+                    self._sizes.remove(segment)
                     del self.saved[segment]
 
     def _take_checkpoint(self, segment: SegmentId, checkpoint: Checkpoint) -> None:
         self.saved[segment] = checkpoint
-        # Where nothing limits the disk nobody asks: a long log names thousands that are gone.
-        if self._spec.limits.disk_gb is not None:
-            self._recorded_bytes -= self._sizes.get(segment, 0)
-            self._sizes[segment] = bytes_of(checkpoint)
-            self._recorded_bytes += self._sizes[segment]
+        self._sizes.add(segment, checkpoint)
 
     def _regain(self, segment: Segment, again: Outcome) -> None:
         """Record the checkpoint of a segment that was trained again.
@@ -241,7 +234,7 @@ class Work:
             self._journal.record(
                 CheckpointRegained(segment.id, again.checkpoint, again.cost, (note,))
             )
-            self._damaged.pop(segment.id, None)
+            self._damaged.remove(segment.id)
             self._regained.add(segment.id)
             return
         raise StudyError(
@@ -293,7 +286,7 @@ class Work:
         before = [SegmentId(earlier, seed, end) for earlier, end in path[-2:-1]]
         parent = self._outcomes[before[0]] if before else None
         if parent is not None and not self._available(parent.segment) and self._changed(link, seed):
-            if parent.segment in self._unmoved:
+            if parent.segment in self._damaged.unmoved:
                 return  # a running segment reads what lies there
             if again or parent.segment in self.saved:
                 self._request_link(path[:-1], seed, role, last=False, again=True)
@@ -492,7 +485,7 @@ class Work:
         """
         scratch = [attempt.scratch for attempt in self.attempts.live() if attempt.scratch]
         running = sum(folder_size(Path(folder)) for folder in scratch)
-        return self._recorded_bytes + self._aside_bytes + running
+        return self._sizes.total() + self._aside_bytes + running
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:
         """Return the segment whose checkpoint is the model of (proposal, seed).
@@ -577,42 +570,13 @@ class Work:
             return False
         return is_there(self._store, saved.path)
 
-    def _note_damage(self, segment: SegmentId, damage: str) -> None:
-        """Count the checkpoint of a segment as gone from now on.
-
-        Nothing is recorded: the next session finds the folder gone, or back again if somebody has
-        mended it.
-        """
-        if segment not in self._damaged:
-            self._damaged[segment] = damage
-            self._unmoved.add(segment)
-
     def _set_aside_damaged(self) -> None:
-        """Move damaged checkpoints that no running segment reads out of the way.
-
-        A segment that began before the damage may still be reading.
-        """
-        if not self._unmoved:
+        """Move damaged checkpoints that no running segment reads out of the way."""
+        if not self._damaged.unmoved:
             return
-        for segment in sorted(self._unmoved - self._parents_in_flight()):
-            self._unmoved.discard(segment)
-            where = set_aside_own(self._store, self.saved[segment].path)
+        for line in self._damaged.set_aside(self.saved, self._parents_in_flight()):
             self._aside_bytes = self.files.bytes_aside()
-            damage = self._damaged[segment]
-            say(f"checkpoint {segment} is damaged ({damage}): not continued from; {where}")
-
-    def _why_from_start(self, segment: Segment) -> str:
-        """Return the note of a segment that was trained from step 0.
-
-        It was to continue a run.
-        """
-        link = self._lineage[segment.id.proposal].resume_from
-        if link is None:
-            return FROM_START
-        parent = SegmentId(link, segment.seed)
-        if parent not in self._damaged:
-            return FROM_START
-        return f"checkpoint {parent} is damaged ({self._damaged[parent]}): trained from step 0"
+            say(line)
 
 
 def say(line: str) -> None:

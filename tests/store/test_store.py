@@ -112,7 +112,7 @@ def test_an_event_and_its_tables_are_written_together_or_not_at_all(tmp_path):
     store.append(PROPOSED)
     with pytest.raises(sqlite3.IntegrityError):
         store.append(PROPOSED)  # the same number again: the derived insert fails
-    with pytest.raises(TypeError):
+    with pytest.raises(sqlite3.IntegrityError):
         store.append(ended_of(77))  # no such proposal
     assert store.query("SELECT kind FROM event ORDER BY seq") == [("study_file",), ("proposed",)]
     store.append(NOTE)

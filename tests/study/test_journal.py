@@ -61,7 +61,7 @@ def state_of(driver, tests, models):
         "charged": vars(driver.charges) | {"_lineage": None},
         "asked": (driver._asked, driver._begun, driver._failures, driver.extra_runs),
         "outcomes": work._outcomes,
-        "saved": (work.saved, work._sizes, work._recorded_bytes),
+        "saved": (work.saved, work._sizes.total()),
         "lost": work.attempts.losses,
         "tested": (tests.frozen, tests.latest, tests._tested),
         "models": models.candidates,

@@ -1,69 +1,28 @@
 """The frozen value types that every room speaks in.
 
-Imports nothing of `autorl`, and every room may import it. Words are those of `docs/design.md`. One
+Imports no other room, and every room may import it. Words are those of `docs/design.md`. One
 unit of work is the *segment*: train one configuration with one seed from step `start` to step
 `until`. Everything a study does is a sequence of segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-if TYPE_CHECKING:
-    import numpy as np
+# "as": they are names of this room for type checkers too.
+from autorl.types.contracts import Executor as Executor
+from autorl.types.contracts import Optimizer as Optimizer
+from autorl.types.errors import AutorlError as AutorlError
+from autorl.types.errors import CheckpointError as CheckpointError
+from autorl.types.errors import InputError as InputError
+from autorl.types.errors import StudyError as StudyError
 
 ProposalId: TypeAlias = int
 SeedRole: TypeAlias = Literal["tuning", "test"]
 StepUnit: TypeAlias = Literal["environment_steps", "optimizer_steps"]
-
-
-class AutorlError(Exception):
-    """Root of the errors a caller may want to catch: `InputError`, `StudyError`."""
-
-
-class InputError(AutorlError):
-    """The user's input is wrong.
-
-    One line: file, key (and line), what is wrong, what is allowed. Exit code 2.
-    """
-
-    def __init__(
-        self,
-        message: str,
-        *,
-        file: str | None = None,
-        key: str | None = None,
-        line: int | None = None,
-    ) -> None:
-        self.message = message
-        self.file = file
-        self.key = key
-        self.line = line
-        super().__init__(message)
-
-    def __str__(self) -> str:
-        where = self.file or ""
-        if self.line is not None:
-            where += f":{self.line}" if where else f"line {self.line}"
-        parts = [part for part in (where, self.key, self.message) if part]
-        return ": ".join(parts)
-
-
-class CheckpointError(InputError):
-    """A checkpoint cannot be gone on from.
-
-    A file of it is torn, not whole, or holds more than data.
-    """
-
-
-class StudyError(AutorlError):
-    """A study ended without a result, or its folder cannot be used.
-
-    Exit code 1.
-    """
 
 
 class FrozenMap(Mapping[str, Any]):
@@ -80,12 +39,16 @@ class FrozenMap(Mapping[str, Any]):
     def __init__(
         self, values: Mapping[str, object] | Iterable[tuple[str, object]] = (), /, **more: object
     ) -> None:
-        if isinstance(values, FrozenMap) and not more:
+        # A dict first: `isinstance` of an abstract class like this one is slow.
+        if type(values) is dict and not more:
+            frozen = {
+                str(name): value if type(value) in _SCALARS else freeze(value)
+                for name, value in values.items()
+            }
+        elif isinstance(values, FrozenMap) and not more:
             frozen = values._values  # nobody can change them: they are shared
         else:
-            merged = dict(values)
-            merged.update(more)
-            frozen = {str(name): freeze(value) for name, value in merged.items()}
+            frozen = {str(name): freeze(value) for name, value in dict(values, **more).items()}
         # Past `__setattr__`, which refuses whoever comes later.
         object.__setattr__(self, "_values", frozen)
         object.__setattr__(self, "_hash", None)
@@ -133,8 +96,11 @@ _SCALARS = frozenset({str, int, float, bool, type(None)})
 def freeze(value: object) -> Any:
     """Turn every list into a tuple and every mapping into a `FrozenMap`."""
     # Most of a log, and asked first: the abstract `Mapping` costs ten times as much to ask.
-    if type(value) in _SCALARS:
+    kind = type(value)
+    if kind in _SCALARS:
         return value
+    if kind is dict:
+        return FrozenMap(value)  # type: ignore[arg-type]
     if isinstance(value, list | tuple):
         return tuple([item if type(item) in _SCALARS else freeze(item) for item in value])
     if isinstance(value, FrozenMap):
@@ -605,62 +571,3 @@ def schedule_of(chain: Iterable[tuple[Config, int]]) -> tuple[tuple[int, Config]
             steps.append((start, config))
         start = until
     return tuple(steps)
-
-
-class Optimizer(Protocol):
-    """Proposes configurations.
-
-    Its state is a fold over `observe`: a resumed study observes the stored events. The driver
-    calls, for proposal numbers 0, 1, 2, ...: `ask(rng)`, then (once the proposal is durable)
-    `observe(Proposed)`. Outcomes are observed in an order that depends on the study file alone,
-    never on timing. `rng` is a function of (study seed, proposal number) and the same again when
-    `ask` is repeated after `Wait`.
-    """
-
-    def ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        """Make the next proposal.
-
-        It has no durable effect: what it computes may be cached, never remembered.
-        """
-        ...
-
-    def observe(self, event: Event) -> None:
-        """Take note of an event: the only state change."""
-        ...
-
-    def keeps(self) -> Collection[ProposalId]:
-        """Proposals that may still be resumed: their checkpoints are not collected."""
-        ...
-
-
-class Executor(Protocol):
-    """Runs segments somewhere.
-
-    `submit` never blocks. Results come from `poll`, in any order. Several attempts at one segment
-    may run at once: they are told apart by `Segment.key`.
-
-    Attributes:
-        slots: how many segments run at once; it may change meanwhile (elastic).
-    """
-
-    slots: int
-
-    def submit(self, segments: Sequence[Segment]) -> None: ...
-
-    def poll(self, timeout: float) -> list[Report | Outcome]:
-        """Return what has happened since the last call.
-
-        Waits at most `timeout` seconds for the first of it.
-        """
-        ...
-
-    def cancel(self, segment: Segment) -> None:
-        """Stop one attempt at a segment for good.
-
-        It yields no outcome. Nothing happens where it is not running any more.
-        """
-        ...
-
-    def close(self) -> None:
-        """Stop everything and release processes. Idempotent."""
-        ...

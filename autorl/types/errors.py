@@ -1,0 +1,49 @@
+"""The errors a caller may want to catch."""
+
+from __future__ import annotations
+
+
+class AutorlError(Exception):
+    """Root of the errors a caller may want to catch: `InputError`, `StudyError`."""
+
+
+class InputError(AutorlError):
+    """The user's input is wrong.
+
+    One line: file, key (and line), what is wrong, what is allowed. Exit code 2.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | None = None,
+        key: str | None = None,
+        line: int | None = None,
+    ) -> None:
+        self.message = message
+        self.file = file
+        self.key = key
+        self.line = line
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        where = self.file or ""
+        if self.line is not None:
+            where += f":{self.line}" if where else f"line {self.line}"
+        parts = [part for part in (where, self.key, self.message) if part]
+        return ": ".join(parts)
+
+
+class CheckpointError(InputError):
+    """A checkpoint cannot be gone on from.
+
+    A file of it is torn, not whole, or holds more than data.
+    """
+
+
+class StudyError(AutorlError):
+    """A study ended without a result, or its folder cannot be used.
+
+    Exit code 1.
+    """

@@ -1,0 +1,154 @@
+"""The results that TPE's densities are made of, where a study has more than it looks at."""
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers._result_sample import BEST, ResultSample
+from autorl.space import load_space
+from autorl.spec import load_spec, thaw
+from autorl.testing.optimizers import space_of
+from autorl.types import Failed, Proposal, Proposed, Scored, Status
+
+SPACE = load_space({"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}})
+MOST = 250
+
+
+def tpe(count, *, order=None, most=MOST, pending=0):
+    """A TPE that has observed `count` scores, of 2 in 3 distinct values, in some order."""
+    optimizer = make("tpe", SPACE, horizon=10, most_results=most)
+    draws = np.random.default_rng(0)
+    for number in range(count + pending):
+        optimizer.observe(Proposed(number, Proposal(SPACE.sample(draws), 10)))
+    for number in order if order is not None else range(count):
+        optimizer.observe(Scored(number, (float(number % 200),)))
+    return optimizer
+
+
+def seen(optimizer):
+    """The numbers of the trials that the sampler sees."""
+    return [trial.number for trial in optimizer._synchronized().get_all_trials(0, deepcopy=False)]
+
+
+def asked(optimizer):
+    return optimizer.ask(np.random.default_rng(7)).config
+
+
+def test_a_sample_is_the_best_and_the_same_others_whatever_came_first():
+    draws = np.random.default_rng(1)
+    ranks = {number: (0.0, float(draws.integers(50))) for number in range(400)}
+    one, other = ResultSample(MOST), ResultSample(MOST)
+    for number in range(400):
+        one.put(number, (0.0, 99.0))
+        one.put(number, ranks[number])
+    for number in draws.permutation(400).tolist():
+        other.put(number, ranks[number])
+    chosen = one.chosen()
+    assert chosen == other.chosen() == sorted(set(chosen))
+    assert len(chosen) == MOST
+    best = sorted(range(400), key=lambda number: (ranks[number], number))[:BEST]
+    assert set(best) <= set(chosen)
+    # Of the others as many early as late ones, within four standard deviations.
+    others = set(chosen) - set(best)
+    assert abs(sum(number < 200 for number in others) - len(others) / 2) < 4 * np.sqrt(MOST) / 2
+
+
+def test_a_result_that_is_taken_back_makes_room():
+    sample = ResultSample(MOST)
+    for number in range(MOST + 1):
+        sample.put(number, (0.0, float(number)))
+    (left_out,) = set(range(MOST + 1)) - set(sample.chosen())
+    sample.remove(0)
+    sample.remove(0)
+    assert sample.chosen() == list(range(1, MOST + 1))
+    assert left_out >= BEST
+
+
+def test_a_sample_changes_by_one_result_at_a_time():
+    sample = ResultSample(MOST)
+    before = set()
+    for number in range(600):
+        sample.put(number, (0.0, float(-number % 7)))
+        now = set(sample.chosen())
+        assert len(before - now) <= 2
+        before = now
+
+
+def test_up_to_the_bound_all_results_are_seen():
+    bounded, whole = tpe(MOST, pending=2), tpe(MOST, pending=2, most=None)
+    assert seen(bounded) == seen(whole) == list(range(MOST + 2))
+    assert asked(bounded) == asked(whole)
+
+
+def test_beyond_it_the_sampler_sees_no_more_of_them_and_all_pending_ones():
+    optimizer = tpe(400, pending=3)
+    numbers = seen(optimizer)
+    assert len(numbers) == MOST + 3
+    assert numbers == sorted(numbers)
+    assert {400, 401, 402} <= set(numbers)
+    assert set(range(190, 200)) <= set(numbers)  # the best, of the first round
+    assert seen(tpe(400, pending=3, most=None)) == list(range(403))
+
+
+def test_what_is_asked_beyond_it_does_not_depend_on_the_order_of_outcomes():
+    order = np.random.default_rng(2).permutation(300).tolist()
+    one, other = tpe(300, pending=2), tpe(300, order=order, pending=2)
+    assert seen(one) == seen(other)
+    assert asked(one) == asked(other) == asked(one)
+
+
+def test_a_draft_is_seen_beside_them_and_leaves_nothing():
+    optimizer = tpe(300)
+    table = optimizer._synchronized()
+    with table.draft():
+        table.create_new_trial(0)
+        assert table.get_all_trials(0, deepcopy=False)[-1].number == 300
+    assert len(table.get_all_trials(0, deepcopy=False)) == MOST
+
+
+def test_what_breaks_a_constraint_is_no_best_result():
+    optimizer = make("tpe", SPACE, horizon=10, most_results=MOST)
+    for number in range(300):
+        optimizer.observe(Proposed(number, Proposal(SPACE.default(), 10)))
+        violated = float(number < 100)
+        optimizer.observe(Scored(number, (-float(number),), constraints=(violated - 0.5,)))
+    assert set(range(100, 100 + BEST)) <= set(seen(optimizer))
+    assert not set(range(100)) <= set(seen(optimizer))
+
+
+def test_a_failure_without_a_penalty_counts_for_nothing():
+    optimizer = tpe(300)
+    number = seen(optimizer)[0]
+    optimizer.observe(Failed(number, Status.CRASH, ()))
+    assert number not in seen(optimizer)
+    assert len(seen(optimizer)) == MOST
+
+
+def test_several_objectives_are_modelled_by_all_results():
+    optimizer = make("tpe", SPACE, horizon=10, n_objectives=2, most_results=MOST)
+    for number in range(300):
+        optimizer.observe(Proposed(number, Proposal(SPACE.default(), 10)))
+        optimizer.observe(Scored(number, (1.0, float(number))))
+    assert len(seen(optimizer)) == 300
+
+
+@pytest.mark.parametrize(("name", "given"), [("tpe", 1000), ("bohb", 1000)])
+def test_studies_of_earlier_versions_know_all_results(name, given):
+    document = {
+        "trainer": "synthetic",
+        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
+        "optimizer": name,
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 8},
+    }
+    text = load_spec(document).freeze()
+    assert thaw(text, "study.yaml").optimizer.options["most_results"] == given
+    lines = [line for line in text.splitlines() if "most_results" not in line]
+    assert len(lines) == len(text.splitlines()) - 1
+    assert thaw("\n".join(lines), "study.yaml").optimizer.options["most_results"] is None
+
+
+def test_arms_know_all_results():
+    space = space_of("types")
+    optimizer = make("rising_bandits", space, horizon=10)
+    assert [arm.optimizer.options.most_results for arm in optimizer._arms] == [None]
