@@ -6,11 +6,30 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from patience import wait_until
 
 from autorl.os_processes import descendants, end_descendants
+
+START = ("ray.scripts.scripts", "start")
+# A raylet of Ray 2.60 waits 15 s for agents to say which ports they have taken, and then aborts: at
+# a load of 40 on 2 cores none ever started. It does not wait for ports that it is given.
+AGENT_PORTS = (
+    "--dashboard-agent-grpc-port",
+    "--dashboard-agent-listen-port",
+    "--runtime-env-agent-port",
+    "--metrics-export-port",
+)
+
+
+def free_ports(count):
+    """Ports that nobody listened at a moment ago."""
+    with ExitStack() as opened:
+        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
+        for bound in sockets:
+            bound.bind(("127.0.0.1", 0))
+        return [bound.getsockname()[1] for bound in sockets]
 
 
 class Nodes:
@@ -35,14 +54,12 @@ class Nodes:
         }
         self.logs = logs
         self.started = []
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        (port,) = free_ports(1)
         self.head = self._start(
-            "--head", f"--port={self.port}", "--num-cpus=0", "--include-dashboard=false",
+            "--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false",
             "--temp-dir", str(folder or variables["TMPDIR"]),
         )  # fmt: skip
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"127.0.0.1:{port}"
 
     def add(self, *options):
         node = self._start(f"--address={self.address}", "--num-cpus=1", *options)
@@ -52,9 +69,11 @@ class Nodes:
         """Start a node and wait until it has joined; Ray gives up after 30 s on a busy machine."""
         for attempt in range(5):
             log = self.logs / f"node-{len(self.started)}-{attempt}.log"
+            ports = free_ports(len(AGENT_PORTS))
+            given = [f"{option}={port}" for option, port in zip(AGENT_PORTS, ports, strict=True)]
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "ray.scripts.scripts", "start", *options, "--block"],
+                    [sys.executable, "-m", *START, *options, *given, "--block"],
                     env=self.variables,
                     stdout=output,
                     stderr=output,
