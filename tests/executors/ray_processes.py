@@ -12,7 +12,19 @@ from patience import wait_until
 
 from autorl.os_processes import descendants, end_descendants
 
-START = ("ray.scripts.scripts", "start")
+# `ray start`, which in Ray 2.60 gives up after 30 s by a clock of its own: here after 300. On a busy
+# machine more than that passed before the head had answered.
+START = """
+import time
+from types import SimpleNamespace
+from ray._private import node
+from ray.scripts.scripts import main
+
+node.time = SimpleNamespace(
+    sleep=time.sleep, time=time.time, monotonic=lambda: time.monotonic() / 10
+)
+main()
+"""
 # A raylet of Ray 2.60 waits 15 s for agents to say which ports they have taken, and then aborts: at
 # a load of 40 on 2 cores none ever started. It does not wait for ports that it is given.
 AGENT_PORTS = (
@@ -66,14 +78,14 @@ class Nodes:
         return node
 
     def _start(self, *options):
-        """Start a node and wait until it has joined; Ray gives up after 30 s on a busy machine."""
+        """Start a node and wait until it has joined; a port may have been taken meanwhile."""
         for attempt in range(5):
             log = self.logs / f"node-{len(self.started)}-{attempt}.log"
             ports = free_ports(len(AGENT_PORTS))
             given = [f"{option}={port}" for option, port in zip(AGENT_PORTS, ports, strict=True)]
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", *START, *options, *given, "--block"],
+                    [sys.executable, "-c", START, "start", *options, *given, "--block"],
                     env=self.variables,
                     stdout=output,
                     stderr=output,

@@ -1,6 +1,7 @@
 """Ray itself: a study on a Ray of its own, and on nodes that are killed and added on the way.
 
 Nodes are separate `ray start` processes of this machine. Without the extra `ray` nothing here runs.
+A study that starts a Ray of its own is slow to test: at a load of 40 on 2 cores Ray itself gives up.
 """
 
 import json
@@ -113,6 +114,7 @@ def finished(process):
 # -- a Ray of the study's own ----------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.cpu_seconds(300)
 def test_a_study_on_a_ray_of_its_own_has_the_same_table_and_leaves_nothing(tmp_path, surroundings):
     local = small_study(tmp_path / "ray.yaml", executor={"name": "ray", "workers": 2})
