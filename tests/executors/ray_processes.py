@@ -6,42 +6,21 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import suppress
+from pathlib import Path
 
 from patience import wait_until
 
 from autorl.os_processes import descendants, end_descendants
 
-# `ray start`, which in Ray 2.60 gives up after 30 s by a clock of its own: here after 300. On a busy
-# machine more than that passed before the head had answered.
-START = """
-import time
-from types import SimpleNamespace
-from ray._private import node
-from ray.scripts.scripts import main
-
-node.time = SimpleNamespace(
-    sleep=time.sleep, time=time.time, monotonic=lambda: time.monotonic() / 10
-)
-main()
-"""
-# A raylet of Ray 2.60 waits 15 s for agents to say which ports they have taken, and then aborts: at
-# a load of 40 on 2 cores none ever started. It does not wait for ports that it is given.
-AGENT_PORTS = (
-    "--dashboard-agent-grpc-port",
-    "--dashboard-agent-listen-port",
-    "--runtime-env-agent-port",
-    "--metrics-export-port",
-)
+START = Path(__file__).with_name("ray_start.py")
 
 
-def free_ports(count):
-    """Ports that nobody listened at a moment ago."""
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
-        for bound in sockets:
-            bound.bind(("127.0.0.1", 0))
-        return [bound.getsockname()[1] for bound in sockets]
+def free_port():
+    """A port that nobody listened at a moment ago."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
 
 
 class Nodes:
@@ -66,10 +45,12 @@ class Nodes:
         }
         self.logs = logs
         self.started = []
-        (port,) = free_ports(1)
+        port = free_port()
         self.head = self._start(
             "--head", f"--port={port}", "--num-cpus=0", "--include-dashboard=false",
             "--temp-dir", str(folder or variables["TMPDIR"]),
+            # Else 10001, which the head of another test may have: then this one would end.
+            f"--ray-client-server-port={free_port()}",
         )  # fmt: skip
         self.address = f"127.0.0.1:{port}"
 
@@ -81,11 +62,10 @@ class Nodes:
         """Start a node and wait until it has joined; a port may have been taken meanwhile."""
         for attempt in range(5):
             log = self.logs / f"node-{len(self.started)}-{attempt}.log"
-            ports = free_ports(len(AGENT_PORTS))
-            given = [f"{option}={port}" for option, port in zip(AGENT_PORTS, ports, strict=True)]
+            arguments = ["start", *options, f"--runtime-env-agent-port={free_port()}", "--block"]
             with log.open("wb") as output:
                 process = subprocess.Popen(
-                    [sys.executable, "-c", START, "start", *options, *given, "--block"],
+                    [sys.executable, str(START), *arguments],
                     env=self.variables,
                     stdout=output,
                     stderr=output,
