@@ -12,12 +12,13 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import worker_machinery
-from fault_machinery import MARKER, Case
+from fault_machinery import MARKER, Case, Place
 from patience import wait_until
-from worker_hosts import Attempt, ancestors, attempts, send
+from worker_hosts import Attempt, OneMachine, ancestors, attempts, send
 from worker_machinery import KINDS, Library, Recorded, WorkerVerdict, cases, study_problems
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "study"))
@@ -134,6 +135,26 @@ def test_who_trains_a_segment_is_known_by_its_working_folder(tmp_path):
         assert send(9, [script.pid])
     assert not send(9, [script.pid])
     assert attempts(mark) == ancestors(script.pid) == []
+
+
+@pytest.mark.parametrize(
+    ("delivered", "files"), [(["worker"], "autorl-x"), ([], "autorl-x, pymp-x")]
+)
+def test_a_process_or_a_file_that_is_left_is_named(tmp_path, monkeypatch, delivered, files):
+    monkeypatch.setattr(worker_machinery, "GRACE", 0.1)
+    case = Case(0, "workers", 2, "processes/tpe")
+    place = Place(tmp_path / "case", case, tmp_path / "study.yaml")
+    study = SimpleNamespace(
+        place=place, hosts=OneMachine(place), verdict=WorkerVerdict(case, delivered)
+    )
+    for name in ("autorl-x", "pymp-x"):
+        (place.temporary / name).mkdir()
+    with subprocess.Popen(["sleep", "600"], env={MARKER: place.marker}) as process:
+        wait_until(study.hosts.left)
+        problems = worker_machinery._left(study)
+        process.kill()
+    assert problems == ["1 processes left", f"left in the temporary folder: {files}"]
+    assert study.verdict.own_folders == 1
 
 
 # -- cases and the page ----------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from autorl.study.verify import verify
 
 GROUP = "workers"
 KINDS = [f"{where}/{optimizer}" for optimizer in OPTIMIZERS for where in HOSTS]
-GRACE = 60.0  # seconds a process of an ended study has to end as well
+GRACE = 300.0  # seconds a process of an ended study has to end as well
 _PAUSE = 0.02
 _NOT_COMPARED = ("session", "attempt", "ignored")  # kinds of event that faults add
 _Seen = TypeVar("_Seen")
