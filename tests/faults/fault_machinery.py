@@ -158,24 +158,22 @@ class Session:
 
 
 class Place:
-    """The folder of one case: study, study file, temporary folder, output of its sessions."""
+    """The folder of one case: study, study file, temporary folder, output of its sessions.
 
-    def __init__(self, folder: Path, case: Case) -> None:
+    Args:
+        folder: of the case, made here.
+        case: what it is.
+        file: the study file; None: that of the case's kind, written here.
+    """
+
+    def __init__(self, folder: Path, case: Case, file: Path | None = None) -> None:
         self.folder, self.marker = folder, f"{case.name}-{case.kind}-{os.getpid()}"
         self.study = folder / "study"
         self.temporary = folder / "tmp"
         self.temporary.mkdir(parents=True)
-        self.file = write_study(case.kind, folder / "file")
+        self.file = file or write_study(case.kind, folder / "file")
         self.sessions: list[Session] = []
-
-    def begin(self, study: Path | None = None, *, resume: bool = False) -> Session:
-        """Start the study, or resume it if it has begun: its study file is the last thing a start writes."""
-        study = study or self.study
-        begun = resume or (study / "study.yaml").exists()
-        arguments = ["resume", study] if begun else ["tune", self.file, "--out", study]
-        number = len(self.sessions)
-        output, error = self.folder / f"{number}.out", self.folder / f"{number}.err"
-        variables = {
+        self.variables = {
             **os.environ,
             MARKER: self.marker,
             "TMPDIR": str(self.temporary),
@@ -189,13 +187,26 @@ class Place:
                 self.folder / "torch"
             ),  # else below TMPDIR, one for all studies of a user
         }
+
+    def begin(self, study: Path | None = None, *, resume: bool = False) -> Session:
+        """Start the study, or resume it if it has begun: its study file is the last thing a start writes."""
+        study = study or self.study
+        begun = resume or (study / "study.yaml").exists()
+        if begun:
+            return self.start("resume", study, "-q")
+        return self.start("tune", self.file, "--out", study, "-q")
+
+    def start(self, *arguments: object) -> Session:
+        """Run the command line with these arguments."""
+        number = len(self.sessions)
+        output, error = self.folder / f"{number}.out", self.folder / f"{number}.err"
         with output.open("wb") as out, error.open("wb") as err:
             process = subprocess.Popen(
-                [sys.executable, "-m", "autorl", *map(str, arguments), "-q"],
+                [sys.executable, "-m", "autorl", *map(str, arguments)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                env=variables,
+                env=self.variables,
                 start_new_session=True,
                 preexec_fn=_default_signals,
             )
@@ -369,7 +380,7 @@ def judge(
     ]
     if code == 0:
         verdict.verdict = "equal"
-        problems += _differences(place.study, whole, strict=not file_fault)
+        problems += differences(place.study, whole, strict=not file_fault)
     elif code in (1, 2) and file_fault:
         verdict.verdict, verdict.detail = (
             "refused",
@@ -385,7 +396,8 @@ def judge(
         verdict.verdict, verdict.detail = "bad", "; ".join(problems)[:1000]
 
 
-def _differences(study: Path, whole: Reference, *, strict: bool) -> list[str]:
+def differences(study: Path, whole: Reference, *, strict: bool) -> list[str]:
+    """What is wrong with the tables of a study that has ended, and half-written checkpoints."""
     theirs = whole.every_table if strict else whole.results
     try:
         ours = tables(study, strict=strict)
