@@ -14,7 +14,7 @@ from autorl.types import ProposalId
 
 
 class Search(Protocol):
-    """The parts of a search that tell which seeds a race asks for.
+    """The parts of a search that a race asks.
 
     `Driver` has them.
 
