@@ -3,15 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from autorl.evaluation import Racing, SeedValue
+from autorl.evaluation import Fixed, Racing, Ranking, SeedValue
+from autorl.study.lineage import Lineage
 from autorl.study.order import Order
 from autorl.study.queue import Item, Queue
+from autorl.study.work import Work
 from autorl.types import ProposalId
 
-if TYPE_CHECKING:
-    from autorl.study.driver import Driver
+
+class Search(Protocol):
+    """The parts of a search that a race asks.
+
+    `Driver` has them.
+
+    Attributes:
+        policy: says which seeds a proposal is trained with.
+        ranking: the scored proposals.
+        lineage: the chains of proposals.
+        work: the values of their seeds.
+    """
+
+    policy: Fixed | Racing
+    ranking: Ranking
+    lineage: Lineage
+    work: Work
+
+    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
+        """Return the tuning seeds a scored proposal was last scored with."""
+        ...
 
 
 class Races:
@@ -25,7 +46,7 @@ class Races:
     """
 
     def __init__(
-        self, search: Driver, queue: Queue, order: Order, costs: Mapping[ProposalId, float]
+        self, search: Search, queue: Queue, order: Order, costs: Mapping[ProposalId, float]
     ) -> None:
         self._search = search
         self._queue = queue
