@@ -301,7 +301,8 @@ class Driver:
         before = self.extra_runs
         self.extra_runs += more
         try:
-            if self._next_level() is not None:
+            more_seeds = self._next_level()
+            if more_seeds is not None and more_seeds.proposals:
                 return ""
             # Asking changes no optimizer (`optimizers/base.py`): this is what the next ask will
             # answer.
@@ -312,10 +313,9 @@ class Driver:
                     f"would train nothing: {name} has nothing more to propose; "
                     "a larger plan needs a new study"
                 )
-            confirms = self._confirmation is not None and self._confirmation.under_way
-            if (
-                confirms
-                or self._out_of_budget()
+            # An adaptive study that has confirmed explores with what is added.
+            if more_seeds is None and (
+                self._out_of_budget()
                 or (isinstance(answer, Proposal) and not self._affordable(answer))
             ):
                 steps_left = max(0.0, self.budget_steps - self.charged_steps)
