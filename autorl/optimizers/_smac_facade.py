@@ -13,6 +13,7 @@ import logging
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from ConfigSpace import Configuration, ConfigurationSpace
@@ -84,9 +85,10 @@ class _WeightedForest(RandomForest):
 
     weights: Mapping[bytes, int]
 
-    def _train(self, X: np.ndarray, y: np.ndarray) -> RandomForest:  # noqa: N803 - SMAC's name
+    def _train(self, X: np.ndarray, y: np.ndarray) -> Self:  # noqa: N803 - SMAC's name
         repeats = [self.weights[_row(row)] for row in X]
-        return super()._train(np.repeat(X, repeats, axis=0), np.repeat(y, repeats, axis=0))
+        super()._train(np.repeat(X, repeats, axis=0), np.repeat(y, repeats, axis=0))
+        return self
 
 
 def _row(vector: np.ndarray) -> bytes:
@@ -94,7 +96,7 @@ def _row(vector: np.ndarray) -> bytes:
 
     Inactive hyperparameters are NaN, which differs from itself.
     """
-    return np.nan_to_num(np.asarray(vector, dtype=float), nan=-1.0).tobytes()
+    return bytes(np.nan_to_num(np.asarray(vector, dtype=float), nan=-1.0).tobytes())
 
 
 def _forest(

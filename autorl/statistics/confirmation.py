@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# On the 19 ARLBench tables of DQN and PPO no share does better at 32 runs or at 96, from a tenth to
-# a half, nor do these two numbers (ratios 0.35 to 1, one to three configurations at the end).
+# Of 0.1 to 0.5, on the 19 ARLBench tables of DQN and PPO at 32 and 96 runs: 0.1 to 0.2 do about as
+# well, more does worse (`benchmarks/adaptive_seeds.py`).
 SHARE = 0.15
 """Share of a budget that confirms."""
 _GOING_ON = 0.6  # of a level's configurations, to the next level

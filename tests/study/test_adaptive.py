@@ -6,6 +6,7 @@ from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tab
 from study_support import part_of, run_small, small_spec, table
 from test_kill import killed_at_every_event
 
+from autorl.executors.worker import run_segment
 from autorl.study import Study
 from autorl.study.record import StudyRecord
 from autorl.types import Done, InputError, Scored, Status
@@ -188,6 +189,21 @@ def test_a_budget_of_configurations_has_the_confirmation_on_top():
     )
     assert len(study.driver.lineage) == 12
     assert study.driver.charged_steps == 1600
+
+
+def test_a_budget_of_hours_is_split_by_the_clock():
+    """A full run takes a tenth of an hour."""
+    changes = {**UNTESTED, "budget": {"hours": 1}}
+    study = Study.in_memory(small_spec(**changes))
+    driver = study.driver
+    driver._elapsed = lambda: driver.work.sent / 10
+    driver.work.sent = 0
+    while segments := driver.advance():
+        for segment in segments:
+            driver.work.sent += 1
+            driver.record(run_segment(study.load, segment, lambda report: None))
+    assert len(driver.lineage) == 6
+    assert sum(seeds_of(study).values()) == 10
 
 
 def test_what_is_left_when_an_optimizer_is_done_confirms(monkeypatch):
