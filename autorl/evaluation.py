@@ -546,7 +546,7 @@ class Racing:
 
 @dataclass(frozen=True)
 class Adaptive:
-    """Trains every proposal with few tuning seeds, then the best few with more.
+    """Trains proposals with few tuning seeds, then the best with more.
 
     A share of the budget is kept for these: `autorl.study.confirming` spends it when the rest is
     used up. The incumbent has the most seeds then.

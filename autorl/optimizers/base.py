@@ -382,15 +382,16 @@ def require(module: str, optimizer: str, extra: str) -> None:
 
 
 def seed_counts(records: Iterable[Record]) -> list[int]:
-    """Return how many seeds stand behind the results of records, without a common divisor.
+    """Return how many seeds stand behind the results of records.
 
-    So they are 1 where all results have as many. What has no score counts as the fewest seeds.
+    They have no common divisor, so they are 1 where all results have as many. What has no score
+    counts as the fewest seeds.
     """
-    known = [
+    scored = [
         record.result.n_seeds if isinstance(record.result, Scored) else None for record in records
     ]
-    fewest = min((count for count in known if count is not None), default=1)
-    counts = [fewest if count is None else count for count in known]
+    fewest = min((count for count in scored if count is not None), default=1)
+    counts = [fewest if count is None else count for count in scored]
     divisor = math.gcd(*counts) or 1
     return [count // divisor for count in counts]
 

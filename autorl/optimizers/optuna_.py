@@ -91,7 +91,10 @@ class OptunaOptimizer(BaseOptimizer[O]):
         return common
 
     def _seed_counts(self) -> list[int] | None:
-        """Return the seeds behind the score of each trial; None where all count the same."""
+        """Return the seeds behind the score of each trial.
+
+        None where all count the same.
+        """
         return seed_counts(self.history) if self.problem.weigh_seeds else None
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

@@ -174,14 +174,14 @@ class SMAC(BaseOptimizer[SMACOptions]):
         space = self.problem.space
         if self._exported is None:
             self._exported = space.to_configspace()
-        told = costs(fit.records)
+        records_and_costs = costs(fit.records)
         results = [
             (to_configuration(space, self._exported, record.proposal.config), cost)
-            for record, cost in told
+            for record, cost in records_and_costs
         ]
         counts = None
         if self.problem.weigh_seeds:
-            counts = seed_counts(record for record, _ in told)
+            counts = seed_counts(record for record, _ in records_and_costs)
         proposed = {record.proposal.config for record in fit.records}
         draws = max(DRAWS, 4 * self._serves(fit))
         model = self.options.model

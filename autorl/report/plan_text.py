@@ -102,7 +102,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
 
 
 def _confirmed_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Write which part of the search explores, and which gives the best more seeds."""
+    """Write which part of the search explores, and which confirms."""
     parts = plan.confirmed
     if parts is None:
         return []

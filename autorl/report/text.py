@@ -171,7 +171,7 @@ def _scores(result: Result) -> str:
 
 
 def choice_text(result: Result) -> str:
-    """Say how much a tuning score overstates, and how sure the choice by it is."""
+    """Say how over-tuned and how sure the choice is."""
     choice = result.choice
     assert choice is not None, "the seeds of the study are not adaptive"
     return (

@@ -1,4 +1,4 @@
-"""The rule of adaptive seeds: few for every configuration, more for the best few.
+"""The rule of adaptive seeds: more for the best configurations.
 
 A budget of runs is split. Most of it explores, with few seeds for each configuration. The rest
 confirms: level by level the best of those that are left get one more seed, and fewer go on to the
@@ -23,9 +23,10 @@ _LAST = 2  # configurations at the last level: a choice needs two
 
 
 def runs_to_confirm(runs: float, share: float = SHARE, *, confirmed: int = 0) -> int:
-    """Return how many runs of a budget confirm; the rest explores.
+    """Return how many runs of a budget confirm.
 
-    It is the share rounded, at least two, which a choice needs, and at most half.
+    The rest explores. It is the share rounded, at least two, which a choice needs, and at most
+    half.
 
     Args:
         runs: of the budget.

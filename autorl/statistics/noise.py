@@ -35,6 +35,7 @@ from autorl.statistics.arrays import Array, as_vector, same_shape
 _FREEDOM = 4.0  # seeds that the pooled variance counts as, beside a configuration's own
 _NOISE_SHARE = 0.3  # of the variance between scores of one seed, as long as none was repeated
 _FLAT_POINTS = 100  # of the flat half of the first guess at G
+_MOST_POINTS = 400  # of the other half: beyond it, memory would be quadratic in the scores
 # Relative to the range of the scores: smaller noise than rounding is none.
 _ROUNDING = 1e-6
 
@@ -84,8 +85,12 @@ def posterior(scores: npt.ArrayLike, spreads: npt.ArrayLike, seeds: npt.ArrayLik
     error, freedom = _standard_errors(unit, np.where(n > 1, deviations / span, 0.0), n)
     # 1. the values, and the first guess at how frequent they are
     flat = np.linspace(-0.5, 0.5, _FLAT_POINTS)
-    values = np.concatenate([unit, flat])
-    guess = np.concatenate([np.full(len(y), 0.5 / len(y)), np.full(len(flat), 0.5 / len(flat))])
+    points = unit
+    if len(unit) > _MOST_POINTS:
+        # Each of them is a score that was reached, so that ties stay ties.
+        points = np.quantile(unit, np.linspace(0, 1, _MOST_POINTS), method="nearest")
+    values = np.concatenate([points, flat])
+    guess = np.repeat([0.5 / len(points), 0.5 / len(flat)], [len(points), len(flat)])
     # 2. the likelihood of each score given each value, and one step towards the likeliest G
     distances = (unit[:, None] - values) / error[:, None]
     exponents = -(freedom + 1) / 2
@@ -117,9 +122,9 @@ def _normalised(weights: Array) -> Array:
 def probability_of_best(
     estimate: Posterior, chosen: int, among: npt.ArrayLike | None = None
 ) -> float:
-    """Return the probability that no true score is above that of one configuration.
+    """Return the probability that no true score is above a configuration's.
 
-    It is sum_v w_chosen(v) prod_j P(mu_j <= v) over the others. Who is tied with the best is best
+    It is sum_v w_chosen(v) prod_j P(mu_j <= v) over the rivals. Who is tied with the best is best
     too.
 
     Args:
@@ -134,8 +139,8 @@ def probability_of_best(
     if not 0 <= chosen < count:
         raise ValueError(f"chosen must lie in 0..{count - 1}, got {chosen}")
     indices = np.arange(count) if among is None else np.asarray(among, dtype=np.int64)
-    others = indices[indices != chosen]
+    rivals = indices[indices != chosen]
     # Equal values stand side by side: each has the probability of all of them.
     last = np.searchsorted(estimate.values, estimate.values, side="right") - 1
-    at_most = np.cumsum(estimate.weights[others], axis=1)[:, last]
+    at_most = np.cumsum(estimate.weights[rivals], axis=1)[:, last]
     return float(min(1.0, estimate.weights[chosen] @ at_most.prod(axis=0)))

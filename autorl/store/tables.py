@@ -101,7 +101,10 @@ class ProposalRow(NamedTuple):
 
 
 class ScoreRow(NamedTuple):
-    """The first objective of a proposal over its tuning seeds, larger is better."""
+    """The first objective of a proposal over its tuning seeds.
+
+    Larger is better.
+    """
 
     proposal: ProposalId
     value: float
@@ -331,9 +334,9 @@ class StudyTables(EventLog):
         return {number: tuple(json.loads(values)) for number, values in rows}
 
     def comparable(self) -> list[ScoreRow]:
-        """List the feasible proposals of the search of the highest fidelity, in order.
+        """List the feasible proposals of the highest fidelity, in order.
 
-        Those whose agents were picked on the way are left out.
+        Baselines and those whose agents were picked on the way are left out.
         """
         eligible = "value IS NOT NULL AND infeasible = 0 AND NOT provisional AND NOT baseline"
         rows = self._query(

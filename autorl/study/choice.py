@@ -1,4 +1,4 @@
-"""How sure the choice of an incumbent is, and how much its tuning score overstates it."""
+"""How sure the choice of an incumbent is, and how over-tuned."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ class Confirmation:
         self._last = SeedsGranted()
 
     def apply(self, event: SeedsGranted) -> None:
-        """Take note of seeds that were granted, or of the end of it."""
+        """Take note of seeds that were granted, or that none are."""
         self._last = event
         self.under_way = bool(event.proposals)
         if not self.under_way:
@@ -118,18 +118,18 @@ class Confirmation:
         if self.under_way:
             target = len(self._last.seeds) + 1
             levels = self._last.levels
-            left = [number for number in self._last.proposals if number in candidates]
+            survivors = [number for number in self._last.proposals if number in candidates]
         else:
             target = self._policy.minimum + 1
             levels = self._levels(list(candidates), funds)
-            left = list(candidates)
+            survivors = list(candidates)
         seeds = {number: scored.n_seeds for number, scored in candidates.items()}
         for place, runs in enumerate(levels):
-            ranked = self._ranked(left, candidates)
-            left = confirmed_at(ranked, seeds, target + place, runs)
-            if any(seeds[number] < target + place for number in left):
+            ranked = self._ranked(survivors, candidates)
+            survivors = confirmed_at(ranked, seeds, target + place, runs)
+            if any(seeds[number] < target + place for number in survivors):
                 granted = self._policy.full[: target + place]
-                return SeedsGranted(tuple(left), granted, levels[place + 1 :])
+                return SeedsGranted(tuple(survivors), granted, levels[place + 1 :])
         return None
 
     def _levels(self, candidates: Sequence[ProposalId], funds: Funds) -> tuple[int, ...]:
@@ -149,7 +149,7 @@ class Confirmation:
         return levels_of(runs, len(candidates), most, confirmed=self._confirmed)
 
     def _cost(self, proposal: ProposalId) -> int:
-        """Return the steps of one more seed, which is trained from step 0."""
+        """Return the steps of one more seed, from step 0."""
         return sum(self._charges.of(link) for link in self._lineage.chain(proposal))
 
     def _candidates(self) -> dict[ProposalId, Scored]:
@@ -173,19 +173,19 @@ class Confirmation:
         }
 
     def _ranked(
-        self, left: Sequence[ProposalId], candidates: Mapping[ProposalId, Scored]
+        self, survivors: Sequence[ProposalId], candidates: Mapping[ProposalId, Scored]
     ) -> list[ProposalId]:
-        """Order proposals by their expected scores, best first; of equals the earliest.
+        """Order proposals by their expected scores, best first.
 
-        With several objectives those come first that no other dominates, then those that only
-        these dominate, and so on, each time by the first objective.
+        Of equals the earliest comes first. With several objectives those come first that no other
+        dominates, then those that only these dominate, and so on, each time by the first objective.
         """
         numbers = list(candidates)
         columns = expected_scores(list(candidates.values())).T
         expected = {
             number: tuple(row.tolist()) for number, row in zip(numbers, columns, strict=True)
         }
-        remaining = {number: expected[number] for number in left}
+        remaining = {number: expected[number] for number in survivors}
         ranked: list[ProposalId] = []
         while remaining:
             front = undominated(remaining)
@@ -196,7 +196,10 @@ class Confirmation:
 
 
 def expected_scores(scored: Sequence[Scored]) -> np.ndarray:
-    """Return expected true scores in units of their range, of shape (objectives, proposals)."""
+    """Return expected true scores, of shape (objectives, proposals).
+
+    They are in units of the range of the scores.
+    """
     seeds = [event.n_seeds for event in scored]
     rows = []
     for values, spreads in zip(

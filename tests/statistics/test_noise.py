@@ -82,6 +82,17 @@ def test_ties_at_the_cap_without_noise_count_as_best():
     assert probability_of_best(estimate, 2, [2, 3]) == probability_of_best(estimate, 3, [2, 3])
 
 
+def test_many_scores_are_stood_for_by_some_and_ties_stay_ties():
+    scores = np.minimum(np.random.default_rng(2).normal(size=3000), 1.5)
+    estimate = posterior(scores, np.zeros(3000), np.ones(3000))
+    assert estimate.weights.shape == (3000, 500)
+    assert estimate.weights.sum(axis=1) == pytest.approx(np.ones(3000))
+    best = np.flatnonzero(scores == 1.5)
+    assert len(best) > 100
+    assert np.ptp(estimate.mean[best]) < 1e-12
+    assert (np.diff(estimate.mean[np.argsort(scores)]) > -1e-9).all(), "the order is kept"
+
+
 def test_the_probability_is_that_of_all_combinations():
     rng = np.random.default_rng(3)
     values = np.array([0.0, 1.0, 1.0, 4.0])
