@@ -7,6 +7,7 @@ from study_support import part_of, run_small, small_spec, table
 from test_kill import killed_at_every_event
 
 from autorl.executors.worker import run_segment
+from autorl.optimizers.registry import REGISTRY
 from autorl.study import Study
 from autorl.study.record import StudyRecord
 from autorl.types import Done, InputError, Scored, Status
@@ -181,6 +182,26 @@ def test_the_budget_is_kept_and_the_incumbent_has_the_most_seeds(changes):
     longest = [n for n in driver.ranking.ordered() if driver.lineage[n].until == 100]
     assert driver.ranking[best].n_seeds == max(driver.ranking[n].n_seeds for n in longest) > first
     assert StudyRecord(study.spec, study.store, None).spent.charged_steps == driver.charged_steps
+
+
+OTHERS = {"pbt", "pb2", "phases", "schedule"}  # refused, or with nothing to choose from
+SLOW = {"gp", "smac"}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+        for name in sorted(set(REGISTRY) - OTHERS)
+    ],
+)
+def test_every_optimizer_has_its_best_confirmed_with_all_seeds(optimizer):
+    changes = {"evaluation": {"seeds": "adaptive", "share": 0.3}, "budget": {"runs": 20}}
+    driver = in_memory(optimizer=optimizer, **changes).driver
+    best = driver.ranking.best()
+    assert 1900 < driver.charged_steps <= 2000
+    assert driver.ranking[best].n_seeds == 4
+    assert driver.lineage[best].until == 100
 
 
 def test_a_budget_of_configurations_has_the_confirmation_on_top():
