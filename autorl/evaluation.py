@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.confirmation import SHARE, runs_to_confirm
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import Event, Failed, Outcome, ProposalId, Proposed, Scored, Status
 
@@ -541,3 +542,41 @@ class Racing:
         from scipy.stats import ttest_1samp  # slow to import, and no other rule needs it
 
         return bool(ttest_1samp(relative, 0.0, alternative="less").pvalue < 0.1)
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """Trains proposals with few tuning seeds, then the best with more.
+
+    A share of the budget is kept for these: `autorl.study.confirming` spends it when the rest is
+    used up. The incumbent has the most seeds then.
+    """
+
+    seeds: tuple[int, ...]
+    minimum: int = 1
+    maximum: int | None = None
+    share: float = SHARE
+
+    @property
+    def first(self) -> tuple[int, ...]:
+        return self.seeds[: self.minimum]
+
+    @property
+    def full(self) -> tuple[int, ...]:
+        return self.seeds[: self.maximum]
+
+    def more(self, mine: Sequence[SeedValue], reference: Sequence[SeedValue]) -> tuple[int, ...]:
+        """Return no seeds: more are granted when the exploration is over."""
+        return ()
+
+    def runs_to_explore(self, runs: float, confirmed: int = 0) -> float:
+        """Return how many full runs of a budget explore.
+
+        They pay for one proposal at least, if the budget does. `confirmed` is that of
+        `runs_to_confirm`.
+        """
+        explore = runs - runs_to_confirm(runs, self.share, confirmed=confirmed)
+        return max(explore, min(runs, float(self.minimum)))
+
+
+SeedPolicy = Fixed | Racing | Adaptive

@@ -10,7 +10,7 @@ the rules. What it computes from them is Optuna's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -51,13 +51,20 @@ class FastTPE(TPESampler):
     Args:
         known: the parameters all trials share; None = look.
         valid: tells whether parameters, by name, are allowed; None = anything is.
+        counts: how often each trial counts in a density, by its number; None = once.
     """
 
     def __init__(
-        self, *, known: dict[str, BaseDistribution] | None, valid: Valid | None, **options: Any
+        self,
+        *,
+        known: dict[str, BaseDistribution] | None,
+        valid: Valid | None,
+        counts: Sequence[int] | None = None,
+        **options: Any,
     ) -> None:
         super().__init__(**options)
         self._known = known
+        self._counts = counts
         # With conditions the groups of a candidate are drawn apart, and rules are about the whole.
         if valid is not None and known is not None:
             estimator = partial(_ValidParzenEstimator, valid=valid)
@@ -69,6 +76,27 @@ class FastTPE(TPESampler):
         if self._known is None:
             return super().infer_relative_search_space(study, trial)
         return dict(self._known)
+
+    def _build_parzen_estimator(
+        self,
+        study: Study,
+        search_space: dict[str, BaseDistribution],
+        trials: list[FrozenTrial],
+        handle_below: bool,
+    ) -> _ParzenEstimator:
+        names = search_space.keys()
+        shown = [trial for trial in trials if names <= trial.__dict__["internal"].keys()]
+        if self._counts is None or not shown:
+            return super()._build_parzen_estimator(study, search_space, trials, handle_below)
+        parameters = self._parzen_estimator_parameters
+        # As Optuna weighs them: all good ones the same where there are several objectives.
+        if handle_below and study._is_multi_objective():
+            weights = np.ones(len(shown))
+        else:
+            weights = _ParzenEstimator._call_weights_func(parameters.weights, len(shown))
+        weights = weights * [self._counts[trial.number] for trial in shown]
+        observations = self._get_internal_repr(trials, search_space, study)
+        return self._parzen_estimator_cls(observations, search_space, parameters, weights)
 
     def _get_internal_repr(
         self, trials: list[FrozenTrial], search_space: dict[str, BaseDistribution], study: Study
@@ -123,11 +151,34 @@ class FastGP(GPSampler):
 
     Args:
         known: the parameters all trials share; None = look.
+        counts: seeds behind the score of each trial, by its number; None = one.
     """
 
-    def __init__(self, *, known: dict[str, BaseDistribution] | None, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        known: dict[str, BaseDistribution] | None,
+        counts: Sequence[int] | None = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self._known = known
+        self._counts = counts
+
+    def _sample_relative_impl(
+        self,
+        study: Study,
+        completed_trials: list[FrozenTrial],
+        running_trials: list[FrozenTrial],
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        observed = completed_trials
+        if self._counts is not None:
+            # Optuna's model has one noise for all. Observed n times, a score has noise / n.
+            observed = [
+                trial for trial in completed_trials for _ in range(self._counts[trial.number])
+            ]
+        return super()._sample_relative_impl(study, observed, running_trials, search_space)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

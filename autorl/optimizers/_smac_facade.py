@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import numpy as np
 from ConfigSpace import Configuration, ConfigurationSpace
@@ -35,10 +36,13 @@ def challengers(
     seed: int,
     model: str,
     most: int,
+    counts: Sequence[int] | None = None,
 ) -> Iterator[Configuration]:
     """Yield what SMAC would run next, best first.
 
-    It is a function of the arguments: the cost of each configuration told is one of them.
+    It is a function of the arguments: the cost of each configuration told is one of them. `counts`
+    says how often each of them counts in the forest, None: once. SMAC's Gaussian process cannot
+    weigh them.
 
     The first `most` come from one search for challengers, filled up at random where it finds fewer.
     Ends when SMAC finds no configuration that it has not seen. The facade keeps its bookkeeping in
@@ -53,7 +57,12 @@ def challengers(
             n_trials=UNLIMITED,
             seed=seed,
         )
-        facade = _forest(scenario, most, len(told)) if model == "forest" else _gp(scenario, most)
+        weights = None
+        if counts is not None:
+            rows = (_row(configuration.get_array()) for configuration, _ in told)
+            weights = dict(zip(rows, counts, strict=True))
+        forest = _forest(scenario, most, len(told), weights) if model == "forest" else None
+        facade = forest or _gp(scenario, most)
         # One cost for each, that of all its seeds together.
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
@@ -67,13 +76,39 @@ def challengers(
         yield configuration  # outside of `quieted`, which would silence the caller too
 
 
-def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
+class _WeightedForest(RandomForest):
+    """SMAC's random forest, of rows that count more than once.
+
+    Attributes:
+        weights: how often each row counts, by its key.
+    """
+
+    weights: Mapping[bytes, int]
+
+    def _train(self, X: np.ndarray, y: np.ndarray) -> Self:  # noqa: N803 - SMAC's name
+        repeats = [self.weights[_row(row)] for row in X]
+        super()._train(np.repeat(X, repeats, axis=0), np.repeat(y, repeats, axis=0))
+        return self
+
+
+def _row(vector: np.ndarray) -> bytes:
+    """Return a configuration's vector as a key.
+
+    Inactive hyperparameters are NaN, which differs from itself.
+    """
+    return bytes(np.nan_to_num(np.asarray(vector, dtype=float), nan=-1.0).tobytes())
+
+
+def _forest(
+    scenario: Scenario, most: int, n: int, weights: Mapping[bytes, int] | None = None
+) -> AbstractFacade:
     """Make SMAC's facade for hyperparameter optimization.
 
     It is a random forest, here on one core, of the `n` configurations told.
     """
     kind = HyperparameterOptimizationFacade
-    model = RandomForest(  # as `get_model` makes it, but for leaves and cores
+    forest = RandomForest if weights is None else _WeightedForest
+    model = forest(  # as `get_model` makes it, but for leaves and cores
         scenario.configspace,
         log_y=True,
         n_trees=10,
@@ -86,6 +121,8 @@ def _forest(scenario: Scenario, most: int, n: int) -> AbstractFacade:
         seed=scenario.seed,
         n_jobs=1,
     )
+    if isinstance(model, _WeightedForest) and weights is not None:
+        model.weights = weights
     maximizer = kind.get_acquisition_maximizer(scenario)
     _order(maximizer, scenario)
     return kind(

@@ -48,7 +48,7 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
@@ -98,6 +98,7 @@ class Problem:
         changeable: hyperparameters that may differ between a proposal and the one it resumes from.
         initial: configurations proposed first: the default configuration, then the warm starts; no
             repeats.
+        weigh_seeds: scores count by the seeds behind them (`seed_counts`).
     """
 
     space: Space
@@ -106,6 +107,7 @@ class Problem:
     n_objectives: int
     changeable: frozenset[str]
     initial: tuple[Config, ...]
+    weigh_seeds: bool = False
 
 
 @dataclass(frozen=True)
@@ -378,6 +380,21 @@ def require(module: str, optimizer: str, extra: str) -> None:
         raise InputError(
             f"{optimizer} needs {module}: pip install 'autorl[{extra}]'", key="optimizer.name"
         )
+
+
+def seed_counts(records: Iterable[Record]) -> list[int]:
+    """Return how many seeds stand behind the results of records.
+
+    They have no common divisor, so they are 1 where all results have as many. What has no score
+    counts as the fewest seeds.
+    """
+    scored = [
+        record.result.n_seeds if isinstance(record.result, Scored) else None for record in records
+    ]
+    fewest = min((count for count in scored if count is not None), default=1)
+    counts = [fewest if count is None else count for count in scored]
+    divisor = math.gcd(*counts) or 1
+    return [count // divisor for count in counts]
 
 
 def violation(record: Record) -> float:

@@ -29,7 +29,7 @@ from autorl.optimizers._startup import (
     startup_over,
     startup_size,
 )
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, seed_counts
 from autorl.plain_values import plain
 from autorl.quiet import quieted
 from autorl.types import Config, Event, Failed, Proposal, Proposed
@@ -92,6 +92,13 @@ class OptunaOptimizer(BaseOptimizer[O]):
             return None
         common: dict[str, BaseDistribution] = _samplers().shared(self._distributions)
         return common
+
+    def _seed_counts(self) -> list[int] | None:
+        """Return the seeds behind the score of each trial.
+
+        None where all count the same.
+        """
+        return seed_counts(self.history) if self.problem.weigh_seeds else None
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         table = self._synchronized()
@@ -339,6 +346,7 @@ class TPE(StartedOptimizer[TPEOptions]):
             multivariate=True,  # one density of all, which sees how they depend on each other
             group=space.has_conditions,  # one for each set of parameters that are active together
             constant_liar=True,  # proposals in flight count as bad: the next is elsewhere
+            counts=self._seed_counts(),
             seed=seed,
         )
         return sampler
@@ -391,6 +399,7 @@ class GP(StartedOptimizer[GPOptions]):
             known=self._shared(),
             n_startup_trials=self._trials_needed,
             warn_independent_sampling=False,
+            counts=self._seed_counts(),
             seed=seed,
         )
         return sampler

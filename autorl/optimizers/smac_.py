@@ -22,7 +22,15 @@ from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, violation
+from autorl.optimizers.base import (
+    BaseOptimizer,
+    Problem,
+    Record,
+    option,
+    require,
+    seed_counts,
+    violation,
+)
 from autorl.optimizers.sobol import SKIPS, SobolOptions, SobolSearch
 from autorl.space.configspace import from_configuration, to_configuration
 from autorl.types import Config, Event, Proposal, Proposed
@@ -166,13 +174,18 @@ class SMAC(BaseOptimizer[SMACOptions]):
         space = self.problem.space
         if self._exported is None:
             self._exported = space.to_configspace()
+        records_and_costs = costs(fit.records)
         results = [
             (to_configuration(space, self._exported, record.proposal.config), cost)
-            for record, cost in costs(fit.records)
+            for record, cost in records_and_costs
         ]
+        counts = None
+        if self.problem.weigh_seeds:
+            counts = seed_counts(record for record, _ in records_and_costs)
         proposed = {record.proposal.config for record in fit.records}
         draws = max(DRAWS, 4 * self._serves(fit))
-        stream = bridge.challengers(self._exported, results, fit.seed, self.options.model, draws)
+        model = self.options.model
+        stream = bridge.challengers(self._exported, results, fit.seed, model, draws, counts)
         for configuration in islice(stream, draws):
             config = from_configuration(space, configuration)
             # Some rules cannot be said in ConfigSpace, so SMAC's challengers may break them.

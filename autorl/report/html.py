@@ -20,6 +20,7 @@ from autorl.report.text import (
     GAP,
     beyond_text,
     candidate_table,
+    choice_text,
     failed_text,
     front_table,
     interval_text,
@@ -95,6 +96,8 @@ def _headline(view: StudyView, result: Result | None) -> str:
         rows.append((f"test score ({result.aggregate})", number(result.test.value), note))
     note = f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it"
     rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
+    if result.choice is not None:
+        rows.append(("expected score", number(result.choice.expected), choice_text(result)))
     if result.gap is not None:
         rows.append((f"gap ({result.aggregate})", number(result.gap), GAP))
     if result.default is not None:

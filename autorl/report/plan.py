@@ -1,9 +1,10 @@
 """Plans: what a study would do, counted before it does it.
 
 The driver itself runs in memory, on random scores instead of training. Counts are exact where they
-do not depend on scores (full-length runs, fixed seeds); with rungs, racing or populations they are
-those of one run on random scores, and the plan says so. What the budget charges are nominal steps;
-what is really trained follows from where the trainers can cut a run of each configuration.
+do not depend on scores (full-length runs, fixed or adaptive seeds); with rungs, racing or
+populations they are those of one run on random scores, and the plan says so. What the budget
+charges are nominal steps; what is really trained follows from where the trainers can cut a run of
+each configuration.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import is_slow_to_ask, search_kind
 from autorl.report.idle import Asks, IdleShare, expected_idle
-from autorl.report.simulated import Ends, Phase, Tally, candidates
+from autorl.report.simulated import Confirmed, Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
 from autorl.store.store import DATABASE
@@ -67,6 +68,7 @@ class Plan:
             resume.
         time: None = unknown.
         idle: how busy the workers will be; None where nothing waits.
+        confirmed: what explores and what confirms, of adaptive seeds; None of others.
     """
 
     spec: Spec
@@ -87,6 +89,7 @@ class Plan:
     workers: int
     time: Estimate | None
     idle: IdleShare | None
+    confirmed: Confirmed | None = None
 
 
 def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
@@ -113,6 +116,8 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     try:
         cut = _simulate(study, tally)
         search = tally.phase()
+        adaptive = spec.evaluation.seeds == "adaptive"
+        confirmed = tally.confirmed(spec.policy().first) if adaptive else None
         if not cut and study.driver.add_baseline():
             _simulate(study, tally)
         baseline = tally.phase().less(search)
@@ -121,7 +126,9 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     # 3. judge which of the counts are those of the study itself
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
-    exact = not partial and spec.evaluation.seeds == "fixed" and not (open_ended or cut)
+    # Who is confirmed depends on scores, how many does not, but for constraints.
+    counted = spec.evaluation.seeds == "fixed" or (adaptive and not spec.constraints)
+    exact = not partial and counted and not (open_ended or cut)
     # It trains the same configurations whatever the scores are: these are the study's own.
     blind = search_kind(spec.optimizer.name, spec.path) == "design"
     # Where segments end below the horizon the optimizer has rungs, or generations.
@@ -159,7 +166,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         baseline=baseline,
         models=models,
         exact=exact,
-        trained_exact=exact and (blind or ends.equal()),
+        trained_exact=exact and ((blind and not adaptive) or ends.equal()),
         open_ended=open_ended,
         cut=cut,
         rungs=rungs,
@@ -171,6 +178,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         workers=workers,
         time=time,
         idle=idle,
+        confirmed=confirmed,
     )
 
 

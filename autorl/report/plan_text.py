@@ -55,7 +55,7 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
     seeds = "all of them for every proposal"
     if evaluation.seeds != "fixed":
         most = evaluation.max or len(spec.plan.tuning)
-        seeds = f"racing from {evaluation.min} to {most}"
+        seeds = f"{evaluation.seeds} from {evaluation.min} to {most}"
     seeds = f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
@@ -85,6 +85,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
             ("proposals", count),
             ("", share_text(plan.share, learns=plan.learns, about=about)),
         ]
+        rows += _confirmed_rows(plan)
     points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
     rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
     if plan.rungs:
@@ -98,6 +99,17 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
         most = "at most" if plan.exact else "about"
         rows.append(("evaluations", f"{most} {plan.search.evaluations + plan.test.evaluations:,}"))
     return rows
+
+
+def _confirmed_rows(plan: Plan) -> list[tuple[str, str]]:
+    """Write which part of the search explores, and which confirms."""
+    parts = plan.confirmed
+    if parts is None:
+        return []
+    horizon = plan.spec.fidelity.steps
+    explore = f"{parts.explore / horizon:g} full runs explore"
+    confirm = f"{parts.confirm / horizon:g} confirm the best {parts.proposals} proposals"
+    return [("confirmation", f"{explore}, {confirm}, up to {parts.seeds} seeds each")]
 
 
 def _step_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -175,6 +187,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "exact": plan.exact,
         "open_ended": plan.open_ended,
         "search": vars(plan.search),
+        "confirmed": None if plan.confirmed is None else vars(plan.confirmed),
         "test": vars(plan.test),
         "new_configurations": share_dict(plan.share, learns=plan.learns),
         "baseline": vars(plan.baseline),

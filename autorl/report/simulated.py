@@ -5,6 +5,7 @@ Segments end where they would, with random scores.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +41,22 @@ class Phase:
         """Return the work besides a part of it."""
         subtracted = vars(part)
         return Phase(**{name: size - subtracted[name] for name, size in vars(self).items()})
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """What an adaptive study gives the best proposals, beside what explores.
+
+    Attributes:
+        explore, confirm: nominal steps of each.
+        proposals: how many get more seeds.
+        seeds: how many the last ones have.
+    """
+
+    explore: int
+    confirm: int
+    proposals: int
+    seeds: int
 
 
 class Tally:
@@ -110,6 +127,20 @@ class Tally:
                 f"({len(self._driver.charges.anew)} of {len(self._driver.lineage)} proposals)"
             )
         return cautions
+
+    def confirmed(self, first: Collection[int]) -> Confirmed:
+        """Part what explores, with the first seeds, from what confirms."""
+        more = [segment.id for segment in self.segments if segment.seed not in first]
+        confirm = sum(self._driver.charges.of(number.proposal) for number in more)
+        ranking = self._driver.ranking
+        counts = [ranking[number].n_seeds for number in ranking.ordered()]
+        explore = sum(self._driver.charges.of(segment.id.proposal) for segment in self.segments)
+        return Confirmed(
+            explore - confirm,
+            confirm,
+            sum(count > len(first) for count in counts),
+            max(counts, default=0),
+        )
 
     def phase(self) -> Phase:
         nominal = sum(self._driver.charges.of(segment.id.proposal) for segment in self.segments)

@@ -54,6 +54,7 @@ def result_dict(result: Result) -> dict[str, Any]:
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
         "test_runs": {"done": done, "failed": failed},
         "problem": result.problem or None,
+        "choice": None if result.choice is None else vars(result.choice),
         "gap": _finite(result.gap),
         "default": {
             "proposal": default.proposal,
@@ -143,6 +144,8 @@ def _scores(result: Result) -> str:
             )
     seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
+    if result.choice is not None:
+        lines.append(("expected score", number(result.choice.expected), "", choice_text(result)))
     if result.gap is not None:
         lines.append((f"gap ({result.aggregate})", number(result.gap), "", GAP))
     if result.default is not None:
@@ -165,6 +168,16 @@ def _scores(result: Result) -> str:
         aligned = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
         texts.append(one_line(f"  {'  '.join(aligned)}".rstrip()))
     return "\n".join(texts)
+
+
+def choice_text(result: Result) -> str:
+    """Say how over-tuned and how sure the choice is."""
+    choice = result.choice
+    assert choice is not None, "the seeds of the study are not adaptive"
+    return (
+        f"on new seeds, by a noise model: over-tuned by {number(choice.overtuning)}; "
+        f"the best of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
+    )
 
 
 def shorter(result: Result) -> str:

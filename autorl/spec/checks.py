@@ -6,6 +6,7 @@ checked. A study that was stored is taken as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -127,6 +128,36 @@ def check_racing(spec: Spec) -> None:
         raise InputError(
             f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation"
         )
+
+
+def check_adaptive(spec: Spec) -> None:
+    """Check that an adaptive study can give the best few more seeds.
+
+    Raises:
+        InputError: there are no more seeds or no end to plan with, or a study with other seeds says
+            which share of its budget confirms.
+    """
+    section = spec.evaluation
+    have = len(spec.plan.tuning)
+    if section.seeds != "adaptive":
+        if section.share is not None:
+            raise InputError(
+                f"is of `seeds: adaptive`, not of {section.seeds!r}", key="evaluation.share"
+            )
+        return
+    if (section.max or 0) > have:
+        raise InputError(
+            f"adaptive up to more seeds than the {have} in seeds.tuning", key="evaluation"
+        )
+    most = section.max or have
+    if most <= section.min:
+        raise InputError(
+            f"adaptive needs more seeds for the best than the {section.min} of every proposal: "
+            f"got {most} (evaluation.max, seeds.tuning)",
+            key="evaluation",
+        )
+    if math.isinf(spec.full_runs) and spec.budget.hours is None:
+        raise InputError("adaptive needs a budget, of which it keeps a share", key="evaluation")
 
 
 def check_budget(spec: Spec) -> None:

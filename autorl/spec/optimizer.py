@@ -36,6 +36,8 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
         len(spec.objective),
         frozenset(changeable),
         tuple(dict.fromkeys(starts)),
+        # Not of racing: its studies would go on with other proposals than they began with.
+        weigh_seeds=spec.evaluation.seeds == "adaptive",
     )
     return build(section.name, problem, options, spec.path)
 

@@ -292,15 +292,17 @@ class SeedsSection(Section):
 
 
 class EvaluationSection(Section):
-    seeds: Literal["fixed", "racing"] = "fixed"
+    seeds: Literal["fixed", "racing", "adaptive"] = "fixed"
     """Every tuning seed for every proposal, or more only for those that hold their own.
 
-    A race is run against the incumbent.
+    A race is run against the incumbent. With `adaptive` the best few get more at the end.
     """
     min: Count = 1
-    """Racing: seeds of every proposal."""
+    """Racing, adaptive: seeds of every proposal."""
     max: Count | None = None
-    """Racing: seeds of an incumbent; default all tuning seeds."""
+    """Racing, adaptive: seeds of an incumbent; default all tuning seeds."""
+    share: Annotated[Number, Field(gt=0, le=0.5)] | None = None
+    """Adaptive: part of the budget that gives the best few more seeds; default 0.15."""
     rule: Literal["mean", "t"] = "mean"
     """Racing: a proposal is dropped when its paired mean is below the incumbent's.
 

@@ -19,7 +19,15 @@ import yaml
 from pydantic import ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from autorl import trainers
-from autorl.evaluation import Constraint, Fixed, Judge, Objective, Racing
+from autorl.evaluation import (
+    Adaptive,
+    Constraint,
+    Fixed,
+    Judge,
+    Objective,
+    Racing,
+    SeedPolicy,
+)
 from autorl.optimizers.registry import search_kind
 from autorl.seeds import SeedPlan
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
@@ -48,6 +56,7 @@ from autorl.spec.sections import (
     TrainerSection,
     WarmStart,
 )
+from autorl.statistics.confirmation import SHARE
 from autorl.trainers import TrainerInfo
 from autorl.types import Config, FrozenMap, InputError, Resources, TrainerSpec
 
@@ -324,11 +333,14 @@ class Spec(Section):
             return False
         return self.test.baseline and bool(self.plan.test)
 
-    def policy(self) -> Fixed | Racing:
-        if self.evaluation.seeds == "fixed":
+    def policy(self) -> SeedPolicy:
+        section = self.evaluation
+        if section.seeds == "fixed":
             return Fixed(self.plan.tuning)
-        maximum = self.evaluation.max or len(self.plan.tuning)
-        return Racing(self.plan.tuning, self.evaluation.min, maximum, self.evaluation.rule)
+        maximum = section.max or len(self.plan.tuning)
+        if section.seeds == "adaptive":
+            return Adaptive(self.plan.tuning, section.min, maximum, section.share or SHARE)
+        return Racing(self.plan.tuning, section.min, maximum, section.rule)
 
     @property
     def full_runs(self) -> float:
@@ -336,14 +348,19 @@ class Spec(Section):
 
         That is what an optimizer may plan with.
         """
-        per_proposal = len(self.policy().first)
+        policy = self.policy()
         budget = self.budget
         if budget.configurations is not None:
             # An embedded search plans with no end: its caller stops asking.
             return math.inf if budget.configurations >= UNLIMITED else float(budget.configurations)
+        runs = budget.runs
         if budget.environment_steps is not None:
-            return budget.environment_steps / (self.fidelity.steps * per_proposal)
-        return budget.runs / per_proposal if budget.runs is not None else float("inf")
+            runs = budget.environment_steps / self.fidelity.steps
+        if runs is None:
+            return float("inf")
+        if isinstance(policy, Adaptive):
+            runs = policy.runs_to_explore(runs)
+        return runs / len(policy.first)
 
     @property
     def indeterminate(self) -> str | None:
@@ -420,6 +437,9 @@ class Spec(Section):
         if self.resources is not None:
             data["resources"] = self.resources.stated()
         data["seeds"] = {"tuning": list(self.plan.tuning), "test": list(self.plan.test)}
+        if self.evaluation.share is None:
+            # Files without it stay as earlier versions wrote them, and are read by these.
+            del data["evaluation"]["share"]
         optimizer = self.optimizer
         named = {"name": optimizer.name, "stop": optimizer.stop, "rungs": optimizer.rungs}
         data["optimizer"] = named | stored_options(optimizer, self.path, self.seed)

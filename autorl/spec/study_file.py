@@ -17,6 +17,7 @@ from autorl.plain_values import plain
 from autorl.space import Document, Space, parse_document, read_document
 from autorl.space.canonical import jsonable
 from autorl.spec.checks import (
+    check_adaptive,
     check_budget,
     check_evaluations,
     check_n_envs,
@@ -134,6 +135,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
     try:
         check_names_and_places(spec)
         check_racing(spec)
+        check_adaptive(spec)
         check_evaluations(spec, data)
         _space_located(spec, document)
         check_n_envs(spec, data)

@@ -27,6 +27,7 @@ from autorl.store.events import (
     ProposalMade,
     ProposalScored,
     SearchGivenUp,
+    SeedsGranted,
     SegmentEnded,
     SegmentLost,
     SegmentPlace,
@@ -389,6 +390,7 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     SegmentEnded.kind: _read_outcome,
     ProposalScored.kind: _read_scored,
     ProposalFailed.kind: _read_failed,
+    SeedsGranted.kind: lambda body: SeedsGranted(**body),
     SearchGivenUp.kind: lambda body: SearchGivenUp(**body),
     CheckpointsCollected.kind: lambda body: CheckpointsCollected(
         tuple(map(SegmentId.parse, body["segments"]))

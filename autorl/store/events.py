@@ -8,9 +8,10 @@ them. `autorl.store.codec` writes them as JSON and reads them back.
 
 A study begins, a session works on it, and a proposal is made. The segments of the proposal are
 trained: a worker may be lost, and may report late, a segment ends. With all its seeds in, the
-proposal is scored or has failed. Checkpoints nobody needs are collected; one that is damaged is
-regained. When the search is over, the candidates are frozen and tested, or models are named and
-trained to their step. A study may be given more runs or more test seeds, and then it goes on.
+proposal is scored or has failed, and the best may get more seeds. Checkpoints nobody needs are
+collected; one that is damaged is regained. When the search is over, the candidates are frozen and
+tested, or models are named and trained to their step. A study may be given more runs or more test
+seeds, and then it goes on.
 """
 
 from __future__ import annotations
@@ -219,6 +220,25 @@ class ProposalFailed:
 
 
 @dataclass(frozen=True)
+class SeedsGranted:
+    """The best proposals of an adaptive study get more tuning seeds.
+
+    Every proposal before it has its outcome. Without proposals nothing is left to confirm, and the
+    search explores with the rest of the budget.
+
+    Attributes:
+        proposals: those that are left, each of which is brought to the seeds.
+        seeds: the tuning seeds they have then.
+        levels: how many of them get one more seed at each later level.
+    """
+
+    kind: ClassVar[str] = "confirm"
+    proposals: tuple[ProposalId, ...] = ()
+    seeds: tuple[int, ...] = ()
+    levels: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class SearchGivenUp:
     """The first proposals failed and nothing had succeeded.
 
@@ -348,6 +368,7 @@ StudyEvent: TypeAlias = (
     | SegmentEnded
     | ProposalScored
     | ProposalFailed
+    | SeedsGranted
     | SearchGivenUp
     | CheckpointsCollected
     | CheckpointRegained

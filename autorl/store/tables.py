@@ -100,6 +100,18 @@ class ProposalRow(NamedTuple):
     values: Mapping[str, Any]
 
 
+class ScoreRow(NamedTuple):
+    """The first objective of a proposal over its tuning seeds.
+
+    Larger is better.
+    """
+
+    proposal: ProposalId
+    value: float
+    spread: float
+    n_seeds: int
+
+
 class Link(NamedTuple):
     """A proposal as one link of a chain.
 
@@ -320,6 +332,18 @@ class StudyTables(EventLog):
             f"(SELECT max(reached) FROM standing WHERE {scored})"
         )
         return {number: tuple(json.loads(values)) for number, values in rows}
+
+    def comparable(self) -> list[ScoreRow]:
+        """List the feasible proposals of the highest fidelity, in order.
+
+        Baselines and those whose agents were picked on the way are left out.
+        """
+        eligible = "value IS NOT NULL AND infeasible = 0 AND NOT provisional AND NOT baseline"
+        rows = self._query(
+            f"SELECT proposal, value, spread, n_seeds FROM standing WHERE {eligible} AND reached = "
+            f"(SELECT max(reached) FROM standing WHERE {eligible}) ORDER BY proposal"
+        )
+        return [ScoreRow(*row) for row in rows]
 
     def ranked_seeds(self, proposal: ProposalId) -> int:
         """Count the tuning seeds a proposal was ranked with."""

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from autorl import seeds as streams
-from autorl.evaluation import Racing, Ranking, Worst
+from autorl.evaluation import Adaptive, Racing, Ranking, Worst
 from autorl.spec import Spec
 from autorl.store.events import (
     BudgetExtended,
@@ -32,11 +32,13 @@ from autorl.store.events import (
     ProposalMade,
     ProposalScored,
     SearchGivenUp,
+    SeedsGranted,
     StudyEvent,
 )
 from autorl.study.baseline import DefaultRuns
 from autorl.study.budget import Spent, is_extension
 from autorl.study.charges import Charges
+from autorl.study.confirming import Confirmation, Funds
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.order import AsTheyCome, Order, predicted_cost
@@ -102,6 +104,11 @@ class Driver:
         self.extra_runs = 0.0
         self.steps_at_outcome = 0
         self.charges = Charges(self.lineage)
+        self._confirmation: Confirmation | None = None
+        if isinstance(self.policy, Adaptive):
+            self._confirmation = Confirmation(
+                self.policy, spec.fidelity.steps, self.ranking, self.lineage, self.charges
+            )
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
@@ -140,6 +147,8 @@ class Driver:
                 self._apply_proposed(event)
             case ProposalScored(scored=result) | ProposalFailed(failed=result):
                 self._apply_settled(result, event.seeds, baseline=event.beyond is not None)
+            case SeedsGranted():
+                self._apply_granted(event)
             case SearchGivenUp():
                 self._failures = 0
             case CandidatesFrozen() | ModelsNamed():
@@ -289,6 +298,9 @@ class Driver:
         before = self.extra_runs
         self.extra_runs += more
         try:
+            more_seeds = self._next_level()
+            if more_seeds is not None and more_seeds.proposals:
+                return ""
             # Asking changes no optimizer (`optimizers/base.py`): this is what the next ask will
             # answer.
             answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
@@ -298,8 +310,10 @@ class Driver:
                     f"would train nothing: {name} has nothing more to propose; "
                     "a larger plan needs a new study"
                 )
-            if self._out_of_budget() or (
-                isinstance(answer, Proposal) and not self._affordable(answer)
+            # An adaptive study that has confirmed explores with what is added.
+            if more_seeds is None and (
+                self._out_of_budget()
+                or (isinstance(answer, Proposal) and not self._affordable(answer))
             ):
                 steps_left = max(0.0, self.budget_steps - self.charged_steps)
                 return (
@@ -383,7 +397,7 @@ class Driver:
 
     def _ask(self) -> None:
         if self._out_of_budget():
-            self.ended = True
+            self._end_exploration()
             return
         # The generator follows from the number of the ask: the same after a kill and after `Wait`.
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
@@ -397,9 +411,42 @@ class Driver:
                 raise StudyError("the optimizer waits although nothing is running")
             self._waiting = True
         elif isinstance(answer, Done):
-            self.ended = True
+            self._end_exploration()
         else:
             self._propose(answer)
+
+    def _end_exploration(self) -> None:
+        """End the search, or have the best proposals get more seeds.
+
+        The latter when every outcome is in, as long as the budget pays.
+        """
+        if self._confirmation is not None and self._queue:
+            self._waiting = True
+            return
+        granted = self._next_level()
+        if granted is None:
+            self.ended = True
+        else:
+            self._journal.record(granted)
+
+    def _next_level(self) -> SeedsGranted | None:
+        if self._confirmation is None or (
+            self.spec.budget.hours is not None and self.budget_used >= 1
+        ):
+            return None
+        most = self.spec.budget.configurations
+        may_explore = most is not None and self._begun < most + self.extra_runs
+        return self._confirmation.next_level(
+            Funds(self.budget_steps, self.charged_steps, may_explore)
+        )
+
+    def _apply_granted(self, event: SeedsGranted) -> None:
+        assert self._confirmation is not None, "seeds were granted in a study that grants none"
+        self._confirmation.apply(event)
+        for proposal in event.proposals:
+            seeds = list(dict.fromkeys([*self._seeds_of[proposal], *event.seeds]))
+            if len(seeds) > len(self._seeds_of[proposal]):
+                self._races.add_seeds(Item(proposal, seeds, upgrade=True))
 
     def _ask_ahead(self) -> bool:
         """Ask before outcomes that are due have come.
@@ -408,8 +455,9 @@ class Driver:
         an ask reads, and why the outcomes due are no part of it:
 
         - the optimizer: it declares the ask blind. A continuation is not, nor is `Wait` or `Done`.
-        - the charged steps, and what is affordable: with fixed seeds all is charged when it is
-          proposed. Racing charges later, and races against the incumbent of the ask: never blind.
+        - the charged steps, and what is affordable: with fixed seeds, and as long as an adaptive
+          study explores, all is charged when it is proposed. Racing charges later, and races
+          against the incumbent of the ask: never blind.
         - `budget.hours`: read from a real clock.
         - the first failures: they end the search before anything succeeded, so then an ask goes
           ahead only where too few outcomes are due to end it.
@@ -593,8 +641,25 @@ class Driver:
         parent = None if self._starts_anew(proposal) else proposal.resume_from
         begin = 0 if parent is None else self.lineage[parent].until
         cost = (proposal.until - begin) * len(self.policy.first)
-        return self.charged_steps + cost <= self.budget_steps
+        return self.charged_steps + cost <= self._exploration_steps
 
     def _out_of_budget(self) -> bool:
+        if self._confirmation is not None:
+            if self._confirmation.under_way:
+                return True
+            if self.spec.budget.hours is None:
+                return self.charged_steps >= self._exploration_steps
         # Configurations that have begun go on to their end: `_affordable` refuses only new ones.
-        return self.budget_used >= 1.0 and self.spec.budget.configurations is None
+        return self.budget_used >= self._explored_share and self.spec.budget.configurations is None
+
+    @property
+    def _explored_share(self) -> float:
+        """The share of the budget that the search may explore with."""
+        return 1 - self.policy.share if isinstance(self.policy, Adaptive) else 1.0
+
+    @property
+    def _exploration_steps(self) -> float:
+        """The charged steps at which the search explores no more."""
+        if self._confirmation is None:
+            return self.budget_steps
+        return self._confirmation.limit(self.budget_steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from autorl.evaluation import Fixed, Racing, Ranking, SeedValue
+from autorl.evaluation import Adaptive, Fixed, Racing, Ranking, SeedValue
 from autorl.study.lineage import Lineage
 from autorl.study.order import Order
 from autorl.study.queue import Item, Queue
@@ -25,7 +25,7 @@ class Search(Protocol):
         work: the values of their seeds.
     """
 
-    policy: Fixed | Racing
+    policy: Fixed | Racing | Adaptive
     ranking: Ranking
     lineage: Lineage
     work: Work
@@ -83,11 +83,13 @@ class Races:
         They are observed when their training would have ended.
         """
         best = self._search.ranking.best()
+        if best is None or not isinstance(self._search.policy, Racing):
+            return
         full = self._search.policy.full
-        if best is None or self._search.ranking[best].n_seeds >= len(full):
+        if self._search.ranking[best].n_seeds >= len(full):
             return
         if not self._queue.holds(best):
-            self._add_seeds(Item(best, list(full), upgrade=True))
+            self.add_seeds(Item(best, list(full), upgrade=True))
 
     def race_again(self, proposal: ProposalId) -> None:
         """Have a proposal race the incumbent of today.
@@ -102,14 +104,14 @@ class Races:
         reference = self._values(best)
         if more := self._search.policy.more(self._values(proposal), reference):
             seeds = [*self._search.tuning_seeds(proposal), *more]
-            self._add_seeds(Item(proposal, seeds, reference))
+            self.add_seeds(Item(proposal, seeds, reference))
 
     def _values(self, proposal: ProposalId) -> tuple[SeedValue, ...]:
         """Return the seeds that a proposal was last scored with."""
         seeds = self._search.tuning_seeds(proposal)
         return tuple(self._search.work.value(proposal, seed) for seed in seeds)
 
-    def _add_seeds(self, item: Item) -> None:
+    def add_seeds(self, item: Item) -> None:
         """Have an earlier proposal trained with more seeds.
 
         They are trained from scratch to its end.

@@ -18,6 +18,7 @@ from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
 from autorl.study.cautions import cautions
+from autorl.study.choice import Choice, choice_of
 from autorl.study.estimates import Entry, Estimate, difference, estimate, paired
 from autorl.study.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.models import load_model as read_model
@@ -71,6 +72,7 @@ class Result:
         steps: the steps the incumbent's score and its kept model are of.
         beyond: steps the default configuration was trained beyond the budget, to be compared at
             equal length.
+        choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
     """
 
     objective: str
@@ -90,6 +92,7 @@ class Result:
     beside: Mapping[str, float] = field(default_factory=dict)
     steps: Steps = NO_STEPS
     beyond: int = 0
+    choice: Choice | None = None
 
     @property
     def test(self) -> Estimate | None:
@@ -190,6 +193,7 @@ def read_result(record: StudyRecord) -> Result:
         beside=metrics,
         steps=_steps(record, incumbent.proposal),
         beyond=record.tables.steps_beyond(),
+        choice=choice_of(record, incumbent.proposal),
     )
 
 

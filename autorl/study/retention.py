@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
-from autorl.evaluation import Fixed, Judge, Racing, Ranking
+from autorl.evaluation import Judge, Racing, Ranking, SeedPolicy
 from autorl.spec import Spec
 from autorl.study.baseline import DefaultRuns
 from autorl.study.queue import Changes, Item, Queue
@@ -34,7 +34,7 @@ class Search(Protocol):
 
     spec: Spec
     judge: Judge
-    policy: Fixed | Racing
+    policy: SeedPolicy
     ranking: Ranking
     work: Work
     default_runs: DefaultRuns

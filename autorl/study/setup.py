@@ -88,6 +88,12 @@ def _check(spec: Spec, load: Load) -> None:
             f"{spec.optimizer.name} cannot race"
         )
         raise InputError(message, key="evaluation.seeds")
+    if spec.evaluation.seeds == "adaptive" and getattr(optimizer, "population_based", False):
+        message = (
+            "members of a population are compared while they train, on the same seeds: "
+            f"{spec.optimizer.name} confirms nobody afterwards"
+        )
+        raise InputError(message, key="evaluation.seeds")
     if spec.storage is not None:
         RemoteFolder(spec.storage)
         cache_bound()

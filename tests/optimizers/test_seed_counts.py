@@ -1,0 +1,116 @@
+"""Scores of more seeds count more: in the densities of TPE, the noise of the GP, the forest of SMAC."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.base import Record, seed_counts
+from autorl.testing.optimizers import space_of
+from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
+
+CONTINUOUS = space_of("continuous")
+TYPES = space_of("types")
+
+
+def asked(name, space, counts, *, weigh, pending=0, draws=1, **options):
+    """What is proposed by one that knows a score for each count, for some random generators."""
+    rng = np.random.default_rng(0)
+    optimizer = make(name, space, horizon=10, budget=40, **options)
+    optimizer.problem = dataclasses.replace(optimizer.problem, weigh_seeds=weigh)
+    configs = [space.default(), *(space.sample(rng) for _ in counts)]
+    for number, config in enumerate(configs[: len(counts) + pending]):
+        optimizer.observe(Proposed(number, Proposal(config, 10)))
+    for number, count in enumerate(counts):
+        optimizer.observe(Scored(number, (float(rng.normal()),), n_seeds=count, reached=10))
+    return [optimizer.ask(np.random.default_rng(draw)).config for draw in range(draws)]
+
+
+def record(number, result):
+    return Record(number, Proposal(Config(x=1.0), 10), result)
+
+
+def test_counts_have_no_common_divisor_and_what_has_no_score_counts_as_the_fewest():
+    results = [
+        Scored(0, (1.0,), n_seeds=2),
+        Scored(1, (1.0,), n_seeds=6),
+        None,
+        Failed(3, Status.CRASH, ()),
+    ]
+    assert seed_counts(map(record, range(4), results)) == [1, 3, 1, 1]
+    assert seed_counts([record(0, Scored(0, (1.0,), n_seeds=3))]) == [1]
+    assert seed_counts([record(0, None)]) == [1]
+    assert seed_counts([]) == []
+
+
+@pytest.mark.parametrize("space", [CONTINUOUS, TYPES], ids=["continuous", "conditions"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [("tpe", {"draws": 10}), ("gp", {}), ("smac", {})],
+    ids=["tpe", "gp", "smac"],
+)
+def test_seeds_that_are_equal_change_no_proposal_and_others_do(name, options, space):
+    pytest.importorskip({"gp": "torch", "smac": "smac"}.get(name, "optuna"))
+    options = {"startup": 4, **options}
+    equal = [2] * 12
+    plain = asked(name, space, equal, weigh=False, **options)
+    same = asked(name, space, equal, weigh=True, **options)
+    assert plain == same
+    more = [2, 20] * 6
+    unweighed = asked(name, space, more, weigh=False, **options)
+    assert unweighed == plain, "a study that does not weigh proposes what it did"
+    weighed = asked(name, space, more, weigh=True, **options)
+    assert weighed != plain
+
+
+def test_a_density_has_the_weights_of_its_trials(monkeypatch):
+    from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
+
+    seen = []
+    original = _ParzenEstimator.__init__
+
+    def spy(self, observations, space, parameters, weights=None):
+        seen.append(weights)
+        original(self, observations, space, parameters, weights)
+
+    monkeypatch.setattr(_ParzenEstimator, "__init__", spy)
+    counts = [1, 4, 1, 2, 1, 1]
+    asked("tpe", CONTINUOUS, counts, weigh=True, pending=1, startup=4)
+    below, above = seen
+    # The pending trial counts once, among the bad.
+    assert sorted([*below, *above]) == sorted([*counts, 1.0])
+    seen.clear()
+    asked("tpe", CONTINUOUS, counts, weigh=False, startup=4)
+    assert seen == [None, None]
+
+
+def test_the_gp_observes_a_score_once_for_each_seed(monkeypatch):
+    pytest.importorskip("torch")
+    from optuna.samplers import GPSampler
+
+    seen = []
+
+    def spy(self, study, completed, running, space):
+        seen.append([trial.number for trial in completed])
+        return {}
+
+    monkeypatch.setattr(GPSampler, "_sample_relative_impl", spy)
+    asked("gp", CONTINUOUS, [1, 3, 1, 1, 2], weigh=True, startup=4)
+    assert seen[0] == [0, 1, 1, 1, 2, 3, 4, 4]
+
+
+def test_the_forest_is_fitted_to_a_row_for_each_seed(monkeypatch):
+    pytest.importorskip("smac")
+    from smac.model.random_forest.random_forest import RandomForest
+
+    seen = []
+    original = RandomForest._train
+
+    def spy(self, X, y):
+        seen.append(np.unique(np.nan_to_num(X, nan=-1), axis=0, return_counts=True)[1])
+        return original(self, X, y)
+
+    monkeypatch.setattr(RandomForest, "_train", spy)
+    asked("smac", TYPES, [1, 3, 1, 1, 2], weigh=True, startup=4)
+    assert sorted(seen[0].tolist()) == [1, 1, 1, 2, 3]

@@ -1,0 +1,443 @@
+"""Adaptive seeds: explore with few, confirm the best with more. DESIGN, contract 7."""
+
+import numpy as np
+import pytest
+from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
+from study_support import part_of, run_small, small_spec, table
+from test_kill import killed_at_every_event
+
+from autorl.executors.worker import run_segment
+from autorl.optimizers.registry import REGISTRY
+from autorl.study import Study
+from autorl.study.record import StudyRecord
+from autorl.types import Done, InputError, Scored, Status
+
+ADAPTIVE = {
+    "evaluation": {"seeds": "adaptive"},
+    "seeds": {"tuning": 4, "test": 2},
+    "budget": {"runs": 14},
+}
+SHARE = {**ADAPTIVE, "evaluation": {"seeds": "adaptive", "share": 0.4}}
+UNTESTED = {**SHARE, "seeds": {"tuning": 4, "test": 0}}
+ASHA = {**SHARE, "optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 8}}
+
+
+def adaptive_of(monkeypatch, xs, order=0, curve=None, before=lambda segment: None, **changes):
+    """A study of scripted configurations: 10 runs, of which 4 confirm."""
+    optimizer = Scripted(listed(*map(full, xs)))
+    trainer = Toy(curve or (lambda config, seed, step: config["x"] + 0.01 * seed), before)
+    changes = {"budget": {"runs": 10}, **changes}
+    study = study_with(monkeypatch, toy_spec(**{**UNTESTED, **changes}), optimizer, trainer)
+    study.run(executor=Shuffled(study.load, np.random.default_rng(order)))
+    return optimizer, study
+
+
+def seeds_of(study):
+    return dict(study.store.query("SELECT proposal, n_seeds FROM proposals"))
+
+
+def granted(study):
+    events = [recorded.event for recorded in study.store.events()]
+    return [
+        (event.proposals, event.seeds, event.levels) for event in events if event.kind == "confirm"
+    ]
+
+
+def in_memory(**changes):
+    study = Study.in_memory(small_spec(**{**UNTESTED, **changes}))
+    run(study)
+    return study
+
+
+# -- who gets more seeds -------------------------------------------------------------------------
+
+
+def test_the_best_two_of_six_get_all_that_is_kept_for_them(monkeypatch):
+    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9])
+    assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1}
+    assert granted(study) == [((3, 4), (0, 1), (2,)), ((3, 4), (0, 1, 2), ())]
+    assert study.driver.ranking.best() == 3
+    assert study.driver.charged_steps == 1000
+
+
+def test_who_was_lucky_with_one_seed_falls_behind(monkeypatch):
+    curves = {0.5: [0.5] * 4, 0.2: [1.0, 0.0, 0.0, 0.0], 0.1: [0.6, 0.7, 0.6, 0.7]}
+
+    def curve(config, seed, step):
+        return curves.get(config["x"], [config["x"]] * 4)[seed]
+
+    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.3, 0.4, 0.05], curve=curve)
+    assert study.driver.ranking.best() == 2
+    assert seeds_of(study)[2] == max(seeds_of(study).values()) == 3
+
+
+def test_of_tied_scores_the_earliest_are_confirmed(monkeypatch):
+    def curve(config, seed, step):
+        return 500.0
+
+    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.3, 0.4, 0.05], curve=curve)
+    assert seeds_of(study) == {0: 3, 1: 3, 2: 1, 3: 1, 4: 1, 5: 1}
+    choice = study.result().choice
+    assert (choice.confirmed, choice.probability, choice.overtuning) == (2, 1.0, 0.0)
+
+
+def test_smaller_is_better_where_the_study_minimises(monkeypatch):
+    _, study = adaptive_of(
+        monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3], objective={"direction": "minimize"}
+    )
+    assert seeds_of(study) == {0: 1, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1}
+    choice = study.result().choice
+    assert choice.expected == pytest.approx(study.result().tuning + choice.overtuning)
+
+
+def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
+    optimizer, _ = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3])
+    told = [event.n_seeds for event in optimizer.seen if isinstance(event, Scored)]
+    assert told == [1] * 6 + [2, 2, 3, 3]
+    assert optimizer.told[3].values == pytest.approx((0.81,))
+
+
+def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
+    def before(segment):
+        doomed = segment.config["x"] == 0.9 or (segment.config["x"] == 0.8 and segment.seed == 1)
+        return Status.CRASH if doomed else None
+
+    _, study = adaptive_of(monkeypatch, [0.5, 0.9, 0.1, 0.8, 0.7, 0.3], before=before)
+    assert seeds_of(study) == {0: 1, 1: 0, 2: 1, 3: 3, 4: 3, 5: 1}
+    assert study.driver.ranking.best() == 4, "the failed seed of 3 scores the worst so far"
+    assert study.driver.charged_steps == 1000
+
+
+def test_nobody_that_breaks_a_constraint_is_confirmed(monkeypatch):
+    def curve(config, seed, step):
+        return {"eval_return": config["x"], "load": config["x"]}
+
+    _, study = adaptive_of(
+        monkeypatch,
+        [0.5, 0.9, 0.1, 0.8, 0.7, 0.3],
+        curve=curve,
+        constraints=[{"metric": "load", "max": 0.75}],
+    )
+    assert seeds_of(study) == {0: 3, 1: 1, 2: 1, 3: 1, 4: 3, 5: 1}
+
+
+def test_with_several_objectives_the_front_comes_first(monkeypatch):
+    """0 dominates 1 and 2; 5 is on the front although three are above it by the first objective."""
+    second = {0.9: 0.5, 0.8: 0.4, 0.7: 0.3, 0.2: 0.2, 0.1: 0.1, 0.5: 0.9}
+
+    def curve(config, seed, step):
+        return {"eval_return": config["x"], "second": second[config["x"]]}
+
+    objectives = [{"metric": "eval_return"}, {"metric": "second"}]
+    _, study = adaptive_of(
+        monkeypatch, list(second), curve=curve, objective=objectives, parallelism=1
+    )
+    assert seeds_of(study) == {0: 3, 1: 1, 2: 1, 3: 1, 4: 1, 5: 3}
+    assert study.driver.ranking.best() == 0
+
+
+# -- the budget ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3, 5, 8, 13.5, 32])
+def test_the_budget_is_charged_exactly(runs):
+    study = in_memory(evaluation={"seeds": "adaptive"}, budget={"runs": runs})
+    assert study.driver.charged_steps == int(runs) * 100
+    counts = list(seeds_of(study).values())
+    assert sum(counts) == int(runs)
+    best = study.driver.ranking.best()
+    assert seeds_of(study)[best] == max(counts)
+    assert max(counts) > 1 or runs < 3
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"optimizer": "tpe"},
+        {"optimizer": "grid", "budget": {"runs": 60}},
+        {"optimizer": "sobol", "budget": {"environment_steps": 1400}},
+        {"optimizer": {"name": "asha", "rungs": 3}},
+        {"optimizer": {"name": "hyperband", "rungs": 3}},
+        {"optimizer": {"name": "random", "stop": "median", "rungs": 3}, "budget": {"runs": 20}},
+        {"evaluation": {"seeds": "adaptive", "min": 2, "max": 3}, "budget": {"runs": 21}},
+        {
+            "objective": [
+                {"metric": "eval_return"},
+                {"metric": "environment_steps", "direction": "minimize"},
+            ]
+        },
+        {"trainer": {"crash": 0.3}},
+        {"asynchronous": True},
+    ],
+    ids=lambda changes: "-".join(map(str, changes.values()))[:40],
+)
+def test_the_budget_is_kept_and_the_incumbent_has_the_most_seeds(changes):
+    study = in_memory(**changes)
+    driver = study.driver
+    best = driver.ranking.best()
+    first = len(driver.policy.first)
+    assert driver.charged_steps <= driver.budget_steps
+    # The rest pays for no full proposal.
+    assert driver.budget_steps - driver.charged_steps < 100 * first
+    longest = [n for n in driver.ranking.ordered() if driver.lineage[n].until == 100]
+    assert driver.ranking[best].n_seeds == max(driver.ranking[n].n_seeds for n in longest) > first
+    assert StudyRecord(study.spec, study.store, None).spent.charged_steps == driver.charged_steps
+
+
+OTHERS = {"pbt", "pb2", "phases", "schedule"}  # refused, or with nothing to choose from
+SLOW = {"gp", "smac"}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
+        for name in sorted(set(REGISTRY) - OTHERS)
+    ],
+)
+def test_every_optimizer_has_its_best_confirmed_with_all_seeds(optimizer):
+    changes = {"evaluation": {"seeds": "adaptive", "share": 0.3}, "budget": {"runs": 20}}
+    driver = in_memory(optimizer=optimizer, **changes).driver
+    best = driver.ranking.best()
+    assert 1900 < driver.charged_steps <= 2000
+    assert driver.ranking[best].n_seeds == 4
+    assert driver.lineage[best].until == 100
+
+
+def test_a_budget_of_configurations_has_the_confirmation_on_top():
+    study = in_memory(
+        budget={"configurations": 12}, evaluation={"seeds": "adaptive", "share": 0.25}
+    )
+    assert len(study.driver.lineage) == 12
+    assert study.driver.charged_steps == 1600
+
+
+def test_a_budget_of_hours_is_split_by_the_clock():
+    """A full run takes a tenth of an hour."""
+    changes = {**UNTESTED, "budget": {"hours": 1}}
+    study = Study.in_memory(small_spec(**changes))
+    driver = study.driver
+    driver._elapsed = lambda: driver.work.sent / 10
+    driver.work.sent = 0
+    while segments := driver.advance():
+        for segment in segments:
+            driver.work.sent += 1
+            driver.record(run_segment(study.load, segment, lambda report: None))
+    assert len(driver.lineage) == 6
+    assert sum(seeds_of(study).values()) == 10
+
+
+def test_what_is_left_when_an_optimizer_is_done_confirms(monkeypatch):
+    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.8])
+    assert seeds_of(study) == {0: 4, 1: 2, 2: 4}
+    assert study.driver.charged_steps == 1000
+
+
+def test_where_nothing_can_be_confirmed_the_rest_explores(monkeypatch):
+    """All that the share of the exploration pays for failed, and one proposal has all its seeds."""
+
+    def before(segment):
+        return Status.DIVERGED if segment.config["x"] < 0.5 else None
+
+    xs = [0.1, 0.2, 0.3, 0.4, 0.45, 0.15, 0.6, 0.7]
+    _, study = adaptive_of(monkeypatch, xs, before=before)
+    assert granted(study)[0] == ((), (), ())
+    assert seeds_of(study)[6] == seeds_of(study)[7] == 2
+    assert study.driver.charged_steps == 1000
+
+
+def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(monkeypatch):
+    xs = [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9, 0.4, 0.6, 0.05]
+    _, study = adaptive_of(monkeypatch, xs)
+    assert study.driver.ranking.best() == 3
+    study.extend(5)
+    study.run(executor=Shuffled(study.load, np.random.default_rng(0)))
+    assert study.driver.charged_steps == 1500
+    assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1, 6: 3, 7: 1, 8: 1}
+    assert study.driver.ranking.best() == 6
+
+
+def test_a_study_that_is_over_says_when_more_budget_trains_nothing(monkeypatch):
+    optimizer = Scripted(lambda number, seen: full(number / 10) if number < 6 else Done())
+    spec = toy_spec(**{**UNTESTED, "seeds": {"tuning": 2, "test": 0}, "budget": {"runs": 12}})
+    study = study_with(monkeypatch, spec, optimizer)
+    run(study)
+    assert set(seeds_of(study).values()) == {2}
+    with pytest.raises(InputError, match="would train nothing"):
+        study.extend(4)
+
+
+# -- the same table ------------------------------------------------------------------------------
+
+
+def test_arrival_order_changes_nothing(monkeypatch):
+    noise = np.random.default_rng(9).normal(0, 0.2, (100, 4))
+
+    def curve(config, seed, step):
+        return config["x"] + noise[round(config["x"] * 10), seed]
+
+    found = []
+    for order in range(4):
+        xs = [0.5, 0.6, 0.55, 0.7, 0.4, 0.72]
+        _, study = adaptive_of(monkeypatch, xs, order, curve, parallelism=2)
+        found.append(tables(study))
+    assert found[0] == found[1] == found[2] == found[3]
+
+
+@pytest.mark.parametrize(
+    "changes", [SHARE, ASHA, {**SHARE, "optimizer": "sobol"}], ids=["random", "asha", "sobol"]
+)
+def test_one_and_three_workers_give_the_same_table(tmp_path, changes):
+    from autorl import executors, trainers
+
+    run_small(tmp_path / "alone", **changes)
+    executor = executors.make("threads", trainers.load, 3)
+    run_small(tmp_path / "3", executor=executor, **changes)
+    assert table(tmp_path / "3") == table(tmp_path / "alone")
+
+
+@pytest.mark.parametrize(
+    ("changes", "stride"),
+    [
+        (SHARE, 2),
+        ({**SHARE, "trainer": {"crash": 0.3}}, 4),
+        (ASHA, 9),
+        pytest.param({**SHARE, "optimizer": "tpe"}, 2, marks=pytest.mark.slow),
+        pytest.param({**SHARE, "optimizer": "cmaes"}, 2, marks=pytest.mark.slow),
+        pytest.param(
+            {**ASHA, "optimizer": {"name": "hyperband", "rungs": 3}}, 2, marks=pytest.mark.slow
+        ),
+    ],
+    ids=["random", "failing", "asha", "tpe", "cmaes", "hyperband"],
+)
+def test_killed_over_and_over_gives_the_same_table(tmp_path, changes, stride):
+    run_small(tmp_path / "whole", **changes)
+    killed_at_every_event(tmp_path / "killed", changes, stride)
+    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("changes", [SHARE, ASHA], ids=["random", "asha"])
+def test_live_state_is_resumed_state_after_every_event(tmp_path, changes):
+    from test_journal import resumed, state_of
+
+    study = Study.create(small_spec(**changes), tmp_path / "study")
+    seen = []
+
+    def compare(event):
+        seen.append(event.kind)
+        driver, tests, models = resumed(study)
+        assert state_of(study.driver, study.tests, study.models) == state_of(driver, tests, models)
+        live, again = (
+            {
+                name: value
+                for name, value in vars(one._confirmation).items()
+                if name in ("under_way", "_begun", "_confirmed", "_last")
+            }
+            for one in (study.driver, driver)
+        )
+        assert live == again, f"after event {len(seen)}, {event.kind}"
+
+    # Not with a baseline, which is begun anew.
+    study.journal.subscribe(lambda event: compare(event) if not study.driver.ended else None)
+    study.run()
+    study.extend(4)
+    study.run()
+    study.close()
+    assert seen.count("confirm") >= 3
+
+
+def test_a_study_that_was_left_while_it_confirmed_can_be_read(tmp_path):
+    events = 0
+    whole = Study.create(small_spec(**SHARE), tmp_path / "whole")
+    whole.store.on_append = lambda kind, body: kinds.append(kind)
+    kinds = []
+    whole.run()
+    whole.close()
+    events = kinds.index("confirm") + 2
+    folder = part_of(tmp_path / "part", events, **SHARE)
+    study = Study.open(folder)
+    assert study.driver.unsettled
+    record = StudyRecord(study.spec, study.store, folder)
+    assert record.spent.charged_steps == study.driver.charged_steps
+    assert study.result().choice is None, "nobody has more seeds yet"
+    study.close()
+
+
+# -- what is said of it --------------------------------------------------------------------------
+
+
+def test_the_result_says_how_sure_the_choice_is_and_how_far_it_is_over_tuned():
+    from autorl.report.text import result_dict, result_text
+
+    study = in_memory(budget={"runs": 24})
+    result = study.result()
+    choice = result.choice
+    assert choice.confirmed == sum(count > 1 for count in seeds_of(study).values())
+    assert 0 < choice.probability <= 1
+    assert choice.expected == pytest.approx(result.tuning - choice.overtuning)
+    assert result_dict(result)["choice"] == vars(choice)
+    assert (
+        f"the best of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
+        in result_text(result)
+    )
+
+
+def test_a_study_with_fixed_seeds_says_nothing_of_the_kind():
+    study = Study.in_memory(small_spec(budget={"runs": 4}, seeds={"tuning": 2, "test": 0}))
+    run(study)
+    assert study.result().choice is None
+
+
+def test_the_dry_run_counts_what_the_study_does():
+    from autorl.report.plan import make_plan
+    from autorl.report.plan_text import plan_dict, plan_text
+
+    changes = {**UNTESTED, "budget": {"runs": 20}}
+    plan = make_plan(small_spec(**changes))
+    study = in_memory(**changes)
+    counts = list(seeds_of(study).values())
+    assert plan.exact
+    assert (plan.search.proposals, plan.search.segments) == (len(counts), sum(counts)) == (12, 20)
+    assert vars(plan.confirmed) == {
+        "explore": 1200,
+        "confirm": 800,
+        "proposals": sum(count > 1 for count in counts),
+        "seeds": max(counts),
+    }
+    assert plan_dict(plan)["confirmed"]["confirm"] == 800
+    text = "12 full runs explore, 8 confirm the best 4 proposals, up to 4 seeds each"
+    assert text in plan_text(plan)
+    assert not make_plan(small_spec(**ASHA)).exact
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"evaluation": {"seeds": "adaptive", "max": 9}}, "adaptive up to more seeds than the 4"),
+        ({"evaluation": {"seeds": "adaptive", "min": 4}}, "adaptive needs more seeds for the best"),
+        ({"seeds": {"tuning": 1}}, "adaptive needs more seeds for the best than the 1 of every"),
+        (
+            {"evaluation": {"share": 0.2}},
+            "evaluation.share: is of `seeds: adaptive`, not of 'fixed'",
+        ),
+        ({"evaluation": {"seeds": "adaptive", "share": 0.7}}, "evaluation.share"),
+        ({"budget": {"configurations": 10**9}}, "adaptive needs a budget"),
+    ],
+)
+def test_what_cannot_be_confirmed_is_an_input_error(changes, message):
+    with pytest.raises(InputError, match=message):
+        small_spec(**{**ADAPTIVE, **changes})
+
+
+def test_populations_are_refused():
+    changes = {**ADAPTIVE, "optimizer": "pbt"}
+    with pytest.raises(InputError, match=r"evaluation.seeds: .* pbt confirms nobody afterwards"):
+        Study.in_memory(small_spec(**changes))
+
+
+def test_a_study_file_without_a_share_is_stored_as_before():
+    assert "share" not in small_spec(**ADAPTIVE).freeze()
+    assert "share: 0.4" in small_spec(**SHARE).freeze()
