@@ -232,10 +232,11 @@ def _environment(environment: Environment) -> Any:
 
     It is the original, or a stand-in for a user's own.
     """
-    import gymnasium
-
     if environment.id in ENVIRONMENTS:
-        return gymnasium.make(environment.id)
+        from autorl.population.gymnasium_variants import make
+
+        return make(environment.id, **environment.variant)
+    import gymnasium
 
     class StandIn(gymnasium.Env[Any, Any]):
         """An environment of spaces only: it cannot be stepped."""

@@ -21,6 +21,7 @@ from pydantic import (
 
 from autorl.optimizers.registry import DEFAULT
 from autorl.plain_text import shown
+from autorl.population.task_families import FamilyPurpose
 from autorl.seeds import MOST_SEEDS, SeedPlan
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
@@ -427,6 +428,15 @@ WarmStart = Annotated[
 ]
 
 
+class TaskFamilySection(Section):
+    """The family of tasks that the variant of a landscape was drawn from."""
+
+    name: str
+    purpose: FamilyPurpose
+    seed: int
+    hash: str
+
+
 class LandscapeSection(Section):
     """A landscape, which `autorl landscape build` writes when all is trained.
 
@@ -443,6 +453,8 @@ class LandscapeSection(Section):
     citation: str = ""
     url: str = ""
     creator: str = ""
+    family: TaskFamilySection | None = None
+    """Written by `autorl landscape build --family`."""
 
     @field_validator("bounds")
     @classmethod
