@@ -6,7 +6,7 @@
     seed: 0
     count: 20
     parameters:                 # hyperparameters of a search space, of `variants.PARAMETERS`
-      gravity: {type: float, lower: 5, upper: 20, log: true}
+      gravity: {type: float, lower: 5, upper: 20, scale: log}
       length: {type: float, lower: 0.25, upper: 1}
 
 Variant i is a function of name, purpose, seed, i and the parameters: a larger count adds variants
