@@ -92,7 +92,7 @@ class EnvironmentSection(Section):
     id: str | None = None
     """Any Gymnasium id, or `module:Env-v0` to import the module first."""
     kwargs: dict[str, Any] = {}
-    """Arguments of the environment's constructor."""
+    """Arguments of the environment's constructor, or parameters of a variant."""
     wrappers: list[Any] = []
     """`module:Class` or `{"module:Class": {arguments}}`, applied in order."""
     n_envs: Count = 1

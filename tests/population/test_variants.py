@@ -163,6 +163,15 @@ def test_defaults_of_the_parameters_are_the_constants_of_the_equations(name):
     assert set(CHANGED[name][0]) == set(physics)
 
 
+def test_all_variants_of_an_environment_are_compiled_once():
+    five, long = (
+        find_environment("CartPole-v1", parameters)
+        for parameters in ({"gravity": 5}, {"length": 1})
+    )
+    assert (five.reset, five.step, five.observe) == (long.reset, long.step, long.observe)
+    assert five.states(2)[1, -6:].tolist() == [5.0, 1.0, 0.1, 0.5, 10.0, 0.02]
+
+
 def test_a_time_limit_alone_leaves_the_functions_of_the_environment():
     environment = find_environment("CartPole-v1", {"max_episode_steps": 40})
     assert environment.time_limit == 40

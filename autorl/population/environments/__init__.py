@@ -70,10 +70,11 @@ def varied(environment: Environment, parameters: Mapping[str, object]) -> Enviro
         return limited
     action_noise = "random_action_probability" if environment.n_actions else "action_noise"
     names = ("reward_scale", "observation_noise", action_noise, *parametrised.physics)
-    bounds = {}
+    low = environment.low
+    high = environment.high
     if parametrised.action_bound is not None:
-        bound = values[parametrised.action_bound]
-        bounds = {"low": (-bound,), "high": (bound,)}
+        low = (-values[parametrised.action_bound],)
+        high = (values[parametrised.action_bound],)
     return replace(
         limited,
         # The noise of the observation, the action applied and the parameters.
@@ -82,7 +83,8 @@ def varied(environment: Environment, parameters: Mapping[str, object]) -> Enviro
         reset=parametrised.reset,
         step=parametrised.step,
         observe=parametrised.observe,
-        **bounds,
+        low=low,
+        high=high,
     )
 
 
