@@ -65,7 +65,10 @@ def build_landscape(
 def train_with(
     study: Study, workers: int | None, progress: Callable[[Progress], None] | None = None
 ) -> None:
-    """Run a study to its end with so many workers, or as it says."""
+    """Run a study to its end.
+
+    `workers`: segments at once; None as the study says.
+    """
     if workers is None:
         study.run(progress)
         return

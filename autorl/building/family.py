@@ -1,4 +1,4 @@
-"""Landscapes of a family of tasks: one study and one landscape for each variant."""
+"""Landscapes of a family of tasks, one for each variant."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def plan_family(
             key="environment.id",
         )
     root = STUDIES / base.name if studies is None else Path(studies)
-    others = {
+    unchanged = {
         key: value
         for key, value in (overrides or {}).items()
         if key.partition(".")[0] not in ("environment", "name")
@@ -109,7 +109,7 @@ def plan_family(
             study=root / item.name,
             bounds=_scaled(bounds, item),
             about=about,
-            overrides={**others, **_changes(base, family, item)},
+            overrides={**unchanged, **_changes(base, family, item)},
         )
         for item in family.variants
     ]
@@ -141,7 +141,10 @@ def is_written(plan: BuildPlan, out: Path) -> bool:
 
 
 def used_variants(root: str | Path) -> dict[str, str]:
-    """Map hashes of variants to the landscapes below a folder that are of them."""
+    """Return the ids of landscapes below a folder, by their variant's hash.
+
+    Those of no variant are left out.
+    """
     used = {}
     for id, folder in list_landscapes(root).items():
         recorded = plain(Manifest.read(folder).trainer.get("environment", {}))
@@ -151,7 +154,7 @@ def used_variants(root: str | Path) -> dict[str, str]:
 
 
 def _hashes(place: Path) -> set[str]:
-    """Return the hashes of variants in a folder of landscapes or a family's file."""
+    """Return the hashes of variants in a folder or a family's file."""
     if place.is_dir():
         return set(used_variants(place))
     return {item.hash for item in read_task_family(place).variants}

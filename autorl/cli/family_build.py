@@ -1,4 +1,4 @@
-"""`autorl landscape build --family`: one landscape for each variant of a family of tasks."""
+"""`autorl landscape build --family`: one landscape for each variant."""
 
 from __future__ import annotations
 
@@ -42,25 +42,25 @@ def print_family(
     *,
     as_json: bool,
 ) -> None:
-    """Print what `--dry-run` says of a family: its variants, and their cost together."""
+    """Print the variants of a family and the cost of its builds."""
     if plans[0].is_lineage:
         raise InputError("the counts of a population depend on scores", key="optimizer")
     cost = build_cost(plans[0], workers)
     written = [is_written(plan, out) for plan in plans]
-    left = len(plans) - sum(written)
+    remaining = len(plans) - sum(written)
     if as_json:
         variants = [
             {"landscape": plan.id, "hash": item.hash, "parameters": dict(item.parameters)}
             for plan, item in zip(plans, family.variants, strict=True)
         ]
-        work = {"runs": left * cost.runs, "steps": left * cost.steps}
-        print_json({"family": family.about, "variants": variants, "left": left, **work})
+        work = {"runs": remaining * cost.runs, "steps": remaining * cost.steps}
+        print_json({"family": family.about, "variants": variants, "remaining": remaining, **work})
         return
     rows = [("dry run", "nothing is written"), ("family", f"{family.name}, for {family.purpose}")]
     for plan, item, done in zip(plans, family.variants, written, strict=True):
         text = f"{item.text} (written)" if done else item.text
         rows.append((plan.id, text))
-    each = time_text(cost.time, cost.workers)
-    rows.append(("runs", f"{left * cost.runs:,} in {left} builds"))
-    rows.append(("time", f"{each} for each build"))
+    duration = time_text(cost.time, cost.workers)
+    rows.append(("runs", f"{remaining * cost.runs:,} in {remaining} builds"))
+    rows.append(("time", f"{duration} for each build"))
     say(columns(rows[0], rows[1:], indent=""))

@@ -18,6 +18,7 @@ import numpy as np
 from autorl.population import dqn, engine, ppo, sac
 from autorl.population.descent import RMSPROP
 from autorl.population.environments import ENVIRONMENTS, Environment
+from autorl.population.gymnasium_variants import make
 from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array
 from autorl.population.members import UPDATES
@@ -233,8 +234,6 @@ def _environment(environment: Environment) -> Any:
     It is the original, or a stand-in for a user's own.
     """
     if environment.id in ENVIRONMENTS:
-        from autorl.population.gymnasium_variants import make
-
         return make(environment.id, **environment.variant)
     import gymnasium
 

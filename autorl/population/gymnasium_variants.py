@@ -27,9 +27,10 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     Raises:
         InputError: the value of a parameter is not allowed.
     """
-    ours, arguments = split(id, kwargs)
-    # Before anything is built: whoever reads the error has named the parameter.
-    parameters = variant(id, ours).parameters if ours else {}
+    changed, arguments = split(id, kwargs)
+    parameters = {}
+    if changed:
+        parameters = dict(variant(id, changed).parameters)
     limit = arguments.get("max_episode_steps")
     if isinstance(limit, float) and limit.is_integer():
         arguments = {**arguments, "max_episode_steps": int(limit)}

@@ -125,7 +125,7 @@ class TaskFamily:
 
 
 def read_task_family(source: str | Path | Mapping[str, object]) -> TaskFamily:
-    """Read a family of tasks from a YAML or JSON file or a mapping.
+    """Read a family of tasks from a file or a mapping.
 
     Raises:
         InputError: a key is missing, unknown or wrong.

@@ -36,7 +36,7 @@ class Parameter:
     Attributes:
         default: its value in the environment itself.
         low, high: the smallest and the largest value allowed.
-        whole: whether it is a whole number.
+        integral: whether it is a whole number.
         attribute: of Gymnasium's environment, where the parameter has another name or none ("").
         of_gymnasium: whether `gymnasium.make` takes it as an argument.
     """
@@ -44,22 +44,21 @@ class Parameter:
     default: float
     low: float
     high: float
-    whole: bool = False
+    integral: bool = False
     attribute: str | None = None
     of_gymnasium: bool = False
 
-    def checked(self, value: object, key: str) -> float:
+    def checked(self, value: Any, key: str) -> float:
         """Return `value` as a float.
 
         Raises:
             InputError: it is no number, or outside the bounds.
         """
         # True is an int too.
-        if isinstance(value, int | float) and not isinstance(value, bool):
-            whole = not self.whole or value == value // 1
-            if whole and self.low <= value <= self.high:
-                return float(value)
-        kind = "whole number" if self.whole else "number"
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and self.low <= value <= self.high and not (self.integral and value % 1):
+            return float(value)
+        kind = "whole number" if self.integral else "number"
         raise InputError(
             f"expected a {kind} in [{self.low:g}, {self.high:g}], got {shown(value)}", key=key
         )
@@ -79,7 +78,7 @@ def _disturbances(time_limit: int, *, discrete: bool) -> dict[str, Parameter]:
         "observation_noise": Parameter(0.0, 0.0, _MOST, attribute=""),
         **action,
         "max_episode_steps": Parameter(
-            float(time_limit), 1.0, _MOST, whole=True, of_gymnasium=True
+            float(time_limit), 1.0, _MOST, integral=True, of_gymnasium=True
         ),
     }
 
@@ -129,7 +128,7 @@ PARAMETERS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
 
 @dataclass(frozen=True)
 class Variant:
-    """An environment with the parameters in which it differs from the one of its id.
+    """An environment with the parameters that are not its defaults.
 
     It is the environment itself where there are none.
     """
@@ -184,10 +183,10 @@ def split(id: str | None, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], di
     What `gymnasium.make` takes itself is left to it, whatever the value.
     """
     table = PARAMETERS.get(id or "", {})
-    ours = {name for name in kwargs if name in table and not table[name].of_gymnasium}
+    changed = {name for name in kwargs if name in table and not table[name].of_gymnasium}
     return (
-        {name: value for name, value in kwargs.items() if name in ours},
-        {name: value for name, value in kwargs.items() if name not in ours},
+        {name: value for name, value in kwargs.items() if name in changed},
+        {name: value for name, value in kwargs.items() if name not in changed},
     )
 
 
@@ -211,7 +210,8 @@ def stated_variant(environment: EnvironmentSpec) -> Variant | None:
 def allowed_names(environment: EnvironmentSpec) -> tuple[str, ...]:
     """Return the names that a landscape may give this environment.
 
-    The first is the one to give. Studies of earlier versions named the id alone where Gymnasium took all parameters itself.
+    The first is the one to give. Studies of earlier versions named the id alone where Gymnasium
+    took all parameters itself.
     """
     stated = stated_variant(environment)
     if stated is None:

@@ -429,7 +429,7 @@ WarmStart = Annotated[
 
 
 class TaskFamilySection(Section):
-    """The family of tasks that the variant of a landscape was drawn from."""
+    """The family of tasks that a landscape's variant was drawn from."""
 
     name: str
     purpose: FamilyPurpose

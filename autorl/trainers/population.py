@@ -312,7 +312,7 @@ def _load(
 
 
 def _variant_notes(environment: Environment) -> tuple[str, ...]:
-    """Say in which variant the model was trained, and how that is made."""
+    """Say in which variant a model was trained."""
     if not environment.variant:
         return ()
     values = "".join(f", {name}={value:g}" for name, value in environment.variant.items())

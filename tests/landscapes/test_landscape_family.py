@@ -166,7 +166,7 @@ def test_priors_and_examinations_share_no_variant(files):
     (files / "family.yaml").write_text(yaml.safe_dump(examination))
     shown = json.loads(build(files, "--apart-from", files / "out", "--dry-run", "--json").stdout)
     assert shown["family"]["purpose"] == "examination"
-    assert shown["left"] == 3
+    assert shown["remaining"] == 3
     assert shown["runs"] == 12
     assert {row["landscape"] for row in shown["variants"]} == {
         f"my/toy/{item.name}" for item in read_task_family(examination).variants

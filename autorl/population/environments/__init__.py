@@ -27,7 +27,7 @@ __all__ = ["ENVIRONMENTS", "Environment", "find_environment"]
 def find_environment(
     name: str | None, parameters: Mapping[str, object] = FrozenMap()
 ) -> Environment:
-    """Return the native environment of this id, a variant of it, or a user's own.
+    """Return a native environment, a variant of one, or a user's own.
 
     A user's own `Environment` is named by `module:NAME`.
 
@@ -52,7 +52,9 @@ def find_environment(
 
 
 def varied(environment: Environment, parameters: Mapping[str, object]) -> Environment:
-    """Return a variant of a native environment, or itself where nothing is changed.
+    """Return a variant of a native environment.
+
+    It is the environment itself where nothing is changed.
 
     Raises:
         InputError: a parameter is unknown, or its value is not allowed.

@@ -3,9 +3,9 @@
 It has three compiled functions over a flat state, and a few numbers.
 
 A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`,
-`is_terminated`, the functions of variants, the declaration. Your own environment is the same thing in your own module: write
-the three functions with `numba.njit`, declare an `Environment`, and name it in the study file as
-`module:NAME`.
+`is_terminated`, the functions of variants, the declaration. Your own environment is the same thing
+in your own module, without those of variants: write the three functions with `numba.njit`, declare
+an `Environment`, and name it in the study file as `module:NAME`.
 
     @njit
     def reset(state, key): ...            # write a first state; draws: rng.uniform(key, 0), ...

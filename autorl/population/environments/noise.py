@@ -47,6 +47,6 @@ def draw_noise(state: Array, first: int, end: int, key: int) -> None:
 
 @kernel
 def add_noise(state: Array, first: int, observation: Array) -> None:
-    """Add the noise that begins at `first` of the state to the observation."""
+    """Add the noise from `first` of the state on to the observation."""
     for i in range(len(observation)):
         observation[i] += state[first + i]
