@@ -31,9 +31,6 @@ def make(id: str, **kwargs: Any) -> gymnasium.Env[Any, Any]:
     parameters = {}
     if changed:
         parameters = dict(variant(id, changed).parameters)
-    limit = arguments.get("max_episode_steps")
-    if isinstance(limit, float) and limit.is_integer():
-        arguments = {**arguments, "max_episode_steps": int(limit)}
     env = gymnasium.make(id, **arguments)
     if not parameters:
         return env

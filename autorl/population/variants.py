@@ -49,19 +49,23 @@ class Parameter:
     of_gymnasium: bool = False
 
     def checked(self, value: Any, key: str) -> float:
-        """Return `value` as a float.
+        """Return `value` as a float, or as an int where it is a whole number.
 
         Raises:
-            InputError: it is no number, or outside the bounds.
+            InputError: it is no such number, or outside the bounds.
         """
         # True is an int too.
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if number and self.low <= value <= self.high and not (self.integral and value % 1):
-            return float(value)
+            return self.converted(value)
         kind = "whole number" if self.integral else "number"
         raise InputError(
             f"expected a {kind} in [{self.low:g}, {self.high:g}], got {shown(value)}", key=key
         )
+
+    def converted(self, value: float) -> float:
+        """Return `value` in the type that names, hashes and Gymnasium expect."""
+        return int(value) if self.integral else float(value)
 
 
 def _disturbances(time_limit: int, *, discrete: bool) -> dict[str, Parameter]:
@@ -197,10 +201,14 @@ def stated_variant(environment: EnvironmentSpec) -> Variant | None:
     """
     table = PARAMETERS.get(environment.id or "", {})
     values = {
-        name: float(value) if isinstance(value, int) else value
+        name: value
         for name, value in environment.kwargs.items()
         if name in table and value != table[name].default
     }
+    for name, value in values.items():
+        # Anything else is refused by who makes the environment.
+        if isinstance(value, int | float):
+            values[name] = table[name].converted(value)
     if not values:
         return None
     assert environment.id is not None

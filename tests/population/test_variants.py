@@ -294,6 +294,11 @@ def test_the_hash_of_a_variant_is_of_what_differs_and_never_changes():
     assert five.hash == "edb9b7b886b6579f"
     assert variant("CartPole-v1", {}).name == "CartPole-v1"
     assert five.hash != variant("CartPole-v1", {"gravity": 6}).hash
+    limit = variant("CartPole-v1", {"max_episode_steps": 40.0})
+    assert limit.hash == variant("CartPole-v1", {"max_episode_steps": 40}).hash
+    assert type(limit.parameters["max_episode_steps"]) is int
+    stated = EnvironmentSpec("CartPole-v1", kwargs=FrozenMap(max_episode_steps=40.0))
+    assert allowed_names(stated) == (limit.name, "CartPole-v1")
 
 
 def test_names_of_landscapes():
