@@ -49,7 +49,7 @@ class Parameter:
     of_gymnasium: bool = False
 
     def checked(self, value: Any, key: str) -> float:
-        """Return `value` as a float, or as an int where it is a whole number.
+        """Return `value` as a float, or as an int if integral.
 
         Raises:
             InputError: it is no such number, or outside the bounds.
