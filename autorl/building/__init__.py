@@ -8,6 +8,7 @@ goes on there.
 
 from autorl.building.build import build_landscape, train_and_write
 from autorl.building.cost import BuildCost, build_cost
+from autorl.building.family import build_family, is_written, plan_family, used_variants
 from autorl.building.plan import BuildPlan, Sizes, plan_build
 
 __all__ = [
@@ -15,7 +16,11 @@ __all__ = [
     "BuildPlan",
     "Sizes",
     "build_cost",
+    "build_family",
     "build_landscape",
+    "is_written",
     "plan_build",
+    "plan_family",
     "train_and_write",
+    "used_variants",
 ]

@@ -10,6 +10,7 @@ from pathlib import Path
 from autorl.landscapes.manifest import check_id
 from autorl.optimizers import BaseOptimizer
 from autorl.optimizers.registry import named_of_kind, search_kind
+from autorl.population.variants import allowed_names, stated_variant
 from autorl.spec import Spec
 from autorl.study.landscape import ABOUT
 from autorl.study.setup import make_optimizer, trainer_loader
@@ -184,10 +185,9 @@ def _check_environment(id: str, spec: Spec, file: str | None) -> None:
     So it is said before hours of training.
     """
     check_id(id)
-    environment = spec.environment.id
-    if environment is not None and id.split("/", 2)[2] != environment:
-        message = (
-            f"the study trains on {environment}: "
-            f"expected namespace/algorithm/{environment}, got {id}"
-        )
+    names = allowed_names(spec.environment.resolve())
+    if names and id.split("/", 2)[2] not in names:
+        variant = stated_variant(spec.environment.resolve())
+        task = names[0] if variant is None else variant.text
+        message = f"the study trains on {task}: expected namespace/algorithm/{names[0]}, got {id}"
         raise InputError(message, file=file, key="landscape.id")

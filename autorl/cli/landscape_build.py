@@ -7,11 +7,20 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.building import BuildCost, BuildPlan, build_cost, plan_build, train_and_write
+from autorl.building import (
+    BuildCost,
+    BuildPlan,
+    build_cost,
+    plan_build,
+    plan_family,
+    train_and_write,
+)
+from autorl.cli.family_build import build_all, print_family
 from autorl.cli.landscape_options import ROOT, Out, Replace
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
+from autorl.population.task_families import read_task_family
 from autorl.report.plan_text import time_text
 from autorl.report.table import columns
 from autorl.study import Study
@@ -47,6 +56,19 @@ def build(
         typer.Option(metavar="LOW HIGH", help="Range the objective cannot leave."),
     ] = None,
     workers: Workers = None,
+    family: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A family of tasks: a landscape for each of its variants."
+        ),
+    ] = None,
+    apart_from: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="PLACE",
+            help="A folder of landscapes or a family's file: no variant of it may be built.",
+        ),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what it would cost; write nothing.")
     ] = False,
@@ -62,8 +84,38 @@ def build(
     landscape of who copied whom, of which the best schedules are tested. Every configuration of the
     others is trained on the tuning seeds and then on the test seeds. The same command goes on where
     it was interrupted.
+
+    With --family the studies lie below --study, and landscapes that are written are left as they
+    are.
     """
+
+    def train(opened: Study) -> None:
+        try:
+            run_study(opened, workers=workers, search=True, as_json=as_json, quiet=quiet)
+        except KeyboardInterrupt as error:
+            # `create_or_open` takes up what is trained so far.
+            raise stopped(error, "the same command goes on") from None
+
     try:
+        if family is not None:
+            _refuse_id(id)
+            drawn = read_task_family(family)
+            plans = plan_family(
+                file,
+                drawn,
+                studies=study,
+                bounds=bounds,
+                about=key_texts(about or [], ABOUT),
+                overrides=overrides_of(settings),
+                apart_from=apart_from or (),
+            )
+            if dry_run:
+                print_family(drawn, plans, out, workers, as_json=as_json)
+            else:
+                build_all(plans, out, train, replace=replace, as_json=as_json)
+            return
+        if apart_from:
+            raise InputError("is for --family", key="--apart-from")
         plan = plan_build(
             file,
             id=id,
@@ -75,14 +127,6 @@ def build(
         if dry_run:
             print_work(plan, workers, as_json=as_json)
             return
-
-        def train(opened: Study) -> None:
-            try:
-                run_study(opened, workers=workers, search=True, as_json=as_json, quiet=quiet)
-            except KeyboardInterrupt as error:
-                # `create_or_open` takes up what is trained so far.
-                raise stopped(error, "the same command goes on") from None
-
         landscape = train_and_write(plan, out, train, replace=replace)
     except InputError as error:
         # `building` names the argument of its Python door; here it is an option.
@@ -90,6 +134,12 @@ def build(
             raise
         raise InputError(error.message, key="--bounds") from None
     show_written([landscape.manifest], out, as_json=as_json)
+
+
+def _refuse_id(id: str | None) -> None:
+    if id is not None:
+        message = "each variant has its own: landscape.id gives namespace and algorithm"
+        raise InputError(message, key="--id")
 
 
 def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:

@@ -174,7 +174,7 @@ def fork(state: State, key: int) -> State:
     return copied
 
 
-def set_environments(state: State, n_envs: int) -> bool:
+def set_environments(state: State, environment: Environment, n_envs: int) -> bool:
     """Give the member `n_envs` fresh environments if it has another number.
 
     Returns whether it had.
@@ -183,6 +183,6 @@ def set_environments(state: State, n_envs: int) -> bool:
     if len(member.states) == n_envs:
         return False
     state["member"] = member._replace(
-        states=np.zeros((n_envs, member.states.shape[1])), episodes=np.full((n_envs, 2), -1.0)
+        states=environment.states(n_envs), episodes=np.full((n_envs, 2), -1.0)
     )
     return True

@@ -42,7 +42,7 @@ def make_episodes(keys: Sequence[int], environment: Environment, dtype: npt.DTyp
     n = len(keys)
     return Episodes(
         keys=np.array(keys, np.uint64),
-        states=np.zeros((n, environment.state_size)),
+        states=environment.states(n),
         inputs=np.zeros((n, environment.observation_size), dtype),
         action=np.zeros(environment.action_size),
         running=np.arange(n),

@@ -18,6 +18,7 @@ import numpy as np
 from autorl.population import dqn, engine, ppo, sac
 from autorl.population.descent import RMSPROP
 from autorl.population.environments import ENVIRONMENTS, Environment
+from autorl.population.gymnasium_variants import make
 from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array
 from autorl.population.members import UPDATES
@@ -232,10 +233,9 @@ def _environment(environment: Environment) -> Any:
 
     It is the original, or a stand-in for a user's own.
     """
-    import gymnasium
-
     if environment.id in ENVIRONMENTS:
-        return gymnasium.make(environment.id)
+        return make(environment.id, **environment.variant)
+    import gymnasium
 
     class StandIn(gymnasium.Env[Any, Any]):
         """An environment of spaces only: it cannot be stepped."""

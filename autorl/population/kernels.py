@@ -107,6 +107,15 @@ def kernel(function: F) -> F:
     return cast(F, Kernel(function))
 
 
+def inlined(function: F) -> F:
+    """Compile `function` as part of the text of its callers.
+
+    Unlike a kernel's, its arguments are constants wherever a caller's are: the same code, to the
+    bit, as if they stood in it.
+    """
+    return cast(F, numba.njit(inline="always", **INNER)(function))
+
+
 def program(function: Callable[..., object]) -> Program:
     """Make `function` an entry point from Python.
 

@@ -69,7 +69,7 @@ def new_member(key: int, parameters: Array, environment: Environment, n_envs: in
         counts=np.zeros(3, np.int64),
         parameters=parameters,
         moments=np.zeros((2, len(parameters)), parameters.dtype),
-        states=np.zeros((n_envs, environment.state_size)),
+        states=environment.states(n_envs),
         episodes=np.full((n_envs, 2), -1.0),  # a length below 0: never reset
         recent=np.zeros(RECENT),
     )

@@ -21,6 +21,7 @@ from pydantic import (
 
 from autorl.optimizers.registry import DEFAULT
 from autorl.plain_text import shown
+from autorl.population.task_families import FamilyPurpose
 from autorl.seeds import MOST_SEEDS, SeedPlan
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.reductions import parse_reduction
@@ -91,7 +92,7 @@ class EnvironmentSection(Section):
     id: str | None = None
     """Any Gymnasium id, or `module:Env-v0` to import the module first."""
     kwargs: dict[str, Any] = {}
-    """Arguments of the environment's constructor."""
+    """Arguments of the environment's constructor, or parameters of a variant."""
     wrappers: list[Any] = []
     """`module:Class` or `{"module:Class": {arguments}}`, applied in order."""
     n_envs: Count = 1
@@ -429,6 +430,15 @@ WarmStart = Annotated[
 ]
 
 
+class TaskFamilySection(Section):
+    """The family of tasks that a landscape's variant was drawn from."""
+
+    name: str
+    purpose: FamilyPurpose
+    seed: int
+    hash: str
+
+
 class LandscapeSection(Section):
     """A landscape, which `autorl landscape build` writes when all is trained.
 
@@ -445,6 +455,8 @@ class LandscapeSection(Section):
     citation: str = ""
     url: str = ""
     creator: str = ""
+    family: TaskFamilySection | None = None
+    """Written by `autorl landscape build --family`."""
 
     @field_validator("bounds")
     @classmethod

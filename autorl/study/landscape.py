@@ -27,6 +27,7 @@ from autorl.landscapes.schema import TABLES, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.masking import shareable
 from autorl.plain_text import shown
+from autorl.population.variants import allowed_names, stated_variant
 from autorl.spec import Spec
 from autorl.store.provenance import package
 from autorl.store.sessions import changes
@@ -140,7 +141,9 @@ def from_study(
     if data.pending:
         written = f"Written while {data.pending} proposals of the study were pending."
         manifest = dataclasses.replace(manifest, notes=(*manifest.notes, written))
-    description = f"{len(data.tables.configs)} configurations of {algorithm} on {environment}."
+    variant = stated_variant(data.spec.environment.resolve())
+    task = environment if variant is None else variant.text
+    description = f"{len(data.tables.configs)} configurations of {algorithm} on {task}."
     stated = {name: getattr(section, name, None) for name in ABOUT}
     facts: dict[str, Any] = {"description": description}
     facts |= {name: value for name, value in stated.items() if value} | about
@@ -168,7 +171,8 @@ def _names(id: str, study: str, data: StudyRecording) -> tuple[str, str]:
     # An environment's own name may have slashes: ALE/Pong-v5.
     _, algorithm, environment = (*id.split("/", 2), "", "")[:3]
     recorded = data.tables.runs["environment"].iloc[0]
-    if data.spec.environment.id is not None and environment != data.spec.environment.id:
+    names = allowed_names(data.spec.environment.resolve())
+    if names and environment not in names:
         raise InputError(
             f"the study trained on {recorded!r}, so the id is namespace/algorithm/{recorded}",
             file=study,
@@ -214,17 +218,22 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
     configs = config_rows(space, {config.first: config.values for config in listed}, origin="")
     configs["origin"] = [config.origin for config in listed]
     runs = pd.DataFrame(study.runs(), columns=RunRow._fields)
-    runs["environment"] = runs["environment"].fillna(_environment(spec))
+    if stated_variant(spec.environment.resolve()) is None:
+        runs["environment"] = runs["environment"].fillna(_environment(spec))
+    else:
+        # Of a variant the study's tables name the environment alone.
+        runs["environment"] = _environment(spec)
     segments = pd.DataFrame(study.segments(), columns=SegmentRow._fields)
     return Tables(configs, runs, _evals(study, runs, spec.objective[0].metric), segments)
 
 
 def _environment(spec: Spec) -> str:
-    """Return the environment's name.
+    """Return the environment's name, which says the variant.
 
     It is that of the study for a task inside a trainer.
     """
-    return spec.environment.id or spec.name
+    names = allowed_names(spec.environment.resolve())
+    return names[0] if names else spec.name
 
 
 def _evals(study: StudyTables, runs: pd.DataFrame, objective: str) -> pd.DataFrame:
@@ -337,6 +346,12 @@ def _trainer(spec: Spec) -> FrozenMap:
         parts = {name: part["trainer"] for name, part in stated["algorithms"].items()}
         trainer = {"name": "algorithms", **parts}
     environment = {"id": None, **stated.get("environment", {})}
+    variant = stated_variant(spec.environment.resolve())
+    # By its hash whoever builds a prior or judges one sees that the other has not used it.
+    if variant is not None:
+        environment["variant"] = variant.hash
+    if spec.landscape is not None and spec.landscape.family is not None:
+        environment["family"] = spec.landscape.family.model_dump(mode="json")
     return FrozenMap({**trainer, "environment": environment})
 
 

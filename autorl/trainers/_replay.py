@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from autorl.landscapes.benchmark import RecordedRun
+from autorl.population.variants import allowed_names
 from autorl.trainers._json_checkpoint import parent_state, save_state
 from autorl.trainers._shared import Clock, check_continuation, check_start
 from autorl.trainers.contract import Trainer
@@ -80,10 +81,10 @@ class ReplayTrainer(Trainer, ABC):
         check_names(
             hyperparameters, self.runs.space.names, f"hyperparameter of {manifest.id}", "space"
         )
-        if environment.id not in (None, manifest.environment):
+        names = allowed_names(environment)
+        if names and manifest.environment not in names:
             raise InputError(
-                f"{manifest.id} is of {manifest.environment}, not {environment.id}",
-                key="environment.id",
+                f"{manifest.id} is of {manifest.environment}, not {names[0]}", key="environment.id"
             )
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:

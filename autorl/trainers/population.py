@@ -22,6 +22,7 @@ from autorl.population.export import to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.sb3_arguments import sb3_arguments
+from autorl.population.variants import Variant
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
@@ -40,6 +41,7 @@ from autorl.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
+    FrozenMap,
     InputError,
     Outcome,
     Report,
@@ -49,6 +51,7 @@ from autorl.types import (
 )
 
 _ARCHIVE = "state.npz"
+_PARAMETERS = "environment_parameters"
 _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
@@ -151,7 +154,7 @@ class PopulationTrainer(AgentTrainer):
             status = Status.DIVERGED
             message = f"parameters are not finite at step {reached}"
         elif segment.save:
-            checkpoint = self._save(segment, state)
+            checkpoint = self._save(segment, state, environment)
         return Outcome(
             segment=segment.id,
             status=status,
@@ -177,7 +180,8 @@ class PopulationTrainer(AgentTrainer):
         """
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        model = to_sb3(self.algorithm, state, find_environment(meta["environment"]), hp)
+        environment = find_environment(meta["environment"], meta.get(_PARAMETERS, {}))
+        model = to_sb3(self.algorithm, state, environment, hp)
         file = zip_target(target, replace=replace)
         model.save(file)
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
@@ -194,6 +198,7 @@ class PopulationTrainer(AgentTrainer):
                 "`learn` goes on with the run's optimizer moments"
                 + " and an empty replay memory" * with_memory,
                 *arguments.notes,
+                *_variant_notes(environment),
                 ZIP_IS_A_PROGRAM,
             ),
         )
@@ -209,7 +214,6 @@ class PopulationTrainer(AgentTrainer):
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
         for name, plain in (
-            ("kwargs", {}),
             ("wrappers", ()),
             ("normalize", False),
             ("vec_env", "dummy"),
@@ -220,7 +224,7 @@ class PopulationTrainer(AgentTrainer):
                     f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
-        environment = find_environment(spec.id)
+        environment = find_environment(spec.id, spec.kwargs)
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
@@ -243,10 +247,11 @@ class PopulationTrainer(AgentTrainer):
             return self.algorithm.create(environment, hp, key, np.float32), ()
         state, parent = _load(self.algorithm, segment.parent)
         values = self._values(segment.config, segment.environment)
-        if parent["environment"] != environment.id:
+        of_parent = Variant(parent["environment"], FrozenMap(parent.get(_PARAMETERS, {})))
+        asked = Variant(environment.id, environment.variant)
+        if of_parent != asked:
             raise InputError(
-                f"the checkpoint is of {parent['environment']}, not of {environment.id}",
-                key="environment",
+                f"the checkpoint is of {of_parent.text}, not of {asked.text}", key="environment"
             )
         # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
@@ -254,7 +259,7 @@ class PopulationTrainer(AgentTrainer):
         if segment.fork is not None:
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.
-        changed = engine.set_environments(state, int(hp.n_envs))
+        changed = engine.set_environments(state, environment, int(hp.n_envs))
         return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
@@ -272,13 +277,16 @@ class PopulationTrainer(AgentTrainer):
                 )
         return in_force
 
-    def _save(self, segment: Segment, state: engine.State) -> Checkpoint:
-        meta = {
+    def _save(self, segment: Segment, state: engine.State, environment: Environment) -> Checkpoint:
+        meta: dict[str, Any] = {
             "algorithm": self.name,
             "environment": segment.environment.id,
             "horizon": segment.horizon,
             "values": self._values(segment.config, segment.environment),
         }
+        # Checkpoints of earlier versions have none.
+        if environment.variant:
+            meta[_PARAMETERS] = dict(environment.variant)
         with writing(segment) as folder:
             text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
             np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **engine.to_arrays(state))
@@ -301,6 +309,17 @@ def _load(
             f"not {algorithm.name}"
         )
     return engine.from_arrays(algorithm, arrays), meta
+
+
+def _variant_notes(environment: Environment) -> tuple[str, ...]:
+    """Say in which variant a model was trained."""
+    if not environment.variant:
+        return ()
+    values = "".join(f", {name}={value:g}" for name, value in environment.variant.items())
+    return (
+        f"it was trained in {Variant(environment.id, environment.variant).text}: "
+        f"autorl.population.gymnasium_variants.make({environment.id!r}{values})",
+    )
 
 
 def _same(in_force: object, asked: object) -> bool:

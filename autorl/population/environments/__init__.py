@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from dataclasses import replace
 
 from autorl.plain_text import did_you_mean
 from autorl.population.environments.acrobot import ACROBOT
@@ -11,7 +13,8 @@ from autorl.population.environments.cartpole import CARTPOLE
 from autorl.population.environments.mountain_car import MOUNTAIN_CAR
 from autorl.population.environments.mountain_car_continuous import MOUNTAIN_CAR_CONTINUOUS
 from autorl.population.environments.pendulum import PENDULUM
-from autorl.types import InputError
+from autorl.population.variants import PARAMETERS, variant
+from autorl.types import FrozenMap, InputError
 
 ENVIRONMENTS = {
     environment.id: environment
@@ -21,17 +24,23 @@ ENVIRONMENTS = {
 __all__ = ["ENVIRONMENTS", "Environment", "find_environment"]
 
 
-def find_environment(name: str | None) -> Environment:
-    """Return the native environment of this id, or a user's own.
+def find_environment(
+    name: str | None, parameters: Mapping[str, object] = FrozenMap()
+) -> Environment:
+    """Return a native environment, a variant of one, or a user's own.
 
     A user's own `Environment` is named by `module:NAME`.
 
+    `parameters` are those of a variant (`variants.PARAMETERS`); a user's own has none.
+
     Raises:
-        InputError: there is no such environment.
+        InputError: there is no such environment, or a parameter is wrong.
     """
     if name in ENVIRONMENTS:
-        return ENVIRONMENTS[name]
+        return varied(ENVIRONMENTS[name], parameters)
     if name and ":" in name:
+        if parameters:
+            raise InputError("an environment of your own takes none", key="environment.kwargs")
         return _imported(name)
     hint = did_you_mean(name or "", ENVIRONMENTS)
     raise InputError(
@@ -39,6 +48,45 @@ def find_environment(name: str | None) -> Environment:
         f"(native: {', '.join(ENVIRONMENTS)}; your own: module:NAME; "
         "for any other use an sb3/* trainer)",
         key="environment.id",
+    )
+
+
+def varied(environment: Environment, parameters: Mapping[str, object]) -> Environment:
+    """Return a variant of a native environment.
+
+    It is the environment itself where nothing is changed.
+
+    Raises:
+        InputError: a parameter is unknown, or its value is not allowed.
+    """
+    changed = variant(environment.id, parameters).parameters
+    parametrised = environment.parametrised
+    assert parametrised is not None
+    if not changed:
+        return environment
+    defaults = {name: entry.default for name, entry in PARAMETERS[environment.id].items()}
+    values = {**defaults, **changed}
+    limited = replace(environment, time_limit=int(values["max_episode_steps"]), variant=changed)
+    # Then the functions with constants do.
+    if set(changed) == {"max_episode_steps"}:
+        return limited
+    action_noise = "random_action_probability" if environment.n_actions else "action_noise"
+    names = ("reward_scale", "observation_noise", action_noise, *parametrised.physics)
+    low = environment.low
+    high = environment.high
+    if parametrised.action_bound is not None:
+        low = (-values[parametrised.action_bound],)
+        high = (values[parametrised.action_bound],)
+    return replace(
+        limited,
+        # The noise of the observation, the action applied and the parameters.
+        state_size=environment.state_size + environment.observation_size + 1 + len(names),
+        constants=tuple(values[name] for name in names),
+        reset=parametrised.reset,
+        step=parametrised.step,
+        observe=parametrised.observe,
+        low=low,
+        high=high,
     )
 
 

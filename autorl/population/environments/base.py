@@ -3,9 +3,9 @@
 It has three compiled functions over a flat state, and a few numbers.
 
 A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`,
-`is_terminated`, the declaration. Your own environment is the same thing in your own module: write
-the three functions with `numba.njit`, declare an `Environment`, and name it in the study file as
-`module:NAME`.
+`is_terminated`, the functions of variants, the declaration. Your own environment is the same thing
+in your own module, without those of variants: write the three functions with `numba.njit`, declare
+an `Environment`, and name it in the study file as `module:NAME`.
 
     @njit
     def reset(state, key): ...            # write a first state; draws: rng.uniform(key, 0), ...
@@ -17,12 +17,17 @@ the three functions with `numba.njit`, declare an `Environment`, and name it in 
 `state` is float64 (state_size,); `action` is float64: (1,) with the action's index for `n_actions`
 > 0, else (action_size,) within the bounds; `key` is a uint64 of this reset's or step's own. The
 time limit is the engine's business, not `step`'s.
+
+An environment of the package has them a second time, with its parameters read from the state
+(`Parametrised`): all its variants are compiled once. The equations stand in one function that is
+`inlined` into both. With constants it is compiled to what it was before there were variants; as a
+kernel, or with the action passed as a number, it would differ in the last bits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numba
@@ -32,12 +37,33 @@ from numba import types
 from numba.core.errors import NumbaError
 
 from autorl.population.kernels import Array, Function
-from autorl.types import InputError
+from autorl.types import FrozenMap, InputError
 
 _STATE = types.Array(types.float64, 1, "C")
 _RESET = types.void(_STATE, types.uint64)
 _pair: Any = types.Tuple
 _STEP = _pair((types.float64, types.boolean))(_STATE, _STATE, types.uint64)
+
+
+@dataclass(frozen=True)
+class Parametrised:
+    """The functions of an environment's variants.
+
+    Their states are those of the environment, then the noise in the present observation
+    (observation_size,), then the parameters: the disturbances in the order of `noise.py`, and the
+    physics.
+
+    Attributes:
+        physics: the parameters by name, in the order of the state, with the values of the
+            environment itself.
+        action_bound: the one among them that bounds an action.
+    """
+
+    physics: FrozenMap
+    reset: Callable[..., Any]
+    step: Callable[..., Any]
+    observe: Callable[..., Any]
+    action_bound: str | None = None
 
 
 @dataclass(frozen=True)
@@ -50,6 +76,9 @@ class Environment:
         low, high: bounds of a continuous action, one entry per dimension.
         time_limit: steps after which an episode is truncated.
         reset, step, observe: functions compiled by `numba.njit`; see the module's docstring.
+        parametrised: what its variants are made of; None for a user's own.
+        variant: the parameters in which it differs from the environment of its id.
+        constants: the last values of each state, which no function changes.
     """
 
     id: str
@@ -63,6 +92,10 @@ class Environment:
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
 
+    parametrised: Parametrised | None = None
+    variant: FrozenMap = field(default_factory=FrozenMap)
+    constants: tuple[float, ...] = ()
+
     @property
     def action_size(self) -> int:
         """Length of an action, 1 for discrete actions (their index)."""
@@ -74,6 +107,13 @@ class Environment:
         if self.n_actions:  # never read: programs of both kinds take an array
             return np.zeros((2, 1))
         return np.array([self.low, self.high], np.float64)
+
+    def states(self, n: int) -> Array:
+        """Make `n` states that have yet to be reset, (n, state_size) float64."""
+        states = np.zeros((n, self.state_size))
+        if self.constants:
+            states[:, -len(self.constants) :] = self.constants
+        return states
 
     def functions(self, dtype: npt.DTypeLike) -> tuple[Function, Function, Function]:
         """Return `reset`, `step` and `observe` as function pointers.

@@ -14,11 +14,20 @@ Reference:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment
-from autorl.population.kernels import Array, cached, kernel
+from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.noise import (
+    ACTION_NOISE,
+    PHYSICS,
+    REWARD_SCALE,
+    add_noise,
+    disturbed_choice,
+    draw_noise,
+)
+from autorl.population.kernels import Array, cached, inlined, kernel
+from autorl.types import FrozenMap
 
 GRAVITY = 9.8
 MASS_POLE = 0.1
@@ -31,6 +40,24 @@ ANGLE = 12 * 2 * math.pi / 360  # in this order: Gymnasium's number to the bit
 START = 0.05
 
 
+class Physics(NamedTuple):
+    """What a variant may change."""
+
+    gravity: float
+    masscart: float
+    masspole: float
+    length: float
+    force_mag: float
+    tau: float
+
+
+DEFAULTS = Physics(GRAVITY, 1.0, MASS_POLE, HALF_LENGTH, FORCE, SECONDS_PER_STEP)
+# Places in a variant's state: noise of the observation, action applied, parameters.
+NOISE = 4
+APPLIED = NOISE + 4
+VALUES = APPLIED + 1
+
+
 @cached
 def reset(state: Array, key: int) -> None:
     """Draw all four values uniformly in +-0.05."""
@@ -40,24 +67,31 @@ def reset(state: Array, key: int) -> None:
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """Make one step."""
+    return dynamics(state, action, DEFAULTS)
+
+
+@inlined
+def dynamics(state: Array, action: Array, p: Physics) -> tuple[float, bool]:
     """Integrate over 20 ms by the explicit Euler method."""
     x = state[0]
     speed = state[1]
     angle = state[2]
     turn = state[3]
-    force = FORCE if action[0] == 1.0 else -FORCE
+    force = p.force_mag if action[0] == 1.0 else -p.force_mag
+    mass = p.masscart + p.masspole
     cosine = math.cos(angle)
     sine = math.sin(angle)
-    pull = (force + MASS_POLE * HALF_LENGTH * turn * turn * sine) / MASS
-    turning = (GRAVITY * sine - cosine * pull) / (
-        HALF_LENGTH * (4.0 / 3.0 - MASS_POLE * cosine * cosine / MASS)
+    pull = (force + p.masspole * p.length * turn * turn * sine) / mass
+    turning = (p.gravity * sine - cosine * pull) / (
+        p.length * (4.0 / 3.0 - p.masspole * cosine * cosine / mass)
     )
-    speeding = pull - MASS_POLE * HALF_LENGTH * turning * cosine / MASS
+    speeding = pull - p.masspole * p.length * turning * cosine / mass
     # Explicit: positions move by the speeds before the step.
-    state[0] = x + SECONDS_PER_STEP * speed
-    state[1] = speed + SECONDS_PER_STEP * speeding
-    state[2] = angle + SECONDS_PER_STEP * turn
-    state[3] = turn + SECONDS_PER_STEP * turning
+    state[0] = x + p.tau * speed
+    state[1] = speed + p.tau * speeding
+    state[2] = angle + p.tau * turn
+    state[3] = turn + p.tau * turning
     return 1.0, is_terminated(state)
 
 
@@ -74,4 +108,48 @@ def is_terminated(state: Array) -> Any:
     return abs(state[0]) > TRACK or abs(state[2]) > ANGLE
 
 
-CARTPOLE = Environment("CartPole-v1", 4, 4, 500, reset, step, observe, n_actions=2)
+@cached
+def reset_variant(state: Array, key: int) -> None:
+    """Draw a first state, and the noise of its observation."""
+    reset(state, key)
+    draw_noise(state, NOISE, APPLIED, key)
+
+
+@cached
+def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """Make one step with the parameters in the state."""
+    physics = Physics(
+        state[VALUES + PHYSICS],
+        state[VALUES + PHYSICS + 1],
+        state[VALUES + PHYSICS + 2],
+        state[VALUES + PHYSICS + 3],
+        state[VALUES + PHYSICS + 4],
+        state[VALUES + PHYSICS + 5],
+    )
+    state[APPLIED] = disturbed_choice(action[0], state[VALUES + ACTION_NOISE], 2, key)
+    reward, terminated = dynamics(state, state[APPLIED:VALUES], physics)
+    draw_noise(state, NOISE, APPLIED, key)
+    return reward * state[VALUES + REWARD_SCALE], terminated
+
+
+@cached
+def observe_variant(state: Array, observation: Array) -> None:
+    """Write what `observe` does, with the noise drawn for it."""
+    observe(state, observation)
+    add_noise(state, NOISE, observation)
+
+
+PARAMETRISED = Parametrised(
+    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
+)
+CARTPOLE = Environment(
+    "CartPole-v1",
+    4,
+    4,
+    500,
+    reset,
+    step,
+    observe,
+    n_actions=2,
+    parametrised=PARAMETRISED,
+)

@@ -13,11 +13,20 @@ Reference:
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment
-from autorl.population.kernels import Array, cached, kernel
+from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.noise import (
+    ACTION_NOISE,
+    PHYSICS,
+    REWARD_SCALE,
+    add_noise,
+    disturbed_choice,
+    draw_noise,
+)
+from autorl.population.kernels import Array, cached, inlined, kernel
+from autorl.types import FrozenMap
 
 LEFT = -1.2
 RIGHT = 0.6
@@ -25,6 +34,20 @@ TOP_SPEED = 0.07
 GOAL = 0.5
 FORCE = 0.001
 GRAVITY = 0.0025
+
+
+class Physics(NamedTuple):
+    """What a variant may change."""
+
+    force: float
+    gravity: float
+
+
+DEFAULTS = Physics(FORCE, GRAVITY)
+# Places in a variant's state: noise of the observation, action applied, parameters.
+NOISE = 2
+APPLIED = NOISE + 2
+VALUES = APPLIED + 1
 
 
 @cached
@@ -36,11 +59,17 @@ def reset(state: Array, key: int) -> None:
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """Make one step.
+    """Make one step."""
+    return dynamics(state, action, DEFAULTS)
 
-    The left wall stops the car.
+
+@inlined
+def dynamics(state: Array, action: Array, p: Physics) -> tuple[float, bool]:
+    """Move the car.
+
+    The left wall stops it.
     """
-    speed = state[1] + (action[0] - 1.0) * FORCE - GRAVITY * math.cos(3.0 * state[0])
+    speed = state[1] + (action[0] - 1.0) * p.force - p.gravity * math.cos(3.0 * state[0])
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
     state[0] = min(max(state[0] + speed, LEFT), RIGHT)
     # Inelastic: at the left wall the car stops.
@@ -61,4 +90,44 @@ def is_terminated(state: Array) -> Any:
     return state[0] >= GOAL and state[1] >= 0.0
 
 
-MOUNTAIN_CAR = Environment("MountainCar-v0", 2, 2, 200, reset, step, observe, n_actions=3)
+@cached
+def reset_variant(state: Array, key: int) -> None:
+    """Draw a first state, and the noise of its observation."""
+    reset(state, key)
+    draw_noise(state, NOISE, APPLIED, key)
+
+
+@cached
+def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """Make one step with the parameters in the state."""
+    physics = Physics(
+        state[VALUES + PHYSICS],
+        state[VALUES + PHYSICS + 1],
+    )
+    state[APPLIED] = disturbed_choice(action[0], state[VALUES + ACTION_NOISE], 3, key)
+    reward, terminated = dynamics(state, state[APPLIED:VALUES], physics)
+    draw_noise(state, NOISE, APPLIED, key)
+    return reward * state[VALUES + REWARD_SCALE], terminated
+
+
+@cached
+def observe_variant(state: Array, observation: Array) -> None:
+    """Write what `observe` does, with the noise drawn for it."""
+    observe(state, observation)
+    add_noise(state, NOISE, observation)
+
+
+PARAMETRISED = Parametrised(
+    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
+)
+MOUNTAIN_CAR = Environment(
+    "MountainCar-v0",
+    2,
+    2,
+    200,
+    reset,
+    step,
+    observe,
+    n_actions=3,
+    parametrised=PARAMETRISED,
+)

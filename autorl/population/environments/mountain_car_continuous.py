@@ -14,12 +14,22 @@ Reference:
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment
-from autorl.population.kernels import Array, cached, kernel
+from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.noise import (
+    ACTION_NOISE,
+    PHYSICS,
+    REWARD_SCALE,
+    add_noise,
+    disturbed,
+    draw_noise,
+)
+from autorl.population.kernels import Array, cached, inlined, kernel
+from autorl.types import FrozenMap
 
 LEFT = -1.2
 RIGHT = 0.6
@@ -27,6 +37,22 @@ TOP_SPEED = 0.07
 GOAL = 0.45  # MountainCar-v0's is 0.5
 POWER = 0.0015
 GRAVITY = 0.0025
+
+
+class Physics(NamedTuple):
+    """What a variant may change.
+
+    Not gravity: it is no attribute of Gymnasium's environment.
+    """
+
+    power: float
+
+
+DEFAULTS = Physics(POWER)
+# Places in a variant's state: noise of the observation, action applied, parameters.
+NOISE = 2
+APPLIED = NOISE + 2
+VALUES = APPLIED + 1
 
 
 @cached
@@ -38,12 +64,18 @@ def reset(state: Array, key: int) -> None:
 
 @cached
 def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
-    """Make one step.
+    """Make one step."""
+    return dynamics(state, action, DEFAULTS)
 
-    The left wall stops the car. The new state is rounded to float32.
+
+@inlined
+def dynamics(state: Array, action: Array, p: Physics) -> tuple[float, bool]:
+    """Move the car.
+
+    The left wall stops it. The new state is rounded to float32.
     """
     push = min(max(action[0], -1.0), 1.0)
-    speed = state[1] + push * POWER - GRAVITY * math.cos(3.0 * state[0])
+    speed = state[1] + push * p.power - GRAVITY * math.cos(3.0 * state[0])
     speed = min(max(speed, -TOP_SPEED), TOP_SPEED)
     position = min(max(state[0] + speed, LEFT), RIGHT)
     if position == LEFT and speed < 0.0:
@@ -69,6 +101,42 @@ def is_terminated(position: float, speed: float) -> bool:
     return position >= GOAL and speed >= 0.0
 
 
+@cached
+def reset_variant(state: Array, key: int) -> None:
+    """Draw a first state, and the noise of its observation."""
+    reset(state, key)
+    draw_noise(state, NOISE, APPLIED, key)
+
+
+@cached
+def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
+    """Make one step with the parameters in the state."""
+    physics = Physics(state[VALUES + PHYSICS])
+    state[APPLIED] = disturbed(action[0], state[VALUES + ACTION_NOISE], -1.0, 1.0, key)
+    reward, terminated = dynamics(state, state[APPLIED:VALUES], physics)
+    draw_noise(state, NOISE, APPLIED, key)
+    return reward * state[VALUES + REWARD_SCALE], terminated
+
+
+@cached
+def observe_variant(state: Array, observation: Array) -> None:
+    """Write what `observe` does, with the noise drawn for it."""
+    observe(state, observation)
+    add_noise(state, NOISE, observation)
+
+
+PARAMETRISED = Parametrised(
+    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
+)
 MOUNTAIN_CAR_CONTINUOUS = Environment(
-    "MountainCarContinuous-v0", 2, 2, 999, reset, step, observe, low=(-1.0,), high=(1.0,)
+    "MountainCarContinuous-v0",
+    2,
+    2,
+    999,
+    reset,
+    step,
+    observe,
+    low=(-1.0,),
+    high=(1.0,),
+    parametrised=PARAMETRISED,
 )

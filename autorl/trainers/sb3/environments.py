@@ -21,6 +21,7 @@ from gymnasium.utils import EzPickle, seeding
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
 from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
+from autorl.population.gymnasium_variants import make
 from autorl.store.signing import is_signed, sign
 from autorl.trainers._shared import module_path
 from autorl.trainers._streams import preserved
@@ -254,7 +255,7 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     assert spec.id is not None
     name = spec.id.rpartition(":")[2]
     try:
-        return gym.make(spec.id, **plain(spec.kwargs))
+        return make(spec.id, **plain(spec.kwargs))
     except ModuleNotFoundError as error:
         raise InputError(
             f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"

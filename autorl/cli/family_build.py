@@ -1,0 +1,66 @@
+"""`autorl landscape build --family`: one landscape for each variant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from autorl.building import BuildPlan, build_cost, is_written, train_and_write
+from autorl.cli.options import print_json, say
+from autorl.cli.rows import show_written
+from autorl.landscapes import Landscape
+from autorl.population.task_families import TaskFamily
+from autorl.report.plan_text import time_text
+from autorl.report.table import columns
+from autorl.study import Study
+from autorl.types import InputError
+
+
+def build_all(
+    plans: Sequence[BuildPlan],
+    out: Path,
+    train: Callable[[Study], object],
+    *,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Carry out the builds that are left, and print all landscapes."""
+    manifests = []
+    for plan in plans:
+        if not replace and is_written(plan, out):
+            manifests.append(Landscape(out / plan.id).manifest)
+            continue
+        manifests.append(train_and_write(plan, out, train, replace=replace).manifest)
+    show_written(manifests, out, as_json=as_json)
+
+
+def print_family(
+    family: TaskFamily,
+    plans: Sequence[BuildPlan],
+    out: Path,
+    workers: int | None,
+    *,
+    as_json: bool,
+) -> None:
+    """Print the variants of a family and the cost of its builds."""
+    if plans[0].is_lineage:
+        raise InputError("the counts of a population depend on scores", key="optimizer")
+    cost = build_cost(plans[0], workers)
+    written = [is_written(plan, out) for plan in plans]
+    remaining = len(plans) - sum(written)
+    if as_json:
+        variants = [
+            {"landscape": plan.id, "hash": item.hash, "parameters": dict(item.parameters)}
+            for plan, item in zip(plans, family.variants, strict=True)
+        ]
+        work = {"runs": remaining * cost.runs, "steps": remaining * cost.steps}
+        print_json({"family": family.about, "variants": variants, "remaining": remaining, **work})
+        return
+    rows = [("dry run", "nothing is written"), ("family", f"{family.name}, for {family.purpose}")]
+    for plan, item, done in zip(plans, family.variants, written, strict=True):
+        text = f"{item.text} (written)" if done else item.text
+        rows.append((plan.id, text))
+    duration = time_text(cost.time, cost.workers)
+    rows.append(("runs", f"{remaining * cost.runs:,} in {remaining} builds"))
+    rows.append(("time", f"{duration} for each build"))
+    say(columns(rows[0], rows[1:], indent=""))

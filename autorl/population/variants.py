@@ -1,0 +1,230 @@
+"""Variants of the engine's environments: their parameters, allowed values, names and hashes.
+
+A variant is an environment with some of its parameters changed, as contextual reinforcement
+learning defines them: a context fixes the transition function and the reward. Names of parameters
+are those of CARL, which are Gymnasium's attributes; the allowed values of what CARL bounds are its
+own, else bounds within which the equations make sense. This module imports nothing heavy.
+
+References:
+    [Hallak2015] A. Hallak, D. Di Castro, S. Mannor. Contextual Markov decision processes.
+        arXiv:1502.02259.
+    [Benjamins2023] C. Benjamins et al. Contextualize me: the case for context in reinforcement
+        learning. TMLR 2023 (CARL).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from autorl.plain_text import did_you_mean, shown
+from autorl.plain_values import plain
+from autorl.types import EnvironmentSpec, FrozenMap, InputError
+
+_MOST = 1e6
+_NAME_DIGITS = 10  # of the hash, in names
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A number that a variant may change.
+
+    Attributes:
+        default: its value in the environment itself.
+        low, high: the smallest and the largest value allowed.
+        integral: whether it is a whole number.
+        attribute: of Gymnasium's environment, where the parameter has another name or none ("").
+        of_gymnasium: whether `gymnasium.make` takes it as an argument.
+    """
+
+    default: float
+    low: float
+    high: float
+    integral: bool = False
+    attribute: str | None = None
+    of_gymnasium: bool = False
+
+    def checked(self, value: Any, key: str) -> float:
+        """Return `value` as a float, or as an int if integral.
+
+        Raises:
+            InputError: it is no such number, or outside the bounds.
+        """
+        # True is an int too.
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and self.low <= value <= self.high and not (self.integral and value % 1):
+            return self.converted(value)
+        kind = "whole number" if self.integral else "number"
+        raise InputError(
+            f"expected a {kind} in [{self.low:g}, {self.high:g}], got {shown(value)}", key=key
+        )
+
+    def converted(self, value: float) -> float:
+        """Return `value` in the type that names, hashes and Gymnasium expect."""
+        return int(value) if self.integral else float(value)
+
+
+def _disturbances(time_limit: int, *, discrete: bool) -> dict[str, Parameter]:
+    """Return what variants of every environment may change.
+
+    An action is replaced with a probability by a random one where actions are discrete; else noise
+    with a standard deviation is added to it.
+    """
+    action = {"action_noise": Parameter(0.0, 0.0, _MOST, attribute="")}
+    if discrete:
+        action = {"random_action_probability": Parameter(0.0, 0.0, 1.0, attribute="")}
+    return {
+        "reward_scale": Parameter(1.0, 1 / _MOST, _MOST, attribute=""),
+        "observation_noise": Parameter(0.0, 0.0, _MOST, attribute=""),
+        **action,
+        "max_episode_steps": Parameter(
+            float(time_limit), 1.0, _MOST, integral=True, of_gymnasium=True
+        ),
+    }
+
+
+PARAMETERS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
+    {
+        "Acrobot-v1": {
+            "link_length_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_LENGTH_1"),
+            "link_mass_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_1"),
+            "link_mass_2": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_2"),
+            "link_com_1": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_1"),
+            "link_com_2": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_2"),
+            "link_moi": Parameter(1.0, 0.1, 10.0, attribute="LINK_MOI"),
+            "torque": Parameter(1.0, 0.01, 100.0, attribute="AVAIL_TORQUE"),
+            **_disturbances(500, discrete=True),
+        },
+        "CartPole-v1": {
+            "gravity": Parameter(9.8, 0.1, 1000.0),
+            "masscart": Parameter(1.0, 0.1, 10.0),
+            "masspole": Parameter(0.1, 0.01, 1.0),
+            "length": Parameter(0.5, 0.05, 5.0),
+            "force_mag": Parameter(10.0, 1.0, 100.0),
+            "tau": Parameter(0.02, 0.002, 0.2),
+            **_disturbances(500, discrete=True),
+        },
+        "MountainCar-v0": {
+            "force": Parameter(0.001, 0.0, 1.0),
+            "gravity": Parameter(0.0025, 0.0, 1.0),
+            **_disturbances(200, discrete=True),
+        },
+        "MountainCarContinuous-v0": {
+            "power": Parameter(0.0015, 0.0, 1.0),
+            **_disturbances(999, discrete=False),
+        },
+        "Pendulum-v1": {
+            "g": Parameter(10.0, 0.0, 1000.0, of_gymnasium=True),
+            "m": Parameter(1.0, 0.01, 100.0),
+            "l": Parameter(1.0, 0.01, 100.0),
+            "max_torque": Parameter(2.0, 0.01, 1000.0),
+            "max_speed": Parameter(8.0, 0.01, 1000.0),
+            "dt": Parameter(0.05, 0.001, 1.0),
+            **_disturbances(200, discrete=False),
+        },
+    }
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """An environment with the parameters that are not its defaults.
+
+    It is the environment itself where there are none.
+    """
+
+    id: str
+    parameters: FrozenMap = field(default_factory=FrozenMap)
+
+    @property
+    def hash(self) -> str:
+        """16 hexadecimal digits, a function of environment and parameters alone."""
+        content = {"environment": self.id, "parameters": plain(self.parameters)}
+        text = json.dumps(content, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def name(self) -> str:
+        """The name in landscapes: the id, or `CartPole-v1-variant-0123456789`."""
+        if not self.parameters:
+            return self.id
+        return f"{self.id}-variant-{self.hash[:_NAME_DIGITS]}"
+
+    @property
+    def text(self) -> str:
+        """What it is, for people: `CartPole-v1 with gravity=5, length=1`."""
+        values = ", ".join(f"{name}={value:g}" for name, value in sorted(self.parameters.items()))
+        return f"{self.id} with {values}" if values else self.id
+
+
+def variant(id: str, kwargs: Mapping[str, object]) -> Variant:
+    """Return the variant of a native environment with these parameters.
+
+    Raises:
+        InputError: a parameter is unknown, or its value is not allowed.
+    """
+    table = PARAMETERS[id]
+    values = {}
+    for name in sorted(kwargs):
+        key = f"environment.kwargs.{name}"
+        if name not in table:
+            hint = did_you_mean(name, table) or f" (of {id}: {', '.join(table)})"
+            raise InputError(f"unknown parameter{hint}", key=key)
+        value = table[name].checked(kwargs[name], key)
+        # A value that is the environment's own makes no variant.
+        if value != table[name].default:
+            values[name] = value
+    return Variant(id, FrozenMap(values))
+
+
+def split(id: str | None, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split arguments into those that make a variant and Gymnasium's own.
+
+    What `gymnasium.make` takes itself is left to it, whatever the value.
+    """
+    table = PARAMETERS.get(id or "", {})
+    changed = {name for name in kwargs if name in table and not table[name].of_gymnasium}
+    return (
+        {name: value for name, value in kwargs.items() if name in changed},
+        {name: value for name, value in kwargs.items() if name not in changed},
+    )
+
+
+def stated_variant(environment: EnvironmentSpec) -> Variant | None:
+    """Return the variant that a study's environment is, unchecked.
+
+    None if it is no environment of the engine, or the one of its id.
+    """
+    table = PARAMETERS.get(environment.id or "", {})
+    values = {
+        name: value
+        for name, value in environment.kwargs.items()
+        if name in table and value != table[name].default
+    }
+    for name, value in values.items():
+        # Anything else is refused by who makes the environment.
+        if isinstance(value, int | float):
+            values[name] = table[name].converted(value)
+    if not values:
+        return None
+    assert environment.id is not None
+    return Variant(environment.id, FrozenMap(values))
+
+
+def allowed_names(environment: EnvironmentSpec) -> tuple[str, ...]:
+    """Return the names that a landscape may give this environment.
+
+    The first is the one to give. Studies of earlier versions named the id alone where Gymnasium
+    took all parameters itself.
+    """
+    stated = stated_variant(environment)
+    if stated is None:
+        return () if environment.id is None else (environment.id,)
+    table = PARAMETERS[stated.id]
+    if all(table[name].of_gymnasium for name in stated.parameters):
+        return stated.name, stated.id
+    return (stated.name,)
