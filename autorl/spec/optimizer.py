@@ -76,8 +76,12 @@ def _surroundings(spec: Spec) -> Surroundings:
     environment = spec.environment.id
     if spec.trainer is None:
         return Surroundings(spec.search_space, (), environment, "", folder)
-    if not spec.info(spec.trainer).replays_landscape:
-        algorithms = (algorithm_of(spec.trainer.name),)
+    info = spec.info(spec.trainer)
+    if not info.replays_landscape:
+        name = spec.trainer.name
+        # A user's own trainer, `python:...` or a class, does not say what it trains.
+        says = "/" in name and not info.of_user
+        algorithms = (algorithm_of(name),) if says else ()
         return Surroundings(spec.search_space, algorithms, environment, "", folder)
     source = spec.trainer.kwargs.get("landscape")
     found = None if source is None else find_landscape(str(source), folder=folder)
