@@ -7,9 +7,9 @@ Each optimizer has a process of its own with one thread. *Time*: nine mixed hype
 constraint `batch_size <= n_steps` and with a condition; 500 observations (of random configurations for optimizers of
 full-length runs, of its own for the others), then proposals one by one with eight in flight; the ask and the two events
 it takes are timed together. An optimizer with a prior has one of 20 tasks of 256 configurations. How many of the timed
-proposals came from scores stands beside their time. The time of SMAC is the mean over 16 asks, two fits of its model, that of PB2 the mean over 64, three generations of 20, each with one
-fit; of the others it is the median. CPU time is what counts on a machine that does other things; wall time is given
-beside it.
+proposals came from scores stands beside their time. The time of SMAC is the mean over 16 asks, two fits of its model,
+that of PB2 the mean over 64, three generations of 20, each with one fit; of the others it is the median. CPU time is
+what counts on a machine that does other things; wall time is given beside it.
 
 *Memory*: as many proposals as fit in `--seconds` of CPU, at most 10,000, each scored; growth of the resident set per
 proposal from the second fifth on. What every optimizer keeps is its history, a record per proposal: that is the row
