@@ -11,6 +11,7 @@ from autorl.optimizers.priors import build_prior, load_prior, save_prior
 from autorl.optimizers.priors.sources import automatic_tables, read_table
 from autorl.report.plan import make_plan
 from autorl.spec import load_spec, thaw
+from autorl.study import Study
 from autorl.types import InputError
 
 
@@ -134,3 +135,37 @@ def test_the_dry_run_says_what_the_prior_is_made_of(here):
     assert any("sample/dqn/CartPole-v1" in line for line in plan.outline)
     without = make_plan(named(here, "none", trainer={"name": "synthetic"}, environment={}))
     assert without.outline == ("no prior: prior is none",)
+
+
+def synthetic(here, folder, parallel_segments):
+    """A study on the synthetic trainer that begins with a landscape."""
+    return named(
+        here,
+        [str(folder)],
+        trainer={"name": "synthetic", "kwargs": {"optimum": {"width": 0.7}, "noise": 0.1}},
+        environment={},
+        parallelism=3,
+        executor={"name": "in_process", "workers": parallel_segments},
+    )
+
+
+def proposed(study):
+    return [proposal.config for proposal in study.driver.lineage.proposals.values()]
+
+
+def test_a_study_goes_on_without_its_landscape_to_the_same_table(here):
+    landscape = write(here / "landscapes")
+    spec = synthetic(here, landscape, 1)
+    whole = Study.in_memory(synthetic(here, landscape, 2))
+    whole.run()
+    begun = Study.create(spec, here / "study")
+    for segment in begun.advance():
+        begun.record(begun.load(segment.trainer).train(segment, lambda report: None))
+    begun.close()
+    shutil.rmtree(landscape)
+    resumed = Study.open(here / "study")
+    resumed.run()
+    assert len(proposed(resumed)) == 16
+    assert proposed(resumed) == proposed(whole)
+    resumed.close()
+    whole.close()

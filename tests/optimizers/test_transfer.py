@@ -1,7 +1,5 @@
 """The optimizer `transfer`: conformance with a prior, what evidence does to it, and how tables are mapped."""
 
-from typing import Any, ClassVar
-
 import numpy as np
 import pytest
 
@@ -37,17 +35,18 @@ def prior_data(space, *tables, environment=None):
     return fitted_prior(gathered, space, environment, named=True).to_dict()
 
 
+@pytest.fixture(scope="class")
+def kit_prior(request, tmp_path_factory):
+    """A file of four tasks: each of the kit's spaces has one of its own, and parts of others."""
+    file = tmp_path_factory.mktemp("priors") / "kit.json"
+    tables = tuple(table(space_of(name), source=f"tests/kit/{name}") for name in SPACES)
+    save_prior(Prior("kit", tables), file)
+    request.cls.options = {"prior": [str(file)], "startup": 4, "candidates": 24}
+
+
+@pytest.mark.usefixtures("kit_prior")
 class TestConformanceWithAPrior(OptimizerConformance):
     optimizer = "transfer"
-    options: ClassVar[dict[str, Any]] = {}
-
-    @pytest.fixture(autouse=True, scope="class")
-    def prior_file(self, request, tmp_path_factory):
-        """A file of four tasks: each of the kit's spaces has one of its own, and parts of others."""
-        file = tmp_path_factory.mktemp("priors") / "kit.json"
-        tables = tuple(table(space_of(name), source=f"tests/kit/{name}") for name in SPACES)
-        save_prior(Prior("kit", tables), file)
-        request.cls.options = {"prior": [str(file)], "startup": 4, "candidates": 24}
 
 
 # -- what evidence does -------------------------------------------------------------------------

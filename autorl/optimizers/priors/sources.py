@@ -62,8 +62,10 @@ def read_table(folder: Path) -> TaskTable:
         bounds, n_seeds = _lower_bounds(data)
         rows = np.flatnonzero(~np.isnan(bounds))
         rows = _thinned(rows, bounds)
+        # Two studies of one trainer and environment would be landscapes of one id.
+        source = f"{STUDIES}/{folder.name}" if data.is_study else manifest.id
         return TaskTable(
-            source=manifest.id,
+            source=source,
             algorithm=algorithm_of(manifest.algorithm),
             environment=manifest.environment,
             configs=tuple(data.config(int(data.grid.config_ids[row])) for row in rows),
@@ -205,10 +207,7 @@ def _of_algorithms(source: Path, algorithms: Sequence[str]) -> list[TaskTable]:
 
 def _sources(bases: Sequence[Path]) -> Iterator[Path]:
     """List prior files, folders of landscapes and folders of studies."""
-    shipped = [root for root in (shipped_folder(PRIORS),) if root is not None]
-    for root in (*(base / PRIORS for base in bases), *shipped):
-        if root.is_dir():
-            yield from sorted(root.glob("*.json"))
+    yield from prior_files(bases)
     of_package = shipped_root()
     for root in (*(base / LANDSCAPES for base in bases), *([of_package] if of_package else [])):
         if root.is_dir():
@@ -216,6 +215,15 @@ def _sources(bases: Sequence[Path]) -> Iterator[Path]:
     for base in bases:
         if (base / STUDIES).is_dir():
             yield from (path for path in sorted((base / STUDIES).iterdir()) if is_study(path))
+
+
+def prior_files(bases: Sequence[Path]) -> list[Path]:
+    """List the prior files below folders, and those of the package."""
+    roots = [base / PRIORS for base in bases]
+    of_package = shipped_folder(PRIORS)
+    if of_package is not None:
+        roots.append(of_package)
+    return [file for root in dict.fromkeys(roots) for file in sorted(root.glob("*.json"))]
 
 
 def _landscapes(root: Path) -> Iterator[Path]:

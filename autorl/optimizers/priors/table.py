@@ -44,7 +44,7 @@ class TaskTable:
     """Configurations that were trained on one task, with their scores.
 
     Attributes:
-        source: id of the landscape; of a study, of the landscape it would be.
+        source: id of the landscape, or `studies/` and the name of a study's folder.
         algorithm: `ppo` for `sb3/ppo`, `population/ppo` and a landscape `.../ppo/...`.
         environment: what was trained on.
         configs: n configurations, by the names they were recorded with.
