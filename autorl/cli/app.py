@@ -78,7 +78,7 @@ COMMANDS = MappingProxyType(
         ),
         "suggest": Source(
             "autorl.cli.prior_files:suggest",
-            "Configurations to try first, by landscapes of the algorithm; nothing is trained.",
+            "Configurations to try first, by what landscapes say.",
         ),
         "space": Source("autorl.cli.catalog:space", "Check a search space and print it."),
         "trainers": Source("autorl.cli.catalog:trainers", "The trainers and what they train."),
@@ -90,7 +90,7 @@ COMMANDS = MappingProxyType(
         ),
         "prior": Source(
             "autorl.cli.prior:app",
-            "Priors: what landscapes of an algorithm say about its hyperparameters.",
+            "Priors: what landscapes of an algorithm say, in a file.",
         ),
     }
 )

@@ -37,6 +37,6 @@ app = typer.Typer(cls=_Commands, add_completion=False, rich_markup_mode=None)
 
 @app.callback(invoke_without_command=True)
 def start(ctx: typer.Context) -> None:
-    """Priors: what landscapes of an algorithm say about its hyperparameters."""
+    """Priors: what landscapes of an algorithm say, in a file."""
     if ctx.invoked_subcommand is None:
         say(ctx.get_help())

@@ -7,12 +7,13 @@ when the study begins, and stand in its frozen study file (`prior_data`). Then, 
    far, in the weighted mean over tasks. Tasks of the study's own family of environments weigh most.
 2. *Ensemble*: the same, with weights by how well each task ranks the study's own results, and with
    the expected improvement under a process of these results alone as one more member [Wistuba2018,
-   Feurer2018]. What the prior said before there were results counts as `inertia` results.
+   Feurer2018]. What the prior said before there were results counts half at `inertia` results, a
+   fifth at twice as many.
 3. *Plain search*: the part of the proposals that follow neither prior nor rank agreement is drawn
-   by the process of the study's own results, or at random. It is a tenth with a good prior and
-   grows as the prior is contradicted; without a prior it is all.
+   by the process of the study's own results, or at random. It is nothing with a prior of the
+   study's own family and grows as that is contradicted; without a prior it is all.
 
-    prior: three tasks               weights 0.45 0.45 0.10, trust 0.90
+    prior: three tasks               weights 0.45 0.45 0.10, trust 1.00
     ask 0..3   -> the default configuration, then the portfolio
     observe    -> ranks agree with the first task
     ask 4      -> what is best there and not tried; weights 0.71 0.20 0.02, own 0.04, chance 0.03
@@ -65,7 +66,9 @@ class TransferOptions:
         None, "the prior mapped to the space; a study writes it when it begins"
     )
     startup: int | None = startup_option()
-    inertia: int = option(8, "results that what the prior says before any counts for", minimum=0)
+    inertia: int = option(
+        16, "results at which what the prior said before any counts half", minimum=0
+    )
     explore: float = option(
         0.15, "part of plain search that is drawn at random", minimum=0.0, maximum=1.0
     )
@@ -201,7 +204,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
         members = np.vstack([tasks, belief.left_out])
         agreement = ranking_weights(belief.values, members, rng)
         count = len(belief.values)
-        before = self.options.inertia / (self.options.inertia + count)
+        # By squares: a prior that is contradicted has cost enough after some tens of results.
+        before = self.options.inertia**2 / (self.options.inertia**2 + count**2)
         said = self.prior.trust * self.ensemble.weights
         weights = before * said + (1 - before) * agreement[: len(tasks)]
         return Weights(weights, 1.0 - float(weights.sum()))

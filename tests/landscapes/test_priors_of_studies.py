@@ -158,10 +158,7 @@ def test_a_study_goes_on_without_its_landscape_to_the_same_table(here):
     spec = synthetic(here, landscape, 1)
     whole = Study.in_memory(synthetic(here, landscape, 2))
     whole.run()
-    begun = Study.create(spec, here / "study")
-    for segment in begun.advance():
-        begun.record(begun.load(segment.trainer).train(segment, lambda report: None))
-    begun.close()
+    Study.create(spec, here / "study").close()
     shutil.rmtree(landscape)
     resumed = Study.open(here / "study")
     resumed.run()

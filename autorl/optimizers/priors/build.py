@@ -21,7 +21,7 @@ PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""
 OTHER_FAMILY = 0.1
 """What another family of environments counts beside the study's own."""
-TRUST = 0.9
+TRUST = 1.0
 """Part of the first proposals that follow a prior with tasks of the study's family."""
 TRUST_IN_OTHERS = 0.25
 """That part where all tasks are of other families: a portfolio of these is worse than chance."""
