@@ -14,7 +14,7 @@ COMMANDS = MappingProxyType(
     {
         "list": Source(
             "autorl.cli.prior_files:list_all",
-            "The prior files there are: below ./priors, and those shipped with the package.",
+            "The prior files below ./priors and in the package.",
         ),
         "show": Source(
             "autorl.cli.prior_files:show",

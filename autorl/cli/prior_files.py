@@ -29,7 +29,7 @@ PriorFile = Annotated[
 
 
 def list_all(as_json: AsJson = False) -> None:
-    """The prior files there are: below ./priors, and those shipped with the package."""
+    """The prior files below ./priors and in the package."""
     priors = [(file, load_prior(file)) for file in prior_files([Path.cwd()])]
     if as_json:
         print_json([{"file": str(file), **_summary(prior)} for file, prior in priors])
@@ -79,10 +79,10 @@ def build(
     """Make a prior file of landscapes and studies of one algorithm."""
     folders = []
     for source in sources:
-        found = find_landscape(source)
-        if found is None:
+        folder = find_landscape(source)
+        if folder is None:
             raise InputError(f"no landscape or study {source!r}", key="LANDSCAPE")
-        folders.append(found)
+        folders.append(folder)
     prior = build_prior(folders, load_space(space, Path.cwd()), description=description)
     save_prior(prior, file)
     if as_json:

@@ -1,4 +1,4 @@
-"""A Gaussian process of a study's own results, for searches that have a prior beside it."""
+"""A Gaussian process of a study's results, beside a prior."""
 
 from __future__ import annotations
 
@@ -64,7 +64,10 @@ class OwnResults:
         return self._columns.rows(places_of(self._space, configs), self._used)
 
     def belief(self, history: History) -> OwnBelief | None:
-        """Condition the process on what is known; None before there are `FEWEST` outcomes."""
+        """Condition the process on what is known.
+
+        None before there are `FEWEST` outcomes.
+        """
         ended = len(self._log)
         if ended < FEWEST:
             return None
@@ -75,7 +78,7 @@ class OwnResults:
         chosen = sorted({*latest[:LATEST], *best})
         records = [history[number] for number in chosen]
         configs = tuple(record.proposal.config for record in records)
-        values = _normal(records)
+        values = normal_scores(ranks(records))
         pending = [history[number].proposal.config for number in history.pending]
         numeric = self._columns.n_numeric(self._used)
         posterior = gp.Posterior(logs, self.rows(configs), values, self.rows(pending), numeric)
@@ -93,18 +96,24 @@ class OwnResults:
             ]
             rows = self.rows([record.proposal.config for record in records])
             numeric = self._columns.n_numeric(self._used)
-            self._fit = count, gp.fit(rows, _normal(records), numeric)
+            self._fit = count, gp.fit(rows, normal_scores(ranks(records)), numeric)
         return self._fit[1]
 
 
 def _rank_key(record: Record) -> tuple[bool, float, float]:
-    """Return what results are ordered by: larger is better, failures and infeasible ones last."""
+    """Return what results are ordered by, larger is better.
+
+    Failures come last, before them what is infeasible.
+    """
     value = record.values[0] if record.values else -math.inf
     return (not isinstance(record.result, Failed), -violation(record), value)
 
 
-def _normal(records: Sequence[Record]) -> Array:
-    """Return normal scores of the ranks of results, shape (n,)."""
+def ranks(records: Sequence[Record]) -> Array:
+    """Return places of results from the worst, shape (n,).
+
+    Equal ones share a place.
+    """
     keys = [_rank_key(record) for record in records]
     place = {key: rank for rank, key in enumerate(sorted(set(keys)))}
-    return normal_scores(np.array([place[key] for key in keys], dtype=np.float64))
+    return np.array([place[key] for key in keys], dtype=np.float64)

@@ -159,7 +159,10 @@ class Posterior:
         return mean, np.sqrt(np.maximum(variance, 1e-12))  # rounding may bring it below zero
 
     def mean(self, queries: Array) -> Array:
-        """Return the mean at `queries`, (q, m): (q,), without the cost of a deviation."""
+        """Return the mean at `queries`, (q, m): (q,).
+
+        It is the mean of `at`, without the cost of a deviation.
+        """
         mean: Array = self._smooth(self.points, queries).T @ self._solved
         return mean
 

@@ -111,7 +111,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a study is, as far as options may be resolved by it.
+    """Facts about a study that options may be resolved by.
 
     Attributes:
         space: the search space.

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from autorl import optimizers
 from autorl.landscapes.library import find_landscape
@@ -47,7 +48,7 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
 
 
 def with_resolved_options(spec: Spec) -> Spec:
-    """Copy a spec with what its optimizer's options name outside the study file.
+    """Copy a spec with what its optimizer's options name elsewhere.
 
     The study then depends on no other data.
 
@@ -62,7 +63,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     if not cls.resolved:
         return spec
     options = cls.resolved_options(section.options, _surroundings(spec))
-    named = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
+    named: dict[str, Any] = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
     return spec.changed(optimizer=OptimizerSection(**named, **options))
 
 
@@ -84,10 +85,10 @@ def _surroundings(spec: Spec) -> Surroundings:
         algorithms = (algorithm_of(name),) if says else ()
         return Surroundings(spec.search_space, algorithms, environment, "", folder)
     source = spec.trainer.kwargs.get("landscape")
-    found = None if source is None else find_landscape(str(source), folder=folder)
-    if found is None or is_study(found):  # the trainer says what is wrong
+    replayed = None if source is None else find_landscape(str(source), folder=folder)
+    if replayed is None or is_study(replayed):  # the trainer says what is wrong
         return Surroundings(spec.search_space, (), environment, "", folder)
-    manifest = Manifest.read(found)
+    manifest = Manifest.read(replayed)
     algorithms = (algorithm_of(manifest.algorithm),)
     return Surroundings(spec.search_space, algorithms, manifest.environment, manifest.id, folder)
 

@@ -89,7 +89,7 @@ def earlier_options(
 def with_resolved_of(
     section: OptimizerSection, stored: OptimizerSection, path: str | None
 ) -> OptimizerSection:
-    """Copy an optimizer's section with what a stored study has resolved when it began.
+    """Copy an optimizer's section with what a stored study has resolved.
 
     What its options name may have moved, changed or gone since: the study goes on with what it has.
 

@@ -1,4 +1,4 @@
-"""Builds priors: a file of several landscapes, and the prior of one study.
+"""Builds prior files of landscapes, and the priors of studies.
 
 Both are pure functions of what they read: the same sources give the same hash.
 """
@@ -21,9 +21,9 @@ PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""
 OTHER_FAMILY = 0.1
 """What another family of environments counts beside the study's own."""
-TRUST = 1.0
-"""Part of the first proposals that follow a prior with tasks of the study's family."""
-TRUST_IN_OTHERS = 0.25
+TRUST = 0.8
+"""Part of the proposals that a prior with tasks of the study's family has before evidence."""
+TRUST_IN_OTHERS = 0.1
 """That part where all tasks are of other families: a portfolio of these is worse than chance."""
 
 
@@ -99,15 +99,18 @@ def fitted_prior(
         skipped.append(f"{task.table.source}: a study takes {MOST_TASKS} tasks at most")
     mapped = mapped[:MOST_TASKS]
     families = [family_of(task.table.environment) for task in mapped]
-    own = None if environment is None else family_of(environment)
-    weights = family_weights(families, own)
+    family = None if environment is None else family_of(environment)
+    weights = family_weights(families, family)
     tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
-    trust = TRUST if own is None or own in families else TRUST_IN_OTHERS
+    trust = TRUST if family is None or family in families else TRUST_IN_OTHERS
     return StudyPrior(searched_names(space), tuple(tasks), trust if tasks else 0.0, tuple(skipped))
 
 
 def _mapped(tables: Sequence[TaskTable], space: Space, skipped: list[str]) -> list[MappedTask]:
-    """Map the tables of a source; a line is added to `skipped` for each that cannot be."""
+    """Map the tables of a source.
+
+    A line is added to `skipped` for each that cannot be mapped.
+    """
     mapped = []
     for table in tables:
         try:

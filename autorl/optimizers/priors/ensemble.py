@@ -1,4 +1,4 @@
-"""Surrogates of a prior's tasks, and the weights that a study's own results give them.
+"""Surrogates of a prior's tasks, and the weights that results give them.
 
 Each task has a Gaussian process of its own, fitted once to the normal scores of its configurations.
 A configuration that a task has recorded keeps its recorded score; elsewhere the process predicts.
@@ -41,7 +41,10 @@ _DRAWN_TIES = 1e-3  # of the mean score, where no configuration improves on what
 
 
 class Columns:
-    """Places of the unit cube as rows of a Gaussian process: two unused, numbers, choices."""
+    """Places of the unit cube as rows of a Gaussian process.
+
+    Their columns are two that are not used, numbers, choices.
+    """
 
     def __init__(self, space: Space) -> None:
         items = searched(space)
@@ -54,7 +57,12 @@ class Columns:
         return int((used & (self.choices == 0)).sum())
 
     def rows(self, units: Array, used: np.ndarray) -> Array:
-        """Encode places, shape (q, d), as rows of the columns used, a mask of shape (d,)."""
+        """Encode places as rows of the columns used.
+
+        Args:
+            units: shape (q, d).
+            used: a mask, shape (d,).
+        """
         numbers = units[:, used & (self.choices == 0)]
         categorical = used & (self.choices > 0)
         inside = np.clip(units[:, categorical], 0.0, 1.0 - 1e-9)
@@ -63,7 +71,10 @@ class Columns:
 
 
 def normal_scores(values: Array) -> Array:
-    """Spread the ranks of values as a normal distribution, equal ones at one place."""
+    """Spread the ranks of values as a normal distribution.
+
+    Equal ones are at one place.
+    """
     from scipy.special import ndtri
     from scipy.stats import rankdata
 
@@ -122,7 +133,7 @@ class Surrogate:
 
 
 class Ensemble:
-    """Surrogates of all tasks of a prior, and the pool of configurations they bring.
+    """Surrogates of all tasks, and the configurations they bring.
 
     Attributes:
         weights: shape (tasks,): before the study has results.
@@ -182,15 +193,15 @@ class Ensemble:
 
 @lru_cache(maxsize=8)
 def ensemble_of(prior: StudyPrior, space: Space) -> Ensemble:
-    """Return the ensemble of a prior, built once for equal priors and spaces."""
+    """Return the ensemble of a prior, built once for equal ones."""
     return Ensemble(prior, space)
 
 
 def gains(values: Array, best: Array, weights: Array) -> Array:
-    """Return what configurations add to the best score so far, in the weighted mean over tasks.
+    """Return what configurations add to the best score so far.
 
-    The transfer acquisition function [Wistuba2018] without the study's own part; with equal weights
-    the next one of a greedy portfolio.
+    It is a weighted mean over tasks, the transfer acquisition function [Wistuba2018] without the
+    study's own part: the largest is the next one of a greedy portfolio.
 
     Args:
         values: shape (tasks, q).
@@ -205,7 +216,7 @@ def gains(values: Array, best: Array, weights: Array) -> Array:
 
 
 def greedy_portfolio(ensemble: Ensemble, size: int) -> list[Config]:
-    """Choose configurations one by one, each adding most to the weighted mean over tasks."""
+    """Choose configurations one by one, each by its gain."""
     best = np.zeros(len(ensemble.tasks))
     chosen: list[int] = []
     while len(chosen) < min(size, len(ensemble.pool)):

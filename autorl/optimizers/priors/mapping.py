@@ -139,11 +139,11 @@ def _note(
 
 
 def _name_in(names: Sequence[str], name: str) -> str | None:
-    """Return what a hyperparameter is called among names, None where it is not there."""
+    """Return what a hyperparameter is called among names, or None."""
     if name in names:
         return name
     synonyms = next((group for group in SYNONYMS if name in group), frozenset())
-    return next((other for other in names if other in synonyms), None)
+    return next((recorded for recorded in names if recorded in synonyms), None)
 
 
 def _places(item: Hyperparameter, values: Sequence[object], table: TaskTable, name: str) -> Array:
@@ -191,7 +191,10 @@ def _numeric_place(item: Hyperparameter, value: object) -> float:
 
 
 def _between(choices: Sequence[object], value: float) -> float:
-    """Return the place of a number among ordered choices, NaN where these are no numbers."""
+    """Return the place of a number among ordered choices.
+
+    NaN where these are no numbers.
+    """
     numbers = [choice for choice in choices if is_number(choice)]
     if len(numbers) < len(choices) or numbers != sorted(numbers):
         return math.nan
@@ -213,9 +216,10 @@ def _between(choices: Sequence[object], value: float) -> float:
 
 
 def proposable(space: Space, units: Array) -> Config:
-    """Make a valid configuration of a place, shape (d,), moved into the cube.
+    """Make a valid configuration of a place, shape (d,).
 
-    Constants have their value; where rules are broken it is repaired, always in the same way.
+    It is moved into the cube. Constants have their value. Where rules are broken it is repaired,
+    always in the same way.
     """
     places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
     vector = np.array([places.get(name, 0.5) for name in space.names])

@@ -46,7 +46,7 @@ class Gathered:
 
 
 def algorithm_of(name: str) -> str:
-    """Return the algorithm of a trainer's name: the last part, `ppo` of `sb3/ppo`."""
+    """Return the last part of a trainer's name: `ppo` of `sb3/ppo`."""
     return name.rpartition("/")[2]
 
 
@@ -106,9 +106,9 @@ def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
     if len(rows) <= MOST_ROWS:
         return rows
     order = rows[np.argsort(-means[rows], kind="stable")]
-    rest = order[_BEST_ROWS:]
-    places = np.linspace(0, len(rest) - 1, MOST_ROWS - _BEST_ROWS).round().astype(np.int64)
-    return np.sort(np.concatenate([order[:_BEST_ROWS], rest[places]]))
+    lower = order[_BEST_ROWS:]
+    places = np.linspace(0, len(lower) - 1, MOST_ROWS - _BEST_ROWS).round().astype(np.int64)
+    return np.sort(np.concatenate([order[:_BEST_ROWS], lower[places]]))
 
 
 def unit_scores(means: Array) -> Array:
@@ -142,10 +142,10 @@ def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence
     gathered = Gathered()
     for name in names:
         tables = _tables_of(name, folder)
-        others = [table for table in tables if algorithms and table.algorithm not in algorithms]
-        if others:
+        wrong = [table for table in tables if algorithms and table.algorithm not in algorithms]
+        if wrong:
             message = (
-                f"{name} is of the algorithm {others[0].algorithm}, "
+                f"{name} is of the algorithm {wrong[0].algorithm}, "
                 f"this study trains {', '.join(algorithms)}"
             )
             raise InputError(message, key="optimizer.prior")
@@ -158,11 +158,11 @@ def _tables_of(name: str, folder: Path | None) -> list[TaskTable]:
     file = next((place for place in places if place.is_file()), None)
     if file is not None:
         return list(load_prior(file).tasks)
-    found = find_landscape(name, folder=folder)
-    if found is None:
+    landscape = find_landscape(name, folder=folder)
+    if landscape is None:
         message = f"no landscape, study or prior file {name!r}"
         raise InputError(message, key="optimizer.prior")
-    return [read_table(found)]
+    return [read_table(landscape)]
 
 
 def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: str = "") -> Gathered:

@@ -65,7 +65,7 @@ class StudyPrior:
     Attributes:
         names: searched hyperparameters, the columns of the tables.
         tasks: what it is made of.
-        trust: part of the proposals that follow it before the study has results.
+        trust: part of the proposals that follow it before evidence.
         skipped: a line for each source that is no part of it.
     """
 
@@ -101,7 +101,7 @@ class StudyPrior:
                     "design": designs.setdefault(packed, len(designs)),
                     "recorded": "".join("01"[int(flag)] for flag in task.recorded),
                     "scores": pack(task.scores),
-                    "surrogate": list(task.logs),
+                    "logs": list(task.logs),
                     "weight": task.weight,
                 }
             )
@@ -121,7 +121,7 @@ class StudyPrior:
             return ("no prior: no landscape of this algorithm was found",)
         head = (
             f"prior of {len(self.tasks)} tasks, hash {self.sha256[:12]}: "
-            f"{self.trust:.0%} of the first proposals follow it"
+            f"trusted in {self.trust:.0%} of the proposals before evidence"
         )
         used = [
             f"prior: {task.source} (weight {task.weight:.2f}): {task.note}" for task in self.tasks
@@ -131,8 +131,8 @@ class StudyPrior:
 
 def pack(values: Array) -> str:
     """Write numbers of [0, 1] as text, to 1 / 65,535."""
-    whole = np.clip(np.rint(values * _STEPS), 0, _STEPS).astype("<u2")
-    return base64.b64encode(zlib.compress(whole.tobytes(), 9)).decode("ascii")
+    integers = np.clip(np.rint(values * _STEPS), 0, _STEPS).astype("<u2")
+    return base64.b64encode(zlib.compress(integers.tobytes(), 9)).decode("ascii")
 
 
 def unpack(text: str, shape: tuple[int, ...]) -> Array:
@@ -155,7 +155,7 @@ def searched_names(space: Space) -> tuple[str, ...]:
 
 
 def quantized(task: MappedTask) -> MappedTask:
-    """Return a task with places and scores as a study file holds them."""
+    """Return a task with numbers as a study file holds them."""
     span = 1 + 2 * BEYOND
     units = np.rint((task.units + BEYOND) / span * _STEPS) / _STEPS * span - BEYOND
     scores = np.rint(task.scores * _STEPS) / _STEPS
@@ -196,7 +196,7 @@ def _task(entry: Mapping[str, Any], designs: Sequence[str], columns: int) -> Stu
         units=units * (1 + 2 * BEYOND) - BEYOND,
         scores=unpack(entry["scores"], (rows,)),
         recorded=np.array([flag == "1" for flag in entry["recorded"]]),
-        logs=tuple(entry["surrogate"]),
+        logs=tuple(entry["logs"]),
         weight=float(entry["weight"]),
         sha256=entry["sha256"],
         note=entry["note"],

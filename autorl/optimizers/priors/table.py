@@ -1,4 +1,4 @@
-"""Scores of one algorithm's configurations by task, and the file that holds them.
+"""Scores of an algorithm's configurations by task, and their file.
 
 A prior file is JSON. Configurations that several tasks share stand in it once, column by column:
 
