@@ -76,6 +76,10 @@ COMMANDS = MappingProxyType(
             "autorl.cli.compare:compare",
             "Compare optimizers on one study file, on held-out seeds.",
         ),
+        "suggest": Source(
+            "autorl.cli.prior_files:suggest",
+            "Configurations to try first, by what landscapes say.",
+        ),
         "space": Source("autorl.cli.catalog:space", "Check a search space and print it."),
         "trainers": Source("autorl.cli.catalog:trainers", "The trainers and what they train."),
         "optimizers": Source("autorl.cli.catalog:optimizers", "The optimizers and their options."),
@@ -83,6 +87,10 @@ COMMANDS = MappingProxyType(
         "landscape": Source(
             "autorl.cli.landscape:app",
             "Landscape data sets: query, build, import, validate.",
+        ),
+        "prior": Source(
+            "autorl.cli.prior:app",
+            "Priors: what landscapes of an algorithm say, in a file.",
         ),
     }
 )

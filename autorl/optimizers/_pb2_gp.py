@@ -158,6 +158,24 @@ class Posterior:
         mean = between[: len(self.points)].T @ self._solved
         return mean, np.sqrt(np.maximum(variance, 1e-12))  # rounding may bring it below zero
 
+    def mean(self, queries: Array) -> Array:
+        """Return the mean at `queries`, (q, m): (q,).
+
+        It is the mean of `at`, without the cost of a deviation.
+        """
+        mean: Array = self._smooth(self.points, queries).T @ self._solved
+        return mean
+
+    def left_out(self) -> Array:
+        """Return the mean at each observation as the others predict it, (n,)."""
+        from scipy.linalg import cho_solve
+
+        # Rasmussen and Williams 2006, (5.12).
+        n = len(self.points)
+        inverse = cho_solve((self._lower[:n, :n], True), np.eye(n), check_finite=False)
+        left_out: Array = self.values - self._solved / np.diag(inverse)
+        return left_out
+
     @cached_property
     def _seen(self) -> Array:
         return np.concatenate([self.points, self.pending])

@@ -50,6 +50,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from autorl.types import (
@@ -108,6 +109,25 @@ class Problem:
     changeable: frozenset[str]
     initial: tuple[Config, ...]
     weigh_seeds: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Facts about a study that options may be resolved by.
+
+    Attributes:
+        space: the search space.
+        algorithms: of its trainers, such as `ppo`; empty where that is not known.
+        environment: what is trained on, None where that is not known.
+        replays: id of the landscape whose recorded runs answer for training, or "".
+        folder: of the study file, None without one.
+    """
+
+    space: Space
+    algorithms: tuple[str, ...] = ()
+    environment: str | None = None
+    replays: str = ""
+    folder: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +243,7 @@ class BaseOptimizer(ABC, Generic[O]):
         lag_free: how many proposals are in flight does not change what is proposed, or only what a
             generation knows of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
+        resolved: options that `resolved_options` adds, which a study writes when it begins.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -231,6 +252,7 @@ class BaseOptimizer(ABC, Generic[O]):
     learns: ClassVar[bool] = False
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
+    resolved: ClassVar[tuple[str, ...]] = ()
     population_based: bool = False  # of an instance where it depends on the options
 
     def __init__(self, problem: Problem, options: O) -> None:
@@ -285,6 +307,20 @@ class BaseOptimizer(ABC, Generic[O]):
         A stored study has every option; only versions that stored no defaults left any out.
         """
         return {}
+
+    @classmethod
+    def resolved_options(
+        cls, options: Mapping[str, Any], surroundings: Surroundings
+    ) -> Mapping[str, Any]:
+        """Resolve what options name outside the study file.
+
+        It is asked once, when a study file is read, before options are checked: a stored study has
+        the answer and depends on nothing else.
+
+        Raises:
+            InputError: what an option names cannot be used.
+        """
+        return options
 
     def outline(self) -> tuple[str, ...]:
         """Describe how runs are cut and how far the budget goes.

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind
+from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind, Surroundings
 from autorl.plain_text import did_you_mean
 from autorl.plugins import Plugins
 from autorl.types import InputError
@@ -45,6 +45,7 @@ REGISTRY: Mapping[str, str] = {
     "sobol": "autorl.optimizers.sobol:SobolSearch",
     "successive_halving": "autorl.optimizers.hyperband:SuccessiveHalving",
     "tpe": "autorl.optimizers.optuna_:TPE",
+    "transfer": "autorl.optimizers.transfer:Transfer",
 }
 OptionField: TypeAlias = dataclasses.Field[object]
 STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
@@ -141,7 +142,7 @@ def make(
     # A warm start that equals the default, or another one, is trained once.
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
-    return build(name, problem, options)
+    return build(name, problem, find(name).resolved_options(options, Surroundings(space)))
 
 
 def build(
@@ -380,7 +381,7 @@ def _allowed(cls: type[BaseOptimizer[Any]], field: OptionField) -> str:
     """Phrase what `_fits` accepts."""
     if field.metadata["choices"]:
         return _one_of(field.metadata["choices"])
-    words: dict[type, str] = {NoneType: "null", Mapping: "mapping"}
+    words: dict[type, str] = {NoneType: "null", Mapping: "mapping", Sequence: "list"}
     text = " or ".join(words.get(kind, kind.__name__) for kind in _types(cls, field))
     minimum = field.metadata["minimum"]
     maximum = field.metadata["maximum"]

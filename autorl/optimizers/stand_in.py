@@ -50,6 +50,14 @@ class StandIn(BaseOptimizer[StandInOptions]):
             **(options.settings or {}),
         )
 
+    def outline(self) -> tuple[str, ...]:
+        """Describe what the optimizer that it stands for describes."""
+        return self._real.outline()
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say what the optimizer that it stands for says."""
+        return self._real.cautions()
+
     def blind(self, number: int) -> bool:
         """Ask the optimizer that it stands for.
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Collection
+from pathlib import Path
+from typing import Any
 
 from autorl import optimizers
-from autorl.optimizers.base import Problem
+from autorl.landscapes.library import find_landscape
+from autorl.landscapes.manifest import Manifest
+from autorl.landscapes.recorded import is_study
+from autorl.optimizers.base import Problem, Surroundings
+from autorl.optimizers.priors.sources import algorithm_of
 from autorl.optimizers.registry import build
 from autorl.spec.options import given_options
+from autorl.spec.sections import OptimizerSection
 from autorl.spec.spec import Spec
 from autorl.types import InputError, Optimizer
 
@@ -40,6 +47,52 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
         weigh_seeds=spec.evaluation.seeds == "adaptive",
     )
     return build(section.name, problem, options, spec.path)
+
+
+def with_resolved_options(spec: Spec) -> Spec:
+    """Copy a spec with what its optimizer's options name elsewhere.
+
+    The study then depends on no other data.
+
+    Raises:
+        InputError: what an option names cannot be used.
+    """
+    section = spec.optimizer
+    try:
+        cls = optimizers.find(section.name, spec.path)
+    except InputError:  # the error comes with its line when the optimizer is built
+        return spec
+    if not cls.resolved:
+        return spec
+    options = cls.resolved_options(section.options, _surroundings(spec))
+    named: dict[str, Any] = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
+    return spec.changed(optimizer=OptimizerSection(**named, **options))
+
+
+def _surroundings(spec: Spec) -> Surroundings:
+    """Return what a study is, as far as its file says it.
+
+    A study that replays a landscape trains what the landscape did. One that chooses between
+    algorithms has none: its hyperparameters have other names.
+    """
+    folder = None if spec.path is None else Path(spec.path)
+    environment = spec.environment.id
+    if spec.trainer is None:
+        return Surroundings(spec.search_space, (), environment, "", folder)
+    info = spec.info(spec.trainer)
+    if not info.replays_landscape:
+        name = spec.trainer.name
+        # A user's own trainer, `python:...` or a class, does not say what it trains.
+        says = "/" in name and not info.of_user
+        algorithms = (algorithm_of(name),) if says else ()
+        return Surroundings(spec.search_space, algorithms, environment, "", folder)
+    source = spec.trainer.kwargs.get("landscape")
+    replayed = None if source is None else find_landscape(str(source), folder=folder)
+    if replayed is None or is_study(replayed):  # the trainer says what is wrong
+        return Surroundings(spec.search_space, (), environment, "", folder)
+    manifest = Manifest.read(replayed)
+    algorithms = (algorithm_of(manifest.algorithm),)
+    return Surroundings(spec.search_space, algorithms, manifest.environment, manifest.id, folder)
 
 
 MOST_IN_FLIGHT = 8

@@ -84,3 +84,27 @@ def earlier_options(
     if isinstance(stop, str):
         earlier |= find_stopping(stop).earlier_defaults(read_space)
     return earlier | dict(stored)
+
+
+def with_resolved_of(
+    section: OptimizerSection, stored: OptimizerSection, path: str | None
+) -> OptimizerSection:
+    """Copy an optimizer's section with what a stored study has resolved.
+
+    What its options name may have moved, changed or gone since: the study goes on with what it has.
+
+    Args:
+        section: of a study file that is read now.
+        stored: of the stored study.
+        path: folder that a class of the user's lies in.
+    """
+    if section.name != stored.name:
+        return section
+    try:
+        resolved = optimizers.find(section.name, path).resolved
+    except InputError:
+        return section
+    begun_with = {name: stored.options[name] for name in resolved if name in stored.options}
+    if not begun_with:
+        return section
+    return OptimizerSection(**section.model_dump(exclude_none=True) | begun_with)

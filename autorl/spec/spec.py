@@ -31,7 +31,12 @@ from autorl.evaluation import (
 from autorl.optimizers.registry import search_kind
 from autorl.seeds import SeedPlan
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
-from autorl.spec.options import cuts_of, earlier_options, stored_options
+from autorl.spec.options import (
+    cuts_of,
+    earlier_options,
+    stored_options,
+    with_resolved_of,
+)
 from autorl.spec.sections import (
     MOST_RUNS,
     AlgorithmSection,
@@ -474,9 +479,12 @@ class Spec(Section):
                 "resources": stored.resources,
                 "storage": stored.storage,
                 "algorithms": self._with_resources_of(stored),
+                "optimizer": with_resolved_of(self.optimizer, stored.optimizer, self.path),
             }
         )
-        before: dict[str, object] = {"optimizer": self.earlier_optimizer(lambda: self.search_space)}
+        before: dict[str, object] = {
+            "optimizer": moved.earlier_optimizer(lambda: self.search_space)
+        }
         if not self._own_parallelism:
             before["parallelism"] = Spec.model_fields["parallelism"].default
         versions = [moved, moved.model_copy(update=before)]

@@ -25,7 +25,7 @@ from autorl.spec.checks import (
     check_racing,
 )
 from autorl.spec.defaults import Content, complete
-from autorl.spec.optimizer import default_parallelism
+from autorl.spec.optimizer import default_parallelism, with_resolved_options
 from autorl.spec.problems import first_problem
 from autorl.spec.sections import WarmStartSection
 from autorl.spec.spec import Spec
@@ -62,6 +62,10 @@ def load_spec(
     spec = _validated(data, document).read_from(document)
     _check_resolved(spec, document, data)
     spec = _with_starts(spec, document)
+    try:
+        spec = with_resolved_options(spec)
+    except InputError as error:
+        raise (document.located(error) if error.file is None else error) from None
     if "parallelism" not in data:
         spec = spec.with_default_parallelism(default_parallelism(spec))
     # Last: it may ask the optimizer, whose starts must be resolved.

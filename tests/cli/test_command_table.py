@@ -10,12 +10,17 @@ from cli_support import autorl
 from autorl.cli.app import COMMANDS
 from autorl.cli.landscape import COMMANDS as LANDSCAPE_COMMANDS
 from autorl.cli.lazy import load
+from autorl.cli.prior import COMMANDS as PRIOR_COMMANDS
 
 ENTRIES = [
     pytest.param(name, source, id=f"{group}{name}")
-    for group, table in (("", COMMANDS), ("landscape ", LANDSCAPE_COMMANDS))
+    for group, table in (
+        ("", COMMANDS),
+        ("landscape ", LANDSCAPE_COMMANDS),
+        ("prior ", PRIOR_COMMANDS),
+    )
     for name, source in table.items()
-    if name != "landscape"  # its line in the list is shorter than what it says of itself
+    if name not in ("landscape", "prior")  # groups
 ]
 
 

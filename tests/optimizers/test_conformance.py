@@ -36,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sobol": {"options": {"seed": 3}},
     "successive_halving": {"options": {"rungs": 3}},
     "tpe": {"options": {"startup": 4}},
+    "transfer": {"options": {"startup": 4, "candidates": 24}},
 }
 
 for name in names():

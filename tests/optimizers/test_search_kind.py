@@ -41,7 +41,7 @@ def test_scores_do_not_change_the_configurations_of_a_design(name):
 
 def test_what_is_slow_to_ask_says_where_its_model_begins():
     slow = [name for name in names() if is_slow_to_ask(name)]
-    assert slow == ["cmaes", "gp", "nsga2", "smac", "tpe"]
+    assert slow == ["cmaes", "gp", "nsga2", "smac", "tpe", "transfer"]
     for name in slow:
         optimizer = make(name, SPACE, horizon=HORIZON, budget=40)
         assert not optimizer.modelled(0, 0)

@@ -1,0 +1,159 @@
+"""The commands of `autorl prior`, and `autorl suggest`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from autorl.cli.options import AsJson, print_json, say
+from autorl.landscapes.library import find_landscape
+from autorl.optimizers.priors.build import build_prior, fitted_prior
+from autorl.optimizers.priors.ensemble import ensemble_of, greedy_portfolio
+from autorl.optimizers.priors.sources import (
+    algorithm_of,
+    automatic_tables,
+    named_tables,
+    prior_files,
+)
+from autorl.optimizers.priors.table import Prior, load_prior, save_prior
+from autorl.plain_values import plain
+from autorl.report.table import columns
+from autorl.space import load_space
+from autorl.types import Config, InputError
+
+PriorFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="A prior file.", show_default=False)
+]
+
+
+def list_all(as_json: AsJson = False) -> None:
+    """The prior files below ./priors and in the package."""
+    priors = [(file, load_prior(file)) for file in prior_files([Path.cwd()])]
+    if as_json:
+        print_json([{"file": str(file), **_summary(prior)} for file, prior in priors])
+        return
+    rows = [
+        (file, prior.algorithm, len(prior.tasks), prior.sha256[:12], prior.description)
+        for file, prior in priors
+    ]
+    if rows:
+        say(columns(("file", "algorithm", "tasks", "hash", "description"), rows, indent=""))
+    else:
+        say("no prior files: `autorl prior build` makes one of landscapes")
+
+
+def show(file: PriorFile, as_json: AsJson = False) -> None:
+    """What a prior file is made of: tasks, licences, portfolio, hash."""
+    prior = load_prior(file)
+    if as_json:
+        portfolio = [plain(config) for config in prior.portfolio]
+        print_json({**_summary(prior), "portfolio": portfolio})
+        return
+    say(f"{prior.algorithm}: {prior.description or 'no description'}")
+    say(f"hash {prior.sha256}, licence {prior.licence or 'not stated'}")
+    if prior.citation:
+        say(prior.citation)
+    tasks = [
+        (task.source, task.environment, len(task.configs), task.n_seeds, task.licence)
+        for task in prior.tasks
+    ]
+    say(columns(("task", "environment", "configurations", "seeds", "licence"), tasks))
+    say("portfolio, best first:")
+    say(_configurations(prior.portfolio))
+
+
+def build(
+    file: PriorFile,
+    sources: Annotated[
+        list[str],
+        typer.Argument(metavar="LANDSCAPE...", help="Ids or folders, of studies too."),
+    ],
+    space: Annotated[
+        str, typer.Option(metavar="FILE|SPACE", help="What the portfolio is made for: sb3/ppo.")
+    ],
+    description: Annotated[str, typer.Option(help="One line about it.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Make a prior file of landscapes and studies of one algorithm."""
+    folders = []
+    for source in sources:
+        folder = find_landscape(source)
+        if folder is None:
+            raise InputError(f"no landscape or study {source!r}", key="LANDSCAPE")
+        folders.append(folder)
+    prior = build_prior(folders, load_space(space, Path.cwd()), description=description)
+    save_prior(prior, file)
+    if as_json:
+        print_json({"file": str(file), **_summary(prior)})
+    else:
+        say(f"{file}: {len(prior.tasks)} tasks of {prior.algorithm}, {file.stat().st_size:,} bytes")
+
+
+def suggest(
+    space: Annotated[
+        str, typer.Argument(metavar="SPACE", help="A search space by its name: sb3/ppo.")
+    ],
+    env: Annotated[
+        str | None, typer.Option("--env", metavar="ID", help="What is to be trained on.")
+    ] = None,
+    prior: Annotated[
+        list[str] | None,
+        typer.Option("--prior", metavar="SOURCE", help="A landscape, study or prior file."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, max=100, help="How many.")] = 8,
+    as_json: AsJson = False,
+) -> None:
+    """Configurations to try first, by what landscapes say."""
+    searched = load_space(space, Path.cwd())
+    # `ppo-small` is a space of `ppo`.
+    algorithms = (algorithm_of(space).split("-")[0],)
+    gathered = named_tables(prior or (), Path.cwd(), algorithms)
+    if not prior:
+        gathered = automatic_tables(Path.cwd(), algorithms)
+    made = fitted_prior(gathered, searched, env, named=bool(prior))
+    if not made.tasks:
+        raise InputError("; ".join(made.lines()), key="suggest")
+    ensemble = ensemble_of(made, searched)
+    portfolio = greedy_portfolio(ensemble, top)
+    scores = ensemble.weights @ ensemble.scores(portfolio)
+    if as_json:
+        rows = [
+            {"config": plain(config), "score": round(float(score), 4)}
+            for config, score in zip(portfolio, scores, strict=True)
+        ]
+        print_json({"prior": list(made.lines()), "sha256": made.sha256, "portfolio": rows})
+        return
+    for line in made.lines():
+        say(line)
+    say()
+    say("score: weighted mean over tasks, 0 the worst and 1 the best configuration recorded there")
+    say(_configurations(portfolio, [f"{score:.2f}" for score in scores]))
+
+
+def _summary(prior: Prior) -> dict[str, Any]:
+    return {
+        "algorithm": prior.algorithm,
+        "description": prior.description,
+        "licence": prior.licence,
+        "citation": prior.citation,
+        "sha256": prior.sha256,
+        "tasks": [task.source for task in prior.tasks],
+    }
+
+
+def _configurations(
+    configs: tuple[Config, ...] | list[Config], scores: list[str] | None = None
+) -> str:
+    """Lay configurations out as a table, with a score before each."""
+    names = list(dict.fromkeys(name for config in configs for name in config))
+    rows = []
+    for number, config in enumerate(configs):
+        cells = [_cell(config.get(name, "-")) for name in names]
+        rows.append([*([] if scores is None else [scores[number]]), *cells])
+    return columns([*([] if scores is None else ["score"]), *names], rows)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))

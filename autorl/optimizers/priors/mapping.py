@@ -1,0 +1,241 @@
+"""Tables of tasks in the unit cube of a study's space.
+
+What was recorded may have other names, other ranges, other scales and other hyperparameters:
+
+- a name that the space does not have is looked for among the synonyms of the libraries;
+- a value outside a range keeps its place beyond the cube, so that a surrogate knows where it was,
+  and is moved to the bound where it is proposed;
+- numbers among ordered choices lie between the two choices nearest to them, on the logarithm where
+  all are positive;
+- a configuration with a choice that the space does not have is left out, and where that leaves out
+  more than half of them, the hyperparameter instead;
+- a hyperparameter that was not recorded is at its default in what is proposed, and no part of the
+  task's surrogate; one that the space does not have is ignored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from autorl.optimizers.priors.table import FEWEST, Array, TaskTable
+from autorl.plain_text import listed
+from autorl.space import Hyperparameter, Space
+from autorl.space.canonical import is_number
+from autorl.types import Config, InputError
+
+BEYOND = 0.5
+"""How far beyond the unit interval a place is told apart."""
+SYNONYMS: tuple[frozenset[str], ...] = tuple(
+    frozenset(names.split())
+    for names in (
+        "learning_rate lr",
+        "gamma discount",
+        "gae_lambda lam",
+        "batch_size minibatch_size buffer_batch_size",
+        "n_epochs update_epochs",
+        "n_steps num_steps rollout_length",
+        "n_envs num_envs",
+        "clip_range clip_eps clip_coef",
+        "clip_range_vf vf_clip_eps",
+        "ent_coef entropy_coef",
+        "vf_coef value_coef",
+        "exploration_initial_eps initial_epsilon",
+        "exploration_final_eps target_epsilon final_epsilon",
+        "prioritized buffer_prio_sampling",
+        "priority_alpha buffer_alpha",
+        "priority_beta buffer_beta",
+        "priority_eps buffer_epsilon",
+    )
+)
+"""Names of one hyperparameter in Stable-Baselines3, the engine, ARLBench and CleanRL.
+
+What is called so has the same unit everywhere.
+"""
+
+
+@dataclass(frozen=True, eq=False)
+class MappedTask:
+    """A task's table in the unit cube of a space.
+
+    Attributes:
+        table: as it was recorded.
+        units: shape (n, d): the places of its configurations, by the searched hyperparameters of
+            the space; from -`BEYOND` to 1 + `BEYOND`. The default's place where nothing is known.
+        scores: shape (n,), 0 to 1.
+        recorded: shape (d,): whether a hyperparameter is a part of the table and differs in it.
+        note: one line: what was shared, and what not.
+    """
+
+    table: TaskTable
+    units: Array
+    scores: Array
+    recorded: np.ndarray
+    note: str
+
+
+def searched(space: Space) -> list[Hyperparameter]:
+    """List the hyperparameters of a space that have more than one value."""
+    return [item for item in space.hyperparameters.values() if item.varies]
+
+
+def map_task(table: TaskTable, space: Space) -> MappedTask:
+    """Map a table to the unit cube of a space.
+
+    Raises:
+        InputError: no hyperparameter is shared, or too few configurations can be mapped.
+    """
+    items = searched(space)
+    sources = {item.name: _name_in(table.names, item.name) for item in items}
+    columns = {
+        item.name: _places(item, [config.get(name) for config in table.configs], table, name)
+        for item in items
+        if (name := sources[item.name]) is not None
+    }
+    # A choice that the space lacks costs a configuration, or the hyperparameter.
+    columns = {name: places for name, places in columns.items() if np.isnan(places).mean() <= 0.5}
+    if not columns:
+        recorded = listed(table.names, 8)
+        raise InputError(f"it shares no hyperparameter with the space: it has {recorded}")
+    rows = np.flatnonzero(~np.isnan(np.array(list(columns.values()))).any(axis=0))
+    if len(rows) < FEWEST:
+        message = f"only {len(rows)} of its configurations have choices of the space"
+        raise InputError(f"{message}, {FEWEST} are needed")
+    units = np.array(
+        [
+            columns[item.name][rows]
+            if item.name in columns
+            else np.full(len(rows), item.to_unit(item.default))
+            for item in items
+        ]
+    ).T
+    scores = table.scores[rows]
+    if not scores.max() > scores.min():
+        raise InputError("the configurations that can be mapped score the same")
+    differs = np.ptp(units, axis=0) > 0
+    recorded = np.array([item.name in columns for item in items]) & differs
+    if not recorded.any():
+        raise InputError("no hyperparameter that it shares with the space differs in it")
+    return MappedTask(table, units, scores, recorded, _note(table, items, columns, len(rows)))
+
+
+def _note(
+    table: TaskTable,
+    items: Sequence[Hyperparameter],
+    columns: Mapping[str, Array],
+    rows: int,
+) -> str:
+    """Say what a table and a space share."""
+    text = f"{rows} configurations, {len(columns)} of {len(items)} hyperparameters"
+    missing = [item.name for item in items if item.name not in columns]
+    if missing:
+        text += f"; not recorded: {listed(missing, 6)}"
+    used = {_name_in(table.names, name) for name in columns}
+    ignored = [name for name in table.names if name not in used]
+    return text + (f"; not in the space: {listed(ignored, 6)}" if ignored else "")
+
+
+def _name_in(names: Sequence[str], name: str) -> str | None:
+    """Return what a hyperparameter is called among names, or None."""
+    if name in names:
+        return name
+    synonyms = next((group for group in SYNONYMS if name in group), frozenset())
+    return next((recorded for recorded in names if recorded in synonyms), None)
+
+
+def _places(item: Hyperparameter, values: Sequence[object], table: TaskTable, name: str) -> Array:
+    """Return the places of values on a hyperparameter's unit interval.
+
+    Shape (n,), NaN for a choice that it does not have. What was inactive is at the default.
+    """
+    default = item.to_unit(item.default)
+    places = [
+        _place(item, value) if name in config else default
+        for value, config in zip(values, table.configs, strict=True)
+    ]
+    return np.array(places, dtype=np.float64)
+
+
+def _place(item: Hyperparameter, value: object) -> float:
+    if item.numeric:
+        return _numeric_place(item, value)
+    value = item.canonical(value)
+    if item.accepts(value):
+        return item.to_unit(value)
+    if item.type == "ordinal" and is_number(value):
+        return _between(item.choices, value)
+    return math.nan
+
+
+def _numeric_place(item: Hyperparameter, value: object) -> float:
+    """Return the place of a number, which may lie beyond the interval."""
+    if not is_number(value) or not math.isfinite(value):
+        return math.nan
+    lower, upper = item.bounds
+    if lower <= value <= upper:
+        return item.to_unit(value)
+    if item.scale == "log":
+        if value <= 0:
+            return -BEYOND
+        place = math.log(value / lower) / math.log(upper / lower)
+    elif item.scale == "flipped_log":
+        if value >= 1:
+            return 1 + BEYOND
+        place = math.log((1 - lower) / (1 - value)) / math.log((1 - lower) / (1 - upper))
+    else:
+        place = (value - lower) / (upper - lower)
+    return min(1 + BEYOND, max(-BEYOND, place))
+
+
+def _between(choices: Sequence[object], value: float) -> float:
+    """Return the place of a number among ordered choices.
+
+    NaN where these are no numbers.
+    """
+    numbers = [choice for choice in choices if is_number(choice)]
+    if len(numbers) < len(choices) or numbers != sorted(numbers):
+        return math.nan
+    axis = np.array(numbers, dtype=np.float64)
+    at = float(value)
+    if axis[0] > 0:
+        axis = np.log(axis)
+        if at <= 0:
+            return -BEYOND
+        at = math.log(at)
+    count = len(axis)
+    inside = float(np.interp(at, axis, np.arange(count)))
+    # Beyond the ends by the distance of the two choices there.
+    if count > 1 and at > axis[-1]:
+        inside += (at - axis[-1]) / (axis[-1] - axis[-2])
+    if count > 1 and at < axis[0]:
+        inside -= (axis[0] - at) / (axis[1] - axis[0])
+    return min(1 + BEYOND, max(-BEYOND, (inside + 0.5) / count))
+
+
+def proposable(space: Space, units: Array) -> Config:
+    """Make a valid configuration of a place, shape (d,).
+
+    It is moved into the cube. Constants have their value. Where rules are broken it is repaired,
+    always in the same way.
+    """
+    places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
+    vector = np.array([places.get(name, 0.5) for name in space.names])
+    config = space.from_unit(np.clip(vector, 0.0, 1.0))
+    if space.is_valid(config):
+        return config
+    return space.repair(config, np.random.default_rng(0))
+
+
+def places_of(space: Space, configs: Sequence[Config]) -> Array:
+    """Return the places of configurations of the space, shape (n, d).
+
+    What is inactive is at its default.
+    """
+    items = searched(space)
+    rows = [
+        [item.to_unit(config.get(item.name, item.default)) for item in items] for config in configs
+    ]
+    return np.array(rows, dtype=np.float64).reshape(len(configs), len(items))

@@ -1,0 +1,234 @@
+"""Tables of tasks from landscapes, studies' folders and prior files.
+
+A score is the mean over *tuning* seeds at the end of a run, less its standard error: of two
+configurations that look alike the one that is surer. Curves are reduced as the landscape itself
+does. Test seeds choose nothing here either: a study may share its own with an earlier study of the
+same task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from autorl.landscapes.dataset import Dataset
+from autorl.landscapes.library import find_landscape, shipped_root
+from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.recorded import is_study
+from autorl.optimizers.priors.table import Array, TaskTable, load_prior
+from autorl.shipped import shipped_folder
+from autorl.space.canonical import sha256
+from autorl.types import InputError
+
+MOST_ROWS = 256
+"""Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
+_BEST_ROWS = 64
+_LOW = 0.05  # quantile that counts as the worst: a diverged run may lie at -1e22
+STUDIES = "studies"
+LANDSCAPES = "landscapes"
+PRIORS = "priors"
+
+
+@dataclass
+class Gathered:
+    """Tables that were read, and a line for everything that was not.
+
+    Attributes:
+        groups: the tables of each source: several of a prior file, one of a landscape.
+        skipped: `source: why not`.
+    """
+
+    groups: list[list[TaskTable]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+
+
+def algorithm_of(name: str) -> str:
+    """Return the last part of a trainer's name: `ppo` of `sb3/ppo`."""
+    return name.rpartition("/")[2]
+
+
+def read_table(folder: Path) -> TaskTable:
+    """Read the table of a landscape or of a study's folder.
+
+    Raises:
+        InputError: it cannot be read, or has too few scores, or all are equal.
+    """
+    data = Dataset(folder)
+    manifest = data.manifest
+    try:
+        bounds, n_seeds = _lower_bounds(data)
+        rows = np.flatnonzero(~np.isnan(bounds))
+        rows = _thinned(rows, bounds)
+        # Two studies of one trainer and environment would be landscapes of one id.
+        source = f"{STUDIES}/{folder.name}" if data.is_study else manifest.id
+        return TaskTable(
+            source=source,
+            algorithm=algorithm_of(manifest.algorithm),
+            environment=manifest.environment,
+            configs=tuple(data.config(int(data.grid.config_ids[row])) for row in rows),
+            scores=unit_scores(bounds[rows]),
+            n_seeds=n_seeds,
+            sha256=sha256(manifest.to_dict()),
+            licence=manifest.licence,
+            citation=manifest.citation,
+        )
+    except InputError as error:
+        raise InputError(error.message, file=error.file or str(folder)) from None
+
+
+def _lower_bounds(data: Dataset) -> tuple[Array, int]:
+    """Return mean less standard error of each configuration at the last step.
+
+    NaN without any score; with it the number of tuning seeds.
+    """
+    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
+    grid = data.grid
+    rule = data.rule()
+    steps = data.manifest.evaluation.get("steps", ())
+    reduced = sign * grid.reduced(rule.reduction, len(grid.steps) - 1, steps, sign)
+    places = grid.seed_positions("tuning")
+    values = reduced[:, places]
+    counted = ~np.isnan(values)
+    # A race trains some configurations with fewer seeds than others.
+    number = np.maximum(counted.sum(axis=1), 1)
+    means = np.where(counted, values, 0.0).sum(axis=1) / number
+    squares = np.where(counted, (values - means[:, None]) ** 2, 0.0).sum(axis=1)
+    errors = np.sqrt(squares / np.maximum(number - 1, 1) / number)
+    bounds = np.where(counted.any(axis=1), means - errors, np.nan)
+    return bounds, len(places)
+
+
+def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
+    """Return at most `MOST_ROWS` rows: the best, and the others evenly."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    order = rows[np.argsort(-means[rows], kind="stable")]
+    lower = order[_BEST_ROWS:]
+    places = np.linspace(0, len(lower) - 1, MOST_ROWS - _BEST_ROWS).round().astype(np.int64)
+    return np.sort(np.concatenate([order[:_BEST_ROWS], lower[places]]))
+
+
+def unit_scores(means: Array) -> Array:
+    """Scale scores to 0 for the worst and 1 for the best.
+
+    What lies below the 5 % quantile counts as the worst.
+
+    Raises:
+        InputError: all are equal, or there are none.
+    """
+    if not len(means):
+        raise InputError("no configuration has a score")
+    low = float(np.quantile(means, _LOW))
+    high = float(means.max())
+    if not high > low:
+        raise InputError("all configurations score the same")
+    return np.asarray(np.clip((means - low) / (high - low), 0.0, 1.0))
+
+
+def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence[str]) -> Gathered:
+    """Read the tables of sources that a study names.
+
+    Args:
+        names: ids, folders, or prior files; relative ones begin at `folder`, then here.
+        folder: of the study file.
+        algorithms: of the study; empty: any.
+
+    Raises:
+        InputError: one of them is nowhere, cannot be read, or is of another algorithm.
+    """
+    gathered = Gathered()
+    for name in names:
+        tables = _tables_of(name, folder)
+        wrong = [table for table in tables if algorithms and table.algorithm not in algorithms]
+        if wrong:
+            message = (
+                f"{name} is of the algorithm {wrong[0].algorithm}, "
+                f"this study trains {', '.join(algorithms)}"
+            )
+            raise InputError(message, key="optimizer.prior")
+        gathered.groups.append(tables)
+    return gathered
+
+
+def _tables_of(name: str, folder: Path | None) -> list[TaskTable]:
+    places = [Path(name)] if folder is None else [folder / name, Path(name)]
+    file = next((place for place in places if place.is_file()), None)
+    if file is not None:
+        return list(load_prior(file).tasks)
+    landscape = find_landscape(name, folder=folder)
+    if landscape is None:
+        message = f"no landscape, study or prior file {name!r}"
+        raise InputError(message, key="optimizer.prior")
+    return [read_table(landscape)]
+
+
+def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: str = "") -> Gathered:
+    """Read every table of these algorithms that lies where tables lie.
+
+    These are, in this order: prior files and landscapes below the study file's folder, below this
+    one and in the package, and studies of the two folders. Of two with one id the first is taken.
+
+    Args:
+        folder: of the study file.
+        algorithms: of the study; empty: nothing is taken.
+        without: a source that is left out: the landscape that a study replays.
+    """
+    gathered = Gathered()
+    if not algorithms:
+        return gathered
+    bases = [base for base in dict.fromkeys([folder, Path.cwd()]) if base is not None]
+    taken: set[str] = {without}
+    for source in _sources(bases):
+        try:
+            tables = _of_algorithms(source, algorithms)
+        except InputError as error:
+            gathered.skipped.append(f"{source.name}: {error.message}")
+            continue
+        gathered.groups.append([table for table in tables if table.source not in taken])
+        taken |= {table.source for table in tables}
+    return gathered
+
+
+def _of_algorithms(source: Path, algorithms: Sequence[str]) -> list[TaskTable]:
+    """Read a source, nothing of one that is of another algorithm."""
+    if source.is_file():
+        tables = load_prior(source).tasks
+        return [table for table in tables if table.algorithm in algorithms]
+    # The manifest alone says whether the tables are worth loading; a study has none.
+    manifest = source / MANIFEST
+    if manifest.is_file() and algorithm_of(Manifest.read(source).algorithm) not in algorithms:
+        return []
+    table = read_table(source)
+    return [table] if table.algorithm in algorithms else []
+
+
+def _sources(bases: Sequence[Path]) -> Iterator[Path]:
+    """List prior files, folders of landscapes and folders of studies."""
+    yield from prior_files(bases)
+    of_package = shipped_root()
+    for root in (*(base / LANDSCAPES for base in bases), *([of_package] if of_package else [])):
+        if root.is_dir():
+            yield from _landscapes(root)
+    for base in bases:
+        if (base / STUDIES).is_dir():
+            yield from (path for path in sorted((base / STUDIES).iterdir()) if is_study(path))
+
+
+def prior_files(bases: Sequence[Path]) -> list[Path]:
+    """List the prior files below folders, and those of the package."""
+    roots = [base / PRIORS for base in bases]
+    of_package = shipped_folder(PRIORS)
+    if of_package is not None:
+        roots.append(of_package)
+    return [file for root in dict.fromkeys(roots) for file in sorted(root.glob("*.json"))]
+
+
+def _landscapes(root: Path) -> Iterator[Path]:
+    """List the folders with a manifest below `root`, hidden ones left out."""
+    for file in sorted(root.rglob(MANIFEST)):
+        parts = file.relative_to(root).parts
+        if not any(part.startswith(".") for part in parts):
+            yield file.parent

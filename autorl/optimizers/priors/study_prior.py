@@ -1,0 +1,203 @@
+"""The prior of one study: what its frozen study file holds.
+
+A study never depends on a file that may change, move or disappear. So the tables, mapped to its
+space, and the parameters of their surrogates stand in its study file, and with it in its log: a
+landscape of 256 configurations takes about 6 kB, and tasks of one design share most of it.
+
+Arrays are numbers of 16 bits, compressed, as text: data that nothing is executed of.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
+from autorl.optimizers.priors.table import Array
+from autorl.plain_text import shown
+from autorl.plain_values import plain
+from autorl.space import Space
+from autorl.space.canonical import sha256
+from autorl.types import InputError
+
+VERSION = 1
+MOST_TASKS = 32
+"""Tables that a study takes; what comes later is left out, and said."""
+_STEPS = 65_535
+_KEY = "optimizer.prior_data"
+
+
+@dataclass(frozen=True, eq=False)
+class StudyTask:
+    """A task as a study knows it.
+
+    Attributes:
+        source, environment: where its table is from.
+        units, scores, recorded: as `MappedTask` has them.
+        logs: parameters of its surrogate, as `_pb2_gp.fit` gives them.
+        weight: what it counts before the study has results; those of a prior have the sum 1.
+        sha256: of the source's manifest.
+        note: what it shares with the space.
+    """
+
+    source: str
+    environment: str
+    units: Array
+    scores: Array
+    recorded: np.ndarray
+    logs: tuple[float, ...]
+    weight: float = 1.0
+    sha256: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class StudyPrior:
+    """The prior of a study.
+
+    Attributes:
+        names: searched hyperparameters, the columns of the tables.
+        tasks: what it is made of.
+        trust: part of the proposals that follow it before evidence.
+        skipped: a line for each source that is no part of it.
+    """
+
+    names: tuple[str, ...]
+    tasks: tuple[StudyTask, ...]
+    trust: float = 0.0
+    skipped: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StudyPrior) and self.sha256 == other.sha256
+
+    @cached_property
+    def sha256(self) -> str:
+        """Hash of its content."""
+        return str(self.to_dict()["sha256"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return its content for a study file, in JSON types."""
+        designs: dict[str, int] = {}
+        tasks = []
+        for task in self.tasks:
+            packed = pack((task.units + BEYOND) / (1 + 2 * BEYOND))
+            tasks.append(
+                {
+                    "source": task.source,
+                    "environment": task.environment,
+                    "sha256": task.sha256,
+                    "note": task.note,
+                    "rows": len(task.scores),
+                    "design": designs.setdefault(packed, len(designs)),
+                    "recorded": "".join("01"[int(flag)] for flag in task.recorded),
+                    "scores": pack(task.scores),
+                    "logs": list(task.logs),
+                    "weight": task.weight,
+                }
+            )
+        content = {
+            "version": VERSION,
+            "names": list(self.names),
+            "trust": self.trust,
+            "skipped": list(self.skipped),
+            "designs": list(designs),
+            "tasks": tasks,
+        }
+        return {"sha256": sha256(content)} | content
+
+    def lines(self) -> tuple[str, ...]:
+        """Describe which sources it is made of, and which not and why."""
+        if not self.tasks and not self.skipped:
+            return ("no prior: no landscape of this algorithm was found",)
+        head = (
+            f"prior of {len(self.tasks)} tasks, hash {self.sha256[:12]}: "
+            f"trusted in {self.trust:.0%} of the proposals before evidence"
+        )
+        used = [
+            f"prior: {task.source} (weight {task.weight:.2f}): {task.note}" for task in self.tasks
+        ]
+        return (head, *used, *(f"no part of the prior: {line}" for line in self.skipped))
+
+
+def pack(values: Array) -> str:
+    """Write numbers of [0, 1] as text, to 1 / 65,535."""
+    integers = np.clip(np.rint(values * _STEPS), 0, _STEPS).astype("<u2")
+    return base64.b64encode(zlib.compress(integers.tobytes(), 9)).decode("ascii")
+
+
+def unpack(text: str, shape: tuple[int, ...]) -> Array:
+    """Read what `pack` wrote.
+
+    Raises:
+        ValueError: it is not so many numbers.
+    """
+    size = 2 * int(np.prod(shape))
+    inflater = zlib.decompressobj()
+    content = inflater.decompress(base64.b64decode(text, validate=True), size + 1)
+    if len(content) != size:
+        raise ValueError(f"{len(content)} bytes instead of {size}")
+    return np.frombuffer(content, dtype="<u2").astype(np.float64).reshape(shape) / _STEPS
+
+
+def searched_names(space: Space) -> tuple[str, ...]:
+    """Name the hyperparameters that the columns of a prior stand for."""
+    return tuple(item.name for item in searched(space))
+
+
+def quantized(task: MappedTask) -> MappedTask:
+    """Return a task with numbers as a study file holds them."""
+    span = 1 + 2 * BEYOND
+    units = np.rint((task.units + BEYOND) / span * _STEPS) / _STEPS * span - BEYOND
+    scores = np.rint(task.scores * _STEPS) / _STEPS
+    return MappedTask(task.table, units, scores, task.recorded, task.note)
+
+
+def study_prior_of(content: Mapping[str, Any], space: Space) -> StudyPrior:
+    """Read the prior of a study.
+
+    Raises:
+        InputError: it was changed, is none, or was made for another space.
+    """
+    stated = plain(content)
+    body = {name: item for name, item in stated.items() if name != "sha256"}
+    if stated.get("version") != VERSION:
+        message = f"version {shown(stated.get('version'))}; this package reads {VERSION}"
+        raise InputError(message, key=f"{_KEY}.version")
+    if stated.get("sha256") != sha256(body):
+        raise InputError("does not have its hash: it was changed", key=f"{_KEY}.sha256")
+    names = searched_names(space)
+    if tuple(body["names"]) != names:
+        raise InputError("was made for another space", key=f"{_KEY}.names")
+    try:
+        tasks = tuple(_task(entry, body["designs"], len(names)) for entry in body["tasks"])
+        return StudyPrior(names, tasks, float(body["trust"]), tuple(body["skipped"]))
+    # The hash holds, so whoever wrote it wrote another format.
+    except (KeyError, TypeError, ValueError, IndexError, zlib.error, binascii.Error) as error:
+        message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
+        raise InputError(message, key=_KEY) from None
+
+
+def _task(entry: Mapping[str, Any], designs: Sequence[str], columns: int) -> StudyTask:
+    rows = int(entry["rows"])
+    units = unpack(designs[entry["design"]], (rows, columns))
+    return StudyTask(
+        source=entry["source"],
+        environment=entry["environment"],
+        units=units * (1 + 2 * BEYOND) - BEYOND,
+        scores=unpack(entry["scores"], (rows,)),
+        recorded=np.array([flag == "1" for flag in entry["recorded"]]),
+        logs=tuple(entry["logs"]),
+        weight=float(entry["weight"]),
+        sha256=entry["sha256"],
+        note=entry["note"],
+    )

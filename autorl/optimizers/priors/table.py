@@ -1,0 +1,246 @@
+"""Scores of an algorithm's configurations by task, and their file.
+
+A prior file is JSON. Configurations that several tasks share stand in it once, column by column:
+
+    {"format": "autorl prior", "version": 1, "algorithm": "ppo", "licence": ..., "sha256": ...,
+     "designs": [{"columns": {"learning_rate": [0.0003, ...], ...}, "inactive": {"tau": [4, 7]}}],
+     "tasks": [{"source": "autorl/ppo/CartPole-v1", "design": 0, "scores": [0.41, ...], ...}],
+     "portfolio": [{"learning_rate": 0.0003, ...}, ...]}
+
+`inactive` names the rows at which a hyperparameter has no value; null is a value. Nothing in the
+file is code, and its hash is over everything but the hash itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from autorl.plain_text import shortened, shown
+from autorl.plain_values import plain
+from autorl.space.canonical import is_number, sha256
+from autorl.types import Config, InputError
+
+Array: TypeAlias = NDArray[np.float64]
+
+FORMAT = "autorl prior"
+VERSION = 1
+FEWEST = 8
+"""Configurations that a table needs: fewer say nothing about a space."""
+_DIGITS = 6  # significant digits of a float in a file
+_SCORE_DIGITS = 4  # decimals of a score between 0 and 1
+_LARGEST_FILE = 50_000_000  # bytes: more is no prior
+
+
+@dataclass(frozen=True, eq=False)
+class TaskTable:
+    """Configurations that were trained on one task, with their scores.
+
+    Attributes:
+        source: id of the landscape, or `studies/` and the name of a study's folder.
+        algorithm: `ppo` for `sb3/ppo`, `population/ppo` and a landscape `.../ppo/...`.
+        environment: what was trained on.
+        configs: n configurations, by the names they were recorded with.
+        scores: shape (n,), 0 the worst and 1 the best configuration.
+        n_seeds: tuning seeds that a score is the mean of, at most.
+        sha256: of the manifest, which holds the hash of every file.
+        licence, citation: of the data.
+    """
+
+    source: str
+    algorithm: str
+    environment: str
+    configs: tuple[Config, ...]
+    scores: Array
+    n_seeds: int = 1
+    sha256: str = ""
+    licence: str = ""
+    citation: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.configs) != len(self.scores):
+            raise InputError(f"{len(self.scores)} scores of {len(self.configs)} configurations")
+        if len(self.configs) < FEWEST:
+            message = f"{len(self.configs)} scored configurations are too few: {FEWEST} are needed"
+            raise InputError(message)
+        if not np.isfinite(self.scores).all():
+            raise InputError("a score is not finite")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Hyperparameters of the configurations, in the order they come up."""
+        return tuple(dict.fromkeys(name for config in self.configs for name in config))
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """Tables of one algorithm, and the portfolio made of them.
+
+    Attributes:
+        tasks: one table for each.
+        portfolio: configurations to try first, best first: each adds most to the best score so far,
+            in the mean over tasks.
+        description, licence, citation: of the file.
+    """
+
+    algorithm: str
+    tasks: tuple[TaskTable, ...]
+    portfolio: tuple[Config, ...] = ()
+    description: str = ""
+    licence: str = ""
+    citation: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the file, its hash included."""
+        designs: dict[tuple[Config, ...], int] = {}
+        tasks = []
+        for task in self.tasks:
+            design = designs.setdefault(task.configs, len(designs))
+            tasks.append(
+                {
+                    "source": task.source,
+                    "environment": task.environment,
+                    "design": design,
+                    "n_seeds": task.n_seeds,
+                    "sha256": task.sha256,
+                    "licence": task.licence,
+                    "citation": task.citation,
+                    "scores": [round(float(score), _SCORE_DIGITS) for score in task.scores],
+                }
+            )
+        content: dict[str, Any] = {
+            "format": FORMAT,
+            "version": VERSION,
+            "algorithm": self.algorithm,
+            "description": self.description,
+            "licence": self.licence,
+            "citation": self.citation,
+            "designs": [_columns(configs) for configs in designs],
+            "tasks": tasks,
+            "portfolio": [_rounded(plain(config)) for config in self.portfolio],
+        }
+        return content | {"sha256": sha256(content)}
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the content of the file."""
+        return str(self.to_dict()["sha256"])
+
+
+def save_prior(prior: Prior, file: str | Path) -> None:
+    """Write a prior to a file, whole or not at all."""
+    path = Path(file)
+    temporary = path.with_name(f".tmp-{path.name}")
+    # One line a value would be ten times as long: one line an entry of the outermost mapping.
+    content = prior.to_dict()
+    lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
+    temporary.write_text("{" + ",\n ".join(lines) + "}\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def load_prior(file: str | Path) -> Prior:
+    """Read a prior from a file.
+
+    Raises:
+        InputError: there is none, it is no prior, of a later version, or not what was written.
+    """
+    path = Path(file)
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InputError("too large for a prior", file=str(path))
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
+    except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
+        message = f"no prior: not JSON ({shortened(str(error))})"
+        raise InputError(message, file=str(path)) from None
+    try:
+        return prior_of(content)
+    except InputError as error:
+        raise InputError(error.message, file=str(path), key=error.key) from None
+
+
+def prior_of(content: object) -> Prior:
+    """Make a prior of the content of its file.
+
+    Raises:
+        InputError: it is no prior, of a later version, or does not have its hash.
+    """
+    if not isinstance(content, Mapping) or content.get("format") != FORMAT:
+        raise InputError(f"no prior: expected a JSON object with the format {FORMAT!r}")
+    if content.get("version") != VERSION:
+        message = f"version {shown(content.get('version'))}; this package reads {VERSION}"
+        raise InputError(message, key="version")
+    stated = content.get("sha256")
+    if stated != sha256({name: item for name, item in content.items() if name != "sha256"}):
+        raise InputError("does not have its hash: it was changed or is torn", key="sha256")
+    try:
+        designs = [_configs(design) for design in content["designs"]]
+        tasks = tuple(
+            TaskTable(
+                source=str(task["source"]),
+                algorithm=str(content["algorithm"]),
+                environment=str(task["environment"]),
+                configs=designs[task["design"]],
+                scores=np.array(task["scores"], dtype=np.float64),
+                n_seeds=int(task["n_seeds"]),
+                sha256=str(task["sha256"]),
+                licence=str(task["licence"]),
+                citation=str(task["citation"]),
+            )
+            for task in content["tasks"]
+        )
+        return Prior(
+            algorithm=str(content["algorithm"]),
+            tasks=tasks,
+            portfolio=tuple(Config(config) for config in content["portfolio"]),
+            description=str(content["description"]),
+            licence=str(content["licence"]),
+            citation=str(content["citation"]),
+        )
+    # The hash holds, so whoever wrote it wrote another format.
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise InputError(f"no prior: {type(error).__name__}: {shown(str(error))}") from None
+
+
+def _columns(configs: Sequence[Config]) -> dict[str, Any]:
+    names = dict.fromkeys(name for config in configs for name in config)
+    columns = {name: [_rounded(plain(config.get(name))) for config in configs] for name in names}
+    inactive = {
+        name: [row for row, config in enumerate(configs) if name not in config] for name in names
+    }
+    return {
+        "columns": columns,
+        "inactive": {name: rows for name, rows in inactive.items() if rows},
+    }
+
+
+def _configs(design: Mapping[str, Any]) -> tuple[Config, ...]:
+    columns = design["columns"]
+    length = max((len(values) for values in columns.values()), default=0)
+    absent = {name: set(rows) for name, rows in design["inactive"].items()}
+    return tuple(
+        Config(
+            {
+                name: values[row]
+                for name, values in columns.items()
+                if row not in absent.get(name, ())
+            }
+        )
+        for row in range(length)
+    )
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _rounded(item) for name, item in value.items()}
+    if is_number(value) and isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    return value

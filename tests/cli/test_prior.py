@@ -1,0 +1,43 @@
+"""`autorl prior` and `autorl suggest`: files are built, listed and shown; a portfolio is printed without training."""
+
+import pytest
+from cli_support import as_json, autorl
+
+SPACE = "population/dqn"
+LANDSCAPES = ("autorl/dqn/CartPole-v1", "autorl/dqn/Acrobot-v1")
+
+
+@pytest.fixture
+def prior_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "priors").mkdir()
+    made = as_json("prior", "build", "priors/dqn.json", *LANDSCAPES, "--space", SPACE)
+    assert made["tasks"] == list(LANDSCAPES)
+    return tmp_path / "priors" / "dqn.json"
+
+
+def test_a_prior_file_is_built_listed_shown_and_used(prior_file):
+    assert prior_file.stat().st_size < 100_000
+    listed = as_json("prior", "list")
+    assert [entry["algorithm"] for entry in listed if entry["file"] == str(prior_file)] == ["dqn"]
+    shown = as_json("prior", "show", prior_file)
+    assert len(shown["portfolio"]) == 32
+    assert shown["sha256"] == listed[0]["sha256"]
+    text = autorl("prior", "show", prior_file).stdout
+    assert "autorl/dqn/Acrobot-v1" in text
+    arguments = ("suggest", SPACE, "--env", "MountainCar-v0", "--prior", str(prior_file))
+    answer = as_json(*arguments, "--top", "3")
+    assert len(answer["portfolio"]) == 3
+    scores = [row["score"] for row in answer["portfolio"]]
+    assert scores[0] == max(scores) > 0.5
+    assert "prior: autorl/dqn/CartPole-v1" in autorl(*arguments).stdout
+
+
+def test_what_is_no_prior_of_the_algorithm_is_refused_with_a_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    other = autorl("suggest", SPACE, "--prior", "autorl/ppo/CartPole-v1", code=2).stderr
+    assert "is of the algorithm ppo, this study trains dqn" in other
+    absent = autorl("prior", "build", "a.json", "no/such/landscape", "--space", SPACE, code=2)
+    assert "no landscape or study 'no/such/landscape'" in absent.stderr
+    nothing = autorl("suggest", "sb3/td3", code=2).stderr
+    assert "no landscape of this algorithm was found" in nothing

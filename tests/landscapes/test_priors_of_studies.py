@@ -1,0 +1,168 @@
+"""Priors of studies: found, refused or skipped, kept in the study file, and independent of the landscape afterwards."""
+
+import json
+import shutil
+
+import pytest
+from landscape_samples import SPACE, manifest, tables
+
+from autorl.landscapes import write_landscape
+from autorl.optimizers.priors import build_prior, load_prior, save_prior
+from autorl.optimizers.priors.sources import automatic_tables, read_table
+from autorl.report.plan import make_plan
+from autorl.spec import load_spec, thaw
+from autorl.study import Study
+from autorl.types import InputError
+
+
+def write(root, environment="CartPole-v1", algorithm="dqn", seed=0):
+    """A landscape of 12 configurations below `root`."""
+    described = manifest(environment, id=f"sample/{algorithm}/{environment}", algorithm=algorithm)
+    folder = root / algorithm / environment
+    write_landscape(folder, tables(environment=environment, seed=seed), described, SPACE)
+    return folder
+
+
+def study(folder, prior="auto", **changes):
+    space = SPACE.to_dict()
+    return {
+        "name": "of-a-prior",
+        "path": str(folder),
+        "trainer": "population/dqn",
+        "environment": "Acrobot-v1",
+        "space": space,
+        "optimizer": {"name": "transfer", "prior": prior},
+        "fidelity": {"steps": 400},
+        "budget": {"configurations": 16},
+        "seeds": {"tuning": 1, "test": 0},
+        **changes,
+    }
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder without landscapes, where the package has none either."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_root", lambda: None)
+    monkeypatch.setattr("autorl.landscapes.library.shipped_root", lambda: None)
+    return tmp_path
+
+
+def named(here, prior, **changes):
+    return load_spec(study(here, prior, **changes))
+
+
+def test_a_named_landscape_is_in_the_study_file_and_may_go(here):
+    folder = write(here / "landscapes")
+    spec = named(here, [str(folder)])
+    data = spec.optimizer.options["prior_data"]
+    assert [task["source"] for task in data["tasks"]] == ["sample/dqn/CartPole-v1"]
+    assert data["tasks"][0]["rows"] == 12
+    text = spec.freeze()
+    shutil.rmtree(folder)
+    stored = thaw(text, "study.yaml")
+    assert stored.freeze() == text
+    with pytest.raises(InputError, match="no landscape, study or prior file"):
+        named(here, [str(folder)])
+
+
+def test_a_landscape_of_another_algorithm_is_refused(here):
+    folder = write(here / "landscapes", algorithm="ppo")
+    with pytest.raises(
+        InputError, match="is of the algorithm ppo, this study trains dqn"
+    ) as caught:
+        named(here, [str(folder)])
+    assert caught.value.key == "optimizer.prior"
+    assert named(here, "auto").optimizer.options["prior_data"]["tasks"] == []
+
+
+def test_a_study_is_the_same_when_its_landscapes_have_changed(here):
+    write(here / "landscapes")
+    spec = named(here, "auto")
+    stored = thaw(spec.freeze(), "study.yaml")
+    write(here / "landscapes", "Pendulum-v1", seed=1)
+    later = named(here, "auto")
+    assert later.optimizer.options["prior_data"] != spec.optimizer.options["prior_data"]
+    assert later.same_study(stored)
+    assert not named(here, "none").same_study(stored)
+
+
+def test_an_automatic_prior_takes_its_algorithm_and_says_what_it_cannot_read(here):
+    write(here / "landscapes")
+    write(here / "landscapes", "Pendulum-v1", seed=1)
+    write(here / "landscapes", algorithm="ppo")
+    damaged = write(here / "landscapes", "Taxi-v3", seed=2)
+    (damaged / "runs.parquet").write_bytes(b"torn")
+    gathered = automatic_tables(here, ("dqn",))
+    sources = [table.source for group in gathered.groups for table in group]
+    assert sources == ["sample/dqn/CartPole-v1", "sample/dqn/Pendulum-v1"]
+    assert len(gathered.skipped) == 1
+    assert gathered.skipped[0].startswith("Taxi-v3: ")
+    left_out = automatic_tables(here, ("dqn",), "sample/dqn/CartPole-v1")
+    assert len([table for group in left_out.groups for table in group]) == 1
+
+
+def test_a_table_is_made_of_tuning_seeds(here):
+    folder = write(here / "landscapes")
+    table = read_table(folder)
+    assert table.n_seeds == 3
+    assert table.scores.max() == 1
+    assert table.algorithm == "dqn"
+
+
+def test_a_prior_file_is_a_source(here):
+    folders = [
+        write(here / "landscapes"),
+        write(here / "landscapes", "Pendulum-v1", seed=1),
+    ]
+    prior = build_prior(folders, SPACE)
+    assert prior.licence == "https://opensource.org/license/apache-2-0"
+    assert len(prior.portfolio) == 12
+    save_prior(prior, here / "dqn.json")
+    assert load_prior(here / "dqn.json").sha256 == prior.sha256
+    data = named(here, ["dqn.json"]).optimizer.options["prior_data"]
+    direct = named(here, [str(folder) for folder in folders]).optimizer.options["prior_data"]
+    assert [task["rows"] for task in data["tasks"]] == [task["rows"] for task in direct["tasks"]]
+    content = json.loads((here / "dqn.json").read_text())
+    assert len(content["designs"]) == 1
+    with pytest.raises(InputError, match="is there twice"):
+        build_prior([folders[0], folders[0]], SPACE)
+
+
+def test_the_dry_run_says_what_the_prior_is_made_of(here):
+    folder = write(here / "landscapes")
+    plan = make_plan(named(here, [str(folder)], trainer={"name": "synthetic"}, environment={}))
+    assert any("sample/dqn/CartPole-v1" in line for line in plan.outline)
+    without = make_plan(named(here, "none", trainer={"name": "synthetic"}, environment={}))
+    assert without.outline == ("no prior: prior is none",)
+
+
+def synthetic(here, folder, parallel_segments):
+    """A study on the synthetic trainer that begins with a landscape."""
+    return named(
+        here,
+        [str(folder)],
+        trainer={"name": "synthetic", "kwargs": {"optimum": {"width": 0.7}, "noise": 0.1}},
+        environment={},
+        parallelism=3,
+        executor={"name": "in_process", "workers": parallel_segments},
+    )
+
+
+def proposed(study):
+    return [proposal.config for proposal in study.driver.lineage.proposals.values()]
+
+
+def test_a_study_goes_on_without_its_landscape_to_the_same_table(here):
+    landscape = write(here / "landscapes")
+    spec = synthetic(here, landscape, 1)
+    whole = Study.in_memory(synthetic(here, landscape, 2))
+    whole.run()
+    Study.create(spec, here / "study").close()
+    shutil.rmtree(landscape)
+    resumed = Study.open(here / "study")
+    resumed.run()
+    assert len(proposed(resumed)) == 16
+    assert proposed(resumed) == proposed(whole)
+    resumed.close()
+    whole.close()

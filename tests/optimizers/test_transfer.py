@@ -1,0 +1,277 @@
+"""The optimizer `transfer`: conformance with a prior, what evidence does to it, and how tables are mapped."""
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.priors.build import fitted_prior
+from autorl.optimizers.priors.ensemble import ensemble_of, gains, greedy_portfolio, ranking_weights
+from autorl.optimizers.priors.families import family_of
+from autorl.optimizers.priors.mapping import map_task, proposable
+from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.study_prior import pack, study_prior_of, unpack
+from autorl.optimizers.priors.table import Prior, TaskTable, load_prior, save_prior
+from autorl.space import load_space
+from autorl.testing.optimizers import SPACES, OptimizerConformance, score, space_of
+from autorl.testing.simulation import simulate
+from autorl.types import Config, Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
+
+UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
+SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT, "z": UNIT}})
+
+
+def table(space, count=24, source="tests/kit/task", objective=None, environment="Task-v0"):
+    """A task whose scores are those of the kit's objective, or of another one."""
+    configs = tuple(space.sample(np.random.default_rng(number)) for number in range(count))
+    value = objective or (lambda config: score(space)(0, Proposal(config, 100)))
+    values = np.array([value(config) for config in configs])
+    scores = (values - values.min()) / np.ptp(values)
+    return TaskTable(source, "kit", environment, configs, scores, 3)
+
+
+def prior_data(space, *tables, environment=None):
+    gathered = Gathered([[entry] for entry in tables])
+    return fitted_prior(gathered, space, environment, named=True).to_dict()
+
+
+@pytest.fixture(scope="class")
+def kit_prior(request, tmp_path_factory):
+    """A file of four tasks: each of the kit's spaces has one of its own, and parts of others."""
+    file = tmp_path_factory.mktemp("priors") / "kit.json"
+    tables = tuple(table(space_of(name), source=f"tests/kit/{name}") for name in SPACES)
+    save_prior(Prior("kit", tables), file)
+    request.cls.options = {"prior": [str(file)], "startup": 4, "candidates": 24}
+
+
+@pytest.mark.usefixtures("kit_prior")
+class TestConformanceWithAPrior(OptimizerConformance):
+    optimizer = "transfer"
+
+
+# -- what evidence does -------------------------------------------------------------------------
+
+
+def played(data, objective, count=32):
+    """A study of `count` results, and the share of plain search after it."""
+
+    def factory():
+        return make("transfer", SQUARE, horizon=100, budget=40, prior_data=data, startup=4)
+
+    made = simulate(factory, lambda number, proposal: objective(proposal.config), count)
+    optimizer = factory()
+    for event in made.events:
+        optimizer.observe(event)
+    return made, optimizer._share_of_plain(informed=True)
+
+
+def peak(config):
+    return -((config["x"] - 0.2) ** 2 + (config["y"] - 0.9) ** 2)
+
+
+def test_a_prior_that_is_reversed_is_given_up():
+    right = prior_data(SQUARE, table(SQUARE, 64, objective=peak))
+    reversed_ = prior_data(SQUARE, table(SQUARE, 64, objective=lambda config: -peak(config)))
+    good, _ = played(right, peak)
+    bad, contradicted = played(reversed_, peak)
+    assert contradicted == 0.95
+    arms = [proposal.meta.get("arm") for proposal in bad.proposals]
+    assert arms[1:10] == ["prior"] * 9
+    assert arms[20:].count("plain") >= 10
+    early = max(event.values[0] for event in good.scored[:5])
+    assert early > max(event.values[0] for event in bad.scored[:5])
+    assert bad.best > -0.1  # and what its own results say is found all the same
+
+
+@pytest.mark.parametrize(("sign", "share"), [(1, 0.2), (-1, 0.95)])
+def test_the_arm_whose_runs_rank_higher_gets_the_proposals(sign, share):
+    data = prior_data(SQUARE, table(SQUARE))
+    optimizer = make("transfer", SQUARE, horizon=100, budget=40, prior_data=data)
+    for number in range(12):
+        arm = "plain" if number % 3 == 0 else "prior"
+        config = SQUARE.sample(np.random.default_rng(number))
+        proposal = Proposal(config, 100, meta=FrozenMap(arm=arm, due=0.0))
+        optimizer.observe(Proposed(number, proposal))
+        value = sign * (number if arm == "prior" else -number)
+        if number == 7:  # a failure ranks last
+            optimizer.observe(Failed(number, Status.CRASH, (-100.0,)))
+        else:
+            optimizer.observe(Scored(number, (float(value),), reached=100))
+    assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
+    assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
+
+
+def test_plain_search_proposes_whenever_its_shares_pass_one():
+    data = prior_data(SQUARE, table(SQUARE, environment="CartPole-v1"), environment="ALE/Pong-v5")
+    made = simulate(
+        lambda: make("transfer", SQUARE, horizon=100, budget=80, prior_data=data, startup=20),
+        lambda number, proposal: 0.0,
+        20,
+    )
+    arms = [proposal.meta.get("arm") for proposal in made.proposals]
+    # Nine in ten: 0.9 after the default configuration, then 1.8, 1.7, ... 1.0, and 0.9 once more.
+    assert arms[1:12] == ["prior", *["plain"] * 9, "prior"]
+
+
+def test_a_prior_of_other_families_alone_is_hardly_followed_at_first():
+    cart_pole = table(SQUARE, environment="CartPole-v1")
+    for environment, trust in (("Acrobot-v1", 0.8), ("ALE/Pong-v5", 0.1), (None, 0.8)):
+        data = prior_data(SQUARE, cart_pole, environment=environment)
+        assert data["trust"] == trust
+
+
+def test_the_own_family_weighs_ten_times_another_however_many_tasks_that_has():
+    own = table(SQUARE, source="a", environment="CartPole-v1")
+    others = [table(SQUARE, source=f"b{n}", environment="ALE/Pong-v5") for n in range(3)]
+    data = prior_data(SQUARE, own, *others, environment="Acrobot-v1")
+    weights = [task["weight"] for task in data["tasks"]]
+    assert weights[0] == pytest.approx(10 * sum(weights[1:]), rel=1e-4)
+    assert sum(weights) == pytest.approx(1, abs=1e-5)
+    assert family_of("letters-goldproxy") == family_of("letters-pairs") == "letters"
+
+
+def test_weights_by_ranks():
+    rng = np.random.default_rng(0)
+    results = rng.random(24)
+    weights = ranking_weights(results, np.array([results**3, -results, rng.random(24)]), rng)
+    assert weights[0] > 0.95
+    assert weights[1] == 0
+    assert weights.sum() == pytest.approx(1)
+    against = ranking_weights(results, np.array([-results]), rng)
+    assert against.tolist() == [0, 1]
+    # Two members alike share what they have, and nothing is known where all results are equal.
+    alike = ranking_weights(results, np.array([results, results]), rng)
+    assert alike[0] == alike[1] > 0.45
+    assert ranking_weights(np.ones(5), np.array([np.arange(5.0)]), rng).tolist() == [0, 1]
+
+
+def test_a_portfolio_adds_what_improves_most():
+    values = np.array([[1.0, 0.0, 0.9], [0.0, 1.0, 0.6]])
+    half = np.array([0.5, 0.5])
+    assert int(gains(values, np.zeros(2), half).argmax()) == 2
+    # After the third the first adds 0.05 and the second 0.2.
+    assert gains(values, values[:, 2], half) == pytest.approx([0.0505, 0.2005, 0.00075])
+
+
+def test_the_start_up_is_the_portfolio_and_every_proposal_is_another():
+    data = prior_data(SQUARE, table(SQUARE, 64, objective=peak))
+    prior = study_prior_of(data, SQUARE)
+    portfolio = greedy_portfolio(ensemble_of(prior, SQUARE), 8)
+    assert len(set(portfolio)) == 8
+    optimizer = make("transfer", SQUARE, horizon=100, budget=40, prior_data=data, startup=8)
+    played = simulate(lambda: optimizer, lambda n, p: peak(p.config), 8)
+    by_portfolio = [
+        p.config for p in played.proposals if p.origin.startswith("transfer, portfolio")
+    ]
+    assert len(by_portfolio) == 7  # the default configuration came first
+    assert set(by_portfolio) <= set(ensemble_of(prior, SQUARE).pool)
+    assert not any(proposal.informed for proposal in played.proposals)
+
+
+# -- mapping ------------------------------------------------------------------------------------
+
+
+def recorded(rows, scores=None):
+    configs = tuple(Config(row) for row in rows)
+    values = np.linspace(0, 1, len(configs)) if scores is None else np.array(scores)
+    return TaskTable("a/ppo/Task-v0", "ppo", "Task-v0", configs, values)
+
+
+def test_other_names_ranges_and_choices_are_mapped():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "learning_rate": {
+                    "type": "float",
+                    "lower": 1e-4,
+                    "upper": 1e-2,
+                    "scale": "log",
+                    "default": 1e-3,
+                },
+                "batch_size": {"type": "ordinal", "choices": [32, 128], "default": 32},
+                "vf_coef": {**UNIT, "default": 0.25},
+                "activation": {"type": "categorical", "choices": ["tanh", "relu"]},
+            }
+        }
+    )
+    rows = [
+        {
+            "learning_rate": rate,
+            "minibatch_size": size,
+            "activation": "swish" if rate > 0.5 else "relu",
+            "momentum": 0.9,
+        }
+        for rate in (1e-3, 1e-5, 1.0)
+        for size in (32, 64, 128, 512)
+    ]
+    mapped = map_task(recorded(rows), space)
+    assert len(mapped.units) == 8  # without the choice that the space does not have
+    rates, sizes, coefficients, _ = mapped.units.T
+    assert rates[0] == pytest.approx(0.5)
+    assert rates[4] == pytest.approx(-0.5)  # a half of the range below it, on the logarithm
+    assert sizes[:4] == pytest.approx([0.25, 0.5, 0.75, 1.25])
+    assert coefficients == pytest.approx(0.25)  # what was not recorded is at the default
+    assert mapped.recorded.tolist() == [True, True, False, False]
+    assert "not recorded: vf_coef" in mapped.note
+    assert "not in the space: momentum" in mapped.note
+    moved = proposable(space, mapped.units[7])
+    assert moved["learning_rate"] == 1e-4
+    assert moved["batch_size"] == 128
+    assert moved["activation"] == "relu"
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"q": float(n)} for n in range(9)], "shares no hyperparameter with the space: it has q"),
+        ([{"x": 0.5} for n in range(9)], "no hyperparameter that it shares with the space differs"),
+        ([{"x": "text"} for n in range(9)], "shares no hyperparameter with the space"),
+    ],
+)
+def test_a_table_that_shares_nothing_is_refused_or_skipped_with_a_line(rows, message):
+    gathered = Gathered([[recorded(rows)]])
+    with pytest.raises(InputError, match=message) as caught:
+        fitted_prior(gathered, SQUARE, None, named=True)
+    assert caught.value.key == "optimizer.prior"
+    made = fitted_prior(gathered, SQUARE, None, named=False)
+    assert made.tasks == ()
+    assert message in made.skipped[0]
+    assert any(message in line for line in made.lines())
+
+
+def test_the_prior_of_a_study_is_read_back_and_guarded_by_its_hash():
+    data = prior_data(SQUARE, table(SQUARE), table(SQUARE, source="again"))
+    assert len(data["designs"]) == 1  # tasks of one design share it
+    again = study_prior_of(data, SQUARE)
+    assert again.to_dict() == data
+    assert unpack(pack(np.array([0.0, 0.25, 1.0])), (3,)) == pytest.approx([0, 0.25, 1], abs=1e-5)
+    with pytest.raises(InputError, match="was changed"):
+        study_prior_of({**data, "trust": 0.5}, SQUARE)
+    with pytest.raises(InputError, match="another space"):
+        study_prior_of(data, load_space({"hyperparameters": {"x": UNIT}}))
+
+
+@pytest.mark.parametrize("prior", ["autoo", [], [3], {"x": 1}])
+def test_an_option_that_names_no_sources_is_refused(prior):
+    with pytest.raises(InputError) as caught:
+        make("transfer", SQUARE, horizon=100, prior=prior)
+    assert caught.value.key == "optimizer.prior"
+
+
+def test_a_prior_file_is_read_back_and_a_changed_one_refused(tmp_path):
+    file = tmp_path / "prior.json"
+    conditional = table(space_of("conditional"))
+    prior = Prior("kit", (conditional, table(SQUARE)), conditional.configs[:2], licence="BSD-3")
+    save_prior(prior, file)
+    again = load_prior(file)
+    assert again.sha256 == prior.sha256
+    assert again.tasks[1].scores == pytest.approx(prior.tasks[1].scores, abs=1e-4)
+    assert [set(config) for config in again.tasks[0].configs] == [
+        set(config) for config in conditional.configs
+    ]
+    file.write_text(file.read_text().replace('"BSD-3"', '"BSD-2"'))
+    with pytest.raises(InputError, match="does not have its hash") as caught:
+        load_prior(file)
+    assert caught.value.file == str(file)
+    file.write_text("[1")
+    with pytest.raises(InputError, match="no prior: not JSON"):
+        load_prior(file)
