@@ -25,10 +25,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
+import shlex
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
@@ -53,6 +53,7 @@ from search_tasks import (
     Answers,
     Folders,
     HeldOut,
+    algorithm,
     import_tasks,
     loaded_task,
     prior_tasks,
@@ -77,12 +78,13 @@ def wanted(given: argparse.Namespace) -> list[Cell]:
     ]
 
 
-def methods(given: argparse.Namespace, part: Answers) -> Iterator[str]:
+def methods(given: argparse.Namespace, part: Answers) -> list[str]:
     """Names of what is measured: the rows, and in the part of tables the lines of the baseline."""
-    yield from given.rows
+    names = list(given.rows)
     if part == "table" and given.baseline:
         for held_out in BASELINE_LACKS:
-            yield from baseline_names(held_out)
+            names += baseline_names(held_out)
+    return list(dict.fromkeys(names))
 
 
 def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
@@ -161,6 +163,18 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     return given
 
 
+def command_of(given: argparse.Namespace) -> str:
+    """The arguments that decide what is on the page, folders of this machine left out."""
+    said = ["--data", "DIR", "--repeats", str(given.repeats)]
+    if given.exam:
+        said.append("--exam")
+    for name, whole in (("parts", PARTS), ("rows", rows()), ("tasks", given.pool)):
+        chosen = getattr(given, name)
+        if set(chosen) != set(whole):
+            said += [f"--{name}", *chosen]
+    return shlex.join(said if given.baseline else [*said, "--no-baseline"])
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     given = options(arguments)
     os.environ |= dict.fromkeys(ONE_THREAD, "1")  # of the processes that measure
@@ -173,12 +187,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         chosen: list[Row] = [rows()[name] for name in given.rows]
         misleading = any(row.held_out == "reversed" for row in chosen)
         with tempfile.TemporaryDirectory(prefix="search-") as folder:
-            # Tasks of the prior too: what is searched is a part of what is learnt from.
-            folders = import_tasks(given.data, given.pool, Path(folder), misleading=misleading)
+            # Those of the priors too: more than what is searched.
+            searched = {algorithm(name) for name in given.tasks}
+            pool = [name for name in given.pool if algorithm(name) in searched]
+            folders = import_tasks(given.data, pool, Path(folder), misleading=misleading)
             run(cells, raw, folders, given)
     missing = [cell for cell in cells if cell not in raw]
-    command = " ".join(sys.argv[1:] if arguments is None else arguments)
-    text = report(raw, [cell for cell in cells if cell in raw], len(missing), command)
+    text = report(raw, [cell for cell in cells if cell in raw], len(missing), command_of(given))
     given.out.write_text(text, encoding="utf-8")
     print(text)
 

@@ -190,7 +190,8 @@ def report(raw: Raw, cells: Sequence[Cell], missing: int, command: str) -> str:
         "What was run and how it is judged: the heads of `benchmarks/search.py`, which writes this, and of",
         "`search_tasks.py` and `search_rows.py`. Scores are of held-out seeds: 0 and 1 are the worst and the best",
         "recorded configuration. `search` and `choice`: what was lost to the best configuration not being tried, and",
-        "to another one being chosen. `by the model`: of the configurations tried, how many came from scores.",
+        "to another one being chosen. `by the model`: of the configurations tried, how many came from scores; `met`:",
+        "how many different recorded configurations answered for them.",
         "Intervals are 95 %, over tasks: t intervals of differences paired by repeat, bootstrap intervals of",
         "multipliers. They are not corrected for the number of rows.",
     )
@@ -237,17 +238,8 @@ def trust(measured: Measured) -> list[str]:
 
 def overview(measured: Measured, runs: int) -> list[str]:
     """A row for each method, the best first."""
-    heads = (
-        "",
-        "score",
-        f"minus {REFERENCE}",
-        "95 %",
-        "search",
-        "choice",
-        "multiplier",
-        "by the model",
-    )
-    lines = header(*heads)
+    heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice", "multiplier")
+    lines = header(*heads, "by the model", "met")
     for method in sorted(measured.methods, key=lambda name: -measured.mean(name, runs)):
         gap = over_tasks(difference(measured, method, REFERENCE, runs))
         scores = measured.values(method, runs, "judged").mean(axis=1)
@@ -262,6 +254,7 @@ def overview(measured: Measured, runs: int) -> list[str]:
                 f"{measured.mean(method, runs, 'choice_loss'):.3f}",
                 multiplier_text(found, runs),
                 model_text(method, share),
+                f"{measured.mean(method, runs, 'met'):.3g}",
             )
         )
     return lines

@@ -190,7 +190,8 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
         running.close()
     share = result.share
     assert share is not None
-    return measured | {"judged": chosen, "informed": share.modelled, "new": share.new}
+    counts = {"informed": share.modelled, "new": share.new, "met": task.met(answering.seeds_of)}
+    return measured | counts | {"judged": chosen}
 
 
 def losses(
@@ -238,15 +239,13 @@ BASELINE = ("random", "portfolio", "half and half")
 EXPLORE, EXTRA = 0.72, 4  # share of the runs that explores; further seeds of the best few
 
 
-def baseline_name(line: str, held_out: HeldOut) -> str:
-    """A line of the baseline as tables name it."""
-    titles = {"task": ", leave-task-out", "family": ", leave-family-out"}
-    return f"plain {line}, confirmed" + titles[held_out]
-
-
 def baseline_names(held_out: HeldOut) -> dict[str, str]:
-    """The lines of the baseline by name."""
-    return {baseline_name(line, held_out): line for line in BASELINE}
+    """The lines of the baseline by the names of tables; without a prior there is one."""
+    titles = {"task": ", leave-task-out", "family": ", leave-family-out"}
+    return {
+        f"plain {line}, confirmed" + ("" if line == BASELINE[0] else titles[held_out]): line
+        for line in BASELINE
+    }
 
 
 def run_baseline(
@@ -259,7 +258,7 @@ def run_baseline(
     split, rng = task.split(repeat), np.random.default_rng([repeat, 1])
     order = rng.permutation(len(task.table)).tolist()
     few = max(1, round(runs * (1 - EXPLORE) / EXTRA))
-    first = greedy_portfolio(tuple(others)) if others and line != "random" else []
+    first = greedy_portfolio(tuple(others)) if line != BASELINE[0] else []
     rest = [number for number in order if number not in set(first)]
     tried = {
         "random": order,
@@ -277,6 +276,7 @@ def run_baseline(
         "choice_loss": float(judged[tried].max() - judged[chosen]),
         "informed": 0,
         "new": len(tried),
+        "met": len(tried),
     }
 
 

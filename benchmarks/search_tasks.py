@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -161,11 +161,14 @@ class Task:
         self.space = self.landscape.space
         self.horizon = int(grid.steps[-1])
         self.correlation: float | None = None
-        self._runs: Replay | Surrogate = Replay(self.landscape)
-        if answers == "surrogate":
+        self._table: Replay | None = None
+        self._runs: Replay | Surrogate
+        if answers == "table":
+            self._runs = self._table = Replay(self.landscape)
+        else:
             # `force`: an untrusted forest is reported beside its figures, not left out.
-            self._runs = Surrogate(self.landscape, force=True)
-            self.correlation = float(self._runs.quality.correlation)
+            self._runs = surrogate = Surrogate(self.landscape, force=True)
+            self.correlation = float(surrogate.quality.correlation)
         self._seeds = len(grid.seeds)
         self._final: dict[Config, NDArray[np.float64]] = {}
         complete = ~np.isnan(grid.values).any(axis=(1, 2))
@@ -198,6 +201,12 @@ class Task:
     def best(self, split: Split) -> float:
         """The best held-out score among the recorded configurations."""
         return float(self.table[:, split.judging].mean(axis=1).max())
+
+    def met(self, configs: Iterable[Config]) -> int:
+        """How many different answers configurations have: where a table answers, recorded ones."""
+        if self._table is None:
+            return len(set(configs))
+        return len({self._table.row(config) for config in configs})
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:

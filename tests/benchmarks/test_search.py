@@ -17,6 +17,8 @@ import search_rows
 import search_tasks
 from cells import Cell, Raw
 
+from autorl.types import Config
+
 TASKS = [
     "atari_pong_dqn", "atari_qbert_dqn", "cc_cartpole_dqn", "cc_cartpole_ppo", "brax_ant_sac",
 ]  # fmt: skip
@@ -88,6 +90,17 @@ def test_tables_of_sac_are_opened_by_the_examination_alone(tmp_path):
         search.options([*arguments, "--tasks", "brax_ant_sac"])
 
 
+def test_the_page_says_the_command_without_folders_of_the_machine(tmp_path):
+    (tmp_path / "landscapes").mkdir()
+    (tmp_path / "landscapes" / "cc_cartpole_ppo.csv.gz").touch()
+    arguments = ["--data", str(tmp_path), "--raw", str(tmp_path / "raw.json"), "--parts", "table"]
+    arguments += ["--rows", "random, racing", "--no-baseline"]
+    rows = f"--rows '{search_rows.REFERENCE}' 'random, racing'"
+    assert search.command_of(search.options(arguments)) == (
+        f"--data DIR --repeats 20 --parts table {rows} --no-baseline"
+    )
+
+
 def test_a_misleading_landscape_has_reversed_ranks_and_the_same_scores(folders):
     whole, swapped = (
         search_tasks.Task("toy", place["toy_first_dqn"], "table").table
@@ -110,6 +123,12 @@ def test_seeds_that_tune_never_judge(task):
 def test_scores_are_shares_of_the_recorded_range(task):
     means = task.table.mean(axis=1)
     assert (means.min(), means.max()) == pytest.approx((0.0, 1.0))
+
+
+def test_configurations_that_one_recorded_run_answers_for_count_once(task):
+    recorded = [task.landscape.config(number) for number in (0, 1)]
+    near = {**recorded[0], "rate": recorded[0]["rate"] + 1e-6}
+    assert task.met([*recorded, Config(near)]) == 2
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------
@@ -153,6 +172,7 @@ def test_the_score_is_of_held_out_seeds_and_the_losses_add_up_to_the_regret(task
     regret = held_out.max() - found["judged"]
     assert found["search_loss"] + found["choice_loss"] == pytest.approx(regret)
     assert (found["informed"], found["new"]) == (0, 8)
+    assert 1 <= found["met"] <= 8
 
 
 def test_the_curve_is_what_smaller_budgets_choose(task, folders, monkeypatch):
@@ -234,6 +254,7 @@ def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
                     "choice_loss": 0.2,
                     "informed": 0,
                     "new": 8,
+                    "met": 7,
                 }
                 if method.endswith("adaptive"):
                     figures |= {"stated": 0.9, "right": float(repeat)}
