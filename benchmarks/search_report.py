@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from cells import Cell, Raw, installed
@@ -100,8 +101,8 @@ class Measured:
                         pairs.append((found["stated"], found["right"]))
         return np.array(pairs, dtype=float).reshape(-1, 2)
 
-    def cell(self, method: str, task: str, repeat: int) -> Mapping[str, object]:
-        found: Mapping[str, object] = self.raw.cells[Cell(self.part, task, method, repeat).key]
+    def cell(self, method: str, task: str, repeat: int) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.raw.cells[Cell(self.part, task, method, repeat).key]
         return found
 
 

@@ -182,7 +182,7 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
         result = running.run(executor=answering)
         split = task.split(repeat)
         chosen = task.judged(result.incumbent.config, split)
-        measured = losses(task, split, chosen, answering.seeds_of)
+        measured: dict[str, Any] = dict(losses(task, split, chosen, answering.seeds_of))
         measured |= sureness(result, task, split, chosen, answering.seeds_of)
         if row.name == REFERENCE and runs == CURVE[-1]:
             measured["curve"] = curve(running, task, split)
