@@ -1,0 +1,330 @@
+"""The page of `search.py`: scores, losses, budget multipliers, and the comparisons a reader asks for."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from cells import Cell, Raw, installed
+from comparisons import HALF, Share, Summary, header, label, model_text, paragraph, row
+from numpy.typing import NDArray
+from search_rows import CURVE, REFERENCE, RUNS, SEEDS, baseline_names
+from search_tasks import HeldOut, algorithm
+
+RESAMPLES = 2000
+BINS = 5  # of stated probabilities
+ENGINES = ("tpe", "smac", "gp")
+TRANSFER = "transfer"
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Finished cells of one part and algorithm.
+
+    Attributes:
+        part: `table` or `surrogate`.
+        tasks: names.
+        methods: what was measured on every task, in the order of the rows.
+        raw: all cells.
+        repeats: by method, those that every task has.
+    """
+
+    part: str
+    tasks: tuple[str, ...]
+    methods: tuple[str, ...]
+    raw: Raw
+    repeats: Mapping[str, tuple[int, ...]]
+
+    @classmethod
+    def of(cls, raw: Raw, cells: Sequence[Cell], part: str, name: str) -> Measured:
+        """Take the cells of a part and an algorithm."""
+        chosen = [cell for cell in cells if cell.part == part and algorithm(cell.task) == name]
+        tasks = tuple(dict.fromkeys(cell.task for cell in chosen))
+        done: dict[str, dict[str, set[int]]] = {}
+        for cell in chosen:
+            done.setdefault(cell.method, {}).setdefault(cell.task, set()).add(cell.repeat)
+        repeats = {
+            method: tuple(sorted(set.intersection(*by_task.values())))
+            for method, by_task in done.items()
+            if set(by_task) == set(tasks)
+        }
+        methods = tuple(method for method, common in repeats.items() if common)
+        return cls(part, tasks, methods, raw, repeats)
+
+    def values(self, method: str, runs: int, name: str, repeats: Sequence[int] = ()) -> Array:
+        """A figure of a method: (tasks, repeats), of all its repeats where none are named."""
+        return np.array(
+            [
+                [
+                    float(self.cell(method, task, repeat)["runs"][str(runs)][name])
+                    for repeat in repeats or self.repeats[method]
+                ]
+                for task in self.tasks
+            ]
+        )
+
+    def mean(self, method: str, runs: int, name: str = "judged") -> float:
+        return float(self.values(method, runs, name).mean())
+
+    def share(self, method: str, runs: int) -> Share:
+        return Share(self.mean(method, runs, "informed"), self.mean(method, runs, "new"))
+
+    @functools.cached_property
+    def curve(self) -> Array:
+        """Held-out scores of the reference row, (tasks, lengths of `CURVE`), mean over repeats."""
+        return np.array(
+            [
+                np.mean(
+                    [
+                        self.cell(REFERENCE, task, repeat)["curve"]
+                        for repeat in self.repeats[REFERENCE]
+                    ],
+                    axis=0,
+                )
+                for task in self.tasks
+            ]
+        )
+
+    def stated(self, runs: int) -> Array:
+        """Stated probabilities of a right choice and whether it was, (choices, 2), over all rows."""
+        pairs = []
+        for method in self.methods:
+            for task in self.tasks:
+                for repeat in self.repeats[method]:
+                    found = self.cell(method, task, repeat)["runs"][str(runs)]
+                    if "stated" in found:
+                        pairs.append((found["stated"], found["right"]))
+        return np.array(pairs, dtype=float).reshape(-1, 2)
+
+    def cell(self, method: str, task: str, repeat: int) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self.raw.cells[Cell(self.part, task, method, repeat).key]
+        return found
+
+
+# -- figures -----------------------------------------------------------------------------------------------------------
+
+
+def over_tasks(differences: Array) -> Summary:
+    """The mean over tasks with its 95 % t interval; of one task there is none.
+
+    Args:
+        differences: one per task. A percentile bootstrap of so few (six of PPO) covers too little.
+    """
+    from scipy.stats import t as student
+
+    mean = float(differences.mean())
+    count = len(differences)
+    if count < 2:
+        return Summary(mean, -math.inf, math.inf)
+    half = float(student.ppf(0.975, count - 1) * differences.std(ddof=1) / math.sqrt(count))
+    return Summary(mean, mean - half, mean + half)
+
+
+def difference(measured: Measured, first: str, second: str, runs: int) -> Array:
+    """First minus second, one per task, over the repeats that both have."""
+    common = sorted(set(measured.repeats[first]) & set(measured.repeats[second]))
+    return np.asarray(
+        (
+            measured.values(first, runs, "judged", common)
+            - measured.values(second, runs, "judged", common)
+        ).mean(axis=1)
+    )
+
+
+def runs_needed(curve: Array, score: float) -> float:
+    """Runs after which the reference row reaches a score; infinite where it does not.
+
+    Args:
+        curve: its scores after the runs of `CURVE`.
+        score: to be reached.
+    """
+    reached = np.maximum.accumulate(curve)  # more runs are never taken to be worse
+    if score > reached[-1]:
+        return math.inf
+    place = int(np.searchsorted(reached, score))
+    if place == 0:
+        return float(CURVE[0])
+    low, high = reached[place - 1], reached[place]
+    part = (score - low) / (high - low)
+    return float(CURVE[place - 1] + part * (CURVE[place] - CURVE[place - 1]))
+
+
+def multiplier(curves: Array, scores: Array, runs: int) -> Summary:
+    """The budget multiplier with its 95 % bootstrap interval over tasks.
+
+    Args:
+        curves: of the reference row, (tasks, lengths of `CURVE`).
+        scores: of a row, one per task.
+        runs: of the row.
+    """
+    drawn = np.random.default_rng(0).integers(len(scores), size=(RESAMPLES, len(scores)))
+    needed = [runs_needed(curves[tasks].mean(axis=0), scores[tasks].mean()) for tasks in drawn]
+    low, high = np.quantile(needed, [0.025, 0.975], method="nearest")
+    value = runs_needed(curves.mean(axis=0), float(scores.mean()))
+    return Summary(value / runs, float(low) / runs, float(high) / runs)
+
+
+def multiplier_text(found: Summary, runs: int) -> str:
+    """A multiplier as a table says it, with what lies outside the curve as a bound."""
+    least, most = CURVE[0] / runs, CURVE[-1] / runs
+
+    def said(value: float) -> str:
+        if math.isinf(value):
+            return f"> {most:.3g}"
+        return f"<= {least:.3g}" if value <= least else f"{value:.2g}"
+
+    return f"{said(found.value)} [{said(found.low)}, {said(found.high)}]"
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def report(raw: Raw, cells: Sequence[Cell], missing: int, command: str) -> str:
+    """The whole page."""
+    lines = ["# Search on ARLBench's tables", ""]
+    lines += paragraph(
+        "What was run and how it is judged: the heads of `benchmarks/search.py`, which writes this, and of",
+        "`search_tasks.py` and `search_rows.py`. Scores are of held-out seeds: 0 and 1 are the worst and the best",
+        "recorded configuration. `search` and `choice`: what was lost to the best configuration not being tried, and",
+        "to another one being chosen. `by the model`: of the configurations tried, how many came from scores; `met`:",
+        "how many different recorded configurations answered for them.",
+        "Intervals are 95 %, over tasks: t intervals of differences paired by repeat, bootstrap intervals of",
+        "multipliers. They are not corrected for the number of rows.",
+    )
+    lines += ["", f"Made by `python benchmarks/search.py {command}`.", ""]
+    if missing:
+        lines += [f"**Not finished: {missing} cells are missing.**", ""]
+    for part in dict.fromkeys(cell.part for cell in cells):
+        for name in dict.fromkeys(algorithm(cell.task) for cell in cells if cell.part == part):
+            measured = Measured.of(raw, cells, part, name)
+            lines += [f"## {name.upper()}, {part}", "", *section(measured)]
+    packages = ("numpy", "scikit-learn", "optuna", "smac")
+    versions = ", ".join(f"{name} {installed(name) or 'not installed'}" for name in packages)
+    return "\n".join([*lines, f"Packages: {versions}. Code: {raw.code}.", ""])
+
+
+def section(measured: Measured) -> list[str]:
+    """The tables of one part and algorithm."""
+    if REFERENCE not in measured.methods:
+        return [f"Nothing to compare with: {REFERENCE} is not finished.", ""]
+    repeats = [len(measured.repeats[method]) for method in measured.methods]
+    lines = [f"{len(measured.tasks)} tasks, {min(repeats)} to {max(repeats)} repeats of a row.", ""]
+    if measured.part == "surrogate":
+        lines += [*trust(measured), ""]
+    for runs in RUNS:
+        lines += [f"### {runs} runs", "", *overview(measured, runs), ""]
+    asked = [*comparisons_of(measured)]
+    if asked:
+        lines += ["### Comparisons", "", *header("difference", "runs", "mean", "95 %", "")]
+        lines += [*asked, ""]
+    for runs in RUNS:
+        lines += calibration(measured, runs)
+    return lines
+
+
+def trust(measured: Measured) -> list[str]:
+    """How well each surrogate ranks configurations it has not seen."""
+    first = measured.repeats[REFERENCE][0]
+    words = [
+        f"{task} {measured.cell(REFERENCE, task, first)['correlation']:.2f}"
+        for task in measured.tasks
+    ]
+    return paragraph("Out-of-bag rank correlation of the surrogates:", ", ".join(words) + ".")
+
+
+def overview(measured: Measured, runs: int) -> list[str]:
+    """A row for each method, the best first."""
+    heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice", "multiplier")
+    lines = header(*heads, "by the model", "met")
+    for method in sorted(measured.methods, key=lambda name: -measured.mean(name, runs)):
+        gap = over_tasks(difference(measured, method, REFERENCE, runs))
+        scores = measured.values(method, runs, "judged").mean(axis=1)
+        found = multiplier(measured.curve, scores, runs)
+        share = measured.share(method, runs)
+        lines.append(
+            row(
+                titled(method, share),
+                f"{scores.mean():.3f}",
+                gap.text(3, "+"),
+                f"{measured.mean(method, runs, 'search_loss'):.3f}",
+                f"{measured.mean(method, runs, 'choice_loss'):.3f}",
+                multiplier_text(found, runs),
+                model_text(method, share),
+                f"{measured.mean(method, runs, 'met'):.3g}",
+            )
+        )
+    return lines
+
+
+def titled(method: str, share: Share) -> str:
+    """The row's name with what really ran."""
+    # The best row of transfer is its portfolio, in which no score has a part by design.
+    if method.startswith(TRANSFER) and share.informed < HALF * share.new:
+        return f"{method} ({share.text} by the model: mostly its prior or its start-up)"
+    return label(method, share)
+
+
+def comparisons_of(measured: Measured) -> Iterator[str]:
+    """The comparisons of issue 17, of the rows that were run."""
+    for first, second, runs in questions(measured):
+        differences = difference(measured, first, second, runs)
+        gap = over_tasks(differences)
+        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+        name = f"{first} - {second}"
+        yield row(
+            name, runs, gap.text(3, "+"), f"better on {better}, worse on {worse}; {gap.verdict}"
+        )
+
+
+def questions(measured: Measured) -> Iterator[tuple[str, str, int]]:
+    """Which row is compared with which, at how many runs."""
+    here = set(measured.methods)
+
+    def best(names: Sequence[str], runs: int) -> list[str]:
+        present = [name for name in names if name in here]
+        return [max(present, key=lambda name: measured.mean(name, runs))] if present else []
+
+    titles: Mapping[HeldOut, tuple[str, int]] = {
+        "task": (f"{TRANSFER}, leave-task-out", 24),
+        "family": (f"{TRANSFER}, leave-family-out", 32),
+    }
+    for held_out, (title, runs) in titles.items():
+        first = f"{title}, adaptive"
+        if first in here:
+            yield from ((first, other, runs) for other in best([*baseline_names(held_out)], runs))
+            engines = [f"{engine}, fixed 3" for engine in ENGINES]
+            yield from ((first, other, runs) for other in best(engines, runs))
+    pair = (f"{TRANSFER}, misleading prior, adaptive", f"{TRANSFER}, no prior, adaptive")
+    if here.issuperset(pair):
+        yield (*pair, 96)
+    for runs in (32, 96):
+        for first in sorted(name for name in here if name.endswith(", adaptive")):
+            search = first.removesuffix(", adaptive")
+            for seeds in SEEDS:
+                second = f"{search}, {seeds}"
+                if second in here and second != first:
+                    yield first, second, runs
+
+
+def calibration(measured: Measured, runs: int) -> list[str]:
+    """Stated probabilities of a right choice in bins, beside how often it was."""
+    pairs = measured.stated(runs)
+    if not len(pairs):
+        return []
+    bins = np.minimum((pairs[:, 0] * BINS).astype(int), BINS - 1)
+    lines = [f"### How sure the choice is, {runs} runs", ""]
+    lines += paragraph(
+        "Right: no other confirmed configuration has a better mean over the held-out seeds, which is noisy itself."
+    )
+    lines += ["", *header("stated", "right", "choices")]
+    for number in range(BINS):
+        chosen = pairs[bins == number]
+        if len(chosen):
+            stated, right = chosen.mean(axis=0)
+            lines.append(row(f"{stated:.2f}", f"{right:.2f}", len(chosen)))
+    return [*lines, ""]

@@ -1,0 +1,284 @@
+"""The benchmark of searches: what a prior may hold, what a study is told and judged by, and what the page says."""
+
+import math
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import search
+import search_report
+import search_rows
+import search_tasks
+from cells import Cell, Raw
+
+from autorl.types import Config
+
+TASKS = [
+    "atari_pong_dqn", "atari_qbert_dqn", "cc_cartpole_dqn", "cc_cartpole_ppo", "brax_ant_sac",
+]  # fmt: skip
+CONFIGURATIONS = 12
+SEEDS = 10
+
+
+def toy_rows(offset: float) -> pd.DataFrame:
+    """A landscape as ARLBench stores it: configurations x seeds x 2 checkpoints of one hyperparameter."""
+    numbers = range(CONFIGURATIONS)
+    return pd.DataFrame(
+        [
+            {
+                "run_id": number,
+                "seed": seed,
+                "budget": budget,
+                # Noise that differs between seeds, and makes tuning and held-out seeds disagree.
+                "performance": offset + number * budget / 100 + 2.5 * math.sin(7 * seed * number),
+                "hp_config.rate": (number + 0.5) / CONFIGURATIONS,
+            }
+            for number in numbers
+            for seed in range(SEEDS)
+            for budget in (50, 100)
+        ]
+    )
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two imported toy tasks of one algorithm and different families, and their reversals."""
+    data = tmp_path_factory.mktemp("data")
+    (data / "landscapes").mkdir()
+    for offset, name in enumerate(("toy_first_dqn", "other_second_dqn")):
+        toy_rows(offset).to_csv(data / "landscapes" / f"{name}.csv.gz", index=False)
+    names = search_tasks.task_names(data, ("dqn",))
+    target = tmp_path_factory.mktemp("imported")
+    return search_tasks.import_tasks(data, names, target, misleading=True)
+
+
+@pytest.fixture(scope="module")
+def task(folders):
+    return search_tasks.Task("toy_first_dqn", folders.whole["toy_first_dqn"], "table")
+
+
+# -- tasks -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("held_out", "others"),
+    [
+        ("", []),
+        ("task", ["atari_qbert_dqn", "cc_cartpole_dqn"]),
+        ("reversed", ["atari_qbert_dqn", "cc_cartpole_dqn"]),
+        ("family", ["cc_cartpole_dqn"]),
+    ],
+)
+def test_a_prior_lacks_the_task_other_algorithms_and_perhaps_the_family(held_out, others):
+    assert search_tasks.prior_tasks("atari_pong_dqn", TASKS, held_out) == others
+
+
+def test_tables_of_sac_are_opened_by_the_examination_alone(tmp_path):
+    (tmp_path / "landscapes").mkdir()
+    for name in TASKS:
+        (tmp_path / "landscapes" / f"{name}.csv.gz").touch()
+    arguments = ["--data", str(tmp_path)]
+    assert search.options(arguments).tasks == sorted(TASKS[:4])
+    assert search.options([*arguments, "--exam"]).tasks == ["brax_ant_sac"]
+    with pytest.raises(SystemExit):
+        search.options([*arguments, "--tasks", "brax_ant_sac"])
+
+
+def test_the_page_says_the_command_without_folders_of_the_machine(tmp_path):
+    (tmp_path / "landscapes").mkdir()
+    (tmp_path / "landscapes" / "cc_cartpole_ppo.csv.gz").touch()
+    arguments = ["--data", str(tmp_path), "--raw", str(tmp_path / "raw.json"), "--parts", "table"]
+    arguments += ["--rows", "random, racing", "--no-baseline"]
+    rows = f"--rows '{search_rows.REFERENCE}' 'random, racing'"
+    assert search.command_of(search.options(arguments)) == (
+        f"--data DIR --repeats 20 --parts table {rows} --no-baseline"
+    )
+
+
+def test_a_misleading_landscape_has_reversed_ranks_and_the_same_scores(folders):
+    whole, swapped = (
+        search_tasks.Task("toy", place["toy_first_dqn"], "table").table
+        for place in (folders.whole, folders.reversed)
+    )
+    order = np.argsort(whole.mean(axis=1))
+    assert np.array_equal(swapped[order], whole[order[::-1]])
+    # The misleading prior of a task is of the others, and of the reversed ones.
+    assert folders.prior("toy_first_dqn", "reversed") == [folders.reversed["other_second_dqn"]]
+
+
+def test_seeds_that_tune_never_judge(task):
+    splits = [task.split(repeat) for repeat in range(20)]
+    for split in splits:
+        assert sorted(split.tuning + split.judging) == list(range(SEEDS))
+        assert len(split.tuning) == search_tasks.TUNING
+    assert len({tuple(sorted(split.tuning)) for split in splits}) > 10
+
+
+def test_scores_are_shares_of_the_recorded_range(task):
+    means = task.table.mean(axis=1)
+    assert (means.min(), means.max()) == pytest.approx((0.0, 1.0))
+
+
+def test_configurations_that_one_recorded_run_answers_for_count_once(task):
+    recorded = [task.landscape.config(number) for number in (0, 1)]
+    near = {**recorded[0], "rate": recorded[0]["rate"] + 1e-6}
+    assert task.met([*recorded, Config(near)]) == 2
+
+
+# -- rows --------------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_those_this_version_can_run():
+    names = search_rows.rows()
+    assert {search_rows.REFERENCE, "random, fixed 1", "random, racing", "tpe, fixed 3"} <= set(
+        names
+    )
+    assert not search_rows.is_available(search_rows.Row({"name": "no such optimizer"}, "fixed 3"))
+
+
+def test_a_study_trains_the_tuning_seeds_of_its_repeat_alone(task, folders, monkeypatch):
+    asked = []
+    answer = task.score
+    monkeypatch.setattr(
+        task, "score", lambda config, seed, until: asked.append(seed) or answer(config, seed, until)
+    )
+    task.final.__self__._final.clear()
+    answering = search_rows.Answering(task, "eval_return")
+    row = search_rows.rows()["random, fixed 5"]
+    from autorl.spec import load_spec
+    from autorl.study import Study
+
+    study = Study.in_memory(
+        load_spec(search_rows.study(row, task, folders, 20, 3)),
+        lambda _: search_tasks.trainer_of(task.folder),
+    )
+    study.run(executor=answering)
+    study.close()
+    assert set(asked) == set(task.split(3).tuning)
+    assert (len(asked), set(answering.seeds_of.values())) == (20, {5})
+
+
+def test_the_score_is_of_held_out_seeds_and_the_losses_add_up_to_the_regret(task, folders):
+    found = search_rows.run_row(search_rows.rows()["random, fixed 3"], task, folders, 24, 1)
+    split = task.split(1)
+    held_out = task.table[:, split.judging].mean(axis=1)
+    assert min(abs(held_out - found["judged"])) < 1e-9
+    regret = held_out.max() - found["judged"]
+    assert found["search_loss"] + found["choice_loss"] == pytest.approx(regret)
+    assert (found["informed"], found["new"]) == (0, 8)
+    assert 1 <= found["met"] <= 8
+
+
+def test_the_curve_is_what_smaller_budgets_choose(task, folders, monkeypatch):
+    monkeypatch.setattr(search_rows, "CURVE", (12, 24, 36))
+    row = search_rows.rows()[search_rows.REFERENCE]
+    whole = search_rows.run_row(row, task, folders, 36, 2)
+    alone = [
+        search_rows.run_row(row, task, folders, runs, 2)["judged"] for runs in search_rows.CURVE
+    ]
+    assert whole["curve"] == pytest.approx(alone)
+
+
+class Recorded:
+    """A task of the plain baseline: its table alone."""
+
+    def __init__(self, table):
+        self.table = np.array(table, dtype=float)
+
+    def split(self, repeat):
+        return search_tasks.Split([0, 1], [2, 3])
+
+
+def test_a_portfolio_adds_what_the_chosen_ones_lack():
+    # Configuration 0 is best in the mean; 2 is best where 0 fails, 1 only where 0 is good already.
+    first = Recorded([[1.0], [0.9], [0.0], [0.2]])
+    second = Recorded([[0.5], [0.4], [1.0], [0.2]])
+    assert search_rows.greedy_portfolio((first, second), 2) == [0, 2]
+
+
+def test_the_baseline_confirms_by_tuning_seeds_and_is_judged_by_others():
+    # By the first seed 0 is best, by both tuning seeds 1; 2 is best on the held-out seeds.
+    task = Recorded([[1.0, 0.0, 0.3, 0.3], [0.9, 0.9, 0.5, 0.7], [0.1, 0.1, 1.0, 1.0]])
+    found = search_rows.run_baseline("random", task, [], 29, 0)  # two are confirmed
+    assert found["judged"] == pytest.approx(0.6)
+    assert found["new"] == 3
+    assert (found["search_loss"], found["choice_loss"]) == pytest.approx((0.0, 0.4))
+
+
+# -- the page ----------------------------------------------------------------------------------------------------------
+
+
+def test_runs_needed_are_read_off_the_curve():
+    curve = np.linspace(0.0, 1.1, len(search_rows.CURVE))
+    assert search_report.runs_needed(curve, -1.0) == 24
+    assert search_report.runs_needed(curve, 0.05) == pytest.approx(28)
+    assert search_report.runs_needed(curve, 0.1) == pytest.approx(32)
+    assert search_report.runs_needed(curve, 1.2) == math.inf
+    # A dip is not taken for worse: the best so far counts.
+    assert search_report.runs_needed(np.where(curve > 1.05, 0.0, curve), 1.0) == pytest.approx(576)
+
+
+def test_a_multiplier_beyond_the_curve_is_a_bound():
+    curves = np.tile(np.linspace(0.0, 1.1, len(search_rows.CURVE)), (4, 1))
+    found = search_report.multiplier(curves, np.full(4, 0.5), 24)
+    assert found.value == pytest.approx(96 / 24)
+    assert search_report.multiplier_text(found, 24) == "4 [4, 4]"
+    beyond = search_report.multiplier(curves, np.full(4, 2.0), 24)
+    assert search_report.multiplier_text(beyond, 24) == "> 32 [> 32, > 32]"
+
+
+def test_an_interval_over_tasks_is_students():
+    differences = np.array([0.1, 0.3, -0.1, 0.2])
+    expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
+    found = search_report.over_tasks(differences)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
+    assert search_report.over_tasks(differences[:1]).verdict == "not told apart"
+
+
+def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
+    """Cells with made-up results: each method's score, a little noise by task."""
+    raw, cells = Raw(None, "code"), []
+    for method, score in methods.items():
+        for place, task in enumerate(tasks):
+            for repeat in range(repeats):
+                cell = Cell("table", task, method, repeat)
+                figures = {
+                    "judged": score + 0.01 * place * score,
+                    "search_loss": 0.1,
+                    "choice_loss": 0.2,
+                    "informed": 0,
+                    "new": 8,
+                    "met": 7,
+                }
+                if method.endswith("adaptive"):
+                    figures |= {"stated": 0.9, "right": float(repeat)}
+                by_runs = {str(runs): figures for runs in search_rows.RUNS}
+                curve = list(np.linspace(0.2, 0.9, len(search_rows.CURVE)))
+                raw.keep(cell, {"runs": by_runs, "curve": curve, "seconds": 1.0})
+                cells.append(cell)
+    return raw, cells
+
+
+def test_the_page_names_what_ran_compares_and_says_what_is_missing():
+    raw, cells = finished(
+        {search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35, "random, adaptive": 0.5}
+    )
+    text = search_report.report(raw, cells, 3, "--data DIR")
+    assert "**Not finished: 3 cells are missing.**" in text
+    assert "| tpe, fixed 3 (0 of 8 by the model: random search) | 0.352 |" in text
+    assert "| random, adaptive - random, fixed 3 | 32 | +0.201 |" in text
+    assert "better on 2, worse on 0; above" in text
+    assert "| 0.90 | 0.50 | 4 |" in text
+
+
+def test_a_row_that_lacks_a_task_is_left_out():
+    raw, cells = finished({search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35})
+    whole = [cell for cell in cells if (cell.method, cell.task) != ("tpe, fixed 3", "b_y_dqn")]
+    measured = search_report.Measured.of(raw, whole, "table", "dqn")
+    assert measured.methods == (search_rows.REFERENCE,)
