@@ -55,6 +55,8 @@ def test_what_lists_commands_imports_none_of_them(arguments):
         "autorl.plain_text",
         "autorl.signals",
         "autorl.types",
+        "autorl.types.contracts",
+        "autorl.types.errors",
     }
 
 
