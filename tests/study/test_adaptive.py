@@ -414,6 +414,9 @@ def test_the_dry_run_counts_what_the_study_does():
     text = "12 full runs explore, 8 confirm the best 4 proposals, up to 4 seeds each"
     assert text in plan_text(plan)
     assert not make_plan(small_spec(**ASHA)).exact
+    # The default configuration may be the only one that is not confirmed.
+    tested = make_plan(small_spec(**{**changes, "seeds": {"tuning": 4, "test": 1}}))
+    assert (tested.baseline.segments, tested.baseline.steps) == (3, 300)
 
 
 # -- what is refused -----------------------------------------------------------------------------
