@@ -14,6 +14,7 @@ import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -579,4 +580,5 @@ class Adaptive:
         return max(explore, min(runs, float(self.minimum)))
 
 
-SeedPolicy = Fixed | Racing | Adaptive
+SeedPolicy: TypeAlias = Fixed | Racing | Adaptive
+"""The rules by which proposals get tuning seeds."""

@@ -139,8 +139,14 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     ends = Ends(spec, reach)
     trained_by_tests = ends.of_candidates(study.driver.lineage, at_most=exact and blind)
     test = _test_phase(spec, cuts, trained_by_tests)
-    if spec.adds_baseline and not exact:  # how far the search trains it depends on scores
-        baseline = _baseline_phase(spec, cuts, ends.of(spec.search_space.default(), horizon))
+    policy = spec.policy()
+    # How far the search trains it, or with how many seeds, depends on scores.
+    if spec.adds_baseline and (adaptive or not exact):
+        lacking = len(policy.full)
+        if confirmed is not None and exact:
+            lacking = confirmed.seeds - len(policy.first)
+        end = ends.of(spec.search_space.default(), horizon)
+        baseline = _baseline_phase(spec, cuts, end, lacking)
     models = _models_phase(spec, search)
     workers = segments_at_once(spec, executor_name(spec))
     # 5. say what the optimizer does, and what to know about it
@@ -155,7 +161,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     if not (open_ended or cut):
         trained = sum(phase.trained for phase in (search, test, baseline, models))
         time = estimate_time(spec, trained, workers, folder)
-    seeds = len(spec.policy().first)
+    seeds = len(policy.first)
     idle = None
     if not (open_ended or spec.asynchronous):
         idle = expected_idle(asks.made, seeds, workers, spec.parallelism)
@@ -286,12 +292,12 @@ def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
     )
 
 
-def _baseline_phase(spec: Spec, cuts: int, end: int) -> Phase:
+def _baseline_phase(spec: Spec, cuts: int, end: int, seeds: int) -> Phase:
     """Count the most that the default configuration is trained beyond the budget.
 
-    `cuts` are the segments of a full run, `end` the step where it really ends.
+    `cuts` are the segments of a full run, `end` the step where it really ends, `seeds` those it may
+    lack.
     """
-    seeds = len(spec.policy().full)
     evaluations = max(len(spec.evaluation_steps), cuts)
     return Phase(1, seeds * cuts, seeds * spec.fidelity.steps, seeds * evaluations, seeds * end)
 

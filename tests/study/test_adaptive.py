@@ -97,6 +97,12 @@ def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
     assert optimizer.told[3].values == pytest.approx((0.81,))
 
 
+@pytest.mark.parametrize(("seeds", "weighs"), [("adaptive", True), ("racing", False)])
+def test_scores_are_weighed_by_their_seeds_in_adaptive_studies_alone(seeds, weighs):
+    study = Study.in_memory(small_spec(**{**UNTESTED, "evaluation": {"seeds": seeds}}))
+    assert study.optimizer.problem.weigh_seeds is weighs
+
+
 def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
     def before(segment):
         doomed = segment.config["x"] == 0.9 or (segment.config["x"] == 0.8 and segment.seed == 1)
@@ -408,6 +414,9 @@ def test_the_dry_run_counts_what_the_study_does():
     text = "12 full runs explore, 8 confirm the best 4 proposals, up to 4 seeds each"
     assert text in plan_text(plan)
     assert not make_plan(small_spec(**ASHA)).exact
+    # The default configuration may be the only one that is not confirmed.
+    tested = make_plan(small_spec(**{**changes, "seeds": {"tuning": 4, "test": 1}}))
+    assert (tested.baseline.segments, tested.baseline.steps) == (3, 300)
 
 
 # -- what is refused -----------------------------------------------------------------------------
