@@ -6,7 +6,7 @@ What was recorded may have other names, other ranges, other scales and other hyp
 - a value outside a range keeps its place beyond the cube, so that a surrogate knows where it was,
   and is moved to the bound where it is proposed;
 - numbers among ordered choices lie between the two choices nearest to them, on the logarithm where
-  all are positive;
+  all are positive; among choices without order they are the nearest;
 - a configuration with a choice that the space does not have is left out, and where that leaves out
   more than half of them, the hyperparameter instead;
 - a hyperparameter that was not recorded is at its default in what is proposed, and no part of the
@@ -165,9 +165,14 @@ def _place(item: Hyperparameter, value: object) -> float:
     value = item.canonical(value)
     if item.accepts(value):
         return item.to_unit(value)
-    if item.type == "ordinal" and is_number(value):
-        return _between(item.choices, value)
-    return math.nan
+    if not is_number(value):
+        return math.nan
+    place = _between(item.choices, value)
+    if item.type == "ordinal" or math.isnan(place):
+        return place
+    # A surrogate takes choices without order by their number.
+    number = min(item.n_choices - 1, max(0, math.floor(place * item.n_choices)))
+    return (number + 0.5) / item.n_choices
 
 
 def _numeric_place(item: Hyperparameter, value: object) -> float:
