@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from autorl.types import Config, InputError
 
 BEYOND = 0.5
 """How far beyond the unit interval a place is told apart."""
+_DIGITS = 3
 SYNONYMS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
@@ -224,14 +226,27 @@ def proposable(space: Space, units: Array) -> Config:
     """Make a valid configuration of a place, shape (d,).
 
     It is moved into the cube. Constants have their value. Where rules are broken it is repaired,
-    always in the same way.
+    always in the same way. Floats have three digits: a place is stored with few more, and 0.0003
+    shall not become 0.00030004.
     """
     places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
     vector = np.array([places.get(name, 0.5) for name in space.names])
-    config = space.from_unit(np.clip(vector, 0.0, 1.0))
+    exact = space.from_unit(np.clip(vector, 0.0, 1.0))
+    config = Config(
+        {name: _short(space.hyperparameters[name], value) for name, value in exact.items()}
+    )
     if space.is_valid(config):
         return config
     return space.repair(config, np.random.default_rng(0))
+
+
+def _short(item: Hyperparameter, value: Any) -> Any:
+    """Round a float to three digits, of its distance from 1 on the flipped logarithm."""
+    if item.type != "float":
+        return value
+    if item.scale == "flipped_log":
+        return item.tidy(1.0 - float(f"{1.0 - value:.{_DIGITS}g}"))
+    return item.tidy(float(f"{value:.{_DIGITS}g}"))
 
 
 def places_of(space: Space, configs: Sequence[Config]) -> Array:
