@@ -41,7 +41,8 @@ from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
 from autorl.optimizers.cost_aware import Encoding
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, ensemble_of, gains, ranking_weights
-from autorl.optimizers.priors.sources import automatic_tables, named_tables
+from autorl.optimizers.priors.sources import Gathered, automatic_tables, named_tables
+from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.table import Array
 from autorl.types import Config, Event, InputError, Proposal, ProposalId, Proposed
@@ -79,6 +80,9 @@ class TransferOptions:
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
     )
+    beliefs: Mapping[str, Any] | None = option(
+        None, "of hyperparameters, as {learning_rate: {centre: 3.0e-4, confidence: 0.8}}"
+    )
     startup: int | None = startup_option()
     inertia: int = option(
         48, "results at which first weights and rank agreement of tasks count alike", minimum=0
@@ -112,13 +116,21 @@ class Transfer(BaseOptimizer[TransferOptions]):
         """
         prior = options.get("prior", AUTO)
         names = _named(prior)
-        if options.get("prior_data") is not None or prior == NONE:
+        beliefs = options.get("beliefs")
+        if options.get("prior_data") is not None or (prior == NONE and not beliefs):
             return options
         folder = surroundings.folder
-        if names is None:
+        gathered = Gathered()
+        if prior == AUTO:
             gathered = automatic_tables(folder, surroundings.algorithms, surroundings.replays)
-        else:
+        elif names is not None:
             gathered = named_tables(names, folder, surroundings.algorithms)
+        if isinstance(beliefs, Mapping) and beliefs:
+            check_beliefs(beliefs, surroundings.space)
+            algorithm = ", ".join(surroundings.algorithms)
+            environment = surroundings.environment or ""
+            table = stated_table(beliefs, surroundings.space, algorithm, environment)
+            gathered.groups.append([table])
         made = fitted_prior(
             gathered, surroundings.space, surroundings.environment, named=names is not None
         )
@@ -143,7 +155,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def outline(self) -> tuple[str, ...]:
         """Say what the prior is made of, and what not and why."""
-        if self.options.prior == NONE:
+        if self.options.prior == NONE and not self.prior.tasks:
             return ("no prior: prior is none",)
         return self.prior.lines()
 
@@ -314,7 +326,8 @@ def _prior_of(options: TransferOptions, space: Space) -> StudyPrior:
     Raises:
         InputError: landscapes are named and were not looked up, or the content was changed.
     """
-    if options.prior == NONE or (options.prior_data is None and options.prior == AUTO):
+    named = options.prior not in (AUTO, NONE) or options.beliefs
+    if options.prior_data is None and not named:
         return StudyPrior(searched_names(space), ())
     if options.prior_data is None:
         message = "landscapes are looked up when a study file is read: `prior_data` is missing"

@@ -3,12 +3,13 @@
 import json
 import shutil
 
+import numpy as np
 import pytest
 from landscape_samples import SPACE, manifest, tables
 
 from autorl.landscapes import write_landscape
 from autorl.optimizers.priors import build_prior, load_prior, save_prior
-from autorl.optimizers.priors.sources import automatic_tables, read_table
+from autorl.optimizers.priors.sources import automatic_tables, read_table, unit_scores
 from autorl.report.plan import make_plan
 from autorl.spec import load_spec, thaw
 from autorl.study import Study
@@ -108,6 +109,18 @@ def test_a_table_is_made_of_tuning_seeds(here):
     assert table.n_seeds == 3
     assert table.scores.max() == 1
     assert table.algorithm == "dqn"
+
+
+def test_scores_are_scaled_from_the_low_quantile_to_the_best():
+    values = np.array([-1e22, *np.linspace(0, 1, 39)])
+    scores = unit_scores(values)
+    assert scores[0] == scores[1] == 0
+    assert scores[-1] == 1
+    assert np.all(np.diff(scores) >= 0)
+    assert scores[20] == pytest.approx(0.47, abs=0.02)
+    assert unit_scores(np.array([0.0, *[1.0] * 39]))[[0, 1]].tolist() == [0, 1]
+    with pytest.raises(InputError, match="all configurations score the same"):
+        unit_scores(np.ones(9))
 
 
 def test_a_prior_file_is_a_source(here):

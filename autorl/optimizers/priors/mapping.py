@@ -6,7 +6,7 @@ What was recorded may have other names, other ranges, other scales and other hyp
 - a value outside a range keeps its place beyond the cube, so that a surrogate knows where it was,
   and is moved to the bound where it is proposed;
 - numbers among ordered choices lie between the two choices nearest to them, on the logarithm where
-  all are positive;
+  all are positive; among choices without order they are the nearest;
 - a configuration with a choice that the space does not have is left out, and where that leaves out
   more than half of them, the hyperparameter instead;
 - a hyperparameter that was not recorded is at its default in what is proposed, and no part of the
@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from autorl.types import Config, InputError
 
 BEYOND = 0.5
 """How far beyond the unit interval a place is told apart."""
+_DIGITS = 3
 SYNONYMS: tuple[frozenset[str], ...] = tuple(
     frozenset(names.split())
     for names in (
@@ -165,9 +167,14 @@ def _place(item: Hyperparameter, value: object) -> float:
     value = item.canonical(value)
     if item.accepts(value):
         return item.to_unit(value)
-    if item.type == "ordinal" and is_number(value):
-        return _between(item.choices, value)
-    return math.nan
+    if not is_number(value):
+        return math.nan
+    place = _between(item.choices, value)
+    if item.type == "ordinal" or math.isnan(place):
+        return place
+    # A surrogate takes choices without order by their number.
+    number = min(item.n_choices - 1, max(0, math.floor(place * item.n_choices)))
+    return (number + 0.5) / item.n_choices
 
 
 def _numeric_place(item: Hyperparameter, value: object) -> float:
@@ -219,14 +226,27 @@ def proposable(space: Space, units: Array) -> Config:
     """Make a valid configuration of a place, shape (d,).
 
     It is moved into the cube. Constants have their value. Where rules are broken it is repaired,
-    always in the same way.
+    always in the same way. Floats have three digits: a place is stored with few more, and 0.0003
+    shall not become 0.00030004.
     """
     places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
     vector = np.array([places.get(name, 0.5) for name in space.names])
-    config = space.from_unit(np.clip(vector, 0.0, 1.0))
+    exact = space.from_unit(np.clip(vector, 0.0, 1.0))
+    config = Config(
+        {name: _short(space.hyperparameters[name], value) for name, value in exact.items()}
+    )
     if space.is_valid(config):
         return config
     return space.repair(config, np.random.default_rng(0))
+
+
+def _short(item: Hyperparameter, value: Any) -> Any:
+    """Round a float to three digits, of its distance from 1 on the flipped logarithm."""
+    if item.type != "float":
+        return value
+    if item.scale == "flipped_log":
+        return item.tidy(1.0 - float(f"{1.0 - value:.{_DIGITS}g}"))
+    return item.tidy(float(f"{value:.{_DIGITS}g}"))
 
 
 def places_of(space: Space, configs: Sequence[Config]) -> Array:

@@ -97,8 +97,13 @@ def _lower_bounds(data: Dataset) -> tuple[Array, int]:
     means = np.where(counted, values, 0.0).sum(axis=1) / number
     squares = np.where(counted, (values - means[:, None]) ** 2, 0.0).sum(axis=1)
     errors = np.sqrt(squares / np.maximum(number - 1, 1) / number)
-    bounds = np.where(counted.any(axis=1), means - errors, np.nan)
-    return bounds, len(places)
+    means = np.where(counted.any(axis=1), means, np.nan)
+    # Not below the worst mean: a configuration that succeeds once is no worse than one that never
+    # does. Where successes are so rare that no bound is above it, means are what there is.
+    worst = np.nanmin(means, initial=np.inf)
+    bounds = np.maximum(means - errors, worst)
+    rare = not np.nanmax(bounds, initial=-np.inf) > worst
+    return (means if rare else bounds), len(places)
 
 
 def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
@@ -114,15 +119,16 @@ def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
 def unit_scores(means: Array) -> Array:
     """Scale scores to 0 for the worst and 1 for the best.
 
-    What lies below the 5 % quantile counts as the worst.
+    What lies below the 5 % quantile counts as the worst, unless that is the best.
 
     Raises:
         InputError: all are equal, or there are none.
     """
     if not len(means):
         raise InputError("no configuration has a score")
-    low = float(np.quantile(means, _LOW))
     high = float(means.max())
+    low = float(np.quantile(means, _LOW))
+    low = low if high > low else float(means.min())
     if not high > low:
         raise InputError("all configurations score the same")
     return np.asarray(np.clip((means - low) / (high - low), 0.0, 1.0))
