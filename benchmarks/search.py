@@ -14,7 +14,8 @@ confirmed by all five seeds. Priors are named by what they lack: the task, all o
 reversed).
 
 *Budget multiplier*: how many runs random search with three fixed seeds needs for the same held-out score, in the mean
-over tasks, divided by the runs of the row.
+over tasks, divided by the runs of the row. It is given for random search as a study does it, which begins with the
+default configuration, and for plain draws of recorded configurations.
 
 The tables of SAC are the examination. They are opened with `--exam` alone, which nobody uses to choose anything.
 
@@ -39,12 +40,14 @@ from cells import Cell, Raw, code_version, timed
 from search_report import report
 from search_rows import (
     CURVE,
+    PLAIN,
     REFERENCE,
     RUNS,
     Row,
     baseline_names,
     rows,
     run_baseline,
+    run_plain,
     run_row,
 )
 from search_tasks import (
@@ -82,6 +85,7 @@ def methods(given: argparse.Namespace, part: Answers) -> list[str]:
     """Names of what is measured: the rows, and in the part of tables the lines of the baseline."""
     names = list(given.rows)
     if part == "table" and given.baseline:
+        names.append(PLAIN)
         for held_out in BASELINE_LACKS:
             names += baseline_names(held_out)
     return list(dict.fromkeys(names))
@@ -91,6 +95,10 @@ def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
     """One cell: what a method chose in a repeat, by the runs of its budget."""
     part: Answers = "surrogate" if cell.part == "surrogate" else "table"
     task = loaded_task(cell.task, folders.whole[cell.task], part)
+    if cell.method == PLAIN:
+        plain = {runs: run_plain(task, runs, cell.repeat) for runs in {*RUNS, *CURVE}}
+        found = {str(runs): plain[runs] for runs in RUNS}
+        return {"runs": found, "curve": [plain[runs]["judged"] for runs in CURVE]}
     row = rows().get(cell.method)
     if row is None:
         return {"runs": baseline(cell, folders)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,13 +11,14 @@ import numpy as np
 from cells import Cell, Raw, installed
 from comparisons import HALF, Share, Summary, header, label, model_text, paragraph, row
 from numpy.typing import NDArray
-from search_rows import CURVE, REFERENCE, RUNS, SEEDS, baseline_names
+from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, baseline_names
 from search_tasks import HeldOut, algorithm
 
 RESAMPLES = 2000
 BINS = 5  # of stated probabilities
 ENGINES = ("tpe", "smac", "gp")
 TRANSFER = "transfer"
+TITLES = ("multiplier", "multiplier, plain")  # over the reference row, and over `PLAIN`
 Array = NDArray[np.float64]
 
 
@@ -74,15 +74,14 @@ class Measured:
     def share(self, method: str, runs: int) -> Share:
         return Share(self.mean(method, runs, "informed"), self.mean(method, runs, "new"))
 
-    @functools.cached_property
-    def curve(self) -> Array:
-        """Held-out scores of the reference row, (tasks, lengths of `CURVE`), mean over repeats."""
+    def curve(self, reference: str) -> Array:
+        """Held-out scores of a reference row, (tasks, lengths of `CURVE`), mean over repeats."""
         return np.array(
             [
                 np.mean(
                     [
-                        self.cell(REFERENCE, task, repeat)["curve"]
-                        for repeat in self.repeats[REFERENCE]
+                        self.cell(reference, task, repeat)["curve"]
+                        for repeat in self.repeats[reference]
                     ],
                     axis=0,
                 )
@@ -239,12 +238,14 @@ def trust(measured: Measured) -> list[str]:
 
 def overview(measured: Measured, runs: int) -> list[str]:
     """A row for each method, the best first."""
-    heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice", "multiplier")
-    lines = header(*heads, "by the model", "met")
+    references = [name for name in (REFERENCE, PLAIN) if name in measured.methods]
+    curves = [measured.curve(name) for name in references]
+    heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice")
+    lines = header(*heads, *TITLES[: len(curves)], "by the model", "met")
     for method in sorted(measured.methods, key=lambda name: -measured.mean(name, runs)):
         gap = over_tasks(difference(measured, method, REFERENCE, runs))
         scores = measured.values(method, runs, "judged").mean(axis=1)
-        found = multiplier(measured.curve, scores, runs)
+        multipliers = [multiplier(curve, scores, runs) for curve in curves]
         share = measured.share(method, runs)
         lines.append(
             row(
@@ -253,7 +254,7 @@ def overview(measured: Measured, runs: int) -> list[str]:
                 gap.text(3, "+"),
                 f"{measured.mean(method, runs, 'search_loss'):.3f}",
                 f"{measured.mean(method, runs, 'choice_loss'):.3f}",
-                multiplier_text(found, runs),
+                *(multiplier_text(found, runs) for found in multipliers),
                 model_text(method, share),
                 f"{measured.mean(method, runs, 'met'):.3g}",
             )

@@ -211,6 +211,16 @@ def test_the_baseline_confirms_by_tuning_seeds_and_is_judged_by_others():
     assert (found["search_loss"], found["choice_loss"]) == pytest.approx((0.0, 0.4))
 
 
+def test_plain_random_search_chooses_by_three_seeds_among_so_many_configurations(task):
+    found = [search_rows.run_plain(task, runs, 0) for runs in (9, 3 * CONFIGURATIONS, 768)]
+    assert [figures["new"] for figures in found] == [3, CONFIGURATIONS, CONFIGURATIONS]
+    split = task.split(0)
+    best = int(task.table[:, split.tuning[:3]].mean(axis=1).argmax())
+    judged = float(task.table[best, split.judging].mean())
+    assert [figures["judged"] for figures in found[1:]] == pytest.approx([judged, judged])
+    assert found[1]["search_loss"] == 0.0
+
+
 # -- the page ----------------------------------------------------------------------------------------------------------
 
 
@@ -272,9 +282,16 @@ def test_the_page_names_what_ran_compares_and_says_what_is_missing():
     text = search_report.report(raw, cells, 3, "--data DIR")
     assert "**Not finished: 3 cells are missing.**" in text
     assert "| tpe, fixed 3 (0 of 8 by the model: random search) | 0.352 |" in text
+    assert "| multiplier | by the model |" in text
     assert "| random, adaptive - random, fixed 3 | 32 | +0.201 |" in text
     assert "better on 2, worse on 0; above" in text
     assert "| 0.90 | 0.50 | 4 |" in text
+
+
+def test_multipliers_over_plain_draws_stand_beside_those_over_the_reference():
+    raw, cells = finished({search_rows.REFERENCE: 0.3, search_rows.PLAIN: 0.25})
+    text = search_report.report(raw, cells, 0, "--data DIR")
+    assert "| multiplier | multiplier, plain | by the model |" in text
 
 
 def test_a_row_that_lacks_a_task_is_left_out():
