@@ -19,6 +19,7 @@ WITHOUT_MODEL: Mapping[str, str] = {
     "nsga2": "random search",
     "rising_bandits": "random search",
     "cost_aware": "random search",
+    "transfer": "random search",
     "bohb": "hyperband",
     "dehb": "hyperband",
     "pbt": "random search",
