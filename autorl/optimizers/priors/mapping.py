@@ -241,7 +241,10 @@ def proposable(space: Space, units: Array) -> Config:
 
 
 def _short(item: Hyperparameter, value: Any) -> Any:
-    """Round a float to three digits, of its distance from 1 on the flipped logarithm."""
+    """Round a float to three digits.
+
+    On the flipped logarithm they are those of its distance from 1.
+    """
     if item.type != "float":
         return value
     if item.scale == "flipped_log":
