@@ -12,6 +12,7 @@ from typing import Literal
 
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
+from autorl.spec.options import options_to_show
 
 
 @dataclass(frozen=True)
@@ -102,8 +103,9 @@ def _separate(view: StudyView) -> Item:
 def _method(view: StudyView, sessions: Sequence[Mapping[str, object]]) -> Item:
     optimizer = view.spec.optimizer
     named = f"autorl {_distinct(sessions, 'version')}, optimizer {optimizer.name}"
-    if optimizer.options:
-        named += f" {optimizer.options}"
+    options = options_to_show(optimizer, view.spec.path)
+    if options:
+        named += f" {options}"
     return Item(
         "Are the tuning package and method named, with code and tuning process?",
         _yes_if(bool(sessions)),

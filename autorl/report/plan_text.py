@@ -8,6 +8,7 @@ from autorl.report.placement import placement_list, placement_rows
 from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
 from autorl.report.table import columns, one_line
 from autorl.spec import Spec
+from autorl.spec.options import options_to_show
 
 
 def plan_text(plan: Plan) -> str:
@@ -46,7 +47,9 @@ def plan_text(plan: Plan) -> str:
 def _study_rows(spec: Spec) -> list[tuple[str, str]]:
     names = spec.search_space.names
     section = spec.optimizer
-    options = section.options | ({"rungs": section.rungs} if section.rungs is not None else {})
+    options = options_to_show(section, spec.path)
+    if section.rungs is not None:
+        options["rungs"] = section.rungs
     optimizer = [section.name]
     if section.stop:
         optimizer.append(f"stop: {section.stop}")

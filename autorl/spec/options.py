@@ -108,3 +108,24 @@ def with_resolved_of(
     if not begun_with:
         return section
     return OptimizerSection(**section.model_dump(exclude_none=True) | begun_with)
+
+
+def options_to_show(section: OptimizerSection, path: str | None) -> dict[str, Any]:
+    """Give the options of an optimizer for a reader.
+
+    What a study has resolved when it began is data: its hash stands for it.
+
+    Args:
+        section: of the study file.
+        path: folder that a class of the user's lies in.
+    """
+    try:
+        resolved = optimizers.find(section.name, path).resolved
+    except InputError:
+        resolved = ()
+    shown = section.options
+    for name in resolved:
+        value = shown.pop(name, None)
+        if isinstance(value, Mapping) and "sha256" in value:
+            shown[name] = f"sha256 {value['sha256'][:12]}"
+    return shown

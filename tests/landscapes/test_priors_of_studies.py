@@ -11,6 +11,7 @@ from autorl.landscapes import write_landscape
 from autorl.optimizers.priors import build_prior, load_prior, save_prior
 from autorl.optimizers.priors.sources import automatic_tables, read_table, unit_scores
 from autorl.report.plan import make_plan
+from autorl.report.plan_text import plan_text
 from autorl.spec import load_spec, thaw
 from autorl.study import Study
 from autorl.types import InputError
@@ -98,7 +99,7 @@ def test_an_automatic_prior_takes_its_algorithm_and_says_what_it_cannot_read(her
     sources = [table.source for group in gathered.groups for table in group]
     assert sources == ["sample/dqn/CartPole-v1", "sample/dqn/Pendulum-v1"]
     assert len(gathered.skipped) == 1
-    assert gathered.skipped[0].startswith("Taxi-v3: ")
+    assert gathered.skipped[0].startswith("landscapes/dqn/Taxi-v3: ")
     left_out = automatic_tables(here, ("dqn",), "sample/dqn/CartPole-v1")
     assert len([table for group in left_out.groups for table in group]) == 1
 
@@ -148,6 +149,10 @@ def test_the_dry_run_says_what_the_prior_is_made_of(here):
     assert any("sample/dqn/CartPole-v1" in line for line in plan.outline)
     without = make_plan(named(here, "none", trainer={"name": "synthetic"}, environment={}))
     assert without.outline == ("no prior: prior is none",)
+    # The data themselves are for nobody's eyes.
+    text = plan_text(plan)
+    assert "prior_data: sha256 " in text
+    assert "designs" not in text
 
 
 def synthetic(here, folder, parallel_segments):

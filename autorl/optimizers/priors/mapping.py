@@ -241,10 +241,13 @@ def proposable(space: Space, units: Array) -> Config:
 
 
 def _short(item: Hyperparameter, value: Any) -> Any:
-    """Round a float to three digits, for a short study file."""
+    """Round a float to three digits.
+
+    On the flipped logarithm they are those of its distance from 1.
+    """
     if item.type != "float":
         return value
-    if item.scale == "flipped_log":  # three digits of the distance from 1
+    if item.scale == "flipped_log":
         return item.tidy(1.0 - float(f"{1.0 - value:.{_DIGITS}g}"))
     return item.tidy(float(f"{value:.{_DIGITS}g}"))
 

@@ -191,11 +191,21 @@ def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: st
         try:
             tables = _of_algorithms(source, algorithms)
         except InputError as error:
-            gathered.skipped.append(f"{source.name}: {error.message}")
+            gathered.skipped.append(f"{_label(source)}: {error.message}")
             continue
         gathered.groups.append([table for table in tables if table.source not in taken])
         taken |= {table.source for table in tables}
     return gathered
+
+
+def _label(source: Path) -> str:
+    """Name a source by the end of its path: a landscape's id has three parts."""
+    parts = 3
+    if source.is_file():
+        parts = 1
+    elif is_study(source):
+        parts = 2
+    return "/".join(source.parts[-parts:])
 
 
 def _of_algorithms(source: Path, algorithms: Sequence[str]) -> list[TaskTable]:
