@@ -199,8 +199,8 @@ def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: st
 
 
 def _label(source: Path) -> str:
-    """Name a source by three parts of its path, as landscapes are."""
-    parts = 3
+    """Name a source by the end of its path."""
+    parts = 3  # a landscape's id
     if source.is_file():
         parts = 1
     elif is_study(source):
