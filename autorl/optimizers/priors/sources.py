@@ -199,7 +199,7 @@ def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: st
 
 
 def _label(source: Path) -> str:
-    """Name a source by the end of its path, as its id does."""
+    """Name a source by the end of its path."""
     parts = 3
     if source.is_file():
         parts = 1
