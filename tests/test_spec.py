@@ -450,7 +450,11 @@ ADDED = [
     ("evaluation: {aggregate: meen}", "evaluation.aggregate", "did you mean 'mean'"),
     ("evaluation: {aggregate: cvar(2)}", "evaluation.aggregate", "got 2.0"),
     ("evaluation: {seeds: racing, max: 9}", "evaluation", "more seeds than the 3"),
-    ("evaluation: {seeds: race}", "evaluation.seeds", "'racing' or 'adaptive', got 'race'"),
+    (
+        "evaluation: {seeds: race}",
+        "evaluation.seeds",
+        "'fixed', 'racing' or 'adaptive', got 'race'",
+    ),
     ("constraints: [{metric: a}]", "constraints[0]", "exactly one of `max` and `min`"),
     ("constraints: [{metric: a, max: 1, min: 0}]", "constraints[0]", "exactly one of"),
     ("constraints: [{max: 1}]", "constraints[0].metric", "is missing"),
