@@ -13,15 +13,24 @@ from signal_studies import default_signals
 
 GATED = """
 import time
-import uuid
+from itertools import count
 from pathlib import Path
 
 HERE = Path(__file__).parent
 
 
+def is_mine(place):
+    # Places are taken one by one: of two that begin at once both saw two, and waited for ever.
+    try:
+        place.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True
+
+
 def train(config, *, seed, evaluate_at, report):
-    (HERE / f"begun-{uuid.uuid4()}").touch()
-    while (HERE / "hold").exists() and len(list(HERE.glob("begun-*"))) > int((HERE / "hold").read_text() or 0):
+    number = next(number for number in count(1) if is_mine(HERE / f"begun-{number}"))
+    while (HERE / "hold").exists() and number > int((HERE / "hold").read_text() or 0):
         time.sleep(0.01)
     for step in evaluate_at:
         report(step, config["x"] - (config["x"] - 0.7) ** 2 + 0.01 * seed * step)
