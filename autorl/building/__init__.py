@@ -8,7 +8,13 @@ goes on there.
 
 from autorl.building.build import build_landscape, train_and_write
 from autorl.building.cost import BuildCost, build_cost
-from autorl.building.family import build_family, is_written, plan_family, used_variants
+from autorl.building.family import (
+    build_family,
+    build_plans,
+    is_written,
+    plan_family,
+    used_variants,
+)
 from autorl.building.plan import BuildPlan, Sizes, plan_build
 
 __all__ = [
@@ -18,6 +24,7 @@ __all__ = [
     "build_cost",
     "build_family",
     "build_landscape",
+    "build_plans",
     "is_written",
     "plan_build",
     "plan_family",

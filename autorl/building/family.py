@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from autorl.population.task_families import TaskFamily, read_task_family
 from autorl.population.variants import Variant
 from autorl.spec import Spec
 from autorl.store.folder import holds_study
+from autorl.study import Study
 from autorl.study.opening import create_or_open
 from autorl.tuner import study_overrides
 from autorl.types import InputError
@@ -61,11 +62,26 @@ def build_family(
         overrides=study_overrides(options),
         apart_from=apart_from,
     )
+    yield from build_plans(plans, Path(out), lambda opened: train_with(opened, workers))
+
+
+def build_plans(
+    plans: Sequence[BuildPlan],
+    out: Path,
+    train: Callable[[Study], object],
+    *,
+    replace: bool = False,
+) -> Iterator[Landscape]:
+    """Carry out the builds of a family that are left.
+
+    Landscapes are yielded as they are written, those that are written already too. With `replace`
+    these are written anew.
+    """
     for plan in plans:
-        if is_written(plan, Path(out)):
-            yield Landscape(Path(out) / plan.id)
+        if not replace and is_written(plan, out):
+            yield Landscape(out / plan.id)
         else:
-            yield train_and_write(plan, Path(out), lambda opened: train_with(opened, workers))
+            yield train_and_write(plan, out, train, replace=replace)
 
 
 def plan_family(

@@ -1,37 +1,16 @@
-"""`autorl landscape build --family`: one landscape for each variant."""
+"""The dry run of `autorl landscape build --family`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from autorl.building import BuildPlan, build_cost, is_written, train_and_write
+from autorl.building import BuildPlan, build_cost, is_written
 from autorl.cli.options import print_json, say
-from autorl.cli.rows import show_written
-from autorl.landscapes import Landscape
 from autorl.population.task_families import TaskFamily
 from autorl.report.plan_text import time_text
 from autorl.report.table import columns
-from autorl.study import Study
 from autorl.types import InputError
-
-
-def build_all(
-    plans: Sequence[BuildPlan],
-    out: Path,
-    train: Callable[[Study], object],
-    *,
-    replace: bool,
-    as_json: bool,
-) -> None:
-    """Carry out the builds that are left, and print all landscapes."""
-    manifests = []
-    for plan in plans:
-        if not replace and is_written(plan, out):
-            manifests.append(Landscape(out / plan.id).manifest)
-            continue
-        manifests.append(train_and_write(plan, out, train, replace=replace).manifest)
-    show_written(manifests, out, as_json=as_json)
 
 
 def print_family(

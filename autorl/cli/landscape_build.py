@@ -11,11 +11,12 @@ from autorl.building import (
     BuildCost,
     BuildPlan,
     build_cost,
+    build_plans,
     plan_build,
     plan_family,
     train_and_write,
 )
-from autorl.cli.family_build import build_all, print_family
+from autorl.cli.family_build import print_family
 from autorl.cli.landscape_options import ROOT, Out, Replace
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
@@ -112,7 +113,8 @@ def build(
             if dry_run:
                 print_family(drawn, plans, out, workers, as_json=as_json)
             else:
-                build_all(plans, out, train, replace=replace, as_json=as_json)
+                built = build_plans(plans, out, train, replace=replace)
+                show_written([item.manifest for item in built], out, as_json=as_json)
             return
         if apart_from:
             raise InputError("is for --family", key="--apart-from")

@@ -123,9 +123,12 @@ class Confirmation:
             target = self._policy.minimum + 1
             levels = self._levels(list(candidates), funds)
             survivors = list(candidates)
+        if not levels:
+            return None
         seeds = {number: scored.n_seeds for number, scored in candidates.items()}
+        expected = _expected_scores(candidates)
         for place, runs in enumerate(levels):
-            ranked = self._ranked(survivors, candidates)
+            ranked = _ranked(survivors, expected)
             survivors = confirmed_at(ranked, seeds, target + place, runs)
             if any(seeds[number] < target + place for number in survivors):
                 granted = self._policy.full[: target + place]
@@ -172,36 +175,35 @@ class Confirmation:
             if eligible[number].reached == top
         }
 
-    def _ranked(
-        self, survivors: Sequence[ProposalId], candidates: Mapping[ProposalId, Scored]
-    ) -> list[ProposalId]:
-        """Order proposals by their expected scores, best first.
 
-        Of equals the earliest comes first. With several objectives those come first that no other
-        dominates, then those that only these dominate, and so on, each time by the first objective.
-        """
-        numbers = list(candidates)
-        columns = expected_scores(list(candidates.values())).T
-        expected = {
-            number: tuple(row.tolist()) for number, row in zip(numbers, columns, strict=True)
-        }
-        remaining = {number: expected[number] for number in survivors}
-        ranked: list[ProposalId] = []
-        while remaining:
-            front = undominated(remaining)
-            ranked += sorted(front, key=lambda number: (-remaining[number][0], number))
-            for number in front:
-                del remaining[number]
-        return ranked
+def _ranked(
+    survivors: Sequence[ProposalId], expected: Mapping[ProposalId, tuple[float, ...]]
+) -> list[ProposalId]:
+    """Order proposals by their expected scores, best first.
+
+    Of equals the earliest comes first. With several objectives those come first that no other
+    dominates, then those that only these dominate, and so on, each time by the first objective.
+    """
+    remaining = {number: expected[number] for number in survivors}
+    ranked: list[ProposalId] = []
+    while remaining:
+        front = undominated(remaining)
+        ranked += sorted(front, key=lambda number: (-remaining[number][0], number))
+        for number in front:
+            del remaining[number]
+    return ranked
 
 
-def expected_scores(scored: Sequence[Scored]) -> np.ndarray:
-    """Return expected true scores, of shape (objectives, proposals).
+def _expected_scores(
+    candidates: Mapping[ProposalId, Scored],
+) -> dict[ProposalId, tuple[float, ...]]:
+    """Return expected true scores of each proposal, one for each objective.
 
     They are in units of the range of the scores.
     """
+    scored = list(candidates.values())
     seeds = [event.n_seeds for event in scored]
-    rows = []
+    columns = []
     for values, spreads in zip(
         zip(*(event.values for event in scored), strict=True),
         zip(*(event.spread for event in scored), strict=True),
@@ -210,5 +212,5 @@ def expected_scores(scored: Sequence[Scored]) -> np.ndarray:
         means = posterior(values, spreads, seeds).mean
         low = min(values)
         span = max(values) - low or 1.0
-        rows.append(np.round((means - low) / span, _DIGITS))
-    return np.array(rows)
+        columns.append(np.round((means - low) / span, _DIGITS).tolist())
+    return dict(zip(candidates, zip(*columns, strict=True), strict=True))

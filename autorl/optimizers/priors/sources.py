@@ -224,22 +224,32 @@ def _of_algorithms(source: Path, algorithms: Sequence[str]) -> list[TaskTable]:
 def _sources(bases: Sequence[Path]) -> Iterator[Path]:
     """List prior files, folders of landscapes and folders of studies."""
     yield from prior_files(bases)
-    of_package = shipped_root()
-    for root in (*(base / LANDSCAPES for base in bases), *([of_package] if of_package else [])):
-        if root.is_dir():
-            yield from _landscapes(root)
-    for base in bases:
-        if (base / STUDIES).is_dir():
-            yield from (path for path in sorted((base / STUDIES).iterdir()) if is_study(path))
+    for root in _folders(bases, LANDSCAPES, shipped_root()):
+        yield from _landscapes(root)
+    for root in _folders(bases, STUDIES):
+        yield from (path for path in sorted(root.iterdir()) if is_study(path))
 
 
 def prior_files(bases: Sequence[Path]) -> list[Path]:
     """List the prior files below folders, and those of the package."""
-    roots = [base / PRIORS for base in bases]
-    of_package = shipped_folder(PRIORS)
+    roots = _folders(bases, PRIORS, shipped_folder(PRIORS))
+    return [file for root in roots for file in sorted(root.glob("*.json"))]
+
+
+def _folders(bases: Sequence[Path], name: str, of_package: Path | None = None) -> list[Path]:
+    """List the folders of a name that exist, each once.
+
+    In a checkout the working folder's is the package's: its tables were read twice, and what was
+    left out of them was said twice.
+    """
+    folders = [base / name for base in bases]
     if of_package is not None:
-        roots.append(of_package)
-    return [file for root in dict.fromkeys(roots) for file in sorted(root.glob("*.json"))]
+        folders.append(of_package)
+    different: dict[Path, Path] = {}
+    for folder in folders:
+        if folder.is_dir():
+            different.setdefault(folder.resolve(), folder)
+    return list(different.values())
 
 
 def _landscapes(root: Path) -> Iterator[Path]:
