@@ -9,7 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_tests import examples
 
-from autorl.evaluation import Constraint, Curve, Judge, Objective, Ranking, SeedValue, Worst, join
+from autorl.evaluation import (
+    Adaptive,
+    Constraint,
+    Curve,
+    Fixed,
+    Judge,
+    Objective,
+    Racing,
+    Ranking,
+    SeedValue,
+    Worst,
+    join,
+    undominated,
+)
 from autorl.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
 
 
@@ -357,3 +370,156 @@ def test_of_several_objectives_the_first_ones_mean_breaks_ties():
 )
 def test_tuning_seeds_choose_a_step_for_the_best_of_a_curve(objectives, chooses):
     assert Judge(objectives).chooses_step is chooses
+
+
+# -- bounds ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bound_has_one_side_and_says_which():
+    upper, lower = Constraint("kl", max=0.5), Constraint("speed", min=2.0)
+    assert (upper.label, lower.label) == ("kl <= 0.5", "speed >= 2")
+    assert [upper.violation(value) for value in (0.25, 0.5, 2.0)] == [-0.25, 0.0, 1.5]
+    assert [lower.violation(value) for value in (0.25, 2.0, 3.5)] == [1.75, 0.0, -1.5]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_a_constraint_that_is_no_number_is_a_divergence(bad):
+    """The objective is a number, and so is the other constraint."""
+    bounds = [Constraint("kl", max=1), Constraint("m", max=99)]
+    curve = Curve((10,), ({"m": 1.0, "kl": bad},), {}, Status.DONE)
+    assert judge(constraints=bounds).value(0, curve).status is Status.DIVERGED
+    assert judge(constraints=bounds).value(0, curve).message
+
+
+def test_of_two_objectives_one_that_is_no_number_is_enough_to_diverge():
+    both = Judge([Objective("m"), Objective("kl")])
+    curve = Curve((10,), ({"m": 1.0, "kl": math.nan},), {}, Status.DONE)
+    assert both.value(0, curve).status is Status.DIVERGED
+    assert [row[0] for row in both.reductions(curve)] == ["m"], "the others are recorded"
+
+
+def test_infeasibility_is_the_sum_of_what_is_broken():
+    ranking = Ranking()
+    for number, violations in enumerate([(0.6, -9.0), (0.25, 0.25), (0.3, 0.3), (-1.0, 0.0)]):
+        ranking.observe(Scored(number, (9.0 - number,), constraints=violations, reached=100))
+    assert ranking.ordered() == [3, 1, 0, 2]
+    assert ranking.front() == [3]
+
+
+# -- curves ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "position"), [(5, 0), (10, 0), (15, 0), (20, 1), (29, 1), (30, 2), (99, 2)]
+)
+def test_the_evaluation_at_a_step_is_the_last_one_up_to_it(step, position):
+    assert curve_of([1, 2, 3]).position(step) == position
+
+
+def test_the_first_objective_that_is_read_at_its_best_chooses_the_step():
+    objectives = [
+        Objective("wall_seconds", "best", "minimize"),
+        Objective("m", "last"),
+        Objective("a", "best"),
+        Objective("b", "best"),
+    ]
+    points = (
+        {"m": 1.0, "a": 0.0, "b": 5.0},
+        {"m": 3.0, "a": 1.0, "b": 0.0},
+        {"m": 9, "a": 0, "b": 0},
+    )
+    curve = Curve((10, 20, 30), points, {"wall_seconds": 4.0}, Status.DONE)
+    several = Judge(objectives)
+    assert several.best_step([curve]) == 20
+    assert several.at_step(0, curve, 20).values == (-4.0, 9.0, 1.0, 0.0)
+
+
+def test_raw_values_are_combined_as_scores_are():
+    assert judge(aggregate="median").combine([1, 2, 9]) == 2.0
+
+
+# -- failures ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_proposal_fails_as_its_first_seed_did():
+    failed = [
+        SeedValue(0, Status.TIMEOUT, message="too slow"),
+        SeedValue(1, Status.CRASH, message="no file"),
+    ]
+    assert judge().score(3, 10, failed, Worst()) == Failed(3, Status.TIMEOUT, (), "too slow")
+
+
+def test_one_good_seed_of_two_stands_in_for_the_other():
+    event = judge().score(0, 10, seeds(None, 4.0), Worst())
+    assert (event.values, event.spread, event.n_seeds) == ((4.0,), (0.0,), 2)
+
+
+# -- several objectives ------------------------------------------------------------------------------------------------
+
+
+def test_one_point_alone_and_equal_points_are_the_front():
+    assert undominated({}) == []
+    assert undominated({3: (1.0, 1.0)}) == [3]
+    assert undominated({3: (1.0, 1.0), 1: (1.0, 1.0), 2: (1.0, 0.5)}) == [1, 3]
+
+
+def test_points_of_unlike_length_are_refused():
+    with pytest.raises(ValueError, match="zip"):
+        undominated({0: (1.0, 2.0), 1: (1.0,)})
+
+
+# -- the rules of seeds ------------------------------------------------------------------------------------------------
+
+
+def test_every_proposal_is_trained_with_all_seeds_unless_the_rule_says_otherwise():
+    assert (Fixed((4, 5)).first, Fixed((4, 5)).full) == ((4, 5), (4, 5))
+    for rule in (Racing, Adaptive):
+        assert (rule((4, 5, 6)).first, rule((4, 5, 6)).full) == ((4,), (4, 5, 6))
+        limited = rule((4, 5, 6, 7), 2, 3)
+        assert (limited.first, limited.full) == ((4, 5), (4, 5, 6))
+        assert limited.more(seeds(1.0), seeds(1.0)) == ()
+
+
+@pytest.mark.parametrize("rule", ["mean", "t"])
+def test_a_proposal_that_equals_the_incumbent_goes_on_racing(rule):
+    racing = Racing((0, 1, 2, 3), rule=rule)
+    incumbent = seeds(1.0, 2.0, 3.0, 4.0)
+    assert racing.more(seeds(1.0), incumbent) == (1,)
+    assert racing.more(seeds(1.0, 2.0), incumbent) == (2, 3)
+    assert racing.more(seeds(2.0, 1.0), incumbent) == (2, 3), "no worse on average"
+
+
+def test_two_seeds_that_are_worse_by_the_same_are_enough_for_rule_t():
+    racing = Racing((0, 1, 2, 3), rule="t")
+    incumbent = seeds(1.0, 2.0, 3.0, 4.0)
+    assert racing.more(seeds(0.5), incumbent) == (1,), "one difference is no test"
+    assert racing.more(seeds(0.5, 1.5), incumbent) == ()
+    assert racing.more(seeds(1.5, 2.5), incumbent) == (2, 3)
+
+
+@pytest.mark.parametrize(("statistic", "stays"), [(3.0, True), (3.07, True), (3.09, False)])
+def test_rule_t_drops_a_proposal_at_a_p_value_of_one_tenth(statistic, stays):
+    """Of two differences -t - 1 and -t + 1 the statistic is -t: at 1 degree 3.078 has p = 0.1."""
+    racing = Racing((0, 1, 2, 3), rule="t")
+    mine = seeds(-statistic - 1, -statistic + 1)
+    assert bool(racing.more(mine, seeds(0.0, 0.0, 0.0, 0.0))) is stays
+
+
+@pytest.mark.parametrize(
+    ("runs", "minimum", "confirmed", "explore"),
+    [
+        (100, 1, 0, 60.0),
+        (10, 1, 0, 6.0),
+        (10, 1, 5, 5.0),
+        (3, 1, 0, 2.0),
+        (1.5, 1, 0, 1.5),
+        (0.5, 1, 0, 0.5),
+        (3, 3, 0, 3.0),
+        (2.5, 3, 0, 2.5),
+    ],
+)
+def test_a_budget_pays_for_one_proposal_before_anything_is_confirmed(
+    runs, minimum, confirmed, explore
+):
+    rule = Adaptive(tuple(range(5)), minimum, share=0.4)
+    assert rule.runs_to_explore(runs, confirmed) == explore

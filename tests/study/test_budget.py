@@ -12,6 +12,7 @@ from study_support import small_spec
 from autorl.store import Store
 from autorl.store.events import SegmentLost, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study import Study
+from autorl.study.budget import Spent, is_extension
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
 from autorl.study.setup import make_optimizer
@@ -435,3 +436,39 @@ def test_a_study_of_before_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path
         text.endswith("the budget was charged for 0 of them") for text in study.result().caveats
     )
     study.close()
+
+
+# -- its amounts --------------------------------------------------------------------------------------------------------
+
+
+def spec_with(**budget):
+    return small_spec(budget=budget)
+
+
+def test_a_budget_of_runs_is_counted_in_steps_without_the_error_of_a_product():
+    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=2.3)) == 230.0
+    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=1 / 3)) == 33.333333
+    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(runs=2)) == 350.0
+    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(environment_steps=700)) == 700.0
+    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(hours=2)) == float("inf")
+
+
+def test_the_share_of_a_budget_is_of_what_it_is_counted_in():
+    spent = Spent(charged_steps=150, begun=3, extra_runs=1.0, hours=0.5)
+    assert spent.budget_used(spec_with(hours=2)) == 0.25
+    assert spent.budget_used(spec_with(configurations=3)) == 0.75
+    assert spent.budget_used(spec_with(runs=4)) == 0.3
+    assert spent.budget_used(spec_with(environment_steps=600)) == 0.25
+
+
+@pytest.mark.parametrize(
+    ("runs", "extends"),
+    [(1, True), (0.1, True), (0, False), (-1, False), (float("nan"), False), (float("inf"), False)],
+)
+def test_a_budget_grows_by_a_positive_number(runs, extends):
+    assert is_extension(runs) is extends
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_yes_and_no_are_no_numbers_of_runs(flag):
+    assert not is_extension(flag)

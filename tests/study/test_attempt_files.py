@@ -1,0 +1,210 @@
+"""What attempts write: places of their own, logs that are counted, and what is removed."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from autorl.store import Store
+from autorl.study.attempt_files import AttemptFiles, remove
+from autorl.types import Config, Fence, Segment, SegmentId, TrainerSpec
+
+NAME = SegmentId(3, 1)
+
+
+def segment(save=True, number=3):
+    return Segment(
+        id=SegmentId(number, 1),
+        trainer=TrainerSpec("toy"),
+        config=Config(),
+        seed=1,
+        role="tuning",
+        until=9,
+        horizon=9,
+        save=save,
+    )
+
+
+@pytest.fixture
+def store(tmp_path):
+    made = Store.create(tmp_path / "study", "name: x\n")
+    (tmp_path / "study" / "checkpoints").mkdir(exist_ok=True)
+    (tmp_path / "study" / "logs").mkdir(exist_ok=True)
+    yield made
+    made.offsite = None
+    made.close()
+
+
+def files_of(store, *, counts_logs=True):
+    return AttemptFiles(store, counts_logs=counts_logs)
+
+
+def folder_with(path: Path, size=5):
+    path.mkdir(parents=True)
+    (path / "state").write_bytes(b"x" * size)
+    return path
+
+
+def left(store):
+    return sorted(path.name for path in store.checkpoints.iterdir())
+
+
+# -- places ------------------------------------------------------------------------------------------------------------
+
+
+def test_an_attempt_has_places_of_its_own_and_shares_the_log_of_its_segment(store):
+    files = files_of(store)
+    attempt = files.placed(segment(), Fence(2, 1), copy=False)
+    assert attempt.fence == Fence(2, 1)
+    assert attempt.folder == str(store.checkpoints / "3.1-2-1")
+    assert attempt.scratch == str(store.checkpoints / ".tmp-3.1-2-1")
+    assert attempt.log == str(store.folder / "logs" / "3.1.log")
+    assert attempt.storage == ""
+    copy = files.placed(segment(), Fence(2, 2), copy=True)
+    assert copy.log == str(store.folder / "logs" / "3.1-2-2.log")
+
+
+def test_an_attempt_that_saves_nothing_has_no_place_for_a_checkpoint(store):
+    store.offsite = SimpleNamespace(checkpoint_url=lambda name: f"s3://b/checkpoints/{name}")
+    attempt = files_of(store).placed(segment(save=False), Fence(1, 0), copy=False)
+    assert (attempt.folder, attempt.storage) == ("", "")
+    assert attempt.scratch == str(store.checkpoints / ".tmp-3.1-1-0")
+    saving = files_of(store).placed(segment(), Fence(1, 0), copy=False)
+    assert saving.storage == "s3://b/checkpoints/3.1-1-0"
+
+
+def test_without_a_folder_there_is_neither_log_nor_scratch():
+    store = Store.in_memory()
+    attempt = files_of(store).placed(segment(), Fence(1, 0), copy=False)
+    assert (attempt.log, attempt.scratch) == (None, "")
+    files_of(store).sweep([], [])
+    store.close()
+
+
+# -- logs --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_ended_attempts_have_printed_is_counted(store):
+    files = files_of(store)
+    assert files.bytes_logged == 0
+    first = files.placed(segment(), Fence(1, 0), copy=False)
+    files.begin(first)
+    assert files.bytes_logged == 0, "there is no log yet"
+    Path(first.log).write_bytes(b"x" * 30)
+    files.end(first)
+    assert files.bytes_logged == 30
+    second = files.placed(segment(), Fence(1, 1), copy=False)
+    files.begin(second)
+    Path(second.log).write_bytes(b"x" * 37)
+    files.end(second)
+    assert files.bytes_logged == 37, "both attempts share a log"
+    silent = files.placed(segment(number=4), Fence(1, 0), copy=False)
+    files.begin(silent)
+    files.end(silent)
+    assert files.bytes_logged == 37
+
+
+def test_logs_are_not_counted_where_nothing_limits_the_disk(store):
+    files = files_of(store, counts_logs=False)
+    attempt = files.placed(segment(), Fence(1, 0), copy=False)
+    files.begin(attempt)
+    Path(attempt.log).write_bytes(b"x" * 30)
+    files.end(attempt)
+    files.sweep([], [])
+    assert files.bytes_logged == 0
+
+
+def test_logs_of_earlier_sessions_count_when_a_study_is_opened(store):
+    (store.folder / "logs" / "0.0.log").write_bytes(b"x" * 11)
+    files = files_of(store)
+    files.sweep([], [])
+    assert files.bytes_logged == 11
+
+
+def test_an_attempt_without_a_log_prints_nothing_that_counts(store):
+    files = files_of(store)
+    attempt = replace(segment(), fence=Fence(1, 0))
+    files.begin(attempt)
+    files.end(attempt)
+    assert files.bytes_logged == 0
+
+
+# -- what is removed ---------------------------------------------------------------------------------------------------
+
+
+def test_a_late_worker_writes_once_more_and_what_it_wrote_is_cleared(store):
+    files = files_of(store)
+    late = files.placed(segment(), Fence(1, 0), copy=False)
+    folder_with(Path(late.folder))
+    files.discard(late, late=True)
+    assert left(store) == []
+    folder_with(Path(late.folder))
+    files.clear([])
+    assert left(store) == []
+    folder_with(Path(late.folder))
+    files.clear([])
+    assert left(store) == ["3.1-1-0"], "it was forgotten"
+
+
+def test_an_attempt_that_is_discarded_for_good_is_not_looked_for_again(store):
+    files = files_of(store)
+    attempt = files.placed(segment(), Fence(1, 0), copy=False)
+    files.discard(attempt)
+    folder_with(Path(attempt.folder))
+    files.clear([])
+    assert left(store) == ["3.1-1-0"]
+    files.clear([attempt])
+    assert left(store) == []
+
+
+def test_what_the_study_does_not_own_is_left(store, tmp_path):
+    elsewhere = folder_with(tmp_path / "mine")
+    files_of(store).discard(replace(segment(), folder=str(elsewhere)))
+    assert elsewhere.is_dir()
+    assert store.checkpoints.is_dir()
+
+
+def test_a_sweep_removes_what_a_kill_left_and_keeps_what_the_log_names(store):
+    for name in (".tmp-9.0-1-0", ".old-9.0", "1.1-1-0", "1.1-1-1", "3.1-1-0", "3.1-2-0", "mine"):
+        folder_with(store.checkpoints / name)
+    files = files_of(store)
+    saved = [str(store.checkpoints / "1.1-1-0" / "best"), "/elsewhere/1.1-1-1"]
+    files.sweep([SegmentId(1, 1)], saved)
+    # A trainer named a folder within its own; 3.1 has not ended; `mine` is nobody's segment.
+    assert left(store) == ["1.1-1-0", "3.1-1-0", "3.1-2-0", "mine"]
+    assert files.is_taken(NAME, Fence(1, 0))
+    assert files.is_taken(NAME, Fence(2, 0))
+    assert not files.is_taken(NAME, Fence(2, 1))
+    assert not files.is_taken(SegmentId(1, 1), Fence(1, 0))
+    files.remove_unnamed(NAME)
+    assert left(store) == ["1.1-1-0", "mine"]
+    assert not files.is_taken(NAME, Fence(1, 0))
+
+
+def test_a_folder_within_a_checkpoint_names_that_checkpoint_alone(store):
+    folder_with(store.checkpoints / "1.1-1-0" / "2.1-1-0")
+    folder_with(store.checkpoints / "2.1-1-0")
+    saved = [str(store.checkpoints / "1.1-1-0" / "2.1-1-0")]
+    files_of(store).sweep([SegmentId(1, 1), SegmentId(2, 1)], saved)
+    assert left(store) == ["1.1-1-0"]
+
+
+def test_a_study_that_never_saved_is_swept_without_an_error(store):
+    store.checkpoints.rmdir()
+    files = files_of(store)
+    files.sweep([], [])
+    assert files.bytes_aside() == 0
+
+
+def test_checkpoints_that_were_set_aside_take_room(store):
+    folder_with(store.checkpoints / "damaged" / "1.1-1-0", size=17)
+    assert files_of(store).bytes_aside() == 17
+
+
+def test_files_folders_and_what_is_gone_are_removed_alike(tmp_path):
+    (tmp_path / "file").write_text("x")
+    folder_with(tmp_path / "folder")
+    for name in ("file", "folder", "gone"):
+        remove(tmp_path / name)
+    assert list(tmp_path.iterdir()) == []

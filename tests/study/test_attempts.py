@@ -1,0 +1,162 @@
+"""Attempts at segments: fences, who lives, and when lost workers are the segment's fault."""
+
+from autorl.study.attempts import Attempts
+from autorl.types import Config, Fence, Segment, SegmentId, TrainerSpec
+
+FIRST, SECOND = SegmentId(0, 0), SegmentId(1, 0)
+
+
+def attempt(name, fence):
+    return Segment(
+        id=name,
+        trainer=TrainerSpec("toy"),
+        config=Config(),
+        seed=0,
+        role="tuning",
+        until=9,
+        horizon=9,
+        fence=fence,
+    )
+
+
+def begun(attempts, name=FIRST):
+    started = attempt(name, attempts.next_fence(name))
+    attempts.begin(started)
+    return started
+
+
+# -- fences ------------------------------------------------------------------------------------------------------------
+
+
+def test_before_any_session_the_epoch_is_none():
+    attempts = Attempts(retries=1)
+    assert (attempts.epoch, attempts.study) == (0, "")
+    assert attempts.next_fence(FIRST) == Fence(0, 0, "")
+
+
+def test_attempts_of_a_segment_are_numbered_from_0_in_each_session():
+    attempts = Attempts(retries=1)
+    attempts.begin_session()
+    fences = [attempts.next_fence(name) for name in (FIRST, FIRST, SECOND, FIRST)]
+    assert fences == [Fence(1, 0), Fence(1, 1), Fence(1, 0), Fence(1, 2)]
+    attempts.begin_session()
+    assert attempts.next_fence(FIRST) == Fence(2, 0)
+
+
+def test_a_fence_names_the_study_where_an_executor_serves_several():
+    attempts = Attempts(retries=1)
+    attempts.study = "1-small"
+    assert attempts.next_fence(FIRST) == Fence(0, 0, "1-small")
+
+
+def test_an_epoch_is_that_of_the_lease_but_never_one_that_was_used():
+    attempts = Attempts(retries=1)
+    epochs = []
+    for of_lease in (None, 5, 3, None):
+        attempts.begin_session(of_lease)
+        epochs.append(attempts.epoch)
+    assert epochs == [1, 5, 6, 7]
+
+
+# -- live attempts -----------------------------------------------------------------------------------------------------
+
+
+def test_the_oldest_live_attempt_of_a_segment_is_in_flight():
+    attempts = Attempts(retries=1)
+    assert list(attempts.live()) == []
+    first, copy, other = begun(attempts), begun(attempts), begun(attempts, SECOND)
+    assert attempts.in_flight == {FIRST: first, SECOND: other}
+    assert list(attempts.live()) == [first, copy, other]
+    attempts.end(first)
+    assert attempts.in_flight == {FIRST: copy, SECOND: other}
+    assert list(attempts.live()) == [other, copy]
+    attempts.end(copy)
+    assert attempts.in_flight == {SECOND: other}
+
+
+def test_the_backup_copy_that_ends_first_leaves_the_first_attempt_in_flight():
+    attempts = Attempts(retries=1)
+    first, copy, third = (begun(attempts) for _ in range(3))
+    attempts.end(copy)
+    assert attempts.in_flight == {FIRST: first}
+    assert list(attempts.live()) == [first, third]
+    attempts.end(first)
+    assert attempts.in_flight == {FIRST: third}
+
+
+def test_a_live_attempt_is_found_by_segment_and_fence():
+    attempts = Attempts(retries=1)
+    first, copy = begun(attempts), begun(attempts)
+    assert attempts.find(first.key) is first
+    assert attempts.find(copy.key) is copy
+    assert attempts.find((FIRST, Fence(0, 7))) is None
+    assert attempts.find((SECOND, first.fence)) is None
+    attempts.end(first)
+    assert attempts.find(first.key) is None
+
+
+def test_all_attempts_at_a_segment_end_at_once():
+    attempts = Attempts(retries=1)
+    first, copy, other = begun(attempts), begun(attempts), begun(attempts, SECOND)
+    assert attempts.end_all(FIRST) == [first, copy]
+    assert attempts.end_all(FIRST) == []
+    assert attempts.in_flight == {SECOND: other}
+    assert list(attempts.live()) == [other]
+
+
+# -- losses ------------------------------------------------------------------------------------------------------------
+
+
+def lose(attempts, *hosts, preempted=False):
+    for host in hosts:
+        attempts.count_loss(FIRST, host, preempted=preempted)
+
+
+def test_a_segment_is_at_fault_once_it_was_lost_more_often_than_it_is_retried_on_one_host():
+    attempts = Attempts(retries=2)
+    assert not attempts.at_fault(FIRST)
+    verdicts = []
+    for _ in range(3):
+        lose(attempts, "a")
+        verdicts.append(attempts.at_fault(FIRST))
+    assert verdicts == [False, False, True]
+    assert attempts.losses == {FIRST: {"a": 3}}
+    assert not attempts.at_fault(SECOND)
+
+
+def test_losses_on_two_hosts_are_no_fault_and_on_three_they_are():
+    attempts = Attempts(retries=2)
+    lose(attempts, "a", "b", "a", "b")
+    assert not attempts.at_fault(FIRST)
+    lose(attempts, "c")
+    assert attempts.at_fault(FIRST)
+
+
+def test_the_host_with_the_most_losses_decides():
+    attempts = Attempts(retries=1)
+    lose(attempts, "a", "b", "b")
+    assert attempts.at_fault(FIRST)
+
+
+def test_without_retries_the_first_loss_is_a_failure():
+    attempts = Attempts(retries=0)
+    lose(attempts, "a")
+    assert attempts.at_fault(FIRST)
+
+
+def test_a_preempted_host_says_nothing_against_a_segment():
+    attempts = Attempts(retries=0)
+    lose(attempts, "a", "b", "c", preempted=True)
+    assert not attempts.at_fault(FIRST)
+    assert attempts.losses == {}
+
+
+# -- notes -------------------------------------------------------------------------------------------------------------
+
+
+def test_each_status_of_a_dead_attempt_is_news_once():
+    attempts = Attempts(retries=1)
+    key, other = (FIRST, Fence(1, 0)), (FIRST, Fence(1, 1))
+    news = [attempts.is_news(*note) for note in ((key, "done"), (key, "done"), (key, "lost"))]
+    assert news == [True, False, True]
+    assert attempts.is_news(other, "done")

@@ -1,0 +1,260 @@
+"""The cautions of a result: when each is said, and in which words."""
+
+from types import SimpleNamespace
+
+import pytest
+from study_support import small_spec
+
+from autorl.evaluation import Constraint, Judge, Objective
+from autorl.optimizers.model_share import ModelShare
+from autorl.statistics import measured_coverage
+from autorl.study import cautions
+from autorl.study.cautions import constraint_cautions, length_cautions
+from autorl.study.cautions import test_cautions as cautions_of_tests
+from autorl.study.damaged_checkpoints import FROM_START
+from autorl.study.estimates import Entry, Estimate
+from autorl.types import Config
+
+
+def entry(label="incumbent", scores=(), *, until=100, failures=(), failed_value=None):
+    seeds = dict(enumerate(scores, start=100))
+    test = None
+    if seeds:
+        test = Estimate(0.0, None, 0.0, None, seeds, len(failures), failed_value)
+    failed = dict.fromkeys(failures, "crash")
+    return Entry(label, 1, ((0, Config()),), 0.5, test, until, failed)
+
+
+MANY = [float(number) for number in range(12)]
+
+
+# -- the test ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("test", "why"), [(3, "not tested yet"), (0, "no test seeds")])
+def test_without_a_test_the_tuning_score_is_no_result(test, why):
+    spec = small_spec(seeds={"tuning": 2, "test": test})
+    assert cautions_of_tests(spec, []) == [
+        f"{why}: the tuning score is optimistic and is not a result"
+    ]
+
+
+def test_a_result_of_many_seeds_deserves_no_caution():
+    assert cautions_of_tests(small_spec(), [entry(scores=MANY), entry("rank 2", [1.0])]) == []
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "seeds", "texts"),
+    [
+        ("mean", 1, ["one test seed: no interval, so nothing is known about the noise"]),
+        ("iqm", 2, ["fewer than 8 test seeds: the interval of the IQM covers about 49%"]),
+        ("iqm", 7, ["fewer than 8 test seeds: the interval of the IQM covers about 89%"]),
+        ("iqm", 8, []),
+        (
+            "mean",
+            7,
+            [
+                "fewer than 8 test seeds: the interval of the IQM covers about 89%",
+                "fewer than 10 test seeds: the interval of the mean covers about 88%",
+            ],
+        ),
+        ("mean", 9, ["fewer than 10 test seeds: the interval of the mean covers about 88%"]),
+        ("mean", 10, []),
+        ("cvar(0.2)", 10, ["the interval of cvar(0.2) covers about 60%"]),
+        ("cvar(0.3)", 10, ["the interval of cvar(0.3) covers an unknown share"]),
+    ],
+)
+def test_what_a_short_interval_covers_is_said(aggregate, seeds, texts):
+    spec = small_spec(evaluation={"aggregate": aggregate})
+    said = cautions_of_tests(spec, [entry(scores=MANY[:seeds])])
+    assert len(said) == len(texts)
+    assert all(line.startswith(text) for line, text in zip(said, texts, strict=True)), said
+
+
+def test_the_coverage_that_is_quoted_is_the_measured_one():
+    (said,) = cautions_of_tests(
+        small_spec(evaluation={"aggregate": "median"}), [entry(scores=MANY)]
+    )
+    assert said == (
+        f"the interval of median covers about {measured_coverage('median', 12):.0%} on recorded "
+        "seed noise: rely on that of the IQM"
+    )
+
+
+@pytest.mark.parametrize("until", [60, 100])
+def test_a_default_of_another_length_is_no_baseline(until):
+    entries = [entry(scores=MANY), entry("rank 2", MANY, until=60), entry("default", MANY)]
+    entries[2] = entry("default", MANY, until=until)
+    said = cautions_of_tests(small_spec(), entries)
+    assert said == (
+        []
+        if until == 100
+        else [
+            "the search trained the default configuration to step 60 of 100 only: its test score "
+            "is no baseline"
+        ]
+    )
+
+
+# -- failed test runs --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("direction", "iqm"), [("maximize", 2.5), ("minimize", 4.75)])
+def test_failed_test_runs_of_the_incumbent_are_counted_as_its_worst(direction, iqm):
+    """Of eight, the worst three times, the middle four are averaged: 1 2 3 4, or 3 4 5 7."""
+    spec = small_spec(objective={"direction": direction}, evaluation={"aggregate": "iqm"})
+    scores = [1.0, 2.0, 3.0, 4.0, 5.0, 7.0]
+    said = cautions_of_tests(spec, [entry(scores=scores, failures=(200, 201))])
+    assert said[-1] == (
+        "2 of 8 test runs of the incumbent failed: the test score is of the 6 that succeeded, "
+        "which flatters it; with the worst of these in place of each failed run the IQM is "
+        f"{iqm:.6g}"
+    )
+
+
+def test_a_stated_penalty_is_named():
+    said = cautions_of_tests(small_spec(), [entry(scores=MANY, failures=(111,), failed_value=-3.0)])
+    assert said == [
+        "1 of 12 test runs of the incumbent failed: each counts as -3, as failures.penalty says"
+    ]
+
+
+def test_a_penalty_that_nothing_was_given_is_not_named():
+    assert cautions_of_tests(small_spec(), [entry(scores=MANY, failed_value=-3.0)]) == []
+
+
+def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said():
+    entries = [entry(failures=(100, 101)), entry("rank 2", [1.0])]
+    assert cautions_of_tests(small_spec(), entries) == [
+        "all 2 test runs of the incumbent failed: there is no test score"
+    ]
+
+
+def test_failed_runs_of_the_others_are_counted_together():
+    entries = [
+        entry(scores=MANY),
+        entry("default", MANY, failures=(100, 101)),
+        entry("rank 2", MANY, failures=(102,)),
+    ]
+    assert cautions_of_tests(small_spec(), entries) == [
+        "3 test runs of the other candidates failed"
+    ]
+
+
+# -- the search --------------------------------------------------------------------------------------------------------
+
+
+def share_of(*, learns=True, ended=True, share=ModelShare(10, 1, 0)):  # noqa: B008
+    record = SimpleNamespace(
+        share=share, search_ended=ended, optimizer_learns=learns, spec=small_spec(optimizer="tpe")
+    )
+    return cautions._share_caution(record)
+
+
+def test_a_model_that_proposed_little_is_said_once_the_search_is_over():
+    assert share_of().startswith("only 1 of 10 new configurations are by the model of tpe")
+    assert share_of(ended=False) is None
+    assert share_of(learns=False) is None
+    assert share_of(share=None) is None
+    assert share_of(share=None, ended=False) is None
+
+
+@pytest.mark.parametrize(
+    ("counts", "text"), [((0, 0), None), ((3, 3), "that"), ((3, 1), "1 of them")]
+)
+def test_promotions_that_were_trained_anew_are_said(counts, text):
+    asked = []
+    tables = SimpleNamespace(count_trained_anew=lambda note: asked.append(note) or counts)
+    said = cautions._anew_cautions(SimpleNamespace(tables=tables))
+    assert asked == [FROM_START]
+    if text is None:
+        assert said == []
+    else:
+        assert said == [
+            "3 proposals continue runs that left no checkpoint: they were trained from step 0 "
+            f"again, the budget was charged for {text}"
+        ]
+
+
+# -- where runs end ----------------------------------------------------------------------------------------------------
+
+
+def lengths(ends, incumbent=0, tested=()):
+    """Full runs are 100 steps with five evaluations: more than 20 steps off is said."""
+    return length_cautions(small_spec(), ends, incumbent, tested)
+
+
+def test_a_run_that_ends_an_evaluation_off_is_near_enough():
+    assert lengths([(0, 100, 120), (1, 40, 20)], tested=[1]) == []
+    assert lengths([(0, 100, 80)]) == []
+
+
+def test_an_incumbent_that_ends_elsewhere_is_said():
+    assert lengths([(0, 100, 121)]) == [
+        "the incumbent trained 121 steps for nominal 100: runs end only where a rollout does, the "
+        "budget counts nominal steps"
+    ]
+
+
+def test_the_furthest_off_is_named_where_it_is_another():
+    (said,) = lengths([(0, 100, 121), (1, 100, 130), (2, 100, 170), (3, 40, 110)])
+    assert "121 steps for nominal 100 (the furthest off is 170 for 100, proposal 2):" in said
+
+
+def test_of_two_equally_far_off_the_incumbent_is_the_furthest():
+    (said,) = lengths([(0, 100, 130), (1, 100, 130)], incumbent=1)
+    assert "furthest" not in said
+
+
+def test_a_tested_proposal_that_ends_elsewhere_is_said_with_the_incumbent():
+    ends = [(0, 100, 100), (1, 100, 150), (2, 100, 190)]
+    (said,) = lengths(ends, tested=[0, 1])
+    assert said.startswith("the incumbent trained 100 steps for nominal 100 (the furthest off")
+    assert lengths(ends, tested=[0]) == [], "nobody reads the others"
+
+
+def test_nothing_is_known_of_an_incumbent_that_never_ended():
+    assert lengths([(1, 100, 190)], tested=[1, 7]) == []
+
+
+# -- constraints -------------------------------------------------------------------------------------------------------
+
+
+def constrained(violations, values, runs=(), constraints=None):
+    bounds = constraints or (Constraint("load", max=3.0), Constraint("speed", min=1.0))
+    record = SimpleNamespace(
+        spec=SimpleNamespace(judge=lambda: Judge([Objective("m")], bounds)),
+        tables=SimpleNamespace(
+            violations=lambda proposal: violations, tested_runs=lambda link: list(runs)
+        ),
+        mean_of_tests=lambda proposal, metric: values.get(metric),
+        candidate_steps=lambda proposal: SimpleNamespace(end=None),
+        link_at=lambda proposal, end: proposal,
+    )
+    return constraint_cautions(record, 4)
+
+
+def test_constraints_that_hold_exactly_are_kept():
+    assert constrained((0.0, -0.5), {"load": 3.0, "speed": 1.0}) == []
+    assert constrained((), {}) == [], "a proposal of which no violation was recorded"
+
+
+def test_broken_constraints_are_named_by_the_seeds_that_broke_them():
+    assert constrained((0.5, 0.25), {"load": 3.25, "speed": 2.0}) == [
+        "no proposal keeps within the constraints: on tuning seeds the incumbent breaks "
+        "load <= 3, speed >= 1",
+        "on test seeds the incumbent breaks load <= 3: 3.25",
+    ]
+
+
+def test_the_cost_of_a_test_run_counts_where_it_is_of_the_whole_run():
+    runs = [
+        SimpleNamespace(environment_steps=140.0, start_step=0),
+        SimpleNamespace(environment_steps=160.0, start_step=0),
+        SimpleNamespace(environment_steps=1.0, start_step=40),
+    ]
+    bound = (Constraint("environment_steps", max=100.0),)
+    assert constrained((0.0,), {}, runs, bound) == [
+        "on test seeds the incumbent breaks environment_steps <= 100: 150"
+    ]
+    assert constrained((0.0,), {}, runs[2:], bound) == []

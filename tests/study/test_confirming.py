@@ -1,0 +1,268 @@
+"""Which proposals of an adaptive study get more seeds, level by level, from what is scored and charged."""
+
+import math
+
+import pytest
+from scripted import chain
+
+from autorl.evaluation import Adaptive, Ranking
+from autorl.seeds import SeedPlan
+from autorl.store.events import SeedsGranted
+from autorl.study.charges import Charges
+from autorl.study.confirming import Confirmation, Funds
+from autorl.study.lineage import Lineage
+from autorl.types import Config, Proposal, Proposed, Scored
+
+HORIZON = 100
+
+
+class Situation:
+    """Full runs with the given scores, one seed each, all charged. Four seeds, two fifths confirm."""
+
+    def __init__(self, scores=(), *, minimum=1, share=0.4, seeds=4):
+        self.ranking, self.lineage = Ranking(), Lineage(SeedPlan(seeds, 0))
+        self.charges = Charges(self.lineage)
+        self.policy = Adaptive(tuple(range(seeds)), minimum, seeds, share)
+        self.confirmation = Confirmation(
+            self.policy, HORIZON, self.ranking, self.lineage, self.charges
+        )
+        for score in scores:
+            self.add(score)
+
+    def propose(self, proposal):
+        event = Proposed(len(self.lineage), proposal)
+        self.lineage.observe(event)
+        self.ranking.observe(event)
+        self.charges.add([event.id], self.policy.first)
+        return event.id
+
+    def add(self, score, n_seeds=None, **more):
+        values = score if isinstance(score, tuple) else (score,)
+        number = self.propose(Proposal(Config({"x": len(self.lineage)}), HORIZON))
+        self.score(number, values, n_seeds or self.policy.minimum, **more)
+        return number
+
+    def score(self, number, values, n_seeds, reached=HORIZON, constraints=()):
+        spread = (0.0,) * len(values)
+        self.ranking.observe(Scored(number, values, spread, n_seeds, reached, constraints))
+
+    def grant(self, event):
+        """Record a level, and train its seeds: the scores stay."""
+        self.confirmation.apply(event)
+        for number in event.proposals:
+            values = self.ranking[number].values
+            self.score(number, values, max(len(event.seeds), self.ranking[number].n_seeds))
+            self.charges.add(self.lineage.chain(number), event.seeds)
+
+    def next_level(self, budget=math.inf, *, may_explore=False):
+        return self.confirmation.next_level(Funds(budget, self.charges.steps, may_explore))
+
+
+SIX = (0.5, 0.2, 0.1, 0.8, 0.7, 0.3)
+
+
+# -- the exploration ---------------------------------------------------------------------------------------------------
+
+
+def test_a_search_explores_with_what_is_not_kept_to_confirm():
+    confirmation = Situation().confirmation
+    assert not confirmation.under_way
+    assert confirmation.limit(1000) == 600
+    assert confirmation.limit(250) == 150, "one run of two confirms"
+    assert confirmation.limit(math.inf) == math.inf
+
+
+def test_what_is_left_after_the_last_level_is_split_again():
+    situation = Situation(SIX)
+    situation.grant(SeedsGranted((3, 4), (0, 1, 2), ()))
+    situation.grant(SeedsGranted())
+    assert situation.charges.steps == 1000
+    assert situation.confirmation.limit(1500) == 1300
+    assert situation.confirmation.limit(2000) == 1600
+
+
+def test_a_new_proposal_needs_as_many_seeds_as_the_best_has():
+    situation = Situation(SIX, share=0.1, seeds=6)
+    situation.grant(SeedsGranted((3,), (0, 1, 2, 3, 4), ()))
+    situation.grant(SeedsGranted())
+    assert situation.charges.steps == 1000
+    assert situation.confirmation.limit(2000) == 1600, "four more, not one tenth"
+
+
+def test_only_seeds_that_somebody_gets_are_a_confirmation_under_way():
+    situation = Situation(SIX)
+    situation.grant(SeedsGranted((3, 4), (0, 1), (2,)))
+    assert situation.confirmation.under_way
+    situation.grant(SeedsGranted())
+    assert not situation.confirmation.under_way
+
+
+def test_a_search_without_any_score_has_confirmed_nothing():
+    situation = Situation()
+    situation.grant(SeedsGranted())
+    assert situation.confirmation.limit(1000) == 600
+
+
+# -- the levels --------------------------------------------------------------------------------------------------------
+
+
+def test_level_by_level_the_best_get_one_more_seed():
+    situation = Situation(SIX)
+    first = situation.next_level(1000)
+    assert first == SeedsGranted((3, 4), (0, 1), (2,))
+    situation.grant(first)
+    second = situation.next_level(1000)
+    assert second == SeedsGranted((3, 4), (0, 1, 2), ())
+    situation.grant(second)
+    assert situation.charges.steps == 1000
+    assert situation.next_level(1000) is None
+
+
+def test_every_level_begins_with_the_first_seeds_of_an_exploration():
+    situation = Situation(SIX, minimum=2)
+    assert situation.charges.steps == 1200
+    assert situation.next_level(1600) == SeedsGranted((3, 4), (0, 1, 2), (2,))
+
+
+def test_nobody_gets_more_seeds_than_there_are():
+    situation = Situation(SIX, seeds=2)
+    assert situation.next_level(1400) == SeedsGranted((3, 4, 0, 5, 1, 2), (0, 1), ())
+
+
+def test_who_is_worse_after_more_seeds_falls_behind():
+    situation = Situation(SIX)
+    situation.grant(SeedsGranted((3, 4, 0), (0, 1), (2,)))
+    situation.score(3, (0.1,), 2)
+    assert situation.next_level(2000).proposals == (4, 0)
+
+
+def test_a_level_that_everybody_left_has_passed_already_is_left_out():
+    situation = Situation()
+    for score in (0.2, 0.8):
+        situation.add(score, n_seeds=3)
+    situation.grant(SeedsGranted())
+    granted = situation.next_level(situation.charges.steps + 600)
+    assert granted == SeedsGranted((1, 0), (0, 1, 2, 3), ())
+
+
+def test_a_level_is_granted_where_one_of_those_left_lacks_a_seed():
+    situation = Situation(SIX)
+    for number in (3, 4):
+        situation.score(number, situation.ranking[number].values, 3)
+    situation.grant(SeedsGranted())
+    new = situation.add(0.9)
+    granted = situation.next_level(situation.charges.steps + 200)
+    assert granted.proposals[0] == new
+    assert granted.seeds == (0, 1)
+
+
+def test_the_dearest_proposal_says_how_many_runs_are_left():
+    """A proposal that continues a run without a checkpoint costs its parent and itself."""
+    situation = Situation(SIX[:4])
+    parent = situation.propose(chain(0.9, 40))
+    anew = situation.propose(chain(0.9, HORIZON, parent))
+    situation.score(anew, (0.75,), 1)
+    granted = situation.next_level(situation.charges.steps + 400)
+    assert granted == SeedsGranted((3, anew), (0, 1), (2,))
+    situation.charges.anew.add(anew)
+    granted = situation.next_level(situation.charges.steps + 400)
+    assert granted == SeedsGranted((3, anew), (0, 1), ()), "140 steps a seed: two, not four"
+
+
+def test_a_budget_that_is_a_sum_of_floats_loses_no_run():
+    situation = Situation(SIX)
+    assert situation.next_level(600 + 400 - 1e-10) == SeedsGranted((3, 4), (0, 1), (2,))
+    assert situation.next_level(600 + 399) == SeedsGranted((3, 4, 0), (0, 1), ())
+
+
+def test_a_budget_of_configurations_has_its_share_on_top():
+    """Twelve runs are three quarters of sixteen: four confirm."""
+    situation = Situation([0.1 * number for number in range(12)], share=0.25)
+    assert situation.next_level() == SeedsGranted((11, 10), (0, 1), (2,))
+
+
+def test_of_a_budget_of_configurations_what_was_explored_since_counts():
+    situation = Situation([0.1 * number for number in range(12)], share=0.25)
+    situation.grant(SeedsGranted((11, 10), (0, 1, 2), ()))
+    situation.grant(SeedsGranted())
+    for number in range(3):
+        situation.add(2.0 + number)
+    # Three new ones are three quarters of four runs; the best is ahead by two, which are half.
+    assert situation.next_level() == SeedsGranted((14, 11, 10), (0, 1), (1,))
+
+
+# -- who may be confirmed ----------------------------------------------------------------------------------------------
+
+
+def test_a_bound_that_is_met_exactly_is_kept_and_one_broken_of_two_is_broken():
+    situation = Situation()
+    kept = [situation.add(0.1, constraints=(0.0, -1.0)), situation.add(0.2, constraints=(-1.0, 0))]
+    situation.add(0.9, constraints=(0.5, -1.0))
+    situation.add(0.8, constraints=(-1.0, 0.5))
+    assert sorted(situation.next_level(600).proposals) == kept
+
+
+def test_who_is_shorter_than_the_longest_is_not_confirmed():
+    situation = Situation(SIX)
+    short = situation.propose(chain(0.9, 40))
+    situation.score(short, (9.0,), 1, reached=40)
+    assert situation.next_level(1100).proposals == (3, 4)
+
+
+def test_neither_a_baseline_nor_an_agent_that_was_picked_is_confirmed():
+    situation = Situation(SIX)
+    for flag in ("baseline", "provisional"):
+        number = situation.propose(Proposal(Config({"x": 9, flag: 1}), HORIZON, **{flag: True}))
+        situation.score(number, (9.0,), 1)
+    assert situation.next_level(1200).proposals == (3, 4)
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-12, 0.0), (1e12, 0.0), (1e-5, 1e6)])
+def test_who_is_confirmed_does_not_depend_on_the_unit_of_the_metric(scale, shift):
+    situation = Situation([scale * score + shift for score in SIX])
+    assert situation.next_level(1000).proposals == (3, 4)
+
+
+def test_of_equal_scores_the_earliest_come_first():
+    assert Situation([500.0] * 5).next_level(900).proposals == (0, 1)
+
+
+def test_of_several_objectives_the_front_is_confirmed_in_the_order_of_the_first():
+    """3 dominates 0 and 1; 2 is best by the second objective."""
+    situation = Situation([(0.5, 0.5), (0.2, 0.4), (0.1, 0.9), (0.8, 0.6), (0.7, 0.7)])
+    assert situation.next_level(800).proposals == (3, 4, 2)
+    assert situation.next_level(1000).proposals[:3] == (3, 4, 2)
+
+
+# -- when nothing can be confirmed -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left", "minimum", "explores"), [(100, 1, True), (99, 1, False)])
+def test_a_proposal_more_is_explored_if_the_rest_of_the_budget_pays_for_it(left, minimum, explores):
+    situation = Situation(minimum=minimum)
+    situation.propose(Proposal(Config({}), HORIZON))  # it failed
+    granted = situation.next_level(situation.charges.steps + left)
+    assert granted == (SeedsGranted() if explores else None)
+
+
+@pytest.mark.parametrize(("left", "explores"), [(200, True), (199, False)])
+def test_a_proposal_costs_all_its_first_seeds(left, explores):
+    situation = Situation(minimum=2)
+    situation.propose(Proposal(Config({}), HORIZON))
+    granted = situation.next_level(situation.charges.steps + left)
+    assert granted == (SeedsGranted() if explores else None)
+
+
+@pytest.mark.parametrize("may_explore", [True, False])
+def test_a_budget_that_is_not_counted_in_steps_says_itself_what_it_pays_for(may_explore):
+    situation = Situation()
+    situation.propose(Proposal(Config({}), HORIZON))
+    granted = situation.next_level(may_explore=may_explore)
+    assert granted == (SeedsGranted() if may_explore else None)
+
+
+def test_who_has_explored_nothing_since_the_last_time_is_done():
+    situation = Situation()
+    situation.propose(Proposal(Config({}), HORIZON))
+    situation.grant(situation.next_level(1000))
+    assert situation.next_level(1000) is None, "or this would go on for ever"
