@@ -181,8 +181,9 @@ def test_aggregates(aggregate, value):
     assert (event.proposal, event.reached, event.n_seeds, event.resumable) == (4, 100, 4, True)
 
 
-def test_one_seed_has_no_spread():
+def test_one_seed_has_no_spread_and_two_have():
     assert judge().score(0, 10, seeds(5.0), Worst()).spread == (0.0,)
+    assert judge().score(0, 10, seeds(1.0, 3.0), Worst()).spread == pytest.approx((2**0.5,))
 
 
 def worst_of(*pairs):

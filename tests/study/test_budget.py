@@ -447,7 +447,7 @@ def spec_with(**budget):
 
 def test_a_budget_of_runs_is_counted_in_steps_without_the_error_of_a_product():
     assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=2.3)) == 230.0
-    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=1 / 3)) == 33.333333
+    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=10 / 3)) == 333.333333
     assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(runs=2)) == 350.0
     assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(environment_steps=700)) == 700.0
     assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(hours=2)) == float("inf")

@@ -1,7 +1,9 @@
 """Which running segments get a backup copy: those that take much longer than predicted, when a worker would idle."""
 
-from autorl.study.stragglers import Stragglers
-from autorl.types import Config, Segment, SegmentId, TrainerSpec
+from types import SimpleNamespace
+
+from autorl.study.stragglers import BackupCopies, Stragglers
+from autorl.types import Config, Outcome, Segment, SegmentId, Status, TrainerSpec
 
 
 def segment(number, steps=100):
@@ -64,3 +66,95 @@ def test_what_is_predicted_to_take_long_is_no_straggler():
     situation.end(0)
     assert situation.chosen(50.0, slots=8) == ["2.0", "3.0"]
     assert situation.chosen(151.0, slots=8) == ["1.0"]
+
+
+def test_a_segment_is_overdue_at_more_than_half_as_much_again_and_five_seconds():
+    situation = Situation()
+    situation.end(0)
+    assert situation.chosen(15.0) == []
+    assert situation.chosen(15.5) == ["1.0"]
+    short = Situation()
+    short.end(0, 4.0)
+    assert short.chosen(9.0) == [], "five seconds late, no more"
+    assert short.chosen(9.5) == ["1.0"]
+
+
+def test_the_most_overdue_come_first_by_what_they_were_predicted():
+    situation = Situation(lengths=(100, 400, 100, 200))
+    situation.end(0)
+    assert situation.chosen(90.0, slots=4) == ["2.0"]
+    assert situation.chosen(90.0, slots=6) == ["3.0"], "90 s of 20 s, then of 40 s"
+    assert situation.chosen(90.0, slots=7) == ["1.0"]
+
+
+def test_the_pace_is_the_median_of_those_that_ended():
+    situation = Situation(lengths=(100, 100, 100, 50, 50))
+    for number, seconds in ((0, 10.0), (1, 10.0), (2, 1000.0)):
+        situation.end(number, seconds)
+    assert situation.chosen(9.0, slots=3) == []
+    assert situation.chosen(10.5, slots=3) == ["3.0"], "50 steps take 5 s"
+
+
+def test_a_segment_that_took_no_time_says_nothing_of_the_pace():
+    situation = Situation()
+    situation.end(0, 0.0)
+    assert situation.chosen(99.0) == []
+    situation.end(1, 0.5)
+    assert situation.chosen(99.0) == ["2.0", "3.0"]
+
+
+def test_a_segment_that_is_handed_out_again_began_when_it_was_first():
+    situation = Situation()
+    situation.end(0)
+    situation.now = 14.0
+    situation.stragglers.submitted([segment(1)])
+    assert situation.chosen(16.0) == ["1.0"]
+    unknown = Situation()
+    unknown.end(0)
+    unknown.running[SegmentId(8, 0)] = segment(8)
+    assert "8.0" not in unknown.chosen(99.0, slots=9), "nobody knows when it began"
+
+
+# -- the copies of a study ---------------------------------------------------------------------------------------------
+
+
+def copies(running, *, wanted=True, clock=None):
+    """The backup copies of a study whose executor has two workers; 100 steps are 10 s."""
+    work = SimpleNamespace(in_flight=running, copy=lambda name: f"copy of {name}")
+    executor = SimpleNamespace(slots=2)
+    if wanted is not None:
+        executor.copies = wanted
+    if clock is not None:
+        executor.clock = clock
+    info = SimpleNamespace(relative_cost=lambda trainer, env, config, start, until: until - start)
+    return BackupCopies(SimpleNamespace(info=lambda trainer: info), work, executor)
+
+
+def ended(number, **cost):
+    return Outcome(SegmentId(number, 0), Status.DONE, 100, cost=cost)
+
+
+def copied(*, wanted=True, **cost):
+    now = [0.0]
+    running = {SegmentId(number, 0): segment(number) for number in range(2)}
+    backups = copies(running, wanted=wanted, clock=lambda: now[0])
+    assert backups.after(list(running.values())) == []
+    backups.ended(ended(0, **cost))
+    del running[SegmentId(0, 0)]
+    backups.ended(ended(0, wall_seconds=1e-9))  # a late one, of nothing that runs
+    now[0] = 16.0
+    return backups.after([])
+
+
+def test_executors_on_other_machines_get_copies_by_their_own_clock():
+    assert copied(wall_seconds=10.0) == ["copy of 1.0"]
+    assert copied(wall_seconds=11.0) == []
+
+
+def test_an_outcome_that_does_not_say_its_seconds_says_nothing_of_the_pace():
+    assert copied() == []
+
+
+def test_executors_that_do_not_ask_for_copies_get_none():
+    assert copied(wanted=False, wall_seconds=10.0) == []
+    assert copied(wanted=None, wall_seconds=10.0) == []

@@ -1,0 +1,115 @@
+"""Whether a log belongs to its folder and its search space, and what storage a study file names."""
+
+from types import SimpleNamespace
+
+import pytest
+from study_support import small_spec
+
+from autorl.study.folder_checks import (
+    SEGMENT_NAME,
+    check_covers_folder,
+    check_space,
+    storage_of,
+    unknown_segments,
+)
+from autorl.types import InputError
+
+
+def tables(recorded=None, proposals=0):
+    return SimpleNamespace(study_file=lambda: recorded, count_events=lambda kind: proposals)
+
+
+@pytest.mark.parametrize(
+    ("name", "segment", "proposal"),
+    [
+        ("12.101", "12.101", "12"),
+        ("12.101-1-0", "12.101", "12"),
+        ("12.101@500-1-0", "12.101@500", "12"),
+        ("12.101.log", "12.101", "12"),
+        ("12.101-3-11.log", "12.101", "12"),
+    ],
+)
+def test_names_of_checkpoints_and_logs_name_their_segment(name, segment, proposal):
+    match = SEGMENT_NAME.fullmatch(name)
+    assert (match["segment"], match["proposal"]) == (segment, proposal)
+
+
+@pytest.mark.parametrize("name", ["12", "12.101-1", "mine", ".tmp-12.101-1-0", "12.101-1-0.txt"])
+def test_other_names_name_no_segment(name):
+    assert SEGMENT_NAME.fullmatch(name) is None
+
+
+# -- the search space --------------------------------------------------------------------------------------------------
+
+
+def test_the_space_that_a_study_began_with_is_the_one_it_goes_on_with(tmp_path):
+    spec = small_spec()
+    check_space(spec, tables({"space": spec.search_space.hash}), tmp_path)
+    check_space(spec, tables({"space": None}), tmp_path)
+    check_space(spec, tables(None), tmp_path)
+    with pytest.raises(InputError, match="reads another search space") as refused:
+        check_space(spec, tables({"space": "other"}), tmp_path)
+    assert (refused.value.file, refused.value.key) == (str(tmp_path / "study.yaml"), "space")
+
+
+# -- the folder --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("0.0-1-0", "3.0-1-0", "2.1@40-1-0", "mine", ".tmp-9.0-1-0"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    (tmp_path / "logs").mkdir()
+    for name in ("0.0.log", "3.0.log", "10.0.log"):
+        (tmp_path / "logs" / name).touch()
+    return tmp_path
+
+
+def test_what_is_of_proposals_that_a_log_does_not_know_is_listed_latest_first(folder):
+    assert unknown_segments(folder, 11) == []
+    assert unknown_segments(folder, 10) == ["logs/10.0.log"]
+    assert unknown_segments(folder, 3) == [
+        "logs/10.0.log",
+        "logs/3.0.log",
+        "checkpoints/3.0-1-0",
+    ]
+    assert unknown_segments(folder, 2)[-1] == "checkpoints/2.1@40-1-0"
+
+
+def test_a_folder_without_checkpoints_or_logs_has_nothing_unknown(tmp_path):
+    assert unknown_segments(tmp_path, 0) == []
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "0.0.log").touch()
+    assert unknown_segments(tmp_path, 0) == ["logs/0.0.log"]
+
+
+def test_a_database_that_is_older_than_its_folder_is_refused(folder):
+    check_covers_folder(tables(proposals=11), folder)
+    with pytest.raises(InputError) as refused:
+        check_covers_folder(tables(proposals=10), folder)
+    assert refused.value.file == str(folder / "study.sqlite")
+    assert refused.value.message.startswith("ends with 10 proposals, but logs/10.0.log is of a")
+    assert f"`autorl backup {folder} COPY`" in refused.value.message
+
+
+# -- the storage -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "storage"),
+    [
+        (b"name: x\nstorage: s3://bucket/x\n", "s3://bucket/x"),
+        (b"name: x\n", None),
+        (b"name: x\nstorage: 3\n", None),
+        (b"- a list\n", None),
+        (b"a: [\n", None),
+        (b"\xff\xfe", None),
+    ],
+)
+def test_the_storage_is_what_the_study_file_names(tmp_path, text, storage):
+    (tmp_path / "study.yaml").write_bytes(text)
+    assert storage_of(tmp_path) == storage
+
+
+def test_without_a_study_file_there_is_no_storage(tmp_path):
+    assert storage_of(tmp_path) is None

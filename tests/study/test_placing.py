@@ -1,0 +1,186 @@
+"""What segments need beside what this machine has: what counts, and how many run at once."""
+
+from types import SimpleNamespace
+
+import pytest
+from study_support import small_spec
+
+from autorl.executors import machine
+from autorl.executors.devices import Capacity
+from autorl.spec import load_spec
+from autorl.study import placing
+from autorl.study.placing import capacity, check_resources, segments_at_once
+from autorl.types import FrozenMap, InputError, Resources
+
+
+@pytest.fixture(autouse=True)
+def machine_of_four_cores(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 4.0)
+    monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
+    monkeypatch.setattr(placing.os, "cpu_count", lambda: 6)
+
+
+def spec_of(resources=None, devices=("0", "1"), **executor):
+    more = {} if resources is None else {"resources": resources}
+    return small_spec(executor={"name": "processes", "devices": list(devices), **executor}, **more)
+
+
+def two_algorithms(one=None, two=None):
+    part = {"trainer": "synthetic", "space": {"x": {"type": "float", "lower": 0, "upper": 1}}}
+    return load_spec(
+        {
+            "algorithms": {
+                "one": part | ({"resources": one} if one else {}),
+                "two": part | ({"resources": two} if two else {}),
+            },
+            "fidelity": {"steps": 10},
+            "budget": {"runs": 8},
+            "executor": {"name": "processes", "devices": ["0", "1"]},
+        }
+    )
+
+
+# -- what counts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resources", "counted"),
+    [
+        (None, Capacity()),
+        ({"cpu": 1}, Capacity(cpu=4.0)),
+        ({"cpu": 2}, Capacity(cpu=4.0)),
+        ({"memory_gb": 1}, Capacity(memory_gb=8.0)),
+        ({"gpu": 1}, Capacity(groups=(("0", "1"),))),
+        ({"gpu": 0}, Capacity()),
+    ],
+)
+def test_what_nobody_asks_for_is_not_counted(resources, counted):
+    assert capacity(spec_of(resources)) == counted
+
+
+@pytest.mark.parametrize("asking", ["one", "two"])
+def test_what_one_of_two_algorithms_asks_for_counts(asking):
+    asked = {"cpu": 2, "memory_gb": 1, "gpu": 0.5}
+    spec = two_algorithms(**{asking: asked})
+    assert capacity(spec) == Capacity(4.0, 8.0, (("0", "1"),))
+
+
+def test_cores_count_where_a_trainer_asks_for_them():
+    spec = SimpleNamespace(
+        resources_by_algorithm={"a": Resources(), "b": Resources(cpu=3.0)},
+        resource_sections=lambda name: [],
+    )
+    assert capacity(spec) == Capacity(cpu=4.0)
+    spec.resources_by_algorithm = {"a": Resources(), "b": Resources()}
+    assert capacity(spec) == Capacity()
+
+
+def test_missing_gpus_are_the_fault_of_the_algorithm_that_asks(monkeypatch):
+    def none_here(devices):
+        raise InputError("none here", key="resources.gpu")
+
+    monkeypatch.setattr(machine, "gpu_groups", none_here)
+    with pytest.raises(InputError) as refused:
+        capacity(two_algorithms(two={"gpu": 1}))
+    assert (refused.value.key, refused.value.message) == (
+        "algorithms.two.resources.gpu",
+        "none here",
+    )
+
+
+def test_a_wrong_list_of_devices_is_named_as_it_is(monkeypatch):
+    def wrong(devices):
+        raise InputError("names a device twice", key="executor.devices")
+
+    monkeypatch.setattr(machine, "gpu_groups", wrong)
+    with pytest.raises(InputError) as refused:
+        capacity(spec_of({"gpu": 1}))
+    assert refused.value.key == "executor.devices"
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def asking_for(**needs):
+    """A study whose trainer asks for something, and whose file says nothing."""
+    return SimpleNamespace(
+        resources_by_algorithm={"": Resources(**needs)},
+        resource_sections=lambda name: [],
+        executor=SimpleNamespace(devices=["0", "1"]),
+    )
+
+
+@pytest.mark.parametrize(
+    ("executor", "needs", "key"),
+    [
+        ("processes", {"nodes": 2}, "resources.nodes"),
+        ("threads", {"gpu": 1.0}, "resources.gpu"),
+        ("in_process", {"gpu": 1.0}, "resources.gpu"),
+        ("processes", {"custom": FrozenMap(tpu=1)}, "resources.custom"),
+        ("processes", {"memory_gb": 9.0}, "resources.memory_gb"),
+        ("processes", {"cpu": 5.0}, "resources.cpu"),
+    ],
+)
+def test_what_a_trainer_asks_for_and_nobody_can_give_is_refused(executor, needs, key):
+    with pytest.raises(InputError) as refused:
+        check_resources(asking_for(**needs), executor)
+    assert refused.value.key == key
+    check_resources(asking_for(**needs), "ray")
+
+
+@pytest.mark.parametrize(
+    ("executor", "needs"),
+    [
+        ("processes", {"gpu": 1.0, "cpu": 4.0, "memory_gb": 8.0}),
+        ("threads", {"cpu": 2.0}),
+        ("in_process", {}),
+    ],
+)
+def test_what_this_machine_has_is_given(executor, needs):
+    check_resources(asking_for(**needs), executor)
+
+
+# -- how many at once --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("resources", "workers", "asked", "count"),
+    [
+        (None, None, None, 6),
+        (None, 3, None, 3),
+        (None, 3, 2, 2),
+        ({"cpu": 1}, None, None, 4),
+        ({"cpu": 1}, 3, None, 3),
+        ({"cpu": 1}, 3, 2, 2),
+        ({"cpu": 1}, 9, None, 4),
+        ({"cpu": 1}, 3, 9, 4),
+        ({"gpu": 0.5}, None, None, 4),
+        ({"gpu": 1}, 9, None, 2),
+        ({"memory_gb": 0.5}, None, None, 6),
+        ({"memory_gb": 0.5}, 12, None, 12),
+        ({"memory_gb": 2}, None, None, 4),
+        ({"memory_gb": 2}, 3, None, 3),
+        ({"memory_gb": 9}, 3, None, 1),
+        ({"cpu": 9}, 3, None, 1),
+    ],
+)
+def test_workers_cores_memory_and_gpus_bound_how_many_run_at_once(resources, workers, asked, count):
+    executor = {} if workers is None else {"workers": workers}
+    assert segments_at_once(spec_of(resources, **executor), "processes", asked) == count
+
+
+def test_where_only_some_segments_need_a_gpu_the_others_have_a_core_each():
+    """Two devices: sixteen eighths; but those without a GPU would all begin at once."""
+    assert segments_at_once(two_algorithms(one={"gpu": 0.125}), "processes") == 6
+    both = two_algorithms(one={"gpu": 0.125}, two={"gpu": 0.125})
+    assert segments_at_once(both, "processes") == 16
+
+
+def test_other_machines_count_for_themselves():
+    assert segments_at_once(spec_of({"cpu": 1}), "ray") == 6
+    assert segments_at_once(spec_of({"cpu": 1}, workers=50), "ray") == 50
+
+
+def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
+    monkeypatch.setattr(placing.os, "cpu_count", lambda: None)
+    assert segments_at_once(spec_of(), "processes") == 1

@@ -1,0 +1,231 @@
+"""The result of a study, put together from rows made up: what is tested, compared, and in which order."""
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from study_support import small_spec
+
+from autorl.statistics import Interval
+from autorl.store.tables import TestRow
+from autorl.study import result as results
+from autorl.study.estimates import Entry, Estimate
+from autorl.study.models import NO_STEPS
+from autorl.study.result import Point, Result
+from autorl.types import Config, Incumbent, StudyError
+
+SCHEDULE = ((0, Config(x=0.5)),)
+WIDTH = Interval(1.0, 2.0, 0.95, "percentile")
+
+
+def entry(label, proposal, scores, *, until=100, failures=()):
+    seeds = dict(enumerate(scores, start=100))
+    value = sum(scores) / len(scores) if scores else 0.0
+    test = Estimate(value, None, value, None, seeds, len(failures)) if scores else None
+    return Entry(label, proposal, SCHEDULE, 0.5, test, until, dict(failures))
+
+
+def result(*entries, tuning=5.0, **more):
+    fields = {
+        "objective": "last eval_return (mean over seeds), maximize",
+        "aggregate": "mean",
+        "direction": "maximize",
+        "incumbent": Incumbent(SCHEDULE, 100, 7),
+        "tuning": tuning,
+        "entries": entries,
+        "difference": WIDTH,
+        "front": (),
+        "counts": {},
+        "folder": None,
+    }
+    return Result(**fields | more)
+
+
+# -- a result ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("direction", "gap"), [("maximize", 3.0), ("minimize", -3.0)])
+def test_the_gap_is_positive_where_tuning_was_better(direction, gap):
+    assert result(entry("incumbent", 7, [1.0, 3.0]), direction=direction).gap == gap
+    assert result().gap is None
+    assert result(entry("incumbent", 7, [])).gap is None
+
+
+def test_the_test_of_a_result_is_that_of_its_first_entry():
+    entries = entry("incumbent", 7, [1.0]), entry("default", 0, [4.0])
+    assert result(*entries).test is entries[0].test
+    assert result(*entries).default is entries[1]
+    assert (result().test, result().default) == (None, None)
+
+
+def test_a_study_whose_test_runs_all_failed_has_a_problem():
+    failures = {101: "diverged", 100: "crash", 102: "crash"}.items()
+    bad = result(entry("incumbent", 7, [], failures=failures), entry("rank 2", 8, [1.0]))
+    assert bad.problem == (
+        "no usable result: all 3 test runs of the incumbent failed (crash, diverged)"
+    )
+    assert result().problem == ""
+    assert result(entry("incumbent", 7, [1.0])).problem == ""
+
+
+def test_the_improvement_is_of_the_seeds_that_both_have():
+    entries = entry("incumbent", 7, [4.0, 6.0, 100.0]), entry("default", 0, [1.0, 2.0])
+    assert result(*entries).improvement == 3.5
+    assert result(*entries, difference=None).improvement is None
+    assert result(entries[0]).improvement is None
+    assert result(entries[0], entry("default", 0, [])).improvement is None
+    assert result(entry("incumbent", 7, []), entries[1]).improvement is None
+
+
+def test_what_was_not_said_of_a_result_is_nothing():
+    plain = result()
+    assert (plain.tuning_seeds, plain.learns, plain.beyond, plain.share) == (0, False, 0, None)
+    assert (plain.caveats, dict(plain.beside), plain.steps, plain.choice) == (
+        (),
+        {},
+        NO_STEPS,
+        None,
+    )
+
+
+def test_a_study_in_memory_keeps_no_model():
+    with pytest.raises(StudyError, match="was not kept: give it a folder with `out=`"):
+        result().load_model()
+
+
+def test_the_model_of_a_study_in_a_folder_is_read(monkeypatch):
+    monkeypatch.setattr(results, "read_model", lambda *asked: asked)
+    kept = result(folder=Path("studies/x"))
+    assert kept.load_model(101) == (Path("studies/x"), 7, Config(x=0.5), 101)
+    assert kept.load_model()[-1] is None
+
+
+# -- what was tested ---------------------------------------------------------------------------------------------------
+
+
+def record_of(rows, spec=None, **more):
+    spec = spec or small_spec()
+    return SimpleNamespace(
+        spec=spec,
+        folder=None,
+        tables=SimpleNamespace(
+            tests=lambda objective=0: [row for index, row in rows if index == objective],
+            score=lambda proposal: more.get("scores", {}).get(proposal, ()),
+        ),
+        schedule=lambda proposal: SCHEDULE,
+        until=lambda proposal: 100 - proposal,
+    )
+
+
+def rows_of(proposal, label, *values, objective=0):
+    return [
+        (objective, TestRow(proposal, label, 100 + place, value, "crash" if failed else "done"))
+        for place, (value, failed) in enumerate(
+            (value, False) if not isinstance(value, tuple) else (value[0], True) for value in values
+        )
+    ]
+
+
+def test_the_incumbent_comes_first_then_the_default_then_the_others():
+    rows = [
+        *rows_of(1, "default", 1.0, 2.0),
+        *rows_of(2, "rank 3", 3.0),
+        *rows_of(3, "earlier", 9.0),
+        *rows_of(4, "rank 2", 5.0),
+        *rows_of(9, "incumbent", 7.0, (None,), 8.0),
+    ]
+    record = record_of(rows, scores={9: (0.5, 1.0), 1: (0.25,)})
+    entries = results._entries(record, 9)
+    assert [(one.label, one.proposal) for one in entries] == [
+        ("incumbent", 9),
+        ("default", 1),
+        ("rank 2", 4),
+        ("rank 3", 2),
+    ]
+    first = entries[0]
+    assert (dict(first.test.seeds), first.failures) == ({100: 7.0, 102: 8.0}, {101: "crash"})
+    assert (first.tuning, first.until, first.config) == (0.5, 91, Config(x=0.5))
+    assert math.isnan(entries[2].tuning), "nothing was known of it"
+    assert results._entries(record, 1) == [], "the default is not the tested incumbent"
+    assert results._entries(record, 3) == []
+
+
+def test_a_penalty_that_an_earlier_version_stored_of_a_failed_run_is_not_read():
+    rows = rows_of(9, "incumbent", 7.0, (-99.0,), None)
+    (only,) = results._entries(record_of(rows), 9)
+    assert (dict(only.test.seeds), only.failures) == ({100: 7.0}, {101: "crash"})
+
+
+@pytest.mark.parametrize(
+    ("entries", "compared"),
+    [
+        ([("incumbent", 100, True), ("default", 100, True)], True),
+        ([("incumbent", 100, True), ("default", 60, True)], False),
+        ([("incumbent", 100, True), ("default", 100, False)], False),
+        ([("incumbent", 100, False), ("default", 100, True)], False),
+        ([("incumbent", 100, True), ("rank 2", 100, True)], False),
+        ([("default", 100, True)], False),
+        ([], False),
+    ],
+)
+def test_only_two_that_were_tested_at_one_length_are_compared(entries, compared):
+    made = [
+        entry(label, number, [4.0, 6.0] if tested else [], until=until)
+        for number, (label, until, tested) in enumerate(entries)
+    ]
+    assert (results._difference(small_spec(), made) is not None) is compared
+
+
+# -- several objectives ------------------------------------------------------------------------------------------------
+
+TWO = [
+    {"metric": "eval_return", "direction": "minimize"},
+    {"metric": "eval_length", "direction": "maximize", "reduce": "best"},
+]
+
+
+def test_the_text_of_the_objective_names_those_beside_it():
+    spec = small_spec(objective=TWO, evaluation={"aggregate": "iqm"})
+    assert results._objectives_text(spec) == (
+        "last eval_return (iqm over seeds), minimize; beside it best eval_length, maximize"
+    )
+    assert results._objectives_text(small_spec()) == "last eval_return (mean over seeds), maximize"
+
+
+def test_a_front_comes_best_by_the_first_objective_first():
+    rows = [
+        *rows_of(3, "incumbent", 2.0, 4.0),
+        *rows_of(3, "incumbent", 10.0, 30.0, objective=1),
+        *rows_of(5, "front 2", (None,)),
+    ]
+    scores = {3: (2.0, 10.0), 4: (9.0, 90.0), 5: (2.0, 10.0), 6: (1.0, 5.0)}
+    record = record_of(rows, small_spec(objective=TWO), scores=scores)
+    points = results._points(record, [4, 5, 3, 6], {3, 5})
+    first, second = "last eval_return", "best eval_length"
+    assert points == (
+        Point(6, {first: 1.0, second: 5.0}, None),
+        Point(3, {first: 2.0, second: 10.0}, {first: 3.0, second: 20.0}),
+        Point(5, {first: 2.0, second: 10.0}, None),
+        Point(4, {first: 9.0, second: 90.0}, None),
+    )
+
+
+@pytest.mark.parametrize(("penalty", "score"), [("worst", 3.0), (9.0, 6.0)])
+def test_a_failed_run_counts_in_a_front_where_the_study_file_says_its_value(penalty, score):
+    rows = rows_of(3, "incumbent", 2.0, (77.0,), 4.0, (None,))
+    spec = small_spec(objective=TWO, failures={"penalty": penalty})
+    found = results._test_scores(record_of(rows, spec), 3)
+    assert found == {"last eval_return": score}
+
+
+def test_the_worse_end_of_a_front_is_that_of_each_metrics_direction():
+    rows = [
+        *rows_of(3, "incumbent", 2.0, 4.0),
+        *rows_of(3, "incumbent", 10.0, 30.0, objective=1),
+    ]
+    spec = small_spec(objective=TWO, evaluation={"aggregate": "cvar(0.5)"})
+    assert results._test_scores(record_of(rows, spec), 3) == {
+        "last eval_return": 4.0,
+        "best eval_length": 10.0,
+    }

@@ -1,0 +1,171 @@
+"""Which checkpoints can go, and when somebody looks: rules on made-up searches."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from autorl.evaluation import Fixed, Racing
+from autorl.study.queue import Item, Queue
+from autorl.study.retention import Retention
+from autorl.types import SegmentId
+
+TEST_SEED = 100
+
+
+class Work:
+    """Saved checkpoints, and what was collected of them."""
+
+    def __init__(self, saved):
+        self.saved = dict.fromkeys(saved)
+        self.fresh = 0
+        self.collected = []
+        self.of_running = set()
+
+    def head(self, proposal, seed):
+        name = SegmentId(proposal, seed)
+        return name if name in self.saved else None
+
+    def continued(self):
+        return self.of_running
+
+    def collect(self, gone):
+        self.collected.append(list(gone))
+
+
+def search(saved=(), *, keep="incumbent", policy=None, ranked=(), longest=(), **more):
+    """A search that has ranked some proposals, best first."""
+    fields = {
+        "spec": SimpleNamespace(
+            keep=SimpleNamespace(checkpoints=keep),
+            plan=SimpleNamespace(test=(TEST_SEED,)),
+            test=SimpleNamespace(top=more.pop("top", 2)),
+            adds_baseline=more.pop("adds_baseline", False),
+        ),
+        "judge": SimpleNamespace(constraints=more.pop("constraints", ())),
+        "policy": policy or Fixed((0,)),
+        "ranking": SimpleNamespace(ordered=lambda count=None: list(ranked)[:count]),
+        "work": Work(saved),
+        "default_runs": SimpleNamespace(longest=lambda: list(longest)),
+        "finished": more.pop("finished", False),
+    }
+    assert not more
+    return SimpleNamespace(**fields)
+
+
+def retention(of, items=(), keeps=()):
+    queue = Queue(lambda proposal: [proposal])
+    for item in items:
+        queue.append(item)
+    return Retention(of, queue, SimpleNamespace(keeps=lambda: keeps))
+
+
+def names(*proposals, seed=0):
+    return [SegmentId(proposal, seed) for proposal in proposals]
+
+
+# -- what stays --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keep", "finished", "needed"),
+    [
+        ("none", False, {9}),
+        ("none", True, set()),
+        ("incumbent", False, {9, 3}),
+        ("incumbent", True, {9, 3}),
+        ("top", True, {9, 3, 5}),
+    ],
+)
+def test_keep_says_whose_checkpoints_stay(keep, finished, needed):
+    of = search(keep=keep, finished=finished, ranked=[3, 5, 7])
+    assert retention(of, keeps=[9]).needed() == needed
+
+
+@pytest.mark.parametrize("top", [0, 1])
+def test_the_incumbent_is_always_among_the_top(top):
+    assert retention(search(keep="top", ranked=[3, 5], top=top)).needed() == {3}
+
+
+@pytest.mark.parametrize(
+    ("adds", "finished", "needed"),
+    [(True, False, {3, 6}), (True, True, {3}), (False, False, {3})],
+)
+def test_the_longest_default_stays_until_the_baseline_is_trained(adds, finished, needed):
+    of = search(ranked=[3], longest=[6, 2], adds_baseline=adds, finished=finished)
+    assert retention(of).needed() == needed
+
+
+def test_what_nobody_needs_goes_in_the_order_it_was_saved():
+    of = search([*names(4, 2, 3, 8), *names(2, seed=TEST_SEED)], ranked=[3])
+    of.work.of_running = set(names(8))
+    kept = retention(of, items=[Item(7, [0])])
+    assert kept.unneeded((), tests=False) == names(4, 2)
+    assert kept.unneeded(names(2), tests=False) == names(4)
+    assert kept.unneeded((), tests=True) == [*names(4, 2), *names(2, seed=TEST_SEED)]
+
+
+def test_what_open_proposals_go_on_from_stays():
+    of = search(names(1, 2, 3))
+    kept = retention(of, items=[Item(1, [0]), Item(1, [0]), Item(2, [0, 1])])
+    assert kept.unneeded((), tests=False) == names(3)
+    kept._queue.remove(1)
+    assert kept.unneeded((), tests=False) == names(3), "another item goes on from it"
+    kept._queue.remove(1)
+    assert kept.unneeded((), tests=False) == names(1, 3)
+    kept._queue.append(Item(3, [0]))
+    assert kept.unneeded((), tests=False) == names(1)
+
+
+@pytest.mark.parametrize(("constraints", "gone"), [((), [4]), (("bound",), [])])
+def test_a_race_may_add_seeds_to_the_incumbent_or_to_whoever_takes_its_place(constraints, gone):
+    racing = Racing((0, 1), 1, 2)
+    saved = [*names(3, 4), *names(3, seed=1), *names(5, seed=1)]
+    of = search(saved, keep="none", policy=racing, ranked=[3, 4], constraints=constraints)
+    kept = retention(of, items=[Item(5, [0])])
+    assert kept.unneeded((), tests=False) == names(*gone), "an open one may get the second seed"
+
+
+# -- when somebody looks -----------------------------------------------------------------------------------------------
+
+
+def collected(saved, fresh, *, over=False, at_once=False, keep="none", **more):
+    of = search(saved, keep=keep, **more)
+    of.work.fresh = fresh
+    retention(of).collect((), over=over, at_once=at_once)
+    return of.work
+
+
+@pytest.mark.parametrize(
+    ("count", "fresh", "looks"), [(33, 1, False), (33, 2, True), (15, 0, True)]
+)
+def test_looking_waits_for_a_sixteenth_of_what_is_saved(count, fresh, looks):
+    work = collected(names(*range(count)), fresh)
+    assert work.collected == ([names(*range(count))] if looks else [])
+    assert work.fresh == (0 if looks else fresh)
+
+
+@pytest.mark.parametrize("now", [{"over": True}, {"at_once": True}])
+def test_looking_does_not_wait_at_the_end_or_where_the_disk_is_full(now):
+    assert collected(names(*range(64)), 1, **now).collected == [names(*range(64))]
+
+
+def test_a_lineage_is_kept_whole():
+    assert collected(names(1, 2), 9, over=True, keep="lineage").collected == []
+
+
+def test_where_nothing_is_saved_nobody_looks():
+    assert collected([], 9, over=True).fresh == 9
+
+
+def test_where_nothing_can_go_nothing_is_recorded():
+    work = collected(names(1), 9, keep="incumbent", ranked=[1])
+    assert (work.collected, work.fresh) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("keep", "over", "goes"),
+    [("none", True, True), ("incumbent", True, True), ("top", True, False), ("none", False, False)],
+)
+def test_models_of_test_runs_go_at_the_end_unless_the_top_is_kept(keep, over, goes):
+    work = collected(names(7, seed=TEST_SEED), 9, over=over, keep=keep)
+    assert work.collected == ([names(7, seed=TEST_SEED)] if goes else [])

@@ -1,0 +1,103 @@
+"""Cautions of an RLHF study: from which measured shares on they are said, and in which words."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from autorl.rlhf.contract import DATA_NOTE
+from autorl.spec import load_spec
+from autorl.study import rlhf_metrics
+from autorl.study.rlhf_metrics import proxy_caution, training_cautions
+
+STUDY = {
+    "trainer": "trl/rloo",
+    "environment": "letters-goldproxy",
+    "space": "trl/rloo-tiny",
+    "fidelity": {"steps": 10},
+    "budget": {"runs": 3},
+}
+
+
+def cautions(measured=None, notes=(), spec=None, **changes):
+    record = SimpleNamespace(
+        spec=spec or load_spec(STUDY | changes),
+        tables=SimpleNamespace(notes=lambda: list(notes)),
+        mean_at_end=lambda proposal, metric: (measured or {}).get(metric),
+    )
+    return training_cautions(record, 4)
+
+
+def test_training_that_went_well_deserves_no_caution():
+    assert cautions() == []
+    assert cautions({"reward_zero_std": 0.0, "kl": 1.0, "truncated": 0.0, "pair_ties": 0.0}) == []
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [
+        (0.899, None),
+        (0.9, "in 90 % of the groups of completions all got the same reward: they taught nothing"),
+        (0.99, "in 99 % of the groups of completions all got the same reward: they taught nothing"),
+        (
+            1.0,
+            "every completion got the same reward as the others of its group: "
+            "nothing could be learnt",
+        ),
+    ],
+)
+def test_groups_of_equal_rewards_are_said_from_nine_tenths_on(share, text):
+    assert cautions({"reward_zero_std": share}) == ([] if text is None else [text])
+
+
+@pytest.mark.parametrize(("kl", "said"), [(0.0, True), (1e-9, False), (1.0, False)])
+def test_a_policy_that_has_not_moved_is_said(kl, said):
+    assert cautions({"kl": kl}) == (
+        ["KL to the reference policy is 0 after training: the policy has not moved"] if said else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("share", "kwargs", "said"),
+    [
+        (0.099, {}, []),
+        (0.1, {}, ["10 % of completions were cut at max_completion (64 tokens)"]),
+        (0.5, {"max_completion": 8}, ["50 % of completions were cut at max_completion (8 tokens)"]),
+    ],
+)
+def test_completions_that_were_cut_are_said_from_one_tenth_on(monkeypatch, share, kwargs, said):
+    about = SimpleNamespace(options={"max_completion": 64})
+    monkeypatch.setattr(rlhf_metrics, "task", lambda name, options: about)
+    environment = {"id": STUDY["environment"], "kwargs": kwargs}
+    spec = SimpleNamespace(environment=SimpleNamespace(**environment))
+    assert cautions({"truncated": share}, spec=spec) == said
+    assert cautions({}, spec=spec) == []
+
+
+def test_where_texts_have_no_greatest_length_none_is_cut():
+    assert cautions({"truncated": 0.5}) == []
+
+
+def test_ties_of_held_out_pairs_are_said():
+    assert cautions({"pair_ties": 0.25}) == [
+        "25 % of the held-out pairs are ties, each of which counts half in pair_accuracy"
+    ]
+
+
+def test_notes_of_the_data_are_repeated_and_others_are_not():
+    assert cautions(notes=[f"{DATA_NOTE}twice", "something else"]) == [f"{DATA_NOTE}twice"]
+
+
+def test_another_task_has_none_of_these_cautions():
+    other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
+    assert cautions({"kl": 0.0, "reward_zero_std": 1.0}, [f"{DATA_NOTE}twice"], **other) == []
+
+
+def test_a_policy_as_good_as_the_reference_is_no_worse():
+    proxy = {"objective": {"metric": "proxy"}, "allow_proxy_selection": True}
+    spec = load_spec(STUDY | proxy)
+    text = proxy_caution(spec, {"gold": 0.1, "reference_gold": 0.1})
+    assert "better than the 0.1 of the reference policy" in text
+    begin = "selected by 'proxy', the signal it was trained on"
+    assert text.startswith(f"{begin}: on test seeds its gold is 0.1")
+    assert proxy_caution(spec, {"gold": 0.1}) == begin
+    assert proxy_caution(spec, {"reference_gold": 0.1}) == begin
