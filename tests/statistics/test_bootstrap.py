@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 from autorl.statistics import (
     bootstrap_distribution,
@@ -12,6 +13,8 @@ from autorl.statistics import (
     mean,
     median_of_task_means,
     optimality_gap,
+    parse_aggregate,
+    two_sample_interval,
 )
 
 GRID = np.arange(80).reshape(5, 16) / 80
@@ -183,3 +186,91 @@ def test_cvar_interval_is_below_that_of_the_mean():
         bootstrap_interval(GRID, cvar(0.2), rng=rng()).high
         < bootstrap_interval(GRID, mean, rng=rng()).low
     )
+
+
+# -- by the definitions ------------------------------------------------------------------------------------------------
+
+SKEWED = [0.0, 0.1, 0.15, 0.3, 0.35, 0.9, 2.5]
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.95])
+def test_a_percentile_interval_is_of_the_two_tails(level):
+    draws = bootstrap_distribution(SKEWED, mean, rng=rng(1), resamples=999)
+    found = bootstrap_interval(SKEWED, mean, rng=rng(1), resamples=999, level=level)
+    tail = (1 - level) / 2
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, [tail, 1 - tail])))
+    assert found.level == level
+
+
+def test_ten_thousand_resamples_are_drawn_for_95_percent_unless_told_otherwise():
+    assert bootstrap_distribution(SKEWED, rng=rng()).shape == (10_000,)
+    told = bootstrap_interval(SKEWED, iqm, rng=rng(2), level=0.95, resamples=10_000)
+    assert bootstrap_interval(SKEWED, rng=rng(2)) == told
+    apart = difference_interval(SKEWED, SKEWED[1:], rng=rng(2))
+    assert apart == difference_interval(
+        SKEWED, SKEWED[1:], iqm, rng=rng(2), level=0.95, resamples=10_000, paired=False
+    )
+    of_two = two_sample_interval(
+        SKEWED, SKEWED[1:], lambda a, b: iqm.stacked(a) - iqm.stacked(b), rng=rng(2)
+    )
+    assert of_two == apart
+
+
+def test_one_resample_and_two_runs_are_enough():
+    only = bootstrap_interval([1.0, 2.0], mean, rng=rng(), resamples=1)
+    assert only.low == only.high
+    assert bootstrap_distribution([1.0, 2.0], mean, rng=rng(), resamples=1).shape == (1,)
+
+
+@pytest.mark.parametrize("chunk", [1, 50, 7 * 101, 10**9])
+def test_there_are_as_many_resamples_however_many_are_in_memory_at_once(monkeypatch, chunk):
+    from autorl.statistics import bootstrap
+
+    monkeypatch.setattr(bootstrap, "_CHUNK", chunk)
+    draws = bootstrap_distribution(SKEWED, mean, rng=rng(3), resamples=101)
+    assert draws.shape == (101,)
+    assert draws.mean() == pytest.approx(np.mean(SKEWED), abs=0.2)
+
+
+def by_efron(values, aggregate, level, resamples, seed):
+    """The formulas of BCa, number by number, on the draws that the interval is made of."""
+    reduce = parse_aggregate(aggregate)
+    draws = bootstrap_distribution(values, aggregate, rng=rng(seed), resamples=resamples)
+    estimate = reduce(values)
+    left_out = [reduce([*values[:place], *values[place + 1 :]]) for place in range(len(values))]
+    pulls = [sum(left_out) / len(values) - one for one in left_out]
+    acceleration = sum(d**3 for d in pulls) / (6 * sum(d**2 for d in pulls) ** 1.5)
+    ties = sum(abs(draw - estimate) <= 1e-12 * max(map(abs, values)) for draw in draws)
+    below = sum(draw < estimate - 1e-12 * max(map(abs, values)) for draw in draws)
+    share = (below + ties / 2) / resamples
+    share = min(max(share, 0.5 / resamples), 1 - 0.5 / resamples)
+    bias = norm.ppf(share)
+    bounds = []
+    for tail in ((1 - level) / 2, (1 + level) / 2):
+        moved = bias + norm.ppf(tail)
+        bounds.append(np.quantile(draws, norm.cdf(bias + moved / (1 - acceleration * moved))))
+    return bounds
+
+
+@pytest.mark.parametrize("level", [0.6, 0.95])
+@pytest.mark.parametrize("aggregate", ["mean", "median", "quantile(0.9)"])
+def test_bca_moves_the_tails_by_bias_and_acceleration(aggregate, level):
+    found = bootstrap_interval(
+        SKEWED, aggregate, rng=rng(4), method="bca", resamples=801, level=level
+    )
+    assert [found.low, found.high] == pytest.approx(by_efron(SKEWED, aggregate, level, 801, 4))
+    assert found.method == "bca"
+
+
+def test_bca_has_bounds_where_every_draw_lies_on_one_side():
+    """Of the largest of three values nothing lies above it; one draw of three or more is it."""
+    values = [0.0, 1.0, 5.0]
+    found = bootstrap_interval(values, "quantile(1)", rng=rng(5), method="bca", resamples=50)
+    assert np.isfinite([found.low, found.high]).all()
+    assert found.high == 5.0
+
+
+def test_a_difference_is_of_the_first_minus_the_second():
+    found = difference_interval([5.0, 6.0], [1.0, 2.0], mean, rng=rng(), resamples=400)
+    assert (found.low, found.high) == (3.0, 5.0)
+    assert found.method == "percentile"

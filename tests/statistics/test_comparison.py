@@ -224,3 +224,68 @@ def test_paired_differences():
 def test_refusals(call, rule):
     with pytest.raises(ValueError, match=rule):
         call()
+
+
+# -- defaults and bounds -----------------------------------------------------------------------------------------------
+
+
+def test_bands_and_intervals_are_of_95_percent_and_2000_resamples_unless_told_otherwise():
+    rng = np.random.default_rng
+    told = {"level": 0.95, "resamples": 2000}
+    assert improvement_interval(X, Y, rng=rng(0)) == improvement_interval(X, Y, rng=rng(0), **told)
+    plain = profile_band(GRID[:, :2], [0.1, 0.5], rng=rng(0))
+    for bound, expected in zip(
+        plain, profile_band(GRID[:, :2], [0.1, 0.5], rng=rng(0), **told), strict=True
+    ):
+        assert bound.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+def test_a_band_is_of_the_two_tails_of_resampled_profiles(level):
+    at = [0.05, 0.3, 0.45]
+    low, high = profile_band(
+        GRID[:, :3], at, rng=np.random.default_rng(3), level=level, resamples=99
+    )
+    rng = np.random.default_rng(3)
+    profiles = []
+    for _ in range(99):
+        rows = rng.integers(0, 5, size=(5, 3))
+        resample = [GRID[rows[run, task], task] for run in range(5) for task in range(3)]
+        profiles.append([sum(value > t for value in resample) / 15 for t in at])
+    tail = (1 - level) / 2
+    assert low == pytest.approx(np.quantile(profiles, tail, axis=0))
+    assert high == pytest.approx(np.quantile(profiles, 1 - tail, axis=0))
+
+
+@pytest.mark.parametrize("level", [0.0, 1.0])
+def test_a_band_of_nothing_or_all_is_refused(level):
+    with pytest.raises(ValueError, match="level must lie strictly between"):
+        profile_band(GRID, [0.5], rng=np.random.default_rng(0), level=level)
+
+
+@pytest.mark.parametrize(("pairs", "method"), [(200, "exact"), (201, "approx")])
+def test_the_signed_rank_distribution_is_exact_up_to_200_pairs(pairs, method):
+    rng = np.random.default_rng(5)
+    a, b = rng.normal(0.2, 1, pairs), rng.normal(0, 1, pairs)
+    theirs = scipy.stats.wilcoxon(a, b, method=method)
+    ours = wilcoxon(a, b)
+    assert ours.p_value == pytest.approx(theirs.pvalue, rel=1e-9)
+    assert ours.statistic == theirs.statistic
+
+
+def test_two_methods_have_average_ranks():
+    assert average_ranks([[1.0, 2.0], [3.0, 3.0]]).tolist() == [1.75, 1.25]
+
+
+def test_one_case_has_a_critical_difference_and_none_has_not():
+    assert critical_difference(2, 1) == pytest.approx(REFERENCE_Q[0], abs=1e-4)
+    with pytest.raises(ValueError, match="cases at least 1, got 3 and 0"):
+        critical_difference(3, 0)
+    with pytest.raises(ValueError, match="alpha must lie strictly between 0 and 1"):
+        critical_difference(3, 5, alpha=1.0)
+
+
+def test_a_smaller_error_rate_asks_for_a_larger_difference():
+    """Nemenyi's q at 0.1 and three methods is 2.052."""
+    assert critical_difference(3, 12, alpha=0.1) == pytest.approx(2.052 / np.sqrt(6), abs=1e-3)
+    assert critical_difference(3, 12, alpha=0.05) == critical_difference(3, 12)

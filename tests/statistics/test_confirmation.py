@@ -58,9 +58,39 @@ def test_one_new_configuration_is_enough_beside_a_confirmed_one():
     assert levels_of(2, 10, 4) == (2,)
 
 
+def by_words(runs, candidates, levels, confirmed):
+    """As the docstring says it: the last level's size everywhere, grown at the front, then filled."""
+    last = min(1 if confirmed else 2, candidates, runs)
+    if last == 0 or levels == 0:
+        return ()
+    counts = [last] * min(levels, runs // last)
+    for quarters in range(1, 4 * 60):
+        size = last + quarters / 4
+        grown = [max(last, int(size * 0.6**level)) for level in range(len(counts))]
+        if sum(grown) > runs or grown[0] > candidates:
+            break
+        counts = grown
+    while sum(counts) < runs:
+        above = [candidates, *counts]
+        room = [level for level in range(len(counts)) if counts[level] < above[level]]
+        if not room:
+            break
+        counts[room[0]] += 1
+    return tuple(counts)
+
+
+def test_levels_are_those_of_the_rule():
+    for case in itertools.product(range(0, 40), (0, 1, 2, 3, 7, 50), (0, 1, 2, 4), (0, 2)):
+        runs, candidates, levels, confirmed = case
+        assert levels_of(runs, candidates, levels, confirmed=confirmed) == by_words(*case), case
+
+
 def test_negative_numbers_are_refused():
+    for numbers in ((-1, 2, 2), (2, -1, 2), (2, 2, -1)):
+        with pytest.raises(ValueError, match="no negative numbers"):
+            levels_of(*numbers)
     with pytest.raises(ValueError, match="no negative numbers"):
-        levels_of(-1, 2, 2)
+        levels_of(2, 2, 2, confirmed=-1)
 
 
 def test_the_best_take_seeds_while_the_runs_last_and_who_has_them_passes():

@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from autorl.statistics import measured_coverage, student_interval
+from autorl.statistics import (
+    FEW_RUNS,
+    FEW_RUNS_OF_MEAN,
+    measured_coverage,
+    student_interval,
+)
 from autorl.statistics.coverage import MEASURED
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "error_rates.md"
@@ -74,3 +79,15 @@ def test_students_interval_of_equal_scores_is_a_point():
 def test_refusals(scores, options, rule):
     with pytest.raises(ValueError, match=rule):
         student_interval(scores, **options)
+
+
+def test_few_runs_are_fewer_than_those_whose_interval_was_measured_to_hold():
+    assert measured_coverage("iqm", FEW_RUNS - 1) < 0.93 <= measured_coverage("iqm", FEW_RUNS)
+    assert FEW_RUNS_OF_MEAN == 10
+    assert measured_coverage("mean", FEW_RUNS_OF_MEAN - 1) < 0.89
+
+
+def test_students_interval_is_of_95_percent_unless_told_otherwise():
+    scores = [1.0, 2.0, 4.0]
+    assert student_interval(scores) == student_interval(scores, level=0.95)
+    assert student_interval(scores[:2]).width > student_interval(scores).width

@@ -87,3 +87,25 @@ def test_bad_curves_are_refused(curve):
 def test_mean_last_needs_a_whole_number(k):
     with pytest.raises(ValueError, match="whole number"):
         mean_last(k)
+
+
+def test_the_first_and_the_last_evaluation_can_be_read():
+    assert best.read(CURVE, 0) == 1.0
+    assert best.read(CURVE, 4) == 2.0
+    for position in (-1, 5):
+        with pytest.raises(ValueError, match=r"position must lie in 0\.\.4"):
+            best.read(CURVE, position)
+
+
+def test_the_last_evaluation_alone_can_be_averaged():
+    assert parse_reduction("mean_last(1)")(CURVE) == mean_last(1)(CURVE) == 2.0
+    assert parse_reduction("mean_last(2.0)").name == "mean_last(2)"
+
+
+@pytest.mark.parametrize(
+    ("reduction", "window"), [(last, None), (best, None), (auc, None), (mean_last(4), 4)]
+)
+def test_only_a_mean_of_the_last_ones_has_a_window(reduction, window):
+    assert reduction.window == window
+    assert reduction.position([3.0, 9.0, 1.0]) == (1 if reduction is best else 2)
+    assert reduction.chooses_step is (reduction is best)

@@ -86,9 +86,9 @@ def test_a_proposal_that_was_never_made_is_named():
 # -- rows made up ------------------------------------------------------------------------------------------------------
 
 
-def record_of(hours=None, spec=None, **rows):
+def record_of(hours_given=None, spec=None, **rows):
     """A record whose tables give these rows, by the name of what is asked."""
-    record = StudyRecord(spec or small_spec(), Store.in_memory(), None, hours)
+    record = StudyRecord(spec or small_spec(), Store.in_memory(), None, hours_given)
     answers = {
         name: answer if callable(answer) else lambda *asked, answer=answer: answer
         for name, answer in rows.items()

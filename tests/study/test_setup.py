@@ -1,0 +1,277 @@
+"""What a study is made of: its executor, the limits of it, and what is refused before anything is trained."""
+
+from types import SimpleNamespace
+
+import pytest
+from study_support import SPACE, small_spec
+
+from autorl import executors
+from autorl.spec import load_spec
+from autorl.study import setup
+from autorl.study.setup import (
+    changeable,
+    choices_of,
+    executor_limits,
+    executor_name,
+    local_executor_name,
+    make_executor,
+    ray_address,
+    trainer_loader,
+)
+from autorl.types import Config, InputError, Resources
+
+
+def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
+    """A study of trainers that run best on these executors."""
+    limits = {"segment_seconds": None, "memory_gb": None} | (limits or {})
+    section = {"name": name, "devices": list(devices), "workers": None, "address": None}
+    section |= {"autoscaler": False, "lost_after": 60.0} | executor
+    return SimpleNamespace(
+        executor=SimpleNamespace(**section),
+        limits=SimpleNamespace(**limits),
+        trainers={str(place): place for place in range(len(best))},
+        info=lambda place: SimpleNamespace(executor=best[place]),
+        resources_by_algorithm={
+            str(place): Resources(**asked) for place, asked in enumerate(needs)
+        },
+        storage=executor.get("storage"),
+    )
+
+
+# -- which executor ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("best", "stated", "name"),
+    [
+        (["processes"], None, "processes"),
+        (["processes"], "threads", "threads"),
+        (["processes"], "in_process", "in_process"),
+        (["processes", "threads"], None, "processes"),
+        (["processes", "threads"], "threads", "threads"),
+        (["threads"], None, "threads"),
+        (["threads"], "processes", "threads"),
+        (["threads"], "in_process", "in_process"),
+        (["threads", "in_process"], None, "processes"),
+        (["in_process"], None, "in_process"),
+        (["in_process", "in_process"], None, "in_process"),
+        (["in_process"], "processes", "processes"),
+        (["processes"], "ray", "processes"),
+        (["in_process"], "folder", "in_process"),
+    ],
+)
+def test_segments_run_on_what_their_trainers_run_best_on_unless_the_file_says_otherwise(
+    best, stated, name
+):
+    spec = spec_of(*best, name=stated)
+    assert local_executor_name(spec) == name
+    assert executor_name(spec) == (stated if stated in ("ray", "folder") else name)
+
+
+@pytest.mark.parametrize(
+    "asking",
+    [
+        {"limits": {"segment_seconds": 60.0}},
+        {"limits": {"memory_gb": 1.0}},
+        {"devices": ["0"]},
+        {"needs": [{}, {"gpu": 1.0}]},
+        {"limits": {"memory_gb": 1.0}, "devices": ["0"]},
+    ],
+)
+def test_what_limits_and_devices_ask_for_runs_in_a_process_of_its_own(asking):
+    assert local_executor_name(spec_of("in_process", "in_process", **asking)) == "processes"
+
+
+def test_limits_are_seconds_and_bytes():
+    assert executor_limits(spec_of()) == executors.Limits()
+    limits = executor_limits(spec_of(limits={"segment_seconds": 7.5, "memory_gb": 1.5}))
+    assert limits == executors.Limits(7.5, 3 * 2**29)
+
+
+# -- how it is made ----------------------------------------------------------------------------------------------------
+
+
+def of_ray(monkeypatch, spec, workers=None):
+    """What the executor of a cluster is made with."""
+    made = {}
+    monkeypatch.setattr(executors, "make_ray", lambda load, address, **more: made.update(more))
+    monkeypatch.setattr(setup.os, "cpu_count", lambda: 4)
+    setup._make_ray(spec, None, workers, ["numpy"])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("best", "limits", "kind"),
+    [
+        (["threads"], {"memory_gb": 1.0}, "threads"),
+        (["in_process"], {}, "threads"),
+        (["in_process"], {"memory_gb": 1.0}, "processes"),
+        (["threads", "in_process"], {}, "threads"),
+        (["threads", "in_process"], {"segment_seconds": 9.0}, "processes"),
+        (["threads", "processes"], {}, "processes"),
+        (["processes"], {}, "processes"),
+    ],
+)
+def test_who_looks_a_value_up_has_no_process_of_its_own_on_a_cluster(
+    monkeypatch, best, limits, kind
+):
+    made = of_ray(monkeypatch, spec_of(*best, limits=limits))
+    assert (made["kind"], made["preload"], made["autoscaler"]) == (kind, ["numpy"], False)
+
+
+@pytest.mark.parametrize(("workers", "cores"), [(None, None), (1, 4), (2, 6.0), (4, 12.0)])
+def test_a_ray_of_the_studys_own_has_room_for_its_workers(monkeypatch, workers, cores):
+    """Segments need one core, or three."""
+    spec = spec_of("processes", "processes", needs=[{"cpu": 1.0}, {"cpu": 3.0}])
+    made = of_ray(monkeypatch, spec, workers)
+    assert (made["workers"], made["cores"]) == (workers, cores)
+
+
+def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
+    made = {}
+    monkeypatch.setattr(executors, "make_ray", lambda load, address, **more: made.update(more))
+    monkeypatch.setattr(setup.os, "cpu_count", lambda: None)
+    setup._make_ray(spec_of("processes", needs=[{"cpu": 0.25}]), None, 2, [])
+    assert made["cores"] == 1
+
+
+@pytest.mark.parametrize(
+    ("stated", "variable", "address"),
+    [
+        (None, None, "local"),
+        (None, "10.0.0.1:6379", "auto"),
+        ("10.0.0.2:6379", None, "10.0.0.2:6379"),
+        ("10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.2:6379"),
+    ],
+)
+def test_the_address_of_a_cluster_is_stated_or_the_environments(
+    monkeypatch, stated, variable, address
+):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    if variable:
+        monkeypatch.setenv("RAY_ADDRESS", variable)
+    assert ray_address(spec_of(address=stated)) == address
+
+
+def test_somebody_must_answer_where_a_study_has_a_cluster_and_only_there(monkeypatch):
+    asked = []
+    monkeypatch.setattr(executors, "check_answers", asked.append)
+    setup.check_answers(spec_of("processes"))
+    setup.check_answers(spec_of("processes", name="ray", address="10.0.0.2:6379"))
+    assert asked == ["10.0.0.2:6379"]
+
+
+def test_the_workers_of_a_study_are_those_asked_for_or_stated(monkeypatch):
+    given = []
+    monkeypatch.setattr(
+        setup, "_make_ray", lambda spec, load, workers, preload: given.append(workers)
+    )
+    spec = small_spec(executor={"name": "ray", "workers": 3})
+    load = trainer_loader(spec)
+    for workers in (None, 2):
+        make_executor(spec, load, workers)
+    assert given == [3, 2]
+
+
+def test_the_executor_of_a_folder_is_given_no_number_of_workers(monkeypatch, tmp_path):
+    made = {}
+    monkeypatch.setattr(
+        executors, "Folder", lambda form, facts, **more: made.update(more, form=form)
+    )
+    spec = small_spec(executor={"name": "folder", "lost_after": 33.0})
+    load = trainer_loader(spec)
+    make_executor(spec, load, folder=tmp_path)
+    assert made["lost_after"] == 33.0
+    with pytest.raises(InputError) as refused:
+        make_executor(spec, load, 2, tmp_path)
+    assert refused.value.key == "--workers"
+
+
+def test_modules_are_imported_once_and_only_processes_know_what_this_machine_has(monkeypatch):
+    made = []
+    monkeypatch.setattr(
+        executors, "make", lambda name, load, slots, **more: made.append((name, slots, more))
+    )
+    monkeypatch.setattr(setup, "capacity", lambda spec: "of this machine")
+    spec = small_spec(executor={"name": "threads", "workers": 2}, limits={"memory_gb": 1})
+    load = trainer_loader(spec)
+    setup.make_named_executor("threads", spec, load)
+    setup.make_named_executor("threads", spec, load, preload=["mine"])
+    (name, slots, own), (_, _, given) = made
+    assert (name, slots) == ("threads", 2)
+    assert (own["capacity"], own["limits"].memory_bytes) == ("of this machine", 2**30)
+    assert given["preload"] == ["mine"]
+    assert own["preload"] == sorted(
+        {module for trainer in spec.trainers.values() for module in load(trainer).preload}
+    )
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"executor": {"name": "folder", "workers": 2}}, "executor.workers"),
+        ({"executor": {"name": "folder"}, "storage": "memory://x"}, "storage"),
+        ({"executor": {"name": "ray", "autoscaler": True}}, "executor.autoscaler"),
+        (
+            {"executor": {"name": "processes", "workers": 2, "autoscaler": True}},
+            "executor.autoscaler",
+        ),
+    ],
+)
+def test_what_an_executor_cannot_do_is_refused(monkeypatch, changes, key):
+    monkeypatch.setattr(executors, "check", lambda *asked: None)
+    with pytest.raises(InputError) as refused:
+        setup._check_executor(small_spec(**changes))
+    assert refused.value.key == key
+
+
+@pytest.mark.parametrize(
+    "executor",
+    [
+        {"name": "folder"},
+        {"name": "ray", "workers": 2, "autoscaler": True},
+        {"name": "ray"},
+        {"name": "processes", "workers": 2},
+    ],
+)
+def test_what_an_executor_can_do_is_not(monkeypatch, executor):
+    checked = []
+    monkeypatch.setattr(executors, "check", lambda name, *asked: checked.append(name))
+    setup._check_executor(small_spec(executor=executor))
+    local = ["processes"] if executor["name"] == "folder" else []
+    assert checked == [executor["name"], *local]
+
+
+# -- hyperparameters ---------------------------------------------------------------------------------------------------
+
+
+def test_hyperparameters_of_an_algorithm_are_named_without_its_prefix():
+    part = {"trainer": "synthetic", "space": SPACE}
+    spec = load_spec(
+        {
+            "algorithms": {"one": part, "two": part},
+            "fidelity": {"steps": 10},
+            "budget": {"runs": 8},
+        }
+    )
+    choices = choices_of(spec, "one.")
+    assert set(choices) == {"x", "rate", "kind", "only_b"}
+    assert choices["kind"] == ("a", "b")
+    assert set(choices_of(small_spec(), "")) == set(choices)
+
+
+def test_what_a_continued_run_may_change_is_marked_and_supported():
+    spec = small_spec()
+    marked = {"x", "rate"}
+    everything = changeable(spec, lambda trainer: SimpleNamespace(changes={*marked, "kind"}))
+    assert everything == marked
+    assert changeable(spec, lambda trainer: SimpleNamespace(changes={"x", "kind"})) == {"x"}
+    assert changeable(spec, lambda trainer: SimpleNamespace(changes=())) == set()
+
+
+def test_configurations_that_differ_in_floats_alone_are_alike():
+    config = Config(x=0.5, kind="a", depth=3, flag=True)
+    assert setup._without_floats(config) == Config(kind="a", depth=3, flag=True)

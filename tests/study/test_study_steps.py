@@ -1,0 +1,193 @@
+"""The steps of a study while it runs: the disk, its progress, its hours, and what may be added to it."""
+
+import time
+
+import pytest
+from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
+from study_support import small_spec
+
+from autorl.seeds import MOST_SEEDS
+from autorl.study import Study
+from autorl.types import Config, InputError, Segment, SegmentId, StudyError, TrainerSpec
+
+
+def segment(save):
+    return Segment(
+        id=SegmentId(0, 0),
+        trainer=TrainerSpec("toy"),
+        config=Config(),
+        seed=0,
+        role="tuning",
+        until=9,
+        horizon=9,
+        save=save,
+    )
+
+
+# -- the disk ----------------------------------------------------------------------------------------------------------
+
+GIB = 2**30
+
+
+class Disk:
+    """A study of a limit of one GiB, whose checkpoints and logs take what they are told to."""
+
+    def __init__(self, monkeypatch, limit=1.0):
+        self.study = Study.in_memory(small_spec(limits={"disk_gb": limit}))
+        self.saved, self.after, self.collected = 0, None, []
+        work = type(self.study.driver.work)
+        monkeypatch.setattr(work, "bytes_saved", property(lambda work: self.saved))
+        monkeypatch.setattr(self.study.driver, "collect", self.collect)
+
+    def collect(self, models, *, at_once=False):
+        self.collected.append(at_once)
+        if self.after is not None:
+            self.saved = self.after
+
+    def fits(self, saved, logged, *segments):
+        self.saved, self.study.driver.work.files.bytes_logged = saved, logged
+        try:
+            self.study._check_disk(list(segments))
+        except StudyError:
+            return False
+        return True
+
+
+@pytest.mark.parametrize(
+    ("saved", "logged", "fits"),
+    [
+        (GIB, 0, True),
+        (GIB + 1, 0, False),
+        (GIB // 2, GIB // 2, True),
+        (GIB // 2, GIB // 2 + 1, False),
+        (0, GIB + 1, False),
+    ],
+)
+def test_what_would_save_starts_while_checkpoints_and_logs_fit(monkeypatch, saved, logged, fits):
+    assert Disk(monkeypatch).fits(saved, logged, segment(False), segment(True)) is fits
+
+
+@pytest.mark.parametrize(("logged", "fits"), [(0, True), (GIB, True), (GIB + 1, False)])
+def test_what_saves_nothing_starts_until_logs_alone_take_it_all(monkeypatch, logged, fits):
+    assert Disk(monkeypatch).fits(3 * GIB, logged, segment(False)) is fits
+
+
+def test_where_nothing_starts_nothing_is_said(monkeypatch):
+    disk = Disk(monkeypatch)
+    assert disk.fits(3 * GIB, 3 * GIB)
+    assert disk.collected == []
+
+
+def test_before_giving_up_what_nobody_needs_is_deleted(monkeypatch):
+    disk = Disk(monkeypatch)
+    disk.after = GIB
+    assert disk.fits(3 * GIB, 0, segment(True))
+    assert disk.collected == [True]
+
+
+def test_what_is_said_of_a_full_disk_counts_both(monkeypatch):
+    disk = Disk(monkeypatch)
+    disk.saved, disk.study.driver.work.files.bytes_logged = 2 * GIB, GIB // 2
+    with pytest.raises(StudyError, match=r"checkpoints and logs take 2\.50 GiB, over limits"):
+        disk.study._check_disk([segment(True)])
+
+
+# -- progress and hours ------------------------------------------------------------------------------------------------
+
+
+def test_progress_before_during_and_after_a_search(monkeypatch):
+    optimizer = Scripted(listed(full(0.2), full(0.9), full(0.4)))
+    study = study_with(
+        monkeypatch, toy_spec(budget={"runs": 2.5}, objective={"direction": "minimize"}), optimizer
+    )
+    begun = study.progress()
+    assert (begun.phase, begun.proposals, begun.settled, begun.running) == ("search", 0, 0, 0)
+    assert (begun.best, begun.best_proposal, begun.budget_used) == (None, None, 0.0)
+    assert begun.finished_segments == 0
+    study.advance()
+    running = study.progress(1)
+    assert (running.proposals, running.settled, running.running) == (2, 0, 2)
+    assert (running.budget_used, running.finished_segments) == (0.8, 1)
+    study.driver.work.clear()
+    study.driver.request_anew()
+    run(study)
+    ended = study.progress(2)
+    assert (ended.phase, ended.settled, ended.best, ended.best_proposal) == ("test", 2, 0.2, 0)
+
+
+def test_hours_are_those_of_earlier_sessions_and_of_this_one(monkeypatch):
+    study = Study.in_memory(small_spec())
+    study._hours_before, study._begun = 2.0, 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + 1800.0)
+    assert study.hours() == 2.5
+    assert study.progress().seconds == 1800.0
+
+
+def test_a_share_of_the_budget_that_is_shown_is_at_most_all_of_it(monkeypatch):
+    study = Study.in_memory(small_spec())
+    monkeypatch.setattr(type(study.driver), "budget_used", property(lambda driver: 1.25))
+    assert study.progress().budget_used == 1.0
+
+
+def test_pickles_are_not_trusted_unless_it_is_said():
+    assert Study.in_memory(small_spec()).trust is False
+
+
+# -- what is added -----------------------------------------------------------------------------------------------------
+
+
+def test_a_study_has_at_most_so_many_test_seeds_as_runs_have_numbers():
+    study = Study.in_memory(small_spec(seeds={"tuning": 1, "test": 2}))
+    with pytest.raises(InputError, match="expected at most 5000 test seeds, got 5001"):
+        study.add_test_seeds(MOST_SEEDS + 1)
+    for count in (1, 2):
+        with pytest.raises(InputError, match="has 2 test seeds already"):
+            study.add_test_seeds(count)
+    study.add_test_seeds(MOST_SEEDS)
+    assert study.spec.plan.test == tuple(range(100, 100 + MOST_SEEDS))
+
+
+@pytest.mark.parametrize(
+    ("have", "more"),
+    [
+        ([7], (7, 100, 101)),
+        ([100], (100, 101, 102)),
+        ([99], (99, 100, 101)),
+        ([300], (300, 301, 302)),
+    ],
+)
+def test_new_test_seeds_follow_the_largest_and_begin_where_test_seeds_do(have, more):
+    study = Study.in_memory(small_spec(seeds={"tuning": [0], "test": have}))
+    study.add_test_seeds(3)
+    assert study.spec.plan.test == more
+
+
+@pytest.mark.parametrize("runs", [0, -1, float("nan"), 1e18])
+def test_a_budget_is_not_extended_by_nothing(runs):
+    study = Study.in_memory(small_spec())
+    with pytest.raises(InputError, match="expected more runs, a number up to") as refused:
+        study.extend(runs)
+    assert refused.value.key == "--runs"
+
+
+@pytest.mark.parametrize("budget", [{"hours": 1}, {"environment_steps": 800}])
+def test_only_a_budget_of_runs_or_configurations_is_extended(budget):
+    study = Study.in_memory(small_spec(budget=budget))
+    with pytest.raises(InputError, match="only a budget in runs or configurations"):
+        study.extend(1)
+
+
+def test_what_pays_for_no_proposal_is_refused_with_what_is_left(monkeypatch):
+    optimizer = Scripted(lambda number, seen: full(0.1 * number))
+    study = study_with(monkeypatch, toy_spec(budget={"runs": 2.25}), optimizer, Toy())
+    run(study)
+    with pytest.raises(InputError) as refused:
+        study.extend(0.5)
+    assert refused.value.message == (
+        "+0.5 would train nothing: the next proposal costs more than the 0.75 full runs left; "
+        "add more"
+    )
+    assert study.driver.extra_runs == 0.0
+    study.extend(0.75)
+    run(study)
+    assert len(study.driver.lineage) == 3
