@@ -50,7 +50,11 @@ TESTS = {  # what is run besides the tests of the module itself
     ],
     "evaluation": ["tests/test_evaluation.py", "tests/study/test_racing.py"],
     "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],
-    "optimizers": ["tests/optimizers/test_base.py", "tests/optimizers/test_conformance.py"],
+    "optimizers": [
+        "tests/optimizers/test_base.py",
+        "tests/optimizers/test_options_table.py",
+        "tests/optimizers/test_conformance.py",
+    ],
     "study": [
         "tests/study/test_driver.py",
         "tests/study/test_lineage.py",
