@@ -7,11 +7,12 @@
 Draws places from a seed among comparisons, arithmetic, numbers, `and`/`or`, `not`, `True`/`False`,
 `min`/`max` and `any`/`all`. What is raised, asserted or put into a text, annotations and decorators
 are left alone. Each mutant is imported by a process of its own, which runs the tests that are not
-slow: those of the module (`tests/ROOM/test_MODULE.py`), then those `TESTS` names for the room. With
-`--lines` the tests of the whole suite that run its lines come first, the quickest of them first,
-`LINES_SECONDS` of CPU time in all. A mutant is killed if a test fails on it that passes alone on
-the code as it is. No file is written. Code that a test runs in another program is not mutated, so a
-survivor may be one for that reason alone. The exit code is the number of survivors.
+slow: those of the module (`tests/ROOM/test_MODULE.py` and `test_MODULE_*.py`), then those `TESTS`
+names for the room. With `--lines` the tests of the whole suite that run its lines come first, the
+quickest of them first, `LINES_SECONDS` of CPU time in all. A mutant is killed if a test fails on it
+that passes alone on the code as it is. No file is written. Code that a test runs in another program
+is not mutated, so a survivor may be one for that reason alone. The exit code is the number of
+survivors.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ TESTS = {  # what is run besides the tests of the module itself
     ],
     "evaluation": ["tests/test_evaluation.py", "tests/study/test_racing.py"],
     "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],
-    "optimizers": ["tests/optimizers/test_base.py", "tests/optimizers/test_conformance.py"],
+    "optimizers": [
+        "tests/optimizers/test_base.py",
+        "tests/optimizers/test_options_table.py",
+        "tests/optimizers/test_conformance.py",
+    ],
     "study": [
         "tests/study/test_driver.py",
         "tests/study/test_lineage.py",
@@ -276,11 +281,18 @@ class MutantFinder(importlib.abc.MetaPathFinder):
 
 def killed(room: str, mutant: Mutant) -> bool:
     """Whether one of the room's own tests notices the mutant."""
-    own = OWN_TESTS.get(f"{room}/{mutant.path.name}", f"test_{mutant.path.stem.strip('_')}.py")
-    of_module = f"tests/{room}/{own}"
-    first = [of_module] if Path(of_module).exists() else []
+    first = tests_of_module(room, mutant.path.name)
     rest = [path for path in TESTS[room] if path not in first]
     return any(paths and noticed(paths, mutant) for paths in (first, rest))
+
+
+def tests_of_module(room: str, module: str) -> list[str]:
+    """List the files of tests of a module, `test_MODULE.py` and `test_MODULE_*.py`."""
+    name = OWN_TESTS.get(f"{room}/{module}", f"test_{Path(module).stem.strip('_')}.py")
+    stem = name.removesuffix(".py")
+    folder = ROOT / "tests" / room
+    paths = [folder / name, *sorted(folder.glob(f"{stem}_*.py"))]
+    return [path.relative_to(ROOT).as_posix() for path in paths if path.exists()]
 
 
 def seen(lines: TestLines, mutant: Mutant) -> bool:

@@ -124,10 +124,10 @@ class SMAC(BaseOptimizer[SMACOptions]):
                 if config not in self._proposed:
                     return self._propose(config, "smac", {"place": place}, informed=True)
         fit = _Fit(len(self.history), int(rng.integers(2**31)), tuple(self.history))
-        for place, config in enumerate(self._candidates(fit), start=1):
-            if config not in self._proposed:
-                meta = {"place": place, "seed": fit.seed}
-                return self._propose(config, "smac, fitted anew", meta, informed=True)
+        candidates = self._candidates(fit)
+        if candidates:  # all of them new: this fit knows every proposal
+            meta = {"place": 1, "seed": fit.seed}
+            return self._propose(candidates[0], "smac, fitted anew", meta, informed=True)
         origin = "smac, at random: nothing new was found"
         return self._propose(self.problem.space.sample(rng), origin, informed=True)
 

@@ -45,6 +45,13 @@ def test_the_seed_decides_the_sample():
     assert mutation.sample("statistics", "", 9, 1) != mutation.sample("statistics", "", 9, 2)
 
 
+def test_the_tests_of_a_module_have_its_name():
+    of_transfer = ["tests/optimizers/test_transfer.py", "tests/optimizers/test_transfer_shares.py"]
+    assert mutation.tests_of_module("optimizers", "transfer.py") == of_transfer
+    assert "tests/optimizers/test_halving.py" in mutation.tests_of_module("optimizers", "asha.py")
+    assert mutation.tests_of_module("optimizers", "nothing.py") == []
+
+
 def test_the_mutant_is_what_is_compiled(tmp_path):
     path = tmp_path / "code.py"
     path.write_text("value = 2 + 3\nother = 5 - 4\n")

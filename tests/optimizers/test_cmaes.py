@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from cmaes import CMA
 
+from autorl import seeds
 from autorl.optimizers import Record, make
 from autorl.optimizers.cmaes_ import losses
 from autorl.space import load_space
@@ -13,7 +14,7 @@ from autorl.spec import load_spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Config, Failed, Proposal, Scored, Status
+from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
 
 CUBE = space_of("continuous")
 
@@ -117,3 +118,85 @@ def test_a_converged_run_starts_elsewhere_with_twice_the_population():
     assert runs == sorted(runs)
     assert runs[-1] >= 1
     assert optimizer._cma.population_size == 4 * 2 ** runs[-1]
+
+
+def cube(n):
+    unit = {"type": "float", "lower": 0.0, "upper": 1.0}
+    return load_space({"hyperparameters": {f"x{i}": unit for i in range(n)}})
+
+
+@pytest.mark.parametrize(
+    ("n", "budget", "given", "size"),
+    [
+        (1, 1000, None, 6),  # 4 + 3 ln 2: the package needs two dimensions
+        (3, 1000, None, 7),
+        (10, 1000, None, 10),
+        (10, 32, None, 8),  # a quarter of the budget
+        (10, 12, None, 4),
+        (10, 12, 9, 9),
+    ],
+)
+def test_the_population_is_that_of_the_tutorial_and_at_most_a_quarter_of_the_budget(
+    n, budget, given, size
+):
+    optimizer = make("cmaes", cube(n), horizon=1, budget=budget, population_size=given)
+    assert optimizer.population_size == optimizer._cma.population_size == size
+    # The default configuration is no point of the distribution.
+    assert [optimizer.modelled(99, scored) for scored in (size, size + 1)] == [False, True]
+
+
+def first_points(optimizer, monkeypatch):
+    """What the distribution draws for proposal 1, the seeds it is given, and the proposal."""
+    drawn, given = [], []
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    cma = optimizer._cma
+    ask, reseed = cma.ask, cma.reseed_rng
+    monkeypatch.setattr(cma, "ask", lambda: drawn.append(ask()) or drawn[-1])
+    monkeypatch.setattr(cma, "reseed_rng", lambda seed: given.append(seed) or reseed(seed))
+    return drawn, given, optimizer.ask(np.random.default_rng(1))
+
+
+def test_a_point_that_breaks_a_rule_is_drawn_twenty_times_more_and_then_repaired(monkeypatch):
+    space = load_space(
+        {
+            "hyperparameters": {
+                "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.0},
+                "y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 1.0},
+            },
+            "constraints": ["y - x >= 0.999"],
+        }
+    )
+    optimizer = make("cmaes", space, horizon=1, sigma=0.01)
+    drawn, given, proposal = first_points(optimizer, monkeypatch)
+    assert len(drawn) == 21
+    assert list(proposal.meta["point"]) == drawn[-1].tolist()
+    assert space.is_valid(proposal.config)
+    assert given == [int(np.random.default_rng(1).integers(2**31))]
+
+
+def test_a_point_that_breaks_none_is_taken(monkeypatch):
+    drawn, _, proposal = first_points(make("cmaes", CUBE, horizon=1), monkeypatch)
+    assert len(drawn) == 1
+    assert proposal.config == CUBE.from_unit(drawn[0])
+    assert (proposal.meta["run"], proposal.informed) == (0, False)
+
+
+def test_what_the_distribution_was_told_informs_the_next():
+    simulation = simulate(
+        lambda: make("cmaes", CUBE, horizon=1, population_size=4), lambda n, p: float(n), 8
+    )
+    assert [one.informed for one in simulation.proposals] == [False] * 5 + [True] * 3
+
+
+def test_a_converged_run_is_followed_by_one_of_twice_the_population(monkeypatch):
+    optimizer = make("cmaes", CUBE, horizon=1, population_size=4, seed=5)
+    simulate(lambda: optimizer, lambda n, p: float(n), 4)
+    monkeypatch.setattr(type(optimizer._cma), "should_stop", lambda self: True)
+    number = len(optimizer.history)
+    optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(9))))
+    optimizer.observe(Scored(number, (1.0,)))
+    assert (optimizer._run, optimizer._cma.population_size) == (1, 8)
+    place = seeds.generator(5, "algorithm", "cmaes restart", 1).random(3)
+    np.testing.assert_array_equal(optimizer._cma.mean, place)
+    optimizer.observe(Scored(number, (2.0,), n_seeds=2))  # of a run that is over
+    assert len(optimizer._scored) == 0

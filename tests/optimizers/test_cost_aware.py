@@ -5,12 +5,15 @@ import math
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
-from autorl.optimizers import make
-from autorl.optimizers.cost_aware import _targets
+from autorl.optimizers import Record, make
+from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers.cost_aware import Candidate, Encoding, _targets
+from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import Failed, InputError, Proposed, Scored, Status
+from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
 
 SPACE = space_of("continuous")
 STEPS = (20, 30, 45, 67, 100)
@@ -185,3 +188,297 @@ def test_better_than_hyperband_with_equal_steps():
         best("cost_aware", s, startup=6, candidates=48) > best("hyperband", s) for s in range(6)
     )
     assert wins == 6  # by chance once in 64 seeds
+
+
+# -- the candidate that is taken, by hand ---------------------------------------------------------
+
+
+def promised(optimizer, candidates, rng):
+    """The logarithm of the expected improvement for the steps it costs, one after the other."""
+    costly = optimizer.problem.n_objectives == 2
+    scores, steps = optimizer._model(0).belief, optimizer.steps
+    front = [optimizer.history[number] for number in optimizer._front]
+
+    def believed(belief, run):
+        mean, sd = belief.at(optimizer._encoding.rows([run], steps))
+        return float(mean[0]), float(sd[0])
+
+    def paid(record):
+        if costly:
+            return math.asinh(-record.values[1])
+        return math.log(record.proposal.until / 100)
+
+    def cost_of(candidate):
+        if not costly:
+            return math.log(candidate.until / 100)
+        model = optimizer._model(1)
+        return model.centre + model.unit * believed(model.belief, candidate)[0]
+
+    low, high = math.log(20 / 100), 0.0
+    if costly:
+        low, high = min(map(paid, front)), max(map(paid, front))
+    width = max(high - low, 0.001) / 4 / 2  # half of the distance of two of five lengths
+    aim = rng.uniform(low - width, high + width)
+    promises = []
+    for candidate in candidates:
+        mean, sd = believed(scores, candidate)
+        cost = cost_of(candidate)
+        on_front = {record.id: believed(scores, record.proposal)[0] for record in front}
+        cheaper = [on_front[record.id] for record in front if paid(record) <= cost + 1e-9]
+        z = (mean - max(cheaper, default=min(on_front.values()))) / sd
+        improvement = sd * (z * norm.cdf(z) + norm.pdf(z))
+        start = (
+            0 if candidate.parent is None else optimizer.history[candidate.parent].proposal.until
+        )
+        unpaid = (candidate.until - start) / candidate.until
+        near = 0.5 * ((cost - aim) / width) ** 2
+        promises.append(math.log(max(improvement, 1e-300)) - near - math.log(unpaid))
+    return promises
+
+
+def candidates_of(optimizer):
+    """A new configuration at every length, and the runs of the front trained on."""
+    config = SPACE.from_unit(np.array([0.3, 0.25, 0.2]))
+    new = [Candidate(config, until, None, "new") for until in STEPS]
+    return [*new, *optimizer._continuations()]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_promise_is_the_improvement_on_the_front_for_the_steps_that_are_left(seed):
+    optimizer = after([(100, 5.0), (20, 3.0), (45, 2.0), (30, 4.0), (20, 1.0), (67, 4.0)])
+    optimizer.observe(Proposed(6, Proposal(config_of(6), 45)))
+    candidates = candidates_of(optimizer)
+    assert {candidate.parent for candidate in candidates} == {None, 1, 3}
+    promises = optimizer._promise(candidates, np.random.default_rng(seed))
+    expected = promised(optimizer, candidates, np.random.default_rng(seed))
+    np.testing.assert_allclose(promises, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("costs", [(10.0, 300.0, 40.0), (300.0, 300.0, 500.0)])
+def test_the_promise_by_costs_that_are_predicted(costs):
+    """Scores rise and fall: the front is of two runs, or of one."""
+    optimizer = make("cost_aware", SPACE, horizon=100, n_objectives=2, startup=3)
+    for number, (cost, score) in enumerate(zip(costs, (1.0, 3.0, 0.5), strict=True)):
+        config = SPACE.from_unit(np.full(3, 0.1 + 0.2 * number))
+        optimizer.observe(Proposed(number, Proposal(config, STEPS[2 + number])))
+        optimizer.observe(Scored(number, (score, -cost), reached=STEPS[2 + number]))
+    assert len(optimizer._front) == len({*costs} - {40.0, 500.0})
+    candidates = candidates_of(optimizer)
+    promises = optimizer._promise(candidates, np.random.default_rng(0))
+    expected = promised(optimizer, candidates, np.random.default_rng(0))
+    np.testing.assert_allclose(promises, expected, rtol=1e-6)
+
+
+def test_the_candidate_of_the_largest_promise_is_proposed(monkeypatch):
+    optimizer = after([(100, 5.0), (20, 3.0), (45, 2.0), (30, 4.0), (20, 1.0), (67, 4.0)])
+    neighbours = optimizer._neighbours(np.random.default_rng(0))
+    monkeypatch.setattr(optimizer, "_neighbours", lambda rng: neighbours)
+    count = len(neighbours)
+    for place, parent in ((count + 1, 1), (3, None)):
+        promise = -np.ones(count + len(optimizer._continuations()))
+        promise[place] = 0.0
+        monkeypatch.setattr(optimizer, "_promise", lambda candidates, rng, it=promise: it)
+        proposal = optimizer.ask(np.random.default_rng(1))
+        assert proposal.resume_from == parent
+        assert proposal.informed
+    assert (proposal.config, proposal.until) == (neighbours[3].config, neighbours[3].until)
+
+
+@pytest.mark.parametrize(
+    ("until", "shares"),
+    [
+        (45, [0.05, 0.3, 0.3, 0.3, 0.05]),
+        (20, [0.55, 0.3, 0.05, 0.05, 0.05]),
+        (100, [0.05, 0.05, 0.05, 0.3, 0.55]),
+    ],
+)
+def test_three_of_four_neighbours_have_about_the_length_of_their_run(until, shares):
+    """One length less, the same or one more; the fourth has any of the five."""
+    optimizer = after([(until, 1.0)], candidates=2000)
+    neighbours = optimizer._neighbours(np.random.default_rng(0))
+    assert {neighbour.origin for neighbour in neighbours} == {"neighbour of proposal 0"}
+    found = [sum(one.until == step for one in neighbours) / 2000 for step in STEPS]
+    assert found == pytest.approx(shares, abs=0.03)
+
+
+class Drawn:
+    """Random numbers that are given."""
+
+    def __init__(self, normal, *uniform):
+        self._normal = normal
+        self._uniform = list(uniform)
+
+    def standard_normal(self, n):
+        return np.array(self._normal)
+
+    def random(self, n):
+        return np.array(self._uniform.pop(0))
+
+
+def test_neighbours_are_reflected_at_the_faces_and_choices_drawn_anew():
+    encoding = Encoding(
+        load_space(
+            {
+                "hyperparameters": {
+                    "x": {"type": "float", "lower": 0.0, "upper": 1.0},
+                    "y": {"type": "float", "lower": 0.0, "upper": 1.0},
+                    "z": {"type": "float", "lower": 0.0, "upper": 1.0},
+                    "a": {"choices": ["p", "q"]},
+                    "b": {"choices": ["p", "q"]},
+                    "c": {"choices": ["p", "q"]},
+                }
+            }
+        )
+    )
+    unit = np.array([0.9, 0.1, 0.5, 0.25, 0.25, 0.25])
+    # A choice is drawn anew with the radius as probability; numbers make a step of it.
+    rng = Drawn([1.5, -1.0, 2.0, 9.0, 9.0, 9.0], [0.0] * 3 + [0.1, 0.2, 0.3], [0.75] * 6)
+    moved = encoding.moved(unit, 0.2, rng)
+    assert moved == pytest.approx([0.8, 0.1, 0.9, 0.75, 0.25, 0.25])
+    rng = Drawn([8.0, -8.0, 0.0, 0.0, 0.0, 0.0], [1.0] * 6, [0.75] * 6)
+    assert encoding.moved(unit, 0.2, rng)[:3] == pytest.approx([0.5, 0.5, 0.5])
+
+
+def test_runs_are_rows_of_length_numbers_and_choices():
+    space = space_of("conditional")
+    encoding = Encoding(space)
+    assert encoding.n_numeric == 4
+    config = space.config({"kind": "b", "x": 0.25, "b.width": 0.5})
+    rows = encoding.rows([Candidate(config, until, None, "") for until in (20, 45, 100)], STEPS)
+    assert rows[:, 0].tolist() == [0.0] * 3
+    assert rows[:, 1] == pytest.approx([0.0, math.log(2.25) / math.log(5), 1.0])
+    kinds = space.hyperparameters
+    # What is inactive is at its default.
+    inactive = [kinds[name].to_unit(kinds[name].default) for name in ("a.depth", "a.v.rate")]
+    assert rows[0, 2:] == pytest.approx([0.25, *inactive, 0.5, 1.0, 0.0])
+    assert encoding.rows([Candidate(config, 100, None, "")], (100,))[0, 1] == 0.0
+    assert encoding.rows([], STEPS).shape == (0, 8)
+
+
+# -- the models -----------------------------------------------------------------------------------
+
+
+def test_scores_are_spread_as_a_normal_distribution_by_their_ranks():
+    records = [
+        Record(number, Proposal(SPACE.default(), 10), Scored(number, (score,)))
+        for number, score in enumerate((2.0, 1.0, 3.0, 2.0))
+    ]
+    values, centre, unit = _targets(records, 0)
+    assert values == pytest.approx(norm.ppf([0.5, 0.125, 0.875, 0.5]))
+    assert (centre, unit) == (0.0, 1.0)
+
+
+def test_costs_of_failures_are_taken_for_average_and_equal_costs_keep_their_unit():
+    outcomes = [Scored(0, (1.0, -10.0)), Failed(1, Status.CRASH, ()), Scored(2, (1.0, -10.0))]
+    records = [Record(one.proposal, Proposal(SPACE.default(), 10), one) for one in outcomes]
+    values, centre, unit = _targets(records, 1)
+    assert (values.tolist(), unit) == ([0.0] * 3, 1.0)
+    assert centre == pytest.approx(math.asinh(10))
+
+
+def fitted_after(monkeypatch, count, *outcomes):
+    """Rows that parameters are fitted to after so many outcomes, and the optimizer."""
+    fits = []
+
+    def fit(rows, values, n_numeric):
+        fits.append((rows, values))
+        return tuple(gp.prior(n_numeric, 0).mean)
+
+    monkeypatch.setattr(gp, "fit", fit)
+    optimizer = cost_aware()()
+    for number in range(count):
+        optimizer.observe(Proposed(number, Proposal(config_of(number), 100)))
+        optimizer.observe(Scored(number, (float(-number),), reached=100))
+    for outcome in outcomes:
+        optimizer.observe(outcome)
+    model = optimizer._model(0)
+    optimizer._model(0)
+    (fit_,) = fits
+    return optimizer, model, fit_
+
+
+def config_of(number):
+    return SPACE.from_unit(np.random.default_rng(number).random(3))
+
+
+def rows_of(optimizer, numbers):
+    return optimizer._rows_of([optimizer.history[number] for number in numbers])
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "fitted"),
+    [(2, 2), (6, 6), (7, 6), (8, 8), (15, 8), (16, 16), (127, 120), (128, 128), (143, 128)],
+)
+def test_parameters_are_fitted_the_more_rarely_the_more_outcomes(monkeypatch, outcomes, fitted):
+    """At the end of the start-up, then every 8 outcomes, from 128 on every 16; to 96 of them."""
+    optimizer, _, (rows, _) = fitted_after(monkeypatch, outcomes)
+    np.testing.assert_array_equal(rows, rows_of(optimizer, range(max(0, fitted - 96), fitted)))
+
+
+def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
+    later = Scored(0, (-9.0,), reached=100, n_seeds=2)
+    _, model, (_, values) = fitted_after(monkeypatch, 6, later)
+    places = np.arange(6)
+    assert values == pytest.approx(norm.ppf((5.5 - places) / 6))
+    assert sorted(model.belief.values) == pytest.approx(sorted(values))
+    # The front comes first: it is the second run now.
+    assert model.belief.values == pytest.approx(norm.ppf((np.array([6, 1, 5, 4, 3, 2]) - 0.5) / 6))
+
+
+def test_the_model_knows_the_front_and_the_latest_256(monkeypatch):
+    optimizer, model, _ = fitted_after(monkeypatch, 300)
+    assert optimizer._front == [0]
+    known = [0, *range(44, 300)]
+    np.testing.assert_array_equal(model.belief.points, rows_of(optimizer, known))
+
+
+# -- the start-up, and where there is nothing to go by ---------------------------------------------
+
+
+def played(optimizer, numbers, outcome):
+    proposals = []
+    for number in numbers:
+        proposals.append(optimizer.ask(np.random.default_rng(number)))
+        optimizer.observe(Proposed(number, proposals[-1]))
+        optimizer.observe(outcome(number, proposals[-1]))
+    return proposals
+
+
+def test_the_start_up_goes_through_the_lengths():
+    optimizer = cost_aware(startup=7)()
+    made = played(optimizer, range(7), lambda n, p: Scored(n, (1.0,), reached=p.until))
+    assert [proposal.until for proposal in made] == [100, 30, 45, 67, 100, 20, 30]
+    assert [proposal.origin for proposal in made] == ["default", *["random"] * 6]
+    assert not any(proposal.informed for proposal in made)
+    assert optimizer.ask(np.random.default_rng(7)).informed
+
+
+def test_without_a_feasible_run_configurations_are_drawn():
+    made = played(cost_aware(startup=2)(), range(5), lambda n, p: Failed(n, Status.CRASH, ()))
+    assert [proposal.origin for proposal in made] == ["default", *["random"] * 4]
+    assert not any(proposal.informed for proposal in made)
+
+
+def test_two_scores_make_a_model():
+    optimizer = cost_aware(startup=2)()
+    for number in range(2):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    optimizer.observe(Scored(0, (1.0,), reached=100))
+    assert not optimizer.ask(np.random.default_rng(2)).informed
+    optimizer.observe(Scored(1, (2.0,), reached=30))
+    assert optimizer.ask(np.random.default_rng(2)).informed
+
+
+def test_where_every_neighbour_was_proposed_one_is_drawn_again():
+    space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 2}}})
+    optimizer = make("cost_aware", space, horizon=100, startup=2, lengths=1)
+    score = lambda n, p: Scored(n, (float(n),), reached=p.until)  # noqa: E731
+    made = played(optimizer, range(12), score)
+    assert {proposal.config["n"] for proposal in made[:-1]} == {1, 2}
+    assert made[-1].origin == "random: every neighbour was proposed before"
+    assert (made[-1].informed, made[-1].until) == (True, 100)
+
+
+def test_the_outline_names_the_lengths():
+    (text,) = make("cost_aware", SPACE, horizon=10_000, lengths=2).outline()
+    assert text == "runs are trained to 2,000, 10,000 steps, as the front suggests"

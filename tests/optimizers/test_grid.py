@@ -7,7 +7,7 @@ import pytest
 from autorl.optimizers import make
 from autorl.testing.optimizers import SPACES, space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import Done
+from autorl.types import Done, InputError
 
 
 def grid(space, n=10_000, **options):
@@ -66,3 +66,31 @@ def test_a_resumed_grid_goes_on_and_stays_done():
         or middle.ask(None) == whole.events[22].proposal
     )
     assert replayed(factory, whole.events).ask(None) == Done()
+
+
+def test_points_are_the_same_in_any_order_of_access():
+    optimizer = make("grid", space_of("continuous"), horizon=1, levels=2)
+    points = list(optimizer._points())
+    assert len(points) == 8
+    for position in (0, 5, 2, 2, 3, 7, 0, 1):
+        assert optimizer._point(position) == points[position]
+    assert optimizer._point(8) is None
+    assert optimizer._point(9) is None
+    assert optimizer._point(6) == points[6]
+
+
+def test_levels_are_whole_numbers_of_numeric_hyperparameters():
+    optimizer = make("grid", space_of("continuous"), horizon=1, levels={"x": 1, "y": 2})
+    levels = [optimizer._levels[name] for name in "xyz"]
+    assert levels == [(0.5,), (0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0)]
+    for wrong in (0, 2.0, "2"):
+        with pytest.raises(InputError, match="expected int >= 1"):
+            make("grid", space_of("continuous"), horizon=1, levels={"x": wrong})
+
+
+def test_proposals_say_their_position():
+    (_, first, second) = grid(space_of("continuous"), 3, levels=2).proposals
+    assert [(one.origin, one.meta["position"]) for one in (first, second)] == [
+        ("grid 0", 0),
+        ("grid 1", 1),
+    ]

@@ -1,11 +1,14 @@
 """What Optuna's samplers are shown: what was run, pending and failed runs, corrections, conditions and scales."""
 
+import sys
+
 import numpy as np
 import optuna
 import pytest
 from optuna.trial import TrialState
 
 from autorl.optimizers import make
+from autorl.space import load_space
 from autorl.testing.optimizers import score, some_fail, space_of
 from autorl.testing.simulation import replayed, simulate
 from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
@@ -166,3 +169,66 @@ def test_verbosity_is_left_as_it_was():
     space = space_of("continuous")
     simulate(lambda: make("tpe", space, horizon=100), score(space), 3)
     assert optuna.logging.get_verbosity() == before
+
+
+def integers(count):
+    return {"type": "int", "lower": 1, "upper": count}
+
+
+def test_the_gp_takes_integers_of_more_than_sixteen_values_as_numbers():
+    space = load_space({"hyperparameters": {"few": integers(16), "many": integers(17)}})
+    kinds = []
+    for name in ("gp", "tpe"):
+        optimizer = make(name, space, horizon=10)
+        optimizer._synchronized()
+        kinds.append([type(optimizer._distributions[one]) for one in ("few", "many")])
+    whole, number = optuna.distributions.IntDistribution, optuna.distributions.FloatDistribution
+    assert kinds == [[whole, number], [whole, whole]]
+
+
+@pytest.mark.parametrize(("name", "drafts"), [("tpe", 6), ("nsga2", 6), ("gp", 1)])
+def test_a_draft_that_was_proposed_is_drawn_again(name, drafts, monkeypatch):
+    """Five times, but for the GP: its acquisition has one maximum."""
+    space = space_of("continuous")
+    optimizer = make(name, space, horizon=10)
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    given = []
+
+    def draft(table, seed):
+        given.append(seed)
+        return space.default(), {"trial": {"a": 1}}
+
+    monkeypatch.setattr(optimizer, "_draft", draft)
+    proposal = optimizer.ask(np.random.default_rng(1))
+    rng = np.random.default_rng(1)
+    assert given == [int(rng.integers(2**31)) for _ in range(drafts)]
+    assert proposal.config == space.sample(rng)
+    assert proposal.origin == f"{name}, start-up, at random: its choice was proposed before"
+    assert not proposal.informed
+
+
+def test_nsga2_takes_the_initial_configurations_for_its_first_generation():
+    optimizer = make("nsga2", TYPES, horizon=10)
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    assert shown(optimizer)[0].system_attrs["NSGAIISampler:generation"] == 0
+
+
+@pytest.mark.parametrize(
+    ("budget", "given", "size"),
+    [(1000, None, 50), (80, None, 20), (8, None, 4), (8, 2, 2)],
+)
+def test_a_generation_is_at_most_a_quarter_of_the_budget(budget, given, size):
+    optimizer = make("nsga2", TYPES, horizon=10, budget=budget, population_size=given)
+    assert optimizer.population_size == size
+    assert [optimizer.modelled(99, scored) for scored in (size - 1, size)] == [False, True]
+
+
+def test_samplers_wait_for_ever_in_the_start_up_and_then_for_one_trial():
+    optimizer = make("tpe", TYPES, horizon=10, startup=2)
+    optimizer.observe(Proposed(0, Proposal(TYPES.default(), 10)))
+    assert optimizer._trials_needed == sys.maxsize
+    optimizer.observe(Proposed(1, Proposal(TYPES.default(), 10)))
+    optimizer.observe(Scored(1, (1.0,)))
+    assert optimizer._trials_needed == 1
+    optimizer.observe(Failed(1, Status.CRASH, ()))
+    assert optimizer._trials_needed == sys.maxsize, "the only score was taken back"

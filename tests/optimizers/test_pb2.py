@@ -10,7 +10,7 @@ from autorl.optimizers import make
 from autorl.optimizers._pb2_gp import Posterior, _negative_log_posterior, distances, fit, prior
 from autorl.space import load_space
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import Failed, Proposed, Scored
+from autorl.types import Failed, Proposed, Scored, Status
 
 SPACE = load_space(
     {
@@ -202,8 +202,6 @@ def test_a_resumed_study_has_all_the_data_and_the_model():
 
 
 def test_failures_are_no_data_and_their_members_go_on_as_clones():
-    from autorl.types import Status
-
     failing = {1, 8, 15}
     whole = simulate(
         factory(),
@@ -280,3 +278,237 @@ def test_only_choices_may_change():
     simulation = simulate(made, lambda number, p: float(p.config["kind"] == "b"), 36)
     assert {proposal.config["kind"] for proposal in simulation.proposals} <= {"a", "b", "c"}
     assert simulation.done or len(simulation.proposals) == 36
+
+
+# -- the numbers of the model and of the search ------------------------------------------------------------------------
+
+
+def test_the_prior_is_of_the_same_order_for_few_and_many_hyperparameters():
+    made = prior(2, 1)
+    np.testing.assert_allclose(np.exp(made.mean), [0.3, 2.0, 4.0, 4.0, 1.0, 1.0, 0.1])
+    assert made.sd.tolist() == [1.0, 1.0, 1.5, 1.5, 1.0, 1.0, 1.5]
+    np.testing.assert_allclose(np.exp(prior(4, 2).mean[2:8]), [2.0] * 4 + [0.5] * 2)
+    np.testing.assert_allclose(np.exp(prior(0, 0).mean), [0.3, 2.0, 1.0, 0.1])
+
+
+def test_a_fit_is_capped_bounded_and_goes_on_from_an_earlier_one(monkeypatch):
+    from scipy import optimize
+
+    calls = []
+    minimize = optimize.minimize
+
+    def spy(function, guess, *args, **settings):
+        calls.append((tuple(guess), settings))
+        return minimize(function, guess, *args, **settings)
+
+    monkeypatch.setattr(optimize, "minimize", spy)
+    rng = np.random.default_rng(4)
+    points, values = points_of(rng, 12), rng.normal(size=12)
+    first = fit(points, values, 2)
+    again = fit(points, values, 2, first)
+    assert [guess for guess, _ in calls] == [tuple(prior(2, 1).mean), first]
+    for _, settings in calls:
+        assert settings["options"] == {"maxiter": 25, "maxfun": 50}
+        assert settings["bounds"] == [(-9.0, 5.0)] * 7
+
+    def density(logs):
+        apart = distances(points, points, 2).reshape(5, -1)
+        return _negative_log_posterior(np.array(logs), apart, values, prior(2, 1))[0]
+
+    for index in range(7):
+        for step in (-0.2, 0.2):
+            assert density(again) < density(np.array(again) + step * np.eye(7)[index])
+
+
+def test_an_observation_left_out_is_predicted_by_the_others():
+    rng = np.random.default_rng(5)
+    points, values = points_of(rng, 8), rng.normal(size=8)
+    whole = Posterior(prior(2, 1).mean, points, values, points_of(rng, 2), 2)
+    alone = np.empty((0, 5))
+    for index, predicted in enumerate(whole.left_out()):
+        others = np.arange(8) != index
+        rest = Posterior(prior(2, 1).mean, points[others], values[others], alone, 2)
+        assert predicted == pytest.approx(rest.at(points[index : index + 1])[0][0])
+    queries = points_of(rng, 4)
+    np.testing.assert_allclose(whole.mean(queries), whole.at(queries)[0])
+
+
+def test_shares_of_others_below():
+    assert pb2._shares({1: 2.0, 4: 2.0, 9: 4.0}) == {1: 0.25, 4: 0.25, 9: 1.0}
+    assert pb2._shares({1: 3.0, 2: 5.0}) == {1: 0.0, 2: 1.0}
+    assert pb2._shares({7: 3.0}) == {7: 0.5}
+    assert pb2._shares({}) == {}
+
+
+def improved(generation, kind, gain, level=0.5):
+    return pb2.Improvement(generation, SPACE.config({"kind": kind}), level, gain)
+
+
+def updated(weights, rewards):
+    """Exponential weights of rate 2 that share a tenth, by hand."""
+    grown = [
+        weight * math.exp(2 * (reward - 0.5))
+        for weight, reward in zip(weights, rewards, strict=True)
+    ]
+    return [0.9 * weight / sum(grown) + 0.1 / len(grown) for weight in grown]
+
+
+def test_weights_are_exponential_and_share_a_tenth():
+    optimizer = factory()()
+    first = [improved(2, "relu", -1.0), improved(2, "tanh", 1.0), improved(2, "relu", 0.0)]
+    # Shares of the gains below: 0, 1 and 0.5; nobody trained with elu.
+    after_first = updated([1 / 3] * 3, [0.25, 1.0, 0.5])
+    assert optimizer._weights("kind", first) == pytest.approx(after_first)
+    second = [improved(5, "elu", 3.0), improved(5, "tanh", 1.0)]
+    expected = updated(after_first, [0.5, 0.0, 1.0])
+    assert optimizer._weights("kind", first + second) == pytest.approx(expected)
+
+
+def test_a_tenth_of_the_choices_is_drawn_evenly():
+    class Drawn:
+        def choice(self, n, p):
+            self.chances = p
+            return n - 1
+
+    optimizer, drawn = factory()(), Drawn()
+    seen = [improved(0, "relu", -1.0), improved(0, "tanh", 1.0)]
+    assert optimizer._draw_choices(seen, drawn) == {"kind": "elu"}
+    weights = optimizer._weights("kind", seen)
+    assert drawn.chances == pytest.approx([0.9 * weight + 0.1 / 3 for weight in weights])
+
+
+def test_points_have_time_level_numbers_and_choices():
+    optimizer = factory()()
+    config = SPACE.config({"kind": "elu", "rate": 1e-4, "k": 8})
+    assert optimizer._point(3, 0.25, config) == pytest.approx([3.0, 0.25, 0.25, 15 / 16, 0.5, 2.0])
+    space = load_space(
+        {
+            "hyperparameters": {
+                "a": {"choices": ["p", "q"], "changeable": True},
+                "b": {"choices": ["r", "s"], "changeable": True},
+            },
+            "conditions": {"b": "a == 'q'"},
+        }
+    )
+    inactive = make("pb2", space, horizon=80, changeable={"a", "b"}, population=4)
+    assert inactive._point(1, 0.5, space.config({"a": "p"})).tolist() == [1.0, 0.5, 0.0, -1.0]
+
+
+def test_gains_are_in_units_of_their_deviation():
+    optimizer = factory()()
+    for gains, standard in (([2.0, 6.0], [1.0, 3.0]), ([5.0, 5.0], [5.0, 5.0])):
+        points, values = optimizer._data([improved(1, "relu", gain, 0.75) for gain in gains])
+        assert values.tolist() == standard
+        assert points[:, :2].tolist() == [[1.0, 0.75]] * 2
+
+
+class Bounds:
+    """A model of known means and deviations, which notes what it was asked."""
+
+    def __init__(self, mean, sd, observations=50):
+        self.values = np.zeros(observations)
+        self.asked = []
+        self._mean = mean
+        self._sd = sd
+
+    def at(self, points):
+        self.asked.append(points.copy())
+        return self._mean(points), self._sd(points)
+
+
+BASE = np.array([3.0, 0.5, 0.5, 0.5, 0.5, 1.0])  # time, level, rate, k, momentum, kind
+
+
+def test_candidates_are_drawn_anywhere_then_nearby_then_around_the_best():
+    mean = lambda points: -((points[:, 2] - 0.6) ** 2) - (points[:, 4] - 0.4) ** 2  # noqa: E731
+    model = Bounds(mean, lambda points: np.zeros(len(points)))
+    ranked = factory()()._candidates(model, BASE, [0, 2], np.random.default_rng(1))
+    first, second, third = model.asked
+    assert [len(points) for points in model.asked] == [500, 64, 64]
+    for points in (*model.asked, ranked):
+        assert (points[:, [0, 1, 3, 5]] == BASE[[0, 1, 3, 5]]).all()
+        assert ((points >= 0) & (points <= 1))[:, [2, 4]].all()
+    free = [2, 4]
+    assert first[:400, free].std() == pytest.approx(1 / math.sqrt(12), abs=0.02)
+    assert (first[400:, free] - 0.5).std() == pytest.approx(0.15, abs=0.02)
+    best = first[np.argsort(-mean(first), kind="stable")[:4]]
+    around = second - np.repeat(best, 16, axis=0)
+    assert around[:, free].std() == pytest.approx(0.05, abs=0.01)
+    both = np.concatenate([first, second])
+    best = both[np.argsort(-mean(both), kind="stable")[:4]]
+    around = third - np.repeat(best, 16, axis=0)
+    assert around[:, free].std() == pytest.approx(0.015, abs=0.003)
+    assert len(ranked) == 628
+    assert (np.diff(mean(ranked)) <= 0).all()
+
+
+@pytest.mark.parametrize("observations", [50, 2])
+def test_the_bound_is_wider_the_more_was_observed(observations):
+    """Its width is sqrt(c1 + log(c2 t)) with Ray Tune's 0.2 and 0.4: a trade of mean for deviation."""
+    width = math.sqrt(0.2 + math.log(max(1.0, 0.4 * observations)))
+    for factor, side in ((0.99, 1.0), (1.01, 0.0)):
+        model = Bounds(
+            lambda points, factor=factor: -factor * width * points[:, 2],
+            lambda points: points[:, 2],
+            observations,
+        )
+        ranked = factory()()._candidates(model, BASE, [0], np.random.default_rng(1))
+        assert ranked[0][2] == pytest.approx(side, abs=0.02)
+
+
+def scored_generation(optimizer, values, first=0, until=10):
+    """Propose and score a generation; None is a failure."""
+    for number, _ in enumerate(values, start=first):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    for number, value in enumerate(values, start=first):
+        outcome = Failed(number, Status.CRASH, ())
+        if value is not None:
+            outcome = Scored(number, (value,), reached=until)
+        optimizer.observe(outcome)
+
+
+def test_a_member_that_began_anew_is_no_improvement_of_the_first_generation():
+    optimizer = factory(population=2)()
+    scored_generation(optimizer, [None, None])
+    scored_generation(optimizer, [1.0, 3.0], first=2, until=20)
+    assert optimizer._improvements() == []
+    scored_generation(optimizer, [2.0, 3.0], first=4, until=30)
+    found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
+    # Member 0 copied member 1, which led: it lost 1, the other lost nothing.
+    assert found == [(2, 1.0, -0.5), (2, 1.0, 0.5)]
+
+
+def test_four_improvements_make_a_model(monkeypatch):
+    optimizer = factory(population=4)()
+    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    donor, seen = optimizer.history[3], optimizer._improvements()
+    assert len(seen) == 4
+    for known, models in ((seen[:3], False), (seen, True)):
+        monkeypatch.setattr(optimizer, "_improvements", lambda known=known: known)
+        facts = optimizer._explore(donor, 1, np.random.default_rng(0))[1]
+        assert ("model" in facts) is models
+
+
+def test_the_best_64_candidates_are_tried_under_the_rules(monkeypatch):
+    optimizer = factory(population=4)()
+    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    seen = optimizer._improvements()
+    tried = []
+    monkeypatch.setattr(type(SPACE), "place", lambda *arguments: tried.append(arguments))
+    posterior = optimizer._posterior(prior(3, 1).mean, seen)
+    donor = optimizer.history[3]
+    rng = np.random.default_rng(0)
+    assert optimizer._maximised(posterior, donor, 1, {"kind": "relu"}, rng) is None
+    assert len(tried) == 1 + 64, "the choices first"
+
+
+def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
+    optimizer = factory(population=4)()
+    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    proposal = optimizer.ask(np.random.default_rng(4))
+    seen = optimizer._improvements()
+    none = optimizer._posterior(prior(3, 1).mean, seen).pending
+    assert none.shape == (0, 6)
+    optimizer.observe(Proposed(4, proposal))
+    (pending,) = optimizer._posterior(prior(3, 1).mean, seen).pending
+    assert pending.tolist() == optimizer._point(1, 1.0, proposal.config).tolist()

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from autorl.optimizers import BaseOptimizer, NoOptions, describe, find, make, names
+from autorl.optimizers import BaseOptimizer, NoOptions, cuts, describe, find, make, names
 from autorl.testing.optimizers import space_of
 from autorl.types import Config, InputError, Proposal
 
@@ -114,3 +114,24 @@ def test_find_is_what_make_uses():
         type(make(name, SPACE, horizon=100, changeable=SPACE.names)) is find(name)
         for name in names()
     )
+
+
+def test_a_run_needs_a_step():
+    assert make("random", SPACE, horizon=1).problem.horizon == 1
+    with pytest.raises(InputError, match="a run needs at least one step, got 0"):
+        make("random", SPACE, horizon=0)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps"),
+    [
+        ("random", {}, (90,)),
+        ("random", {"stop": None}, (90,)),
+        ("random", {"stop": "median", "rungs": 3}, (30, 60, 90)),
+        ("tpe", {"stop": "median", "rungs": 3, "startup": 4}, (30, 60, 90)),
+        ("hyperband", {"eta": 3}, (10, 30, 90)),
+        ("pbt", {"generations": 2}, (45, 90)),
+    ],
+)
+def test_where_segments_end(name, options, steps):
+    assert cuts(name, 90, **options) == steps

@@ -13,7 +13,17 @@ from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.testing.optimizers import OptimizerConformance, space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import InputError, Proposed, Status, Wait
+from autorl.types import (
+    Continue,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+)
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SPACE = compile_algorithms(
@@ -210,3 +220,102 @@ def test_a_study_with_algorithms():
     assert result.incumbent.config["algorithm"] == "good"
     counts = shares([study.driver.lineage[number] for number in range(len(study.driver.lineage))])
     assert counts["good"] > 25 > counts["bad"] >= 5
+
+
+def test_one_arm_is_described_as_its_optimizer_and_several_by_name():
+    space, how = space_of("continuous"), {"horizon": 100, "budget": 30.0}
+    alone = make("rising_bandits", space, inner="hyperband", **how)
+    assert alone.outline() == make("hyperband", space, **how).outline()
+    several = bandits(inner="hyperband", budget=30)().outline()
+    assert several[0] == (
+        "arms: ppo, dqn, sac, each with hyperband and at first an equal part of the budget"
+    )
+    own = make("hyperband", space, horizon=100, budget=10.0).outline()
+    assert several[1:] == tuple(f"{arm}: {line}" for arm in ("ppo", "dqn", "sac") for line in own)
+
+
+def test_the_curve_of_an_arm_goes_back_a_window():
+    space = space_of("continuous")
+    made = lambda: make("rising_bandits", space, horizon=100, inner="random", window=2.0)  # noqa: E731
+    scores = [0.1, 0.5, 0.3, 0.7, 0.6]
+    events = simulate(made, lambda number, proposal: scores[number], 5).events
+    curves = [replayed(made, events[: 2 * count])._arms[0].curve for count in range(6)]
+    assert curves == [
+        [],
+        [(1.0, 0.1)],
+        [(1.0, 0.1), (2.0, 0.5)],
+        [(1.0, 0.1), (2.0, 0.5), (3.0, 0.5)],
+        [(2.0, 0.5), (3.0, 0.5), (4.0, 0.7)],
+        [(3.0, 0.5), (4.0, 0.7), (5.0, 0.7)],
+    ]
+    arm = replayed(made, [*events, Scored(3, (0.2,), n_seeds=2, reached=100)])._arms[0]
+    assert (arm.spent, arm.ended, max(arm.scores.values())) == (5.0, 5.0, 0.6)
+    assert arm.bounds(2.0, 10.0) == pytest.approx((0.6, 0.6 + 0.1 / 2 * 10))
+    worse = replayed(made, [*events, *(Scored(n, (0.0,), reached=100) for n in range(1, 5))])
+    assert worse._arms[0].bounds(2.0, 10.0) == (0.1, 0.1), "no arm is expected to get worse"
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent", "playing"),
+    [
+        (math.inf, 10.0, ["ppo", "dqn", "sac"]),  # of an endless budget as much again
+        (math.inf, 9.5, ["ppo", "sac"]),
+        (30.0, 20.0, ["ppo", "dqn", "sac"]),
+        (30.0, 20.5, ["ppo", "sac"]),
+        (30.0, 31.0, ["ppo", "sac"]),
+    ],
+)
+def test_an_arm_plays_that_can_draw_level_with_what_is_left(budget, spent, playing):
+    """In four runs `dqn` rose by a quarter; half is missing. `sac` has no score yet."""
+    optimizer = bandits(budget=budget)()
+    ppo, dqn, _ = optimizer._arms
+    ppo.scores, ppo.ended, ppo.curve = {0: 1.125}, 5.0, [(1.0, 1.125)]
+    dqn.scores, dqn.ended, dqn.curve = {1: 0.5}, 5.0, [(1.0, 0.25)]
+    ppo.spent = spent
+    assert [arm.name for arm in optimizer._playing()] == playing
+
+
+def test_infeasible_and_failed_runs_are_spent_and_reach_nothing():
+    space = space_of("continuous")
+    optimizer = make("rising_bandits", space, horizon=100, inner="random", window=1.0)
+    outcomes = [
+        Scored(0, (9.0,), constraints=(0.5,), reached=100),
+        Failed(1, Status.CRASH, (9.0,)),
+        Scored(2, (2.0,), constraints=(-0.5,), reached=100),
+    ]
+    for number, outcome in enumerate(outcomes):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(outcome)
+    (arm,) = optimizer._arms
+    assert (arm.spent, arm.ended, arm.curve) == (3.0, 3.0, [(3.0, 2.0)])
+    assert arm.scores == {0: -math.inf, 2: 2.0}
+
+
+def test_promotions_cost_their_new_steps():
+    optimizer = bandits(inner="asha", inner_options={"rungs": 2}, horizon=100)()
+    arm = optimizer._arms[0]
+    config = SPACE.config({"algorithm": "ppo", "ppo.x": 0.5})
+    optimizer.observe(Proposed(0, Proposal(config, 50, meta=FrozenMap(rung=0))))
+    optimizer.observe(Scored(0, (1.0,), reached=50))
+    assert (arm.spent, arm.ended) == (0.5, 0.5)
+    optimizer.observe(Proposed(1, Proposal(config, 100, Continue(0), meta=FrozenMap(rung=1))))
+    assert (arm.spent, arm.ended) == (1.0, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("inner", "given", "most"),
+    [("tpe", {}, None), ("bohb", {}, None), ("tpe", {"most_results": 300}, 300)],
+)
+def test_arms_read_all_results_unless_they_are_told_otherwise(inner, given, most):
+    optimizer = make(
+        "rising_bandits", space_of("continuous"), horizon=100, inner=inner, inner_options=given
+    )
+    assert optimizer._arms[0].optimizer.options.most_results == most
+
+
+def test_scores_have_a_part_in_proposals_once_an_arm_rests():
+    made = simulate(bandits(), flat({"ppo": 1.0, "dqn": 0.0, "sac": 0.5}), 30).proposals
+    informed = [proposal.informed for proposal in made]
+    first = informed.index(True)
+    assert 12 <= first < 20
+    assert informed == [False] * first + [True] * (30 - first)

@@ -6,7 +6,7 @@ import pytest
 from autorl.optimizers import make
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import InputError, Proposed, Scored, Status
+from autorl.types import Done, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("types")
 CHANGEABLE = {"rate", "gamma"}
@@ -68,3 +68,36 @@ def test_kept_is_the_part_that_the_next_one_continues():
 def test_what_is_wrong_is_named(schedule, message):
     with pytest.raises(InputError, match=message):
         planned(schedule)()
+
+
+def test_without_a_schedule_the_default_and_the_warm_starts_are_trained_whole():
+    simulation = simulate(planned(None, initial=({"rate": 1e-3},)), lambda n, p: 0.0, 9, lag=4)
+    warm = SPACE.config({"rate": 1e-3})
+    assert [(one.config, one.origin, one.member) for one in simulation.proposals] == [
+        (SPACE.default(), "default", "0"),
+        (warm, "warm start", "1"),
+    ]
+    assert {(one.until, one.resume_from, one.retain) for one in simulation.proposals} == {
+        (100, None, True)
+    }
+    assert simulation.done
+    assert list(planned(None, initial=({"rate": 1e-3},))().keeps()) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "origin"), [({}, "default"), ({"rate": 1e-2}, "schedule")], ids=str
+)
+def test_where_a_schedule_begins(first, origin):
+    made = simulate(planned({"0": first, "4_0": {"gamma": 0.9}, "99": {}}), lambda n, p: 0.0, 9)
+    assert [one.origin for one in made.proposals] == [origin, "from step 40", "from step 99"]
+    assert [one.until for one in made.proposals] == [40, 99, 100]
+    assert [one.meta["part"] for one in made.proposals] == [0, 1, 2]
+    assert all(one.retain and not one.informed for one in made.proposals)
+
+
+def test_a_part_waits_for_the_one_before_and_two_runs_wait_for_nobody():
+    optimizer = planned({"0": {}, "50": {"rate": 1e-4}})()
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    assert optimizer.ask(np.random.default_rng(1)) == Wait()
+    optimizer.observe(Scored(0, (1.0,), reached=50, resumable=False))
+    assert optimizer.ask(np.random.default_rng(1)) == Done()

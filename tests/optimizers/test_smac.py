@@ -6,6 +6,7 @@ import logging
 import math
 import random
 import tempfile
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,10 @@ from autorl.optimizers.base import Record
 from autorl.optimizers.smac_ import _Fit, costs
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import Space, load_space
+from autorl.space.configspace import from_configuration, to_configuration
 from autorl.testing.optimizers import assert_alike, score, space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
+from autorl.types import Config, Failed, InputError, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
 pytestmark = pytest.mark.cpu_seconds(
@@ -250,11 +252,227 @@ def test_the_gaussian_process_replays_too():
     assert simulate(factory, score(space), 9, lag=2, kill=True).fingerprint() == whole.fingerprint()
 
 
+# -- what is asked of SMAC, and what becomes of its answers, with another in its place ---------------
+
+
+class StandIn:
+    """Answers for SMAC with points that depend on the seed of a fit alone, best first."""
+
+    def __init__(self, space, monkeypatch, first=()):
+        self.space = space
+        self.first = list(first)
+        self.calls = []
+        monkeypatch.setattr(smac_, "_bridge", lambda: self)
+
+    def answers(self, seed, count):
+        exported = self.space.to_configspace()
+        streamed = islice(self._stream(exported, seed), count)
+        return [from_configuration(self.space, configuration) for configuration in streamed]
+
+    def _stream(self, exported, seed):
+        for config in self.first:
+            yield to_configuration(self.space, exported, config)
+        rng = np.random.default_rng(seed)
+        while True:
+            drawn = self.space.decode(rng.random(len(self.space.names)), rng)
+            yield to_configuration(self.space, exported, drawn)
+
+    def challengers(self, exported, told, seed, model, most, counts=None):
+        self.calls.append((len(told), seed, model, most, counts))
+        return islice(self._stream(exported, seed), most)
+
+
+def begun(space, startup=2, **options):
+    """An optimizer whose design is used up, with as many scores."""
+    optimizer = make("smac", space, horizon=10, startup=startup, **options)
+    for number in range(startup):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    return optimizer
+
+
+def ask(optimizer, number):
+    """The next proposal, which is observed."""
+    proposal = optimizer.ask(np.random.default_rng(number))
+    assert optimizer.ask(np.random.default_rng(number)) == proposal
+    optimizer.observe(Proposed(number, proposal))
+    return proposal
+
+
+@needs_smac
+def test_the_challengers_of_a_fit_are_proposed_in_their_order(monkeypatch):
+    smac = StandIn(CONTINUOUS, monkeypatch)
+    optimizer = begun(CONTINUOUS, refit=3)
+    made = [ask(optimizer, number) for number in range(2, 9)]
+    seeds_of_fits = [int(np.random.default_rng(number).integers(2**31)) for number in (2, 5, 8)]
+    first, second, third = (smac.answers(seed, 3) for seed in seeds_of_fits)
+    assert [proposal.config for proposal in made] == [*first, *second, third[0]]
+    assert [proposal.origin for proposal in made] == [
+        *["smac, fitted anew", "smac", "smac"] * 2,
+        "smac, fitted anew",
+    ]
+    assert [proposal.meta["place"] for proposal in made] == [1, 2, 3, 1, 2, 3, 1]
+    assert [proposal.meta.get("seed") for proposal in made[::3]] == seeds_of_fits
+    assert all(proposal.informed for proposal in made)
+    # Pending proposals are told too; each fit is made once, also where it serves several asks.
+    assert smac.calls == [
+        (told, seed, "forest", 32, None)
+        for told, seed in zip((2, 5, 8), seeds_of_fits, strict=True)
+    ]
+
+
+@needs_smac
+def test_a_resumed_study_goes_on_with_the_fit_it_was_in(monkeypatch):
+    smac = StandIn(CONTINUOUS, monkeypatch)
+    factory = lambda: make("smac", CONTINUOUS, horizon=10, startup=2, refit=4)  # noqa: E731
+    whole = simulate(factory, score(CONTINUOUS), 12, lag=2)
+    expected = whole.fingerprint()
+    calls = set(smac.calls)
+    assert simulate(factory, score(CONTINUOUS), 12, lag=2, kill=True).fingerprint() == expected
+    assert set(smac.calls) == calls
+
+
+@needs_smac
+def test_a_fit_that_serves_many_proposals_looks_at_four_times_as_many(monkeypatch):
+    smac = StandIn(CONTINUOUS, monkeypatch)
+    ask(begun(CONTINUOUS, refit=8, model="gp"), 2)
+    ask(begun(CONTINUOUS, refit=9), 2)
+    assert [call[2:4] for call in smac.calls] == [("gp", 32), ("forest", 36)]
+
+
+@needs_smac
+def test_what_was_proposed_or_breaks_a_rule_is_left_out(monkeypatch):
+    size = {"type": "int", "lower": 1, "upper": 64, "default": 2}
+    space = load_space({"hyperparameters": {"n": size, "m": size}, "constraints": ["n * m <= 64"]})
+    default = space.default()
+    broken = Config(n=33, m=2)
+    others = [Config(n=n, m=2) for n in (3, 5, 7)]
+    StandIn(space, monkeypatch, [default, broken, others[0], others[0], others[1], others[2]])
+    optimizer = begun(space, startup=1, refit=3)
+    assert ask(optimizer, 1).config == others[0]
+    # The second is proposed by somebody else meanwhile: it is passed over.
+    optimizer.observe(Proposed(2, Proposal(others[1], 10)))
+    third = ask(optimizer, 3)
+    assert (third.config, third.meta["place"]) == (others[2], 3)
+
+
+@needs_smac
+def test_where_smac_has_nothing_new_a_configuration_is_drawn(monkeypatch):
+    StandIn(CONTINUOUS, monkeypatch, [CONTINUOUS.default()] * 32)
+    proposal = ask(begun(CONTINUOUS), 2)
+    assert proposal.origin == "smac, at random: nothing new was found"
+    assert proposal.config == _drawn_after_a_seed(2)
+    assert proposal.informed
+
+
+def _drawn_after_a_seed(number):
+    rng = np.random.default_rng(number)
+    rng.integers(2**31)
+    return CONTINUOUS.sample(rng)
+
+
+@needs_smac
+def test_the_design_goes_on_until_there_is_a_score_and_ends_where_it_has_nothing_new(monkeypatch):
+    monkeypatch.setattr(smac_, "SKIPS", 16)
+    space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 3}}})
+    optimizer = make("smac", space, horizon=10, startup=1)
+    made = [ask(optimizer, number) for number in range(3)]
+    assert {proposal.config["n"] for proposal in made} == {1, 2, 3}
+    points = SobolSearch(optimizer.problem, SobolOptions(seed=0))
+    indices = [proposal.meta["index"] for proposal in made[1:]]
+    assert indices == sorted(indices)
+    for proposal, index in zip(made[1:], indices, strict=True):
+        assert space.from_unit(points.point(index)) == proposal.config
+        assert proposal.origin == f"smac, design {index}"
+    optimizer.observe(Proposed(3, Proposal(space.default(), 10)))  # what has no index moves nothing
+    assert optimizer._index == indices[-1] + 1
+    last = ask(optimizer, 4)
+    assert (last.origin, last.informed) == ("smac, at random: the design is used up", False)
+
+
+@needs_smac
+def test_the_model_is_asked_after_the_design_and_with_a_score():
+    optimizer = make("smac", CONTINUOUS, horizon=10, startup=4)
+    assert [optimizer.modelled(*known) for known in ((4, 1), (3, 3), (9, 0), (4, 2))] == [
+        True,
+        False,
+        False,
+        True,
+    ]
+
+
+def test_fits_are_equal_whose_seed_and_results_are():
+    records = (scored(0, 1.0), scored(1, 2.0))
+    fit = _Fit(2, 5, records)
+    assert smac_._same(fit, _Fit(2, 5, records))
+    assert smac_._same(fit, _Fit(2, 5, (scored(0, 1.0), scored(1, 2.0))))
+    assert smac_._same(_Fit(0, 5, ()), _Fit(0, 5, ()))
+    for other in (
+        _Fit(2, 6, records),
+        _Fit(3, 5, records),
+        _Fit(2, 5, records[:1]),
+        _Fit(2, 5, (scored(0, 1.0), scored(1, 2.5))),
+        _Fit(2, 5, (scored(0, 1.5), scored(1, 2.0))),
+    ):
+        assert not smac_._same(fit, other)
+
+
+@pytest.mark.parametrize(
+    ("violations", "expected"),
+    [
+        ((2.0, 1.0), [1.0, 0.5]),  # by their part of the worst, without any feasible score
+        ((math.inf,), [1.0]),
+        ((math.inf, 4.0), [1.0, 1.0]),
+    ],
+)
+def test_costs_where_nothing_is_feasible(violations, expected):
+    records = tuple(scored(n, 5.0, constraints=(broken,)) for n, broken in enumerate(violations))
+    assert [cost for _, cost in costs(records)] == expected
+
+
+def test_costs_beside_a_single_feasible_score():
+    records = (scored(0, 3.0), scored(1, 5.0, constraints=(7.0,)), scored(2, 3.0))
+    assert [cost for _, cost in costs(records)] == [-3.0, -2.0, -3.0]
+
+
+@needs_smac
+@pytest.mark.parametrize("model", ["forest", "gp"])
+def test_smac_designs_nothing_and_looks_for_challengers_once(model, monkeypatch):
+    """Its facade has no design of its own, and fits its model once for all that are asked for."""
+    from smac.main.config_selector import ConfigSelector
+    from smac.model.abstract_model import AbstractModel
+
+    space = load_space({"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}})
+    exported = space.to_configspace()
+    told = [
+        (to_configuration(space, exported, space.config({"x": x})), (x - 0.3) ** 2)
+        for x in (0.1, 0.5, 0.6, 0.9)
+    ]
+    fits = []
+    train = AbstractModel.train
+    monkeypatch.setattr(
+        AbstractModel, "train", lambda self, X, y: fits.append(len(X)) or train(self, X, y)
+    )
+    selectors = []
+    begin = ConfigSelector.__iter__
+    monkeypatch.setattr(
+        ConfigSelector, "__iter__", lambda self: selectors.append(self) or begin(self)
+    )
+    before = (logging.root.level, list(logging.root.handlers), logging.getLogger("smac").level)
+    stream = smac_._bridge().challengers(exported, told, 3, model, 4)
+    drawn = {from_configuration(space, configuration)["x"] for configuration in islice(stream, 4)}
+    assert len(drawn) == 4
+    assert not drawn & {0.1, 0.5, 0.6, 0.9}
+    assert fits == [4]
+    assert [selector._initial_design_configs for selector in selectors] == [[]] * len(selectors)
+    after = (logging.root.level, list(logging.root.handlers), logging.getLogger("smac").level)
+    assert after == before
+
+
 def original(space: Space, objective, n: int, seed: int) -> float:
     """SMAC itself on the same problem: the default configuration, its own Sobol design of 10, its own fits."""
     from smac import HyperparameterOptimizationFacade, Scenario
-
-    from autorl.space.configspace import from_configuration
 
     def cost(config, seed: int = 0) -> float:
         return -objective(from_configuration(space, config))

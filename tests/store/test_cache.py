@@ -6,7 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from autorl.store.cache import CheckpointCache, DamagedError, cache_bound, content_key
+from autorl.store.cache import (
+    CheckpointCache,
+    DamagedError,
+    cache_bound,
+    cache_folder,
+    content_key,
+)
 from autorl.store.checkpoints import file_hashes
 from autorl.types import InputError
 
@@ -151,3 +157,66 @@ def test_the_bound_is_a_number(monkeypatch):
         cache_bound()
     monkeypatch.setenv("AUTORL_CACHE_GB", "0.5")
     assert cache_bound() == 2**29
+
+
+@pytest.mark.parametrize("text", ["-0.5", "inf", "nan", ""])
+def test_a_bound_is_a_size(monkeypatch, text):
+    monkeypatch.setenv("AUTORL_CACHE_GB", text)
+    with pytest.raises(InputError, match="expected a number of gigabytes"):
+        cache_bound()
+
+
+def test_the_bound_is_twenty_gigabytes_and_may_be_nothing(monkeypatch):
+    monkeypatch.delenv("AUTORL_CACHE_GB", raising=False)
+    assert cache_bound() == 20 * 2**30
+    monkeypatch.setenv("AUTORL_CACHE_GB", "0")
+    assert cache_bound() == 0
+
+
+def test_where_the_cache_lies(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("AUTORL_CACHE", raising=False)
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    assert cache_folder() == tmp_path / ".cache" / "autorl" / "checkpoints"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
+    assert cache_folder() == tmp_path / "x" / "autorl" / "checkpoints"
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "deep" / "er"))
+    monkeypatch.setenv("AUTORL_CACHE_GB", "1")
+    source = Source(tmp_path / "a", "a")
+    cache = CheckpointCache()
+    assert cache.folder == tmp_path / "deep" / "er" / "checkpoints"
+    assert [use(cache, source), use(CheckpointCache(), source)] == ["a", "a"]
+    assert source.fetched == 1
+
+
+def test_a_cache_may_be_full_to_its_bound(tmp_path):
+    """And a lock file that says no size, of an entry that was not fetched to its end, counts for nothing."""
+    sources = [Source(tmp_path / letter, letter) for letter in "ab"]
+    cache = CheckpointCache(tmp_path / "deep" / "cache", bound=2 * KILOBYTE)
+    for source in sources:
+        use(cache, source)
+    (cache.folder / "other.lock").write_text("")
+    third = Source(tmp_path / "c", "")
+    use_empty(cache, third)
+    assert entries(cache.folder) == {content_key(one.files) for one in (*sources, third)}
+    locks = [cache.folder / f"{content_key(source.files)}.lock" for source in sources]
+    assert [lock.read_text() for lock in locks] == [str(KILOBYTE)] * 2
+    umask = os.umask(0)
+    os.umask(umask)
+    assert [lock.stat().st_mode & 0o777 for lock in locks] == [0o644 & ~umask] * 2
+
+
+def use_empty(cache, source):
+    with cache.reading(source.files, source.fetch) as folder:
+        assert (folder / "weights").read_text() == ""
+
+
+def test_a_checkpoint_is_taken_over_once_and_makes_room_for_itself(tmp_path):
+    first, again, other = (Source(tmp_path / name, name[0]) for name in ("a", "a2", "b"))
+    assert first.files == again.files
+    cache = CheckpointCache(tmp_path / "cache", bound=KILOBYTE)
+    cache.adopt(first.folder, first.files)
+    cache.adopt(again.folder, again.files)
+    assert again.folder.exists(), "what is there already stays as it is"
+    cache.adopt(other.folder, other.files)
+    assert entries(tmp_path / "cache") == {content_key(other.files)}

@@ -8,7 +8,7 @@ import sqlite3
 import pytest
 
 from autorl.spec import load_spec
-from autorl.store.checkpoints import damage, file_hashes
+from autorl.store.checkpoints import damage, file_hashes, folder_size, set_aside
 from autorl.store.codec import body_of, loads, read_event
 from autorl.store.events import SegmentEnded, SegmentPlace
 from autorl.study import Study
@@ -130,3 +130,23 @@ def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
     for body in bodies:
         assert body["checkpoint_files"] == file_hashes(tmp_path / "study" / body["checkpoint"])
         assert body["checkpoint_files"]
+
+
+def test_damaged_checkpoints_of_one_name_are_numbered(tmp_path):
+    places = []
+    for content in "abc":
+        folder = tmp_path / "checkpoints" / "1.0"
+        folder.mkdir(parents=True)
+        (folder / "weights").write_text(content)
+        places.append(set_aside(folder))
+    damaged = tmp_path / "checkpoints" / "damaged"
+    names = ["1.0", "1.0-2", "1.0-3"]
+    assert places == [f"moved to {damaged / name}" for name in names]
+    assert [(damaged / name / "weights").read_text() for name in names] == ["a", "b", "c"]
+    assert set_aside(tmp_path / "checkpoints" / "1.0") == "there is no such folder"
+
+
+def test_the_size_of_a_folder_is_that_of_its_files_and_links(saved):
+    size = 256 * 100 + len('{"step": 5}') + len("weights.bin")
+    assert folder_size(saved) == size, "a link to a folder is none of its files"
+    assert folder_size(saved / "nowhere") == 0

@@ -6,6 +6,7 @@ import os
 import pytest
 
 from autorl.store import lease as leases
+from autorl.store.host import host_identity
 from autorl.store.lease import Lease, current_holder
 from autorl.store.remote import RemoteFolder
 from autorl.types import InputError, StudyError
@@ -107,3 +108,92 @@ def test_a_torn_lease_stops_nobody_for_good(storage):
     taken = Lease.take(storage, "s", take_over=True)
     assert taken.epoch == 4
     taken.release()
+
+
+# -- who counts as gone ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("holder", "gone"),
+    [
+        ({"seconds": 120.0}, False),  # six renewals of which none came
+        ({"seconds": 120.5}, True),
+        ({"released": True}, True),
+        (
+            {"place": "here", "pid": -1},
+            False,
+        ),  # a number of a process of another place says nothing
+        ({"place": host_identity(), "pid": 0}, False),
+    ],
+)
+def test_a_holder_is_gone_that_released_expired_or_was_killed_here(holder, gone):
+    assert leases.Holder(1, **holder).gone is gone
+
+
+def test_a_process_of_this_place_that_is_no_more_is_gone():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert leases.Holder(1, pid=child, place=host_identity()).gone
+    assert not leases.Holder(1, pid=child, place="elsewhere").gone
+
+
+def test_five_renewals_may_fail_before_a_lease_expires():
+    assert leases.EXPIRE_SECONDS / leases.RENEW_SECONDS >= 6
+
+
+def test_a_holder_of_whom_nothing_is_known():
+    unknown = leases.Holder(3)
+    assert (unknown.study, unknown.pid, unknown.seconds, unknown.released) == ("", 0, 0.0, False)
+    assert str(unknown) == "process 0 on ?, epoch 3"
+    assert "\n" not in str(leases.Holder(3, host="two\nlines"))
+
+
+def test_a_holder_writes_itself_down_and_is_there_at_once(storage):
+    held = Lease.take(storage, "s")
+    taken = json.loads(storage.read("lease/1.json"))
+    assert (taken["study"], taken["epoch"], taken["pid"]) == ("s", 1, os.getpid())
+    assert len(taken["token"]) == 32
+    beat = json.loads(storage.read("lease/1.beat.json"))
+    assert (beat["token"], beat["released"]) == (taken["token"], False)
+    assert beat["time"] >= taken["time"]
+    assert held._thread.daemon, "it does not keep a driver alive"
+    holder = current_holder(storage)
+    assert (holder.released, holder.gone) == (False, False)
+    held.release()
+    assert current_holder(storage).gone
+
+
+@pytest.mark.parametrize(
+    ("taken", "beat", "seconds"),
+    [
+        ({"pid": "7"}, {}, 0.0),  # no time was written yet
+        ({"time": 10**12}, {}, 0.0),  # by a clock that is ahead
+        ({}, {"time": "soon"}, 0.0),
+    ],
+)
+def test_what_a_holder_wrote_may_be_anything(storage, taken, beat, seconds):
+    storage.write("lease/2.json", json.dumps(taken).encode())
+    storage.write("lease/2.beat.json", json.dumps(beat).encode())
+    assert current_holder(storage) == leases.Holder(2, seconds=seconds)
+
+
+def test_the_seconds_since_a_holder_was_there_are_those_of_its_last_beat(storage, monkeypatch):
+    storage.write("lease/1.json", json.dumps({"time": 100.0}).encode())
+    monkeypatch.setattr(leases.time, "time", lambda: 130.0)
+    assert current_holder(storage).seconds == 30.0
+    storage.write("lease/1.beat.json", json.dumps({"time": 125.0, "released": 1}).encode())
+    assert current_holder(storage) == leases.Holder(1, seconds=5.0)
+
+
+def test_nobody_has_taken_what_is_empty(storage):
+    assert current_holder(storage) is None
+
+
+def test_an_epoch_that_others_take_first_is_tried_ten_times(storage, monkeypatch):
+    names = []
+    monkeypatch.setattr(storage, "create", lambda name, content: names.append(name))
+    with pytest.raises(InputError, match="other drivers take this study over all the time"):
+        Lease.take(storage, "s")
+    assert names == ["lease/1.json"] * 10

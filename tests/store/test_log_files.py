@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from autorl.store import log_files
 from autorl.store.log_files import CappedLog, log_bytes
 
 HEAD, TAIL = 100, 50
@@ -69,3 +70,37 @@ def test_the_size_of_all_logs(tmp_path):
     written(tmp_path / "logs" / "b.log", b"12", 4)
     os.symlink("/nowhere", tmp_path / "logs" / "c.log")
     assert log_bytes(tmp_path / "logs") == 6
+
+
+def test_a_log_keeps_a_mebibyte_of_both_ends(tmp_path):
+    path, mebibyte = tmp_path / "a.log", 2**20
+    data = b"".join(bytes([letter]) * mebibyte for letter in b"abcde")
+    log = CappedLog(path)
+    log.write(data[: 3 * mebibyte - 1])
+    assert path.stat().st_size == 3 * mebibyte - 1, "as much while it grows"
+    log.write(data[3 * mebibyte - 1 :])
+    log.close()
+    line = b"\n[autorl: %d bytes left out here]\n" % (3 * mebibyte)
+    assert path.read_bytes() == data[:mebibyte] + line + data[-mebibyte:]
+
+
+def test_a_process_prints_what_it_writes_into_its_own_log(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(log_files, "_printed", None)
+    own, other = tmp_path / "own.log", tmp_path / "other.log"
+    log_files.prints_to(str(own))
+    for path in (own, other):
+        with log_files.open_log(str(path)) as log:
+            log.write(b"a line\n")
+    assert capfd.readouterr() == ("", "a line\n")
+    assert not own.exists()
+    assert other.read_bytes() == b"a line\n"
+
+
+def test_a_log_that_was_cut_is_told_from_one_that_was_not(tmp_path):
+    """The line that says what was left out stands where the head ends, and nowhere else."""
+    path = tmp_path / "a.log"
+    line = b"\n[autorl: 40 bytes left out here]\n"
+    path.write_bytes(b"x" * HEAD + line + b"y" * TAIL)
+    written(path, b"z" * 7, 7)
+    left_out = b"\n[autorl: 47 bytes left out here]\n"
+    assert path.read_bytes() == b"x" * HEAD + left_out + b"y" * (TAIL - 7) + b"z" * 7

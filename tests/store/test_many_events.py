@@ -165,3 +165,69 @@ def test_an_unknown_kind_among_many_is_an_error():
     events = [*LIFE, ("pruned", {})]
     with pytest.raises(UnknownEventError, match="pruned"):
         applied(events, [len(events)])
+
+
+def rows(events, query):
+    """Rows of the tables that follow from events."""
+    connection = database(events)
+    numbered = [
+        (seq, kind, json.loads(dumps(body))) for seq, (kind, body) in enumerate(events, start=1)
+    ]
+    schema.apply_all(connection, numbered)
+    return connection.execute(query).fetchall()
+
+
+def test_where_proposals_stand_by_hand():
+    flags = "SELECT provisional, baseline, anew, informed FROM standing ORDER BY proposal"
+    assert rows(LIFE, flags) == [(0, 0, 0, 0), (0, 0, 0, 1), (0, 0, 1, 0), (1, 1, 0, 1)]
+    results = "SELECT infeasible, reached, n_seeds, value, mean, spread, objectives FROM standing"
+    assert rows(LIFE, f"{results} ORDER BY proposal") == [
+        (0.5, 100, 2, 1.0, 1.0, 0.0, "[1.0]"),
+        (0.5, 100, 3, 4.0, 4.0, 0.0, "[4.0]"),
+        (None,) * 7,
+        (0.5, 100, 2, 1.0, 1.0, 0.0, "[1.0]"),
+    ]
+    # A failure with another seed is charged too; what lies beyond the budget is not.
+    charges = "SELECT seeds, charged, beyond FROM standing ORDER BY proposal"
+    assert rows(LIFE, charges) == [
+        ("[3]", "[0,1,3]", None),
+        ("[0,1,2]", "[0,1,2]", None),
+        (None, None, None),
+        ("[0,1]", None, 107),
+    ]
+
+
+def test_what_earlier_versions_did_not_record_is_taken_from_what_they_did():
+    earlier = dict(proposed(0)[1])
+    del earlier["informed"]
+    score = scored(0, value=2.0, mean=[], spread=[], constraints=[-1.0, 0.25, 0.5])
+    query = "SELECT informed, infeasible, value, mean, spread FROM standing"
+    assert rows([("proposed", earlier), score], query) == [(None, 0.75, 2.0, 2.0, 0.0)]
+    score = scored(0, value=2.0, mean=[1.5, 9.0], spread=[0.25, 9.0], constraints=[])
+    assert rows([proposed(0), score], query) == [(0, 0, 2.0, 1.5, 0.25)]
+
+
+def test_what_runs_cost_by_hand():
+    query = "SELECT run_id, environment_steps, wall_seconds, status FROM runs ORDER BY run_id"
+    assert rows(LIFE, query) == [
+        (10, pytest.approx(100), pytest.approx(0.8), "done"),
+        (11, pytest.approx(100 / 3), pytest.approx(0.5), "done"),
+        (20, pytest.approx(100 / 3), 0.2, "done"),
+        (21, pytest.approx(100 / 3), 0.1, "done"),
+        (30, pytest.approx(100 / 3), 0.1, "crash"),
+    ]
+
+
+def test_what_was_trained_twice_counts_once():
+    """Of two segments with one beginning the longer one; one that is no longer counts for nothing."""
+    whole = [proposed(0), ended("0.7", 1, 100, seconds=0.5)]
+    query = "SELECT environment_steps, wall_seconds FROM runs"
+    for segment, reached in (("0.7@100", 100), ("0.7@50", 50)):
+        again = ended(segment, 1, reached, seconds=9.0)
+        assert rows([*whole, again], query) == [(pytest.approx(100 / 3), 0.5)]
+    longer = ended("0.7@150", 1, 150, seconds=0.75)
+    assert rows([*whole, longer], query) == [(pytest.approx(50), 0.75)]
+    free = ended("0.7", 1, 100)
+    free[1]["cost"] = {}
+    assert rows([proposed(0), free], query) == [(0.0, 0.0)]
+    assert rows([proposed(0), free, longer], query) == [(pytest.approx(50), 0.75)]

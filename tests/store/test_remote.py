@@ -182,3 +182,122 @@ def test_a_path_is_a_folder_beside_the_study_file(tmp_path):
     assert storage_url("runs", tmp_path) == f"file://{tmp_path}/runs"
     assert storage_url("/mnt/runs", tmp_path) == "file:///mnt/runs"
     assert storage_url("s3://bucket/runs/", tmp_path) == "s3://bucket/runs"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"sizes": {"a": 1, "b": -1}},
+        {"sizes": {"a": "1"}},
+        {"sizes": {"a\0b": 1}},
+        {"sizes": {"": 1}},
+        {"sizes": {"a": 1}, "links": ["a"]},
+        {"sizes": {"a": 1}, "folders": "ab"},
+        {"sha256": {"b/../c": "0"}},
+    ],
+)
+def test_one_wrong_entry_of_a_manifest_is_enough(body):
+    with pytest.raises(ValueError, match=r"a name leads|a size is|no mapping"):
+        Manifest.parse(json.dumps(body))
+
+
+def test_a_manifest_is_read_as_it_was_written():
+    manifest = Manifest({"b": 0, "a": 2}, {"b": "0", "a": "1", "l": "2"}, {"l": "a"}, ("f", "f/g"))
+    assert Manifest.parse(manifest.text()) == manifest
+    other = Manifest({"a": 2, "b": 0}, {"a": "1", "l": "2", "b": "0"}, {"l": "a"}, ("f", "f/g"))
+    assert other.text() == manifest.text(), "in one order"
+    assert Manifest.parse("{}") == Manifest({}, {}, {}, ())
+
+
+def test_folders_and_links_of_a_manifest_come_in_any_order(storage, tmp_path):
+    body = {"folders": ["a/b", "a", "c"], "links": {"deep/er/l": "x", "c/l": "y"}}
+    storage.write(f"x/{MANIFEST}", json.dumps(body).encode())
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert storage.below("x").fetch(copy) is None
+    assert (copy / "a" / "b").is_dir()
+    assert [os.readlink(copy / name) for name in ("deep/er/l", "c/l")] == ["x", "y"]
+
+
+def test_a_checkpoint_without_files_is_one(storage, tmp_path):
+    saved = tmp_path / "saved"
+    (saved / "empty").mkdir(parents=True)
+    manifest = storage.below("deep/x").upload(saved)
+    assert (manifest.bytes, manifest.folders) == (0, ("empty",))
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    assert storage.below("deep/x").fetch(copy) is None
+    assert [path.name for path in copy.iterdir()] == ["empty"]
+
+
+def test_what_lies_in_a_storage_is_sent_and_received(storage, tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"content")
+    assert not storage.receive("deep/a", tmp_path / "nothing")
+    storage.send(file, "deep/a")
+    storage.send(file, "deep/b")
+    assert storage.receive("deep/a", tmp_path / "again")
+    assert (tmp_path / "again").read_bytes() == b"content"
+    assert not storage.is_empty()
+    assert storage.objects() == {"deep/a": 7, "deep/b": 7}
+    assert storage.below("nowhere").objects() == {}
+
+
+def test_a_transfer_that_fails_for_good_is_tried_four_times(storage, tmp_path, monkeypatch):
+    pauses = []
+    monkeypatch.setattr(remote.time, "sleep", pauses.append)
+    tried = []
+
+    def gone(name):
+        tried.append(name)
+        raise StorageError("gone")
+
+    monkeypatch.setattr(storage, "read", gone)
+    with pytest.raises(StorageError, match="gone"):
+        storage.fetch(tmp_path)
+    assert (pauses, tried) == ([0.5, 2.0, 8.0], [MANIFEST] * 4)
+
+
+def test_a_storage_that_gives_back_something_else_is_refused(storage, monkeypatch):
+    storage.check_writable()
+    assert storage.is_empty(), "nothing is left of the probe"
+    monkeypatch.setattr(storage, "read", lambda name: b"other")
+    with pytest.raises(InputError, match="does not give back what was written"):
+        storage.check_writable()
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (OSError(28, "No space left"), "No space left"),
+        (ValueError(" two\n lines "), "two lines"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_errors_of_other_packages_are_one_line(error, reason):
+    assert remote._reason(error) == reason
+
+
+def test_long_errors_are_cut_and_urls_are_one_line(storage):
+    assert len(remote._reason(ValueError("word " * 100))) == 120
+    assert "\n" not in remote.shown_url("s3://bucket/a\nb")
+
+
+def test_names_of_files_in_messages_are_one_line(storage):
+    storage.write(f"x/{MANIFEST}", json.dumps({"sizes": {"a\nb": 1}}).encode())
+    assert "\n" not in storage.below("x").damage({"a\nb": "0"})
+    assert storage.below("y").damage({}) == "the folder is missing"
+    storage.write(f"y/{MANIFEST}", b"[1")
+    assert storage.below("y").damage({}) == f"{MANIFEST} cannot be read"
+
+
+def test_a_link_is_known_by_its_text(storage, tmp_path):
+    manifest = storage.below("x").upload(checkpoint(tmp_path / "saved"))
+    body = json.loads(manifest.text())
+    storage.write(f"x/{MANIFEST}", json.dumps({**body, "links": {"latest": "other"}}).encode())
+    assert storage.below("x").damage(manifest.hashes) == "latest differs from what was saved"
+
+
+def test_what_has_a_protocol_is_a_url():
+    assert remote.is_url("s3://bucket/x")
+    assert not remote.is_url("/mnt/s3:/x")

@@ -1,0 +1,82 @@
+"""How much of a search is its model's: what is counted, worded and warned of."""
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import make
+from autorl.optimizers.model_share import (
+    ModelShare,
+    model_share,
+    share_caution,
+    share_dict,
+    share_text,
+)
+from autorl.testing.optimizers import space_of
+from autorl.types import Config, Continue, Proposal, Proposed, Scored
+
+
+def proposal(x, *, informed=False, **more):
+    return Proposal(Config(x=x), 10, informed=informed, **more)
+
+
+def test_new_configurations_are_counted_once_and_the_baseline_not():
+    share = model_share(
+        [
+            proposal(0.0, baseline=True),
+            proposal(0.1),
+            proposal(0.2, informed=True),
+            proposal(0.2, informed=True, parent=Continue(2)),
+            proposal(0.3, informed=True),
+            proposal(0.1, informed=True),
+        ]
+    )
+    assert share == ModelShare(new=3, modelled=2, continued=2)
+    assert share.share == pytest.approx(2 / 3)
+    assert model_share([]) == ModelShare(0, 0, 0)
+    assert ModelShare(0, 0, 0).share == 0.0
+
+
+def test_the_counts_in_words():
+    share = ModelShare(16, 12, 8)
+    text = "16 new configurations (12 by the model, 4 of the start-up), 8 promoted or continued"
+    assert share_text(share, learns=True) == text
+    assert share_text(ModelShare(16, 0, 0), learns=False) == "16 new configurations"
+    assert share_dict(share, learns=True) == {"total": 16, "by_model": 12, "continued": 8}
+    assert share_dict(share, learns=False)["by_model"] is None
+
+
+def test_less_than_half_is_warned_of():
+    assert share_caution("tpe", ModelShare(8, 4, 0), learns=True) is None
+    assert "only 3 of 8 " in share_caution("tpe", ModelShare(8, 3, 0), learns=True)
+    assert "never left its start-up" in share_caution("tpe", ModelShare(8, 0, 0), learns=True)
+    assert share_caution("random", ModelShare(8, 0, 0), learns=False) is None
+    assert share_caution("tpe", ModelShare(0, 0, 0), learns=True) is None
+
+
+# -- who stands in for a model that is counted and not asked -----------------------------------------
+
+
+def stand_in(**options):
+    space = space_of("continuous")
+    name = "autorl.optimizers.stand_in:StandIn"
+    return make(name, space, horizon=10, initial=({"x": 0.25},), **options)
+
+
+def test_a_stand_in_counts_as_the_model_it_stands_for():
+    optimizer = stand_in(stands_for="tpe", settings={"startup": 3})
+    assert optimizer._real.problem.initial == optimizer.problem.initial
+    assert [optimizer.blind(number) for number in range(5)] == [True] * 3 + [False] * 2
+    informed = []
+    for number in range(5):
+        made = optimizer.ask(np.random.default_rng(number))
+        informed.append(made.informed)
+        optimizer.observe(Proposed(number, made))
+        if number == 3:
+            optimizer.observe(Scored(number, (1.0,)))
+    assert informed == [False, False, False, False, True]
+
+
+def test_a_stand_in_takes_several_objectives():
+    optimizer = stand_in(stands_for="nsga2", n_objectives=2)
+    assert optimizer._real.problem.n_objectives == 2
+    assert optimizer.outline() == optimizer._real.outline()

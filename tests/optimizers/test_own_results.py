@@ -1,0 +1,138 @@
+"""The process of a study's own results: what it is made of, and when its parameters are fitted."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from autorl.optimizers import History, Record
+from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers._own_results import OwnResults, ranks
+from autorl.testing.optimizers import space_of
+from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
+
+SPACE = space_of("continuous")
+
+
+class Played:
+    """Results of a study, and what the parameters were fitted to."""
+
+    def __init__(self, monkeypatch):
+        self.history = History()
+        self.results = OwnResults(SPACE)
+        self.fitted = []
+        monkeypatch.setattr(gp, "fit", self._fit)
+
+    def _fit(self, rows, values, n_numeric):
+        self.fitted.append((rows, values))
+        return tuple(gp.prior(n_numeric, 0).mean)
+
+    def observe(self, event):
+        self.history.observe(event)
+        self.results.observe(event)
+
+    def run(self, number, value):
+        self.observe(Proposed(number, Proposal(config(number), 10)))
+        self.observe(Scored(number, (float(value),)))
+
+    def belief(self):
+        return self.results.belief(self.history)
+
+
+def config(number):
+    return SPACE.from_unit(np.random.default_rng(number).random(3))
+
+
+def normal_scores(places, count):
+    """Of ranks from 0, none of them equal."""
+    return norm.ppf((np.array(places) + 0.5) / count)
+
+
+def test_three_outcomes_make_a_process(monkeypatch):
+    played = Played(monkeypatch)
+    played.run(0, 1.0)
+    played.run(1, 2.0)
+    played.observe(Proposed(2, Proposal(config(2), 10)))
+    assert played.belief() is None
+    played.observe(Scored(2, (1.5,)))
+    belief = played.belief()
+    assert belief.configs == (config(0), config(1), config(2))
+    np.testing.assert_allclose(belief.values, normal_scores([0, 2, 1], 3))
+    assert belief.posterior.n_numeric == 3
+    np.testing.assert_allclose(belief.left_out, belief.posterior.left_out())
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "fitted"),
+    [(3, 3), (4, 4), (7, 4), (8, 8), (31, 28), (32, 32), (39, 32), (63, 56), (64, 64), (79, 64)],
+)
+def test_parameters_are_fitted_the_more_rarely_the_more_outcomes(monkeypatch, outcomes, fitted):
+    """Every 4 outcomes up to 32, every 8 up to 64, then every 16."""
+    played = Played(monkeypatch)
+    for number in range(outcomes):
+        played.run(number, number)
+    played.belief()
+    played.belief()
+    ((rows, _),) = played.fitted
+    np.testing.assert_array_equal(rows, played.results.rows([config(n) for n in range(fitted)]))
+
+
+def test_parameters_are_fitted_to_the_latest_96_outcomes(monkeypatch):
+    played = Played(monkeypatch)
+    for number in range(127):
+        played.run(number, number)
+    played.belief()
+    ((rows, _),) = played.fitted
+    np.testing.assert_array_equal(rows, played.results.rows([config(n) for n in range(16, 112)]))
+
+
+def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
+    """So that a resumed study, which knows the later scores, has the same parameters."""
+    played = Played(monkeypatch)
+    for number in range(4):
+        played.run(number, number)
+    played.observe(Scored(0, (9.0,), n_seeds=2))
+    belief = played.belief()
+    ((_, values),) = played.fitted
+    np.testing.assert_allclose(values, normal_scores([0, 1, 2, 3], 4))
+    np.testing.assert_allclose(belief.values, normal_scores([3, 0, 1, 2], 4))
+
+
+def test_the_process_knows_the_latest_192_and_the_best_32(monkeypatch):
+    played = Played(monkeypatch)
+    for number in range(240):
+        played.run(number, -number)
+    played.observe(Proposed(240, Proposal(config(240), 10)))
+    belief = played.belief()
+    known = [*range(32), *range(48, 240)]
+    assert belief.configs == tuple(config(number) for number in known)
+    np.testing.assert_array_equal(belief.posterior.points, played.results.rows(belief.configs))
+    np.testing.assert_array_equal(belief.posterior.pending, played.results.rows([config(240)]))
+
+
+def test_failures_count_where_they_have_a_penalty(monkeypatch):
+    played = Played(monkeypatch)
+    for number in range(3):
+        played.run(number, number)
+    for number, penalty in ((3, ()), (4, (-1.0,))):
+        played.observe(Proposed(number, Proposal(config(number), 10)))
+        played.observe(Failed(number, Status.CRASH, penalty))
+    belief = played.belief()
+    assert belief.configs == tuple(config(number) for number in (0, 1, 2, 4))
+    np.testing.assert_allclose(belief.values, normal_scores([1, 2, 3, 0], 4))
+
+
+def test_places_from_the_worst_failures_then_the_infeasible_then_by_score():
+    outcomes = [
+        Scored(0, (1.0,)),
+        Failed(1, Status.CRASH, (50.0,)),
+        Scored(2, (3.0,)),
+        Scored(3, (99.0,), constraints=(0.5,)),
+        Scored(4, (1.0,), constraints=(-2.0,)),
+        Scored(5, (98.0,), constraints=(0.25, 0.0)),
+        Failed(6, Status.CRASH, ()),
+        Scored(7, (-4.0,)),
+    ]
+    records = [
+        Record(outcome.proposal, Proposal(Config(x=0.5), 10), outcome) for outcome in outcomes
+    ]
+    assert ranks(records).tolist() == [5, 1, 6, 2, 5, 3, 0, 4]

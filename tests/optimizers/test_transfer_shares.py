@@ -1,0 +1,284 @@
+"""The optimizer `transfer` by its formulas: shares of the arms, evidence, weights, and what is looked at."""
+
+import functools
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.stats import mannwhitneyu
+
+from autorl.optimizers import make, transfer
+from autorl.optimizers.priors.build import fitted_prior
+from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.table import TaskTable
+from autorl.space import load_space
+from autorl.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
+
+UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
+SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
+
+
+def config(number):
+    return SQUARE.from_unit(np.random.default_rng([7, number]).random(2))
+
+
+@functools.cache
+def prior_of(tasks):
+    """So many tasks, better towards another corner each."""
+    configs = tuple(config(1000 + number) for number in range(12))
+    tables = []
+    for task in range(tasks):
+        values = np.array([one["x"] if task else one["y"] for one in configs])
+        scores = (values - values.min()) / np.ptp(values)
+        tables.append(TaskTable(f"tests/{task}", "kit", f"Task{task}-v0", configs, scores, 3))
+    return fitted_prior(Gathered([[table] for table in tables]), SQUARE, None, named=True).to_dict()
+
+
+def built(*, trust=0.8, tasks=1, **options):
+    chosen = {"budget": 40, "prior_data": prior_of(tasks), **options}
+    optimizer = make("transfer", SQUARE, horizon=10, **chosen)
+    optimizer.prior = replace(optimizer.prior, trust=trust)
+    return optimizer
+
+
+def observe(optimizer, number, arm=None, value=None):
+    meta = FrozenMap() if arm is None else FrozenMap(arm=arm, due=0.0)
+    optimizer.observe(Proposed(number, Proposal(config(number), 10, meta=meta)))
+    if value is not None:
+        optimizer.observe(Scored(number, (value,)))
+
+
+# -- shares ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trust", "budget", "proposed", "share"),
+    [
+        (0.8, 40, 9, 0.0),  # ten proposals that a trusted prior makes alone
+        (0.8, 40, 10, 0.2),
+        (0.8, 12, 5, 0.0),  # or half of the budget
+        (0.8, 12, 6, 0.2),
+        (0.8, 400, 12, 0.2),
+        (0.8, 400, 24, 0.5),  # odds 4 : 1, times (12 / 24)^2
+        (0.8, 400, 48, 0.8),
+        (0.8, 400, 240, 0.95),  # neither arm has less than 0.05
+        (0.5, 40, 9, 0.0),
+        (0.5, 40, 10, 0.5),
+        (0.1, 40, 0, 0.9),
+        (0.1, 40, 10, 0.9),
+        (0.02, 40, 10, 0.95),
+        (0.99, 40, 10, 0.05),
+    ],
+)
+def test_the_share_of_plain_search_before_evidence(trust, budget, proposed, share):
+    optimizer = built(trust=trust, budget=budget)
+    for number in range(proposed):
+        observe(optimizer, number)
+    assert optimizer._share_of_plain(informed=False) == pytest.approx(share)
+
+
+def test_without_tasks_all_is_plain_search():
+    optimizer = make("transfer", SQUARE, horizon=10, prior="none")
+    assert optimizer._share_of_plain(informed=False) == 1.0
+    assert optimizer.outline() == ("no prior: prior is none",)
+
+
+def test_evidence_is_the_z_of_the_rank_sum_test():
+    optimizer = built()
+    values = {"prior": [0.1, 0.9, 0.4, 0.35], "plain": [0.2, 0.5, 0.7, 0.8, 0.6, 0.95]}
+    number = 0
+    assert optimizer._evidence() == 0.0
+    for arm, scores in values.items():
+        for value in scores:
+            observe(optimizer, number, arm, value)
+            number += 1
+        if arm == "prior":
+            assert optimizer._evidence() == 0.0, "nothing to compare with"
+    observe(optimizer, number, "plain")  # a pending one has no part in it
+    observe(optimizer, number + 1, value=9.0)  # nor what is of neither arm
+    n, m = len(values["prior"]), len(values["plain"])
+    larger = mannwhitneyu(values["prior"], values["plain"]).statistic
+    z = (larger - n * m / 2) / math.sqrt(n * m * (n + m + 1) / 12)
+    assert optimizer._evidence() == pytest.approx(z)
+    # Odds 4 : 1, times exp(2 z).
+    share = 1 / (1 + 4 * math.exp(2 * z))
+    assert 0.2 < share < 0.95
+    assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
+    assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
+
+
+def test_a_trusted_prior_that_does_well_leaves_plain_search_its_first_share():
+    for trust, share in ((0.9, 0.1), (0.5, 0.05), (0.3, 0.05)):
+        optimizer = built(trust=trust)
+        for number in range(12):
+            arm = "plain" if number < 6 else "prior"
+            observe(optimizer, number, arm, float(number))
+        assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
+
+
+def test_results_count_after_the_start_up_and_with_four_of_them():
+    optimizer = built(startup=6)
+    known = ((6, 4), (5, 4), (6, 3), (7, 5), (3, 9))
+    assert [optimizer.modelled(*one) for one in known] == [True, False, False, True, False]
+
+
+def test_what_is_due_is_carried_on():
+    optimizer = built(trust=0.3)  # plain search has a share of 0.7
+    arms, due = [], []
+    for number in range(6):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, proposal))
+        arms.append(proposal.meta.get("arm"))
+        due.append(proposal.meta.get("due"))
+    assert arms == [None, "prior", "plain", "plain", "prior", "plain"]
+    assert due == [None, 0.7, 0.4, 0.1, 0.8, 0.5]
+
+
+def test_plain_search_proposes_where_the_portfolio_is_used_up():
+    optimizer = built()
+    optimizer._proposed |= dict.fromkeys(optimizer.ensemble.pool)
+    observe(optimizer, 0)
+    proposal = optimizer.ask(np.random.default_rng(1))
+    assert (proposal.meta["arm"], proposal.meta["due"]) == ("plain", 0.0)
+    assert (proposal.origin, proposal.informed) == ("transfer, at random", False)
+
+
+# -- the prior ---------------------------------------------------------------------------------
+
+
+def belief_of(count, mean=None, sd=None):
+    """A belief after so many results, whose posterior has these means and deviations."""
+    posterior = SimpleNamespace(at=lambda rows: (mean, sd), mean=lambda rows: mean)
+    return SimpleNamespace(
+        configs=tuple(map(config, range(count))),
+        values=np.zeros(count),
+        left_out=np.zeros(count),
+        posterior=posterior,
+    )
+
+
+def test_weights_go_from_those_of_the_families_to_those_of_the_ranks(monkeypatch):
+    members = []
+
+    def agreement(results, predictions, rng):
+        members.append(predictions.shape)
+        return np.array([0.6, 0.1, 0.3])  # the last is the study's own process
+
+    monkeypatch.setattr(transfer, "ranking_weights", agreement)
+    optimizer = built(tasks=2)
+    assert optimizer.ensemble.weights == pytest.approx([0.5, 0.5])
+    weights = optimizer._weights(belief_of(12), None)
+    first = 48**2 / (48**2 + 12**2)
+    mixed = np.array([0.5, 0.5]) * first + np.array([0.6, 0.1]) * (1 - first)
+    assert weights == pytest.approx(mixed / mixed.sum())
+    assert members == [(3, 12)]
+    at_once = built(tasks=2, inertia=0)
+    assert at_once._weights(belief_of(12), None) == pytest.approx([6 / 7, 1 / 7])
+    monkeypatch.setattr(transfer, "ranking_weights", lambda *arguments: np.array([0.0, 0.0, 1.0]))
+    assert at_once._weights(belief_of(12), None) == pytest.approx([0.5, 0.5])
+
+
+def test_the_portfolio_says_which_task_counts_most(monkeypatch):
+    optimizer = built(tasks=2)
+    monkeypatch.setattr(optimizer, "_weights", lambda belief, rng: np.array([0.25, 0.75]))
+    monkeypatch.setattr(optimizer._own, "belief", lambda history: belief_of(9))
+    observe(optimizer, 0)
+    rng = np.random.default_rng(0)
+    assert "most of tests/1 (75%)" in optimizer._next_of_prior(rng, informed=True)[1]
+    assert "(50%)" in optimizer._next_of_prior(rng, informed=False)[1], "without results"
+    best = [float(scores.max()) for scores in optimizer._scores_of([config(0)])]
+    assert optimizer._best() == pytest.approx(best)
+    observe(optimizer, 1)
+    both = optimizer._scores_of([config(0), config(1)])
+    assert both.shape == (2, 2)
+    assert optimizer._best() == pytest.approx(both.max(axis=1))
+    assert built(tasks=2)._best().tolist() == [0.0, 0.0]
+
+
+# -- plain search ------------------------------------------------------------------------------
+
+
+def plain(optimizer, monkeypatch, belief, informed=True, seed=0):
+    monkeypatch.setattr(optimizer._own, "belief", lambda history: belief)
+    return optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)
+
+
+def test_plain_search_takes_the_highest_bound(monkeypatch):
+    """Mean and one deviation: 1.0, 1.3, 1.2, 1.1."""
+    optimizer = built(explore=0.0)
+    candidates = [config(number) for number in range(50, 54)]
+    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: candidates)
+    belief = belief_of(8, np.array([0.0, 1.0, 0.4, 1.05]), np.array([1.0, 0.3, 0.8, 0.05]))
+    chosen = plain(optimizer, monkeypatch, belief)
+    assert chosen == (candidates[1], "transfer, results of the study")
+
+
+def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
+    mean, sd = np.zeros(1), np.ones(1)
+    optimizer = built(explore=0.0)
+    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
+    model = "transfer, results of the study"
+    drawn = (SQUARE.sample(np.random.default_rng(0)), "transfer, at random")
+    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd))[1] == model
+    assert plain(optimizer, monkeypatch, belief_of(7, mean, sd)) == drawn
+    assert plain(optimizer, monkeypatch, None) == drawn
+    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd), informed=False) == drawn
+    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [])
+    assert plain(optimizer, monkeypatch, belief_of(8, mean, sd)) == drawn
+
+
+def test_one_in_five_of_plain_search_is_drawn_at_random(monkeypatch):
+    optimizer = built()
+    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
+    belief = belief_of(9, np.zeros(1), np.ones(1))
+    origins = [plain(optimizer, monkeypatch, belief, seed=seed)[1] for seed in range(400)]
+    assert origins.count("transfer, at random") / 400 == pytest.approx(0.2, abs=0.06)
+
+
+def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
+    optimizer = built(candidates=24)
+    moved = []
+
+    def near(unit, radius, rng):
+        moved.append((tuple(unit), radius))
+        return np.array([0.5, len(moved) / 1000])
+
+    monkeypatch.setattr(optimizer._encoding, "moved", near)
+    means = np.array([0.1, 0.9, 0.2, 0.8, 0.7, 0.3, 0.6, 0.5, 0.4])
+    candidates = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
+    centres = [tuple(SQUARE.to_unit(config(number))) for number in (1, 3, 4, 6, 7, 8)]
+    assert moved == [(centres[number % 6], 0.2) for number in range(24)]
+    pool = list(optimizer.ensemble.pool)
+    assert candidates[: len(pool)] == pool
+    rest = candidates[len(pool) :]
+    assert [one["x"] == 0.5 for one in rest] == [True, False] * 12
+    optimizer._proposed[pool[0]] = None
+    again = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
+    assert again[: len(pool) - 1] == pool[1:]
+
+
+def test_candidates_break_no_rule():
+    rules = {"hyperparameters": {"x": UNIT, "y": UNIT}, "constraints": ["x <= y"]}
+    optimizer = make("transfer", load_space(rules), horizon=10, prior="none", candidates=40)
+    configs = tuple(Config(x=0.5 * y, y=y) for y in (0.25, 0.5, 0.75))
+    belief = SimpleNamespace(
+        configs=configs, posterior=SimpleNamespace(mean=lambda rows: np.zeros(3))
+    )
+    candidates = optimizer._candidates(belief, np.random.default_rng(0))
+    assert 10 < len(candidates) < 40
+    assert all(one["x"] <= one["y"] for one in candidates)
+
+
+def test_failures_are_evidence_where_they_have_a_penalty():
+    optimizer = built()
+    for number, arm in enumerate(("plain", "plain", "prior", "prior")):
+        observe(optimizer, number, arm)
+    for number, value in ((0, 1.0), (1, 2.0), (2, 3.0)):
+        optimizer.observe(Scored(number, (value,)))
+    before = optimizer._evidence()
+    optimizer.observe(Failed(3, Status.CRASH, ()))
+    assert optimizer._evidence() == before > 0
+    optimizer.observe(Failed(3, Status.CRASH, (9.0,)))
+    assert optimizer._evidence() == 0.0
