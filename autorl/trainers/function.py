@@ -16,7 +16,8 @@ It is `python:module:function`, `python:path/to/file.py:function`, or a callable
     report       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the
                  way, after `start` and the report before, at most at `until` (another step ends
                  the run as a crash); it returns nothing and cannot end the run: `stop: median` with
-                 `rungs` in the study's `optimizer` does, between two calls
+                 `rungs` in the study's `optimizer` does, between two calls. A function `f(trial)`
+                 is called once (`autorl.trainers.trial_function`)
     evaluate_at  the steps the study wants evaluations at
     episodes     evaluation episodes it wants at each
     role         "tuning" or "test"

@@ -105,6 +105,7 @@ class TrialTrainer(FunctionTrainer):
         self._most_waiting = most_waiting
         self._guard = threading.Lock()
         self._waiting: dict[str, Call] = {}
+        self._training: set[Call] = set()
 
     @property
     def resumable(self) -> bool:
@@ -117,15 +118,19 @@ class TrialTrainer(FunctionTrainer):
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment)
         told = Told(segment, report)
-        call = None
-        if segment.parent is not None:
+        parent = "" if segment.parent is None else segment.parent.path
+        with self._guard:
+            waiting = self._waiting.pop(parent, None)
+            call = waiting or Call(self._call, self._report, self.folders)
+            self._training.add(call)
+        try:
+            if waiting is None:
+                call.begin(segment, told, _trial(segment, call))
+            else:
+                call.go_on(segment, told)
+        finally:
             with self._guard:
-                call = self._waiting.pop(segment.parent.path, None)
-        if call is None:
-            call = Call(self._call, self._report, self.folders)
-            call.begin(segment, told, _trial(segment, call))
-        else:
-            call.go_on(segment, told)
+                self._training.discard(call)
         if call.waits:
             return self._paused(call, segment, told)
         return self._ended(call, segment, told)
@@ -138,11 +143,15 @@ class TrialTrainer(FunctionTrainer):
             call.stop()
 
     def close(self) -> None:
-        """Stop every call that waits, and return when their functions have returned."""
+        """Stop every call, and return when the functions that waited have returned.
+
+        One that trains, in a session that was interrupted, ends with its next report.
+        """
         with self._guard:
             calls = list(self._waiting.values())
             self._waiting.clear()
-        for call in calls:
+            training = list(self._training)
+        for call in [*training, *calls]:
             call.stop()
         for call in calls:
             call.join()
