@@ -63,7 +63,7 @@ def test_nothing_is_trained_twice(workers):
 
     result = tune(counted, SPACE, workers=workers, **STUDY)
     assert len(trained) == len(set(trained)) == result.trials()["environment_steps"].sum()
-    assert len(trained) < 24 * 20
+    assert "stopped" in set(result.trials()["state"])
 
 
 def test_a_stopped_function_is_told_and_returns_before_tune_does():

@@ -128,7 +128,7 @@ def test_a_tuner_tells_callbacks_too():
 
 
 def test_what_is_no_callback_is_refused(tmp_path):
-    with pytest.raises(InputError, match="subclasses of autorl.Callback, got Log|give an instance"):
+    with pytest.raises(InputError, match="got type: give an instance"):
         tune(climb, SPACE, callbacks=[Log], **STUDY)
     with pytest.raises(InputError, match=r"subclasses of autorl\.Callback, got function"):
         Tuner(SPACE, path=tmp_path / "s", callbacks=[climb])
