@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 import autorl
-from autorl import Finished, InputError, SeedPlan, StudyError, Tuner, Waiting, tune
+from autorl import Finished, InputError, SeedPlan, Study, StudyError, Tuner, Waiting, tune
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 
@@ -257,6 +257,15 @@ def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
     assert len(calls) == done
     with pytest.raises(InputError, match="holds a study of another file"):
         tune(counted, SPACE, **(options | {"runs": 7}))
+
+
+def test_who_opens_the_study_of_a_function_is_told_to_run_its_program(tmp_path):
+    def inner(config, *, seed):
+        return config["x"]
+
+    tune(inner, SPACE, runs=3, seeds=SeedPlan(1, 1), optimizer="random", out=tmp_path / "s")
+    with pytest.raises(InputError, match="was given to `tune` by a program: run that again"):
+        Study.open(tmp_path / "s")
 
 
 def test_a_function_that_cannot_resume_can_be_cut(tmp_path):

@@ -232,6 +232,13 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
             else _import_module(module_name)
         )
     if not hasattr(module, attribute):
+        # A function of a script or a notebook, or one within another.
+        if module_name == "__main__" or "<" in attribute:
+            raise InputError(
+                f"{name.removeprefix('python:')!r} was given to `tune` by a program: run that "
+                "again, with the same `out` it goes on",
+                key="trainer",
+            )
         raise InputError(
             f"{module_name!r} has no {attribute!r}{did_you_mean(attribute, vars(module))}",
             key="trainer",
