@@ -112,7 +112,8 @@ def tune(
     try:
         study = _study(spec, folder, None if runs is None else runs.load)
         try:
-            study.listen(callbacks)
+            if callbacks:
+                study.listen(callbacks)
             if runs is None:
                 return study.run(progress)
             runs.follow(study)

@@ -7,13 +7,17 @@ what is in the log already, in the thread that drives the study, and can change 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from autorl.plain_text import shown
+from autorl.plain_values import plain
+from autorl.plugins import Plugins
 from autorl.spec import Spec
 from autorl.store.events import ProposalMade, SegmentEnded, StudyEvent
 from autorl.types import (
@@ -128,6 +132,50 @@ class Callback:
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Take note of the result, at the end of a session."""
+
+
+_PLUGINS = Plugins(
+    "autorl.callbacks",
+    Callback,
+    ("callback", "autorl.Callback"),
+    key="callbacks",
+    reserved=lambda name: False,
+    flaw=lambda found: "",
+)
+
+
+def check_callbacks(spec: Spec) -> None:
+    """Check the classes that a study file names, without making any.
+
+    Raises:
+        InputError: one cannot be imported, is no `Callback`, or does not take its arguments.
+    """
+    for kind, arguments in _named(spec):
+        try:
+            inspect.signature(kind).bind(**arguments)
+        except TypeError as error:
+            raise InputError(f"{kind.__name__}: {error}", key="callbacks") from None
+
+
+def make_callbacks(spec: Spec) -> list[Callback]:
+    """Make the callbacks that a study file names."""
+    return [kind(**arguments) for kind, arguments in _named(spec)]
+
+
+def _named(spec: Spec) -> list[tuple[type[Callback], dict[str, Any]]]:
+    named: list[tuple[type[Callback], dict[str, Any]]] = []
+    for number, entry in enumerate(spec.callbacks or ()):
+        pairs = entry.items() if isinstance(entry, Mapping) else [(entry, {})]
+        for name, arguments in pairs:
+            kind = _PLUGINS.find(name, spec.path) if isinstance(name, str) else None
+            if kind is None or not isinstance(arguments, Mapping):
+                raise InputError(
+                    'expected "module:Class" or {"module:Class": {arguments}}, got '
+                    f"{shown(entry)}",
+                    key=f"callbacks[{number}]",
+                )
+            named.append((kind, plain(dict(arguments))))
+    return named
 
 
 class Listeners:

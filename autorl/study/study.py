@@ -36,7 +36,7 @@ from autorl.store.offsite import Offsite, check_free
 from autorl.store.remote import StorageError
 from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
-from autorl.study.callbacks import Callback, Listeners
+from autorl.study.callbacks import Callback, Listeners, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder_checks import check_covers_folder, check_space
 from autorl.study.garbage import collection_paused
@@ -214,12 +214,13 @@ class Study:
         return cls(spec, Store.in_memory(), load)
 
     def listen(self, callbacks: Sequence[Callback]) -> None:
-        """Tell these callbacks from now on what happens, instead of others.
+        """Tell these callbacks, and those of the study file, from now on what happens.
 
         Raises:
             InputError: one of them is no `Callback`.
         """
-        self._listeners = Listeners(callbacks, self.spec, self.store.folder, self.driver.lineage)
+        everyone = [*make_callbacks(self.spec), *callbacks]
+        self._listeners = Listeners(everyone, self.spec, self.store.folder, self.driver.lineage)
 
     def _tell(self, event: StudyEvent) -> None:
         if self._listeners is not None:
@@ -351,6 +352,8 @@ class Study:
         facts = session(self.spec)
         if offsite is not None:
             facts[EPOCH] = offsite.begin_session(self.store)
+        if self._listeners is None:
+            self.listen(())
         self.journal.record(SessionBegun(FrozenMap(facts)))
         self._copies = None
         self.driver.request_anew()

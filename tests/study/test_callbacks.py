@@ -138,3 +138,66 @@ def test_what_is_no_callback_is_refused(tmp_path):
 def test_the_base_class_is_public_and_does_nothing():
     assert autorl.Callback is Callback
     tune(climb, SPACE, callbacks=[Callback()], **STUDY)
+
+
+MODULE = """
+import autorl
+
+class Lines(autorl.Callback):
+    def __init__(self, file, every=1):
+        self.file = file
+        self.every = every
+
+    def on_report(self, study, run, step, metrics):
+        if step % self.every == 0:
+            with open(self.file, "a") as lines:
+                lines.write(f"{run.run} {step}\\n")
+
+class NotOne:
+    pass
+"""
+
+
+def study_with(tmp_path, *callbacks):
+    (tmp_path / "my_lines.py").write_text(MODULE)
+    return {
+        "trainer": {"name": "synthetic"},
+        "space": SPACE,
+        "fidelity": {"steps": 10, "evaluations": 5, "episodes": 1},
+        "budget": {"runs": 4},
+        "optimizer": "random",
+        "seeds": {"tuning": 1, "test": 1},
+        "executor": {"name": "in_process"},
+        "path": str(tmp_path),
+        "callbacks": list(callbacks),
+    }
+
+
+def test_a_study_file_names_callbacks(tmp_path):
+    file = tmp_path / "lines"
+    study = study_with(tmp_path, {"my_lines:Lines": {"file": str(file), "every": 4}})
+    log = Log()
+    result = tune(study, out=tmp_path / "s", callbacks=[log])
+    steps = [int(line.split()[1]) for line in file.read_text().splitlines()]
+    assert set(steps) == {4, 8}
+    assert len(steps) == 2 * len(result.trials())
+    assert log.of("result") == [(result,)], "those that are given are told as well"
+    without = tune(study | {"callbacks": []}, out=tmp_path / "s")
+    assert without == result, "they are no part of the study"
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("my_lines:NotOne", "is no callback: expected a subclass of autorl.Callback"),
+        ("my_lines:Lines", "Lines: missing a required argument: 'file'"),
+        ({"my_lines:Lines": {"path": 1}}, "Lines: "),
+        ("nowhere:Lines", "cannot be imported"),
+        ("lines", 'expected "module:Class"'),
+        (3, 'expected "module:Class"'),
+    ],
+)
+def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, callback, message):
+    with pytest.raises(InputError, match=message):
+        tune(study_with(tmp_path, callback), out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
