@@ -11,6 +11,7 @@ import pickle
 import threading
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -167,11 +168,11 @@ def _child(connection: Connection, code: bytes, trial: LiveTrial) -> None:
 def _portable(error: BaseException) -> BaseException:
     """Return an error that another process can load, with the traceback of this one as a note."""
     text = "".join(traceback.format_exception(error))
-    try:
-        loaded = pickle.loads(pickle.dumps(error))
-    except Exception:  # noqa: BLE001 - an exception class of the user's
-        loaded = None
-    if type(loaded) is not type(error):
-        loaded = RuntimeError(f"{type(error).__name__}: {error}")
-    loaded.add_note(text)
-    return loaded
+    copied: object = None
+    with suppress(Exception):  # a class of the user's may fail in any way
+        copied = pickle.loads(pickle.dumps(error))
+    if not isinstance(copied, type(error)):
+        copied = RuntimeError(f"{type(error).__name__}: {error}")
+    assert isinstance(copied, BaseException)
+    copied.add_note(text)
+    return copied
