@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from autorl.plain_text import did_you_mean
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -17,21 +19,29 @@ if TYPE_CHECKING:
     from autorl.seeds import SeedPlan
     from autorl.space import Space, load_space
     from autorl.study import Result, Study
+    from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, StudyInfo
+    from autorl.trainers.live_trial import LiveTrial, TrialStopped
     from autorl.tuner import Finished, Trial, Tuner, Waiting, tune
     from autorl.types import AutorlError, Config, InputError, StudyError
 
 _HOME = {
     "AutorlError": "autorl.types",
+    "Callback": "autorl.study.callbacks",
     "Config": "autorl.types",
     "Finished": "autorl.tuner",
     "InputError": "autorl.types",
     "Landscape": "autorl.landscapes",
+    "LiveTrial": "autorl.trainers.live_trial",
+    "ProposalInfo": "autorl.study.callbacks",
     "Result": "autorl.study",
+    "RunInfo": "autorl.study.callbacks",
     "SeedPlan": "autorl.seeds",
     "Space": "autorl.space",
     "Study": "autorl.study",
     "StudyError": "autorl.types",
+    "StudyInfo": "autorl.study.callbacks",
     "Trial": "autorl.tuner",
+    "TrialStopped": "autorl.trainers.live_trial",
     "Tuner": "autorl.tuner",
     "Waiting": "autorl.tuner",
     "build_landscape": "autorl.building",
@@ -41,16 +51,22 @@ _HOME = {
 }
 __all__ = [
     "AutorlError",
+    "Callback",
     "Config",
     "Finished",
     "InputError",
     "Landscape",
+    "LiveTrial",
+    "ProposalInfo",
     "Result",
+    "RunInfo",
     "SeedPlan",
     "Space",
     "Study",
     "StudyError",
+    "StudyInfo",
     "Trial",
+    "TrialStopped",
     "Tuner",
     "Waiting",
     "build_landscape",
@@ -66,5 +82,12 @@ def __getattr__(name: str) -> Any:
     So `import autorl` and `autorl --help` stay quick.
     """
     if name not in _HOME:
-        raise AttributeError(f"module 'autorl' has no attribute {name!r}")
+        raise AttributeError(
+            f"module 'autorl' has no attribute {name!r}{did_you_mean(name, _HOME)}"
+        )
     return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    """List the public names, for whoever completes them."""
+    return sorted({*__all__, "__version__", "__doc__", "__name__", "__path__", "__file__"})

@@ -5,25 +5,36 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
-from autorl import trainers
-from autorl.executors import InProcess
 from autorl.optimizers.registry import DEFAULT
 from autorl.seeds import SeedPlan
-from autorl.space import Space, read_document, unknown_key
 from autorl.spec import UNLIMITED, Spec, load_spec, thaw
+from autorl.spec.arguments import (
+    check_direction,
+    check_options,
+    space_definition,
+    study_overrides,
+)
+from autorl.spec.sources import is_file, read_study, space_study
+from autorl.store.events import ConfigEnqueued
 from autorl.store.folder import holds_study
+from autorl.store.lock import lock_holder
 from autorl.study import Progress, Result, Study
+from autorl.study.callbacks import Callback
+from autorl.study.function_runs import FunctionRuns
+from autorl.study.owner_thread import OwnerThread
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.families import FUNCTION_PREFIX
-from autorl.trainers.function import FunctionTrainer
-from autorl.trainers.user_code import NO_PRUNING, metric_value, refuse_pruning
+from autorl.trainers.user_code import metric_value, step_number
 from autorl.types import (
     AutorlError,
     Checkpoint,
@@ -34,15 +45,28 @@ from autorl.types import (
     Segment,
     Status,
     TrainerSpec,
+    step_problem,
 )
+
+__all__ = [
+    "Finished",
+    "Trial",
+    "Tuner",
+    "Waiting",
+    "read_study",
+    "space_study",
+    "study_overrides",
+    "tune",
+]
 
 
 def tune(
     what: str | Path | Mapping[str, object] | Callable[..., object],
-    space: Space | Mapping[str, object] | str | None = None,
+    space: object = None,
     *,
     out: str | Path | None = None,
     progress: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[Callback] = (),
     **options: object,
 ) -> Result:
     """Run a study to its result.
@@ -51,18 +75,21 @@ def tune(
 
     Args:
         what: a study file; the name of a search space (`population/ppo`; the trainer has the same
-            name); a study as a mapping; or a function
-            `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`, which runs in
-            this process, one segment at a time. For several at once, name it in a study: as a
-            mapping `{"trainer": "python:module:function", "executor": {"workers": 4}, ...}` it runs
-            in worker processes.
-        space: for a function: its search space.
-        out: folder that keeps the study; it is taken up again if it holds this study already.
-            None = in memory.
+            name); a study as a mapping; or a function. One whose first parameter is called `trial`
+            is given a `LiveTrial`, which it reports to and asks whether to stop; any other is
+            `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`.
+        space: for a function: its search space, a `Space`, a definition, a name, a ConfigSpace, or
+            distributions of Optuna by name.
+        out: folder that keeps the study; it is taken up again if it holds this study already: call
+            `tune` once more, with the function. None = in memory.
         progress: called after every step with where the study stands.
-        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `workers`
-            (not with a function), `seed`; any other is a key of the study file, dots written as
-            double underscores (`fidelity__episodes=8`).
+        callbacks: are told what happens.
+        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `stop`,
+            `rungs`, `workers`, `executor`, `seed`; any other is a key of the study file, dots
+            written as double underscores (`fidelity__episodes=8`). A function runs in this process
+            one call at a time; with `workers=n`, n at once: in threads, or, with
+            `executor="processes"`, in processes, where a function has an interpreter and global
+            random numbers of its own. The result is the same.
 
     Raises:
         InputError: something in the study is wrong.
@@ -70,64 +97,32 @@ def tune(
             `Result.problem` says so.
     """
     overrides = study_overrides(options)
-    load: Callable[[TrainerSpec], Trainer] | None = None
+    runs: FunctionRuns | None = None
     if callable(what):
-        spec, load = _function_study(what, space, overrides)
+        spec = _function_study(what, space, overrides)
+        runs = FunctionRuns(what, spec)
+        spec = runs.spec
     elif space is not None:
         raise InputError("only a function needs a space; a study file names its own", key="space")
-    elif isinstance(what, str | Path) and not _is_file(what):
+    elif isinstance(what, str | Path) and not is_file(what):
         spec = load_spec(space_study(str(what), overrides.pop("environment", None)), overrides)
     else:
         spec = load_spec(what, overrides)
     folder = None if out is None else Path(out)
-    study = _study(spec, folder, load)
     try:
-        # A function of this process cannot be sent to a worker: a lambda has no name to be found
-        # by.
-        executor = None if load is None else InProcess(load)
-        return study.run(progress, executor)
+        study = _study(spec, folder, None if runs is None else runs.load)
+        try:
+            if callbacks:
+                study.listen(callbacks)
+            if runs is None:
+                return study.run(progress)
+            runs.follow(study)
+            return study.run(progress, runs.executor())
+        finally:
+            study.close()
     finally:
-        study.close()
-
-
-def space_study(name: str, environment: object = None) -> dict[str, Any]:
-    """Make the study that a search space's name stands for.
-
-    It has a usual budget. The trainer is the name without a `-suffix` of its last part:
-    `sb3/ppo-small` is a space of `sb3/ppo`. What it is trained for is said by
-    `TrainerInfo.study_of_space`.
-    """
-    folder, _, last = name.rpartition("/")
-    # `ppo-small` and `ppo-continuous` are spaces of one trainer.
-    short = last.split("-")[0]
-    trainer = f"{folder}/{short}" if folder else short
-    study = trainers.info(trainer).study_of_space(name, trainer, environment)
-    return study | ({"environment": environment} if environment is not None else {})
-
-
-def read_study(
-    source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None
-) -> Spec:
-    """Read the study of a file, a mapping or a space's name.
-
-    `overrides`: values by dotted key, as given to `--set`.
-
-    Raises:
-        InputError: the study or a value of it is wrong, or the file is a search space.
-    """
-    if isinstance(source, Mapping):
-        return load_spec(source, overrides)
-    if not _is_file(source):
-        environment = (overrides or {}).get("environment.id")
-        return load_spec(space_study(str(source), environment), overrides)
-    content = read_document(source)
-    # A likely slip, which would end in a list of every key that a study lacks.
-    if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
-        raise content.error(
-            "is a search space, not a study: name it under `space` in a study file",
-            "hyperparameters",
-        )
-    return load_spec(source, overrides)
+        if runs is not None:
+            runs.close()
 
 
 @dataclass(frozen=True)
@@ -140,8 +135,9 @@ class Trial:
         checkpoint: what was told as the checkpoint of the trial this one continues; None = from
             scratch.
 
-    A trial cannot be pruned from inside. With `fidelity` and an optimizer with `stop: median` and
-    `rungs`, a trial is a part of a run, and a run that is below the median is not continued.
+    With `fidelity`, `stop: median` and `rungs` a trial is a part of a run: what is told at its end
+    decides whether `ask` hands out the next part, which goes on from `checkpoint`. Stopping needs
+    no call here. (`tune` gives a function `f(trial)` a `LiveTrial`, which waits in between.)
     """
 
     id: str
@@ -154,7 +150,24 @@ class Trial:
 
     # For mypy a name that a trial does not have stays an error.
     if not TYPE_CHECKING:
-        __getattr__ = refuse_pruning
+
+        def __getattr__(self, name: str) -> Any:
+            hint = _NOT_OF_A_TRIAL.get(name)
+            text = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(f"{text}: {hint}" if hint else text)
+
+
+_PARTS = (
+    "a trial of ask and tell ends at its `until`: tell it, and the study decides (`stop: median`, "
+    "`rungs`) whether `ask` hands out what follows; a function `f(trial)` of `tune` can ask"
+)
+_NOT_OF_A_TRIAL = {
+    "report": "tell the tuner, `tuner.report(trial, step, value)`",
+    "should_stop": _PARTS,
+    "should_prune": _PARTS,
+    "params": "the values are in `trial.config`",
+    "number": "it is `trial.id`",
+}
 
 
 class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
@@ -172,42 +185,49 @@ class Tuner:
     """Ask for trials, tell their values.
 
     There is a trial for each proposal and tuning seed. What is asked is a function of the order of
-    the calls. Trials may be trained in other threads or processes, but every method is called from
-    the thread that made the tuner.
+    the calls, and with `parallelism` open proposals not of the order in which they are told.
+
+    Every method may be called from any thread of the process that made the tuner, and from
+    coroutines as `ask_async`, `tell_async` or through `asyncio.to_thread`. One process at a time
+    has the folder; trials can be pickled, trained in other processes, and told here.
 
     Args:
-        space: a `Space`, an inline definition or the name of a search space.
+        space: a `Space`, an inline definition, the name of a search space, a ConfigSpace, or
+            distributions of Optuna by name.
         optimizer: its name, or a mapping with `name` and options.
         direction: `maximize` or `minimize`.
         seeds: tuning seeds for `ask`, test seeds for `test_trials`.
         path: folder that keeps the study; taken up again if it holds this study. None = in memory.
         fidelity: steps of a full trial; None = trials have no length.
+        callbacks: are told what happens, of results what `result` returns.
         options: further keys of the study file, e.g. `parallelism=4` to have four proposals open at
             once, `budget={"runs": 60}`, `seed=1`, `evaluation={"aggregate": "iqm"}`.
 
     Raises:
-        InputError: something is wrong with these, or `path` holds another study.
-        StudyError: a method is called from another thread.
+        InputError: something is wrong with these, `path` holds another study, or another process
+            has it.
+        StudyError: a method is called in another process, or after `close`.
     """
 
     def __init__(
         self,
-        space: Space | Mapping[str, object] | str,
+        space: object,
         optimizer: str | Mapping[str, object] = DEFAULT,
         direction: str = "maximize",
         seeds: SeedPlan | None = None,
         path: str | Path | None = None,
         fidelity: int | None = None,
+        callbacks: Sequence[Callback] = (),
         **options: object,
     ) -> None:
         keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
         of_training = {"trainer", "algorithms", "executor", "storage"}  # the caller trains
-        _check_options(options, keys - of_training)
-        _check_direction(direction)
+        check_options(options, keys - of_training)
+        check_direction(direction)
         plan = seeds or SeedPlan()
         study = {
             "trainer": "ask-tell",  # for the record: `_Caller` stands in its place
-            "space": _definition(space),
+            "space": space_definition(space),
             "optimizer": optimizer,
             "objective": {"metric": "value", "direction": direction},
             "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
@@ -221,30 +241,61 @@ class Tuner:
         }
         spec = load_spec(study | options)  # the caller's keys replace those above
         folder = None if path is None else Path(path)
-        self._study = _study(spec, folder, lambda _: _Caller())
+        holder = None if folder is None else lock_holder(folder)
+        if holder is not None:
+            raise InputError(
+                f"{holder} has this study: one process asks and tells; have it hand its trials to "
+                "others, or close it there first",
+                file=str(folder),
+            )
+        self._owner = OwnerThread()
+        self._study = self._owner.call(_study, spec, folder, lambda _: _Caller())
+        try:
+            self._study.listen(callbacks)
+        except InputError:
+            self._owner.close(self._study.close)
+            raise
         self._metrics = [objective.metric for objective in spec.objectives()]
         self._ready: deque[Segment] = deque()
         self._open: dict[str, Segment] = {}
+        self._reports: dict[str, list[Report]] = {}
+        self._news: Future[None] = Future()
 
-    def ask(self) -> Trial:
+    def ask(self, *, wait: bool = False) -> Trial:
         """Return the next trial of the search.
 
+        Args:
+            wait: until there is one; for threads, of which others tell.
+
         Raises:
-            Waiting: an open trial has to be told first.
+            Waiting: an open trial has to be told first, and `wait` is False.
             Finished: nothing is left to ask for.
         """
-        self._study.store.check_thread()
-        # Only when all that was decided is handed out: what is decided follows from the order of
-        # calls.
-        if not self._ready:
-            self._ready.extend(self._study.driver.advance())
-        if self._ready:
-            return self._hand_out(self._ready.popleft())
-        if self._open:
-            raise Waiting(f"tell one of the {len(self._open)} open trials first")
-        if self._study.driver.budget_used >= 1:
-            raise Finished("the budget is used up")
-        raise Finished("the optimizer is done")
+        if not wait:
+            return self._owner.call(self._ask)
+        while True:
+            answer = self._owner.call(self._ask_or_news)
+            if isinstance(answer, Trial):
+                return answer
+            answer.result()
+
+    async def ask_async(self) -> Trial:
+        """Return the next trial of the search, as soon as there is one.
+
+        Raises:
+            Finished: nothing is left to ask for.
+        """
+        while True:
+            asked = self._owner.submit(self._ask_or_news)
+            try:
+                answer = await asyncio.wrap_future(asked)
+            except asyncio.CancelledError:
+                asked.add_done_callback(self._put_back)
+                raise
+            if isinstance(answer, Trial):
+                return answer
+            # Others wait for the same news: it is not cancelled with one of them.
+            await asyncio.shield(asyncio.wrap_future(answer))
 
     def tell(
         self,
@@ -261,35 +312,38 @@ class Tuner:
             InputError: the trial is not open (never asked for, or told already), or a metric is
                 missing.
         """
-        # The first thing: nothing has changed where another thread is refused.
-        segment = self._take(trial)
-        values = dict(value) if isinstance(value, Mapping) else {"value": value}
-        try:
-            metrics = {str(name): metric_value(name, item) for name, item in values.items()}
-        except TypeError as error:
-            # The trial stays open: it can be told again, with a number.
-            self._open[trial.id] = segment
-            raise InputError(str(error)) from None
-        missing = [name for name in self._metrics if name not in metrics]
-        if missing:
-            self._open[trial.id] = segment
-            names = ", ".join(sorted(metrics)) or "none"
-            raise InputError(f"the objective needs metric {missing[0]!r}; told: {names}")
-        saved = None
-        if checkpoint is not None:
-            saved = Checkpoint(segment.id, str(checkpoint))
-        self._study.record(
-            Outcome(
-                segment.id,
-                Status.DONE,
-                reached=segment.until,
-                reports=(Report(segment.id, segment.until, metrics),),
-                # Without `wall_seconds`: when its training began is not known here.
-                cost={"environment_steps": float(segment.until - segment.start)},
-                checkpoint=saved,
-                fence=segment.fence,
-            )
-        )
+        self._owner.call(self._tell, trial, value, checkpoint)
+
+    async def tell_async(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        """Tell what a trial brought, as `tell` does."""
+        await asyncio.wrap_future(self._owner.submit(self._tell, trial, value, checkpoint))
+
+    def report(self, trial: Trial, step: int, value: float | Mapping[str, float]) -> None:
+        """Tell an evaluation on the way, a point of the learning curve.
+
+        Steps ascend; they are after `trial.start` and before `trial.until`, where `tell` is.
+
+        Raises:
+            InputError: the trial is not open, or the step is none of it.
+        """
+        self._owner.call(self._report, trial, step, value)
+
+    def enqueue(self, config: Mapping[str, object]) -> None:
+        """Have a configuration tried next, in place of one of the optimizer's.
+
+        It is recorded at once, and proposed as soon as a new configuration is; the default one and
+        warm starts come before.
+
+        Raises:
+            InputError: it is none of the space, or the optimizer's plan has no place for others.
+        """
+        self._owner.call(self._enqueue, config)
 
     def fail(self, trial: Trial, kind: str = "crash", message: str = "") -> None:
         """Tell that a trial ended without a value.
@@ -299,22 +353,7 @@ class Tuner:
         Raises:
             InputError: the trial is not open, or there is no such kind of failure.
         """
-        kinds = [status.value for status in Status if status.failed]
-        # What other libraries and our own log call a run that was cut: no failure.
-        if kind in ("pruned", "stopped"):
-            raise InputError(NO_PRUNING)
-        if kind not in kinds:
-            raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
-        segment = self._take(trial)
-        self._study.record(
-            Outcome(
-                segment.id,
-                Status(kind),
-                reached=segment.start,
-                message=message,
-                fence=segment.fence,
-            )
-        )
+        self._owner.call(self._fail, trial, kind, message)
 
     def test_trials(self) -> Iterator[Trial]:
         """End the search, and hand out trials on the test seeds.
@@ -324,16 +363,11 @@ class Tuner:
         Raises:
             StudyError: nothing was scored.
         """
-        self._study.store.check_thread()
-        # What was told is observed first: it may decide who the incumbent is.
-        self._study.driver.settle()
-        self._study.driver.end_search()
-        # Trials of the search that nobody has asked for.
-        self._ready.clear()
-        while segments := self._study.tests.advance():
+        segments = self._owner.call(self._begin_tests)
+        while segments:
             for segment in segments:
-                yield self._hand_out(segment)
-        self._study.tests.advance()
+                yield self._owner.call(self._hand_out, segment)
+            segments = self._owner.call(self._study.tests.advance)
 
     def result(self) -> Result:
         """Return the result as it stands.
@@ -343,22 +377,169 @@ class Tuner:
         Raises:
             StudyError: nothing was scored.
         """
-        self._study.store.check_thread()
-        self._study.driver.settle()
-        if self._study.tests.candidates:
-            # Records the scores of the last trials that were told.
-            self._study.tests.advance()
-        return self._study.result()
+        return self._owner.call(self._result)
 
     def close(self) -> None:
         """Release the folder.
 
         Nothing is lost: a `Tuner` on the same `path` goes on.
         """
+        self._owner.close(self._close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- in the owner's thread ---------------------------------------------------------------------
+
+    def _ask(self) -> Trial:
+        # Only when all that was decided is handed out: what is decided follows from the order of
+        # calls.
+        if not self._ready:
+            self._ready.extend(self._study.driver.advance())
+        if self._ready:
+            return self._hand_out(self._ready.popleft())
+        if self._open:
+            raise Waiting(f"tell one of the {len(self._open)} open trials first")
+        if self._study.driver.budget_used >= 1:
+            raise Finished("the budget is used up")
+        raise Finished("the optimizer is done")
+
+    def _ask_or_news(self) -> Trial | Future[None]:
+        """Return a trial, or what is done when asking again may bring one."""
+        try:
+            return self._ask()
+        except Waiting:
+            return self._news
+
+    def _tell_news(self) -> None:
+        news = self._news
+        self._news = Future()
+        news.set_result(None)
+
+    def _put_back(self, asked: Future[Trial | Future[None]]) -> None:
+        """Have a trial handed out again that was asked for by a coroutine that is cancelled."""
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        answer = asked.result()
+        if isinstance(answer, Trial):  # in the owner's thread, where the future was completed
+            self._ready.appendleft(self._open.pop(answer.id))
+            self._tell_news()
+
+    def _tell(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        checkpoint: str | Path | None,
+    ) -> None:
+        segment = self._open_segment(trial)
+        point = Report(segment.id, segment.until, _metrics(value))
+        missing = [name for name in self._metrics if name not in point.metrics]
+        if missing:
+            names = ", ".join(sorted(point.metrics)) or "none"
+            raise InputError(f"the objective needs metric {missing[0]!r}; told: {names}")
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(segment.id, str(checkpoint))
+        self._end(
+            Outcome(
+                segment.id,
+                Status.DONE,
+                reached=segment.until,
+                reports=(*self._reports.get(trial.id, ()), point),
+                # Without `wall_seconds`: when its training began is not known here.
+                cost={"environment_steps": float(segment.until - segment.start)},
+                checkpoint=saved,
+                fence=segment.fence,
+            )
+        )
+
+    def _report(self, trial: Trial, step: int, value: float | Mapping[str, float]) -> None:
+        segment = self._open_segment(trial)
+        try:
+            reached = step_number(step)
+        except TypeError as error:
+            raise InputError(str(error)) from None
+        point = Report(segment.id, reached, _metrics(value))
+        before = self._reports.setdefault(trial.id, [])
+        problem = step_problem(segment.start, segment.until - 1, [*before[-1:], point])
+        if problem:
+            raise InputError(problem)
+        before.append(point)
+        self._study.take_report(replace(point, fence=segment.fence))
+
+    def _fail(self, trial: Trial, kind: str, message: str) -> None:
+        kinds = [status.value for status in Status if status.failed]
+        # What other libraries and our own log call a run that was cut: no failure.
+        if kind in ("pruned", "stopped"):
+            raise InputError(f"{kind!r} is no failure: {_PARTS}")
+        if kind not in kinds:
+            raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
+        segment = self._open_segment(trial)
+        self._end(
+            Outcome(
+                segment.id,
+                Status(kind),
+                reached=segment.start,
+                message=message,
+                fence=segment.fence,
+            )
+        )
+
+    def _end(self, outcome: Outcome) -> None:
+        segment = self._open.pop(outcome.segment)
+        # One that was lost is trained once more.
+        points = self._reports.pop(outcome.segment, [])
+        last = outcome.reports[len(points) :]
+        for point in last:
+            self._study.take_report(replace(point, fence=segment.fence))
+        self._study.record(outcome)
+        self._tell_news()
+
+    def _enqueue(self, config: Mapping[str, object]) -> None:
+        spec = self._study.spec
+        if not getattr(self._study.optimizer, "takes_enqueued", False):
+            name = spec.optimizer.name
+            raise InputError(
+                f"{name} has no place for other configurations than its own: give them as "
+                "`warm_start` when the study begins",
+                key="enqueue",
+            )
+        valid = spec.search_space.config(config)
+        self._study.journal.record(ConfigEnqueued(valid))
+        self._tell_news()
+
+    def _begin_tests(self) -> list[Segment]:
+        # What was told is observed first: it may decide who the incumbent is.
+        self._study.driver.settle()
+        self._study.driver.end_search()
+        # Trials of the search that nobody has asked for.
+        self._ready.clear()
+        return self._study.tests.advance()
+
+    def _result(self) -> Result:
+        self._study.driver.settle()
+        if self._study.tests.candidates:
+            # Records the scores of the last trials that were told.
+            self._study.tests.advance()
+        result = self._study.result()
+        self._study.tell_result(result)
+        return result
+
+    def _close(self) -> None:
         self._study.close()
+        self._tell_news()
 
     def _hand_out(self, segment: Segment) -> Trial:
         self._open[segment.id] = segment
+        self._study.tell_begun(segment)
         checkpoint = segment.parent.path if segment.parent else None
         return Trial(
             segment.id,
@@ -370,13 +551,20 @@ class Tuner:
             checkpoint,
         )
 
-    def _take(self, trial: Trial) -> Segment:
-        self._study.store.check_thread()
+    def _open_segment(self, trial: Trial) -> Segment:
         if trial.id not in self._open:
             raise InputError(
                 f"trial {trial.id} is not open: it was told already, or is not of this tuner"
             )
-        return self._open.pop(trial.id)
+        return self._open[trial.id]
+
+
+def _metrics(value: float | Mapping[str, float]) -> dict[str, float]:
+    values = dict(value) if isinstance(value, Mapping) else {"value": value}
+    try:
+        return {str(name): metric_value(name, item) for name, item in values.items()}
+    except TypeError as error:
+        raise InputError(str(error)) from None
 
 
 class _Caller(Trainer):
@@ -413,83 +601,16 @@ def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Traine
 
 
 def _function_study(
-    function: Callable[..., object],
-    space: Space | Mapping[str, object] | str | None,
-    overrides: dict[str, object],
-) -> tuple[Spec, Callable[[TrainerSpec], Trainer]]:
+    function: Callable[..., object], space: object, overrides: dict[str, object]
+) -> Spec:
     if space is None:
         raise InputError("a function needs a search space: tune(f, space)", key="space")
     # A `partial`, or an object that can be called, has no name of its own.
     function_name = getattr(function, "__qualname__", type(function).__name__)
     study = {
         "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",
-        "space": _definition(space),
+        "space": space_definition(space),
         # The budget of a space alone, as on the command line.
         "budget": {"runs": 96},
-        "executor": {"name": "in_process"},
     }
-    trainer = FunctionTrainer(function, {})
-    spec = load_spec(study, overrides)
-    executor = spec.executor
-    if executor.name not in (None, "in_process") or (executor.workers or 1) > 1:
-        raise InputError(
-            "a function given to `tune` runs in this process, one segment at a time: "
-            "leave this out, or give a study "
-            "with `trainer: python:module:function`, which runs in worker processes",
-            key="executor.workers",
-        )
-    return spec, lambda _: trainer
-
-
-_SHORT = {
-    "env": "environment",
-    "runs": "budget.runs",
-    "steps": "fidelity.steps",
-    "direction": "objective.direction",
-    "workers": "executor.workers",
-}
-
-
-def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
-    """Read arguments of `tune` as values by dotted key.
-
-    Raises:
-        InputError: one is neither an option of `tune` nor a key of the study file.
-    """
-    _check_options(options, {*Spec.model_fields, *_SHORT})
-    _check_direction(options.get("direction"))
-    overrides: dict[str, Any] = {}
-    for name, value in options.items():
-        if isinstance(value, SeedPlan):
-            value = {"tuning": list(value.tuning), "test": list(value.test)}
-        overrides[_SHORT.get(name, name.replace("__", "."))] = value
-    return overrides
-
-
-def _check_options(options: Mapping[str, object], allowed: Collection[str]) -> None:
-    """Raise `InputError` for an argument whose first part is not allowed."""
-    for name in options:
-        # `fidelity__episodes`: Python has no keyword with a dot.
-        if name.replace("__", ".").partition(".")[0] not in allowed:
-            raise InputError(unknown_key(name, allowed), key=name)
-
-
-def _check_direction(direction: object) -> None:
-    if isinstance(direction, list | tuple):
-        example = (
-            'objective=[{"metric": "a", "direction": "maximize"}, '
-            '{"metric": "b", "direction": "minimize"}]'
-        )
-        raise InputError(
-            f"one direction is expected; several objectives are {example}", key="direction"
-        )
-
-
-def _definition(space: Space | Mapping[str, object] | str) -> str | dict[str, Any]:
-    if isinstance(space, Space):
-        return space.to_dict()
-    return space if isinstance(space, str) else dict(space)
-
-
-def _is_file(what: str | Path) -> bool:
-    return Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()
+    return load_spec(study, overrides)

@@ -1,14 +1,15 @@
 """The Python front door: `tune`, and the embedded `Tuner`."""
 
+import dataclasses
 import pickle
 import subprocess
 import sys
 import textwrap
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from autorl import Finished, InputError, SeedPlan, StudyError, Tuner, Waiting, tune
+import autorl
+from autorl import Finished, InputError, SeedPlan, Study, StudyError, Tuner, Waiting, tune
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 
@@ -258,6 +259,15 @@ def test_out_keeps_the_study_and_takes_it_up_again(tmp_path, monkeypatch):
         tune(counted, SPACE, **(options | {"runs": 7}))
 
 
+def test_who_opens_the_study_of_a_function_is_told_to_run_its_program(tmp_path):
+    def inner(config, *, seed):
+        return config["x"]
+
+    tune(inner, SPACE, runs=3, seeds=SeedPlan(1, 1), optimizer="random", out=tmp_path / "s")
+    with pytest.raises(InputError, match="was given to `tune` by a program: run that again"):
+        Study.open(tmp_path / "s")
+
+
 def test_a_function_that_cannot_resume_can_be_cut(tmp_path):
     result = tune(
         lambda config, seed, until: config["x"] * until, SPACE, runs=12, steps=100, seeds=SeedPlan(2, 1),
@@ -280,13 +290,24 @@ def test_what_is_wrong_is_said():
 
 
 @pytest.mark.parametrize(
-    "option", [{"workers": 2}, {"executor": {"name": "processes"}}, {"executor__workers": 4}]
+    "option",
+    [
+        {"workers": 2},
+        {"executor": "threads", "executor__workers": 4},
+        {"executor": {"name": "processes", "workers": 2}},
+    ],
 )
-def test_a_function_in_this_process_has_one_worker(option):
-    with pytest.raises(
-        InputError, match=r"runs in this process, one segment at a time.*python:module:function"
-    ):
-        tune(plain, SPACE, runs=6, **option)
+@pytest.mark.parametrize("function", [plain, everything])
+def test_workers_change_no_result(function, option, tmp_path):
+    options = {
+        "runs": 12,
+        "steps": 8,
+        "seeds": SeedPlan(2, 1),
+        "optimizer": {"name": "random", "stop": "median", "rungs": 2},
+    }
+    alone = tune(function, SPACE, out=tmp_path / "alone", **options)
+    several = tune(function, SPACE, out=tmp_path / "several", **options, **option)
+    assert dataclasses.replace(several, folder=alone.folder) == alone
 
 
 @pytest.mark.parametrize("option", ["n_trials", "maximize", "rums"])
@@ -311,65 +332,56 @@ def test_an_unknown_option_is_answered_with_all_options(option):
     assert not {"runs", "workers", "trainer"} & set(known)
 
 
+@pytest.mark.parametrize(
+    ("option", "answer"),
+    [
+        ("n_trials", "here it is `runs`"),
+        ("n_jobs", "here it is `workers`"),
+        ("maximize", "here it is `direction='maximize'`"),
+        ("pruner", "here it is `stop='median'`"),
+        ("optimiser", "did you mean 'optimizer'"),
+        ("direktion", "did you mean 'direction'"),
+    ],
+)
+def test_an_option_of_others_and_a_misspelt_one_are_answered_with_ours(option, answer):
+    with pytest.raises(InputError, match=answer):
+        tune(plain, SPACE, **{option: 3})
+
+
+def test_the_package_lists_its_names_and_names_the_nearest():
+    assert {"tune", "Tuner", "SeedPlan", "Callback"} <= set(dir(autorl))
+    assert not {"Any", "annotations", "importlib"} & set(dir(autorl))
+    with pytest.raises(AttributeError, match="no attribute 'Tunner'; did you mean 'Tuner'"):
+        autorl.Tunner  # noqa: B018
+
+
 @pytest.mark.parametrize("call", [Tuner, lambda space, **options: tune(plain, space, **options)])
 def test_several_directions_are_several_objectives(call):
     with pytest.raises(InputError, match=r"several objectives.*objective=\[\{"):
         call(SPACE, direction=["maximize", "minimize"])
 
 
-# -- what waits for a later version: one line each ---------------------------------------------------------------------
+# -- names of other libraries ------------------------------------------------------------------------------------------
 
 
-def elsewhere(call):
-    """What `call` raises in a thread of its own."""
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(call).exception()
-
-
-@pytest.mark.parametrize("folder", [None, "study"])
-def test_a_tuner_belongs_to_its_thread(tmp_path, folder):
-    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 1), path=folder and tmp_path / folder)
-    trial = tuner.ask()
-    calls = [
-        tuner.ask,
-        lambda: tuner.tell(trial, 1.0),
-        lambda: tuner.fail(trial),
-        tuner.result,
-        tuner.close,
-    ]
-    for call in [*calls, lambda: next(tuner.test_trials())]:
-        refusal = elsewhere(call)
-        assert isinstance(refusal, StudyError)
-        assert "belongs to the thread that opened it" in str(refusal)
-    tuner.tell(trial, 1.0)  # still open, the search still on
-    assert tuner.ask().id != trial.id
-    tuner.close()
-
-
-def test_trials_cannot_be_pruned_and_the_median_rule_is_named():
+def test_a_trial_is_no_failure_that_the_study_has_stopped():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
     trial = tuner.ask()
-    for refused in (
-        lambda: tuner.fail(trial, "pruned"),
-        lambda: trial.should_prune(),
-        lambda: trial.report(1, 0.5),
-    ):
-        with pytest.raises(InputError, match=r"cannot be pruned from inside.*stop: median.*rungs"):
-            refused()
+    for kind in ("pruned", "stopped"):
+        with pytest.raises(InputError, match=r"is no failure.*`stop: median`, `rungs`"):
+            tuner.fail(trial, kind)
     assert not hasattr(trial, "should_prune")
     assert pickle.loads(pickle.dumps(trial)) == trial
     tuner.tell(trial, 1.0)
 
 
-def test_a_function_cannot_ask_whether_to_prune():
+def test_a_function_with_a_report_is_told_of_the_trial():
     def pruning(config, *, seed, until, report):
         report(1, config["x"])
         if report.should_prune():
             return 0.0
 
-    with pytest.raises(
-        StudyError, match=r"cannot be pruned from inside.*stop: median.*`checkpoint`"
-    ):
+    with pytest.raises(StudyError, match=r"`f\(trial\)`, which has.*should_stop"):
         tune(pruning, SPACE, runs=12, steps=2, seeds=SeedPlan(1, 1))
 
 

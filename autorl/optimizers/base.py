@@ -244,6 +244,9 @@ class BaseOptimizer(ABC, Generic[O]):
             generation knows of itself: there is nothing to gain by waiting for scores.
         search_kind: what decides which configurations are trained; see `SearchKind`.
         resolved: options that `resolved_options` adds, which a study writes when it begins.
+        takes_enqueued: a new configuration may be replaced by one of the caller's
+            (`Tuner.enqueue`). Not where `meta` says more of the configuration, or a plan would
+            lose a place.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -253,6 +256,7 @@ class BaseOptimizer(ABC, Generic[O]):
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
     resolved: ClassVar[tuple[str, ...]] = ()
+    takes_enqueued: bool = True
     population_based: bool = False  # of an instance where it depends on the options
 
     def __init__(self, problem: Problem, options: O) -> None:

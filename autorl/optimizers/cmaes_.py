@@ -64,6 +64,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
 
     Options = CMAESOptions
     search_kind = "search"
+    takes_enqueued = False
     learns = True
 
     @classmethod

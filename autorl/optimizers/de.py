@@ -61,6 +61,7 @@ class DE(BaseOptimizer[DEOptions]):
 
     Options = DEOptions
     search_kind = "search"
+    takes_enqueued = False
     learns = True
 
     def __init__(self, problem: Problem, options: DEOptions) -> None:

@@ -59,6 +59,7 @@ class DEHB(Hyperband[DEHBOptions]):
 
     Options = DEHBOptions
     learns = True
+    takes_enqueued = False
 
     def __init__(self, problem: Problem, options: DEHBOptions) -> None:
         super().__init__(problem, options)

@@ -35,6 +35,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
     multi_objective = True
     lag_free = True
     search_kind = "design"
+    takes_enqueued = False
 
     def __init__(self, problem: Problem, options: GridOptions) -> None:
         super().__init__(problem, options)

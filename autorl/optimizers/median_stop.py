@@ -134,6 +134,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         super().__init__(problem, options)
         self.inner = inner
         self.steps = self.cuts(problem.horizon, options)
+        self.takes_enqueued = inner.takes_enqueued
         self._runs: dict[ProposalId, _Run] = {}  # by root
         self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
         self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending

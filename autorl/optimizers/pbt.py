@@ -167,6 +167,7 @@ class Population(BaseOptimizer[O]):
     learns = True
     lag_free = True
     search_kind = "population"
+    takes_enqueued = False
 
     def __init__(self, problem: Problem, options: O) -> None:
         super().__init__(problem, options)

@@ -38,6 +38,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
     partial = True
     lag_free = True
     search_kind = "schedule"
+    takes_enqueued = False
 
     def __init__(self, problem: Problem, options: ScheduleOptions) -> None:
         super().__init__(problem, options)

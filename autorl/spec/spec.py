@@ -114,6 +114,11 @@ class Spec(Section):
     test: TestSection = TestSection()
     keep: KeepSection = KeepSection()
     landscape: LandscapeSection | None = None
+    callbacks: list[Any] | None = None
+    """Classes that are told what happens: `module:Class` or `{"module:Class": {arguments}}`.
+
+    They change no result.
+    """
     storage: Annotated[str, Field(min_length=1)] | None = None
     """Where checkpoints and copies of the database go: a folder, or a URL that `fsspec` knows.
 
@@ -478,6 +483,7 @@ class Spec(Section):
                 "executor": stored.executor,
                 "resources": stored.resources,
                 "storage": stored.storage,
+                "callbacks": stored.callbacks,
                 "algorithms": self._with_resources_of(stored),
                 "optimizer": with_resolved_of(self.optimizer, stored.optimizer, self.path),
             }

@@ -21,6 +21,7 @@ from autorl.store.events import (
     CandidateTested,
     CheckpointRegained,
     CheckpointsCollected,
+    ConfigEnqueued,
     ModelsNamed,
     OutcomeIgnored,
     ProposalFailed,
@@ -383,6 +384,7 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     StudyBegun.kind: lambda body: StudyBegun(**body),
     SessionBegun.kind: lambda body: SessionBegun(FrozenMap(body)),
     ProposalMade.kind: _read_proposed,
+    ConfigEnqueued.kind: lambda body: ConfigEnqueued(Config(body["config"])),
     SegmentLost.kind: lambda body: SegmentLost(
         SegmentId.parse(body["segment"]), body["message"], body["host"], body["preempted"]
     ),

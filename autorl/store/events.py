@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from autorl.types import (
     Checkpoint,
+    Config,
     Failed,
     FrozenMap,
     Outcome,
@@ -92,6 +93,21 @@ class ProposalMade:
     config_hash: str
     anew: bool = False
     cost: float | None = None
+
+
+@dataclass(frozen=True)
+class ConfigEnqueued:
+    """The caller of a `Tuner` wants a configuration to be tried.
+
+    The next proposal that starts from scratch has it, and the origin `ENQUEUED`.
+    """
+
+    kind: ClassVar[str] = "enqueued"
+    config: Config
+
+
+ENQUEUED = "enqueued"
+"""The origin of a proposal whose configuration was enqueued."""
 
 
 @dataclass(frozen=True)
@@ -363,6 +379,7 @@ StudyEvent: TypeAlias = (
     StudyBegun
     | SessionBegun
     | ProposalMade
+    | ConfigEnqueued
     | SegmentLost
     | OutcomeIgnored
     | SegmentEnded

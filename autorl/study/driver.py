@@ -19,14 +19,18 @@ and without them (`_ask_ahead`).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 from autorl import seeds as streams
 from autorl.evaluation import Adaptive, Racing, Ranking, Worst
 from autorl.spec import Spec
 from autorl.store.events import (
+    ENQUEUED,
     BudgetExtended,
     CandidatesFrozen,
+    ConfigEnqueued,
     ModelsNamed,
     ProposalFailed,
     ProposalMade,
@@ -47,6 +51,7 @@ from autorl.study.races import Races
 from autorl.study.retention import Retention
 from autorl.study.work import Work
 from autorl.types import (
+    Config,
     Done,
     Failed,
     Optimizer,
@@ -130,6 +135,7 @@ class Driver:
         self._to_count: Changes | None = None
         self._incomplete: set[int] = set()
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
+        self._enqueued: deque[Config] = deque()
         self._asked = 0
         self._begun = 0
         self._waiting = False
@@ -149,6 +155,8 @@ class Driver:
                 self._apply_settled(result, event.seeds, baseline=event.beyond is not None)
             case SeedsGranted():
                 self._apply_granted(event)
+            case ConfigEnqueued(config=config):
+                self._enqueued.append(config)
             case SearchGivenUp():
                 self._failures = 0
             case CandidatesFrozen() | ModelsNamed():
@@ -400,7 +408,7 @@ class Driver:
             self._end_exploration()
             return
         # The generator follows from the number of the ask: the same after a kill and after `Wait`.
-        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
+        answer = self._answer()
         self.exhausted = isinstance(answer, Done)
         if isinstance(answer, Proposal) and not self._affordable(answer):
             # After the next outcome it may ask for less: a continuation, say.
@@ -414,6 +422,18 @@ class Driver:
             self._end_exploration()
         else:
             self._propose(answer)
+
+    def _answer(self) -> Proposal | Wait | Done:
+        """Ask the optimizer, and put an enqueued configuration in the place of a new one.
+
+        The default configuration and the warm starts come before.
+        """
+        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
+        if not isinstance(answer, Proposal) or answer.parent is not None:
+            return answer
+        if not self._enqueued or self._begun <= len(self.spec.starts):
+            return answer
+        return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
 
     def _end_exploration(self) -> None:
         """End the search, or have the best proposals get more seeds.
@@ -473,7 +493,7 @@ class Driver:
             return False
         if self._count_incomplete() >= self.spec.parallelism or self._out_of_budget():
             return False
-        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
+        answer = self._answer()
         if not isinstance(answer, Proposal) or not self._affordable(answer):
             return False
         assert answer.parent is None, "a blind proposal continues a run"
@@ -522,6 +542,8 @@ class Driver:
         self._charged_before.append(self.charged_steps)
         self._asked += 1
         self._begun += event.proposal.resume_from is None
+        if event.proposal.origin == ENQUEUED and self._enqueued:
+            self._enqueued.popleft()
         first = list(self.policy.first)
         self._queue.append(Item(event.id, first, self._races.reference()))
         self.charges.add([event.id], first)

@@ -7,24 +7,31 @@ and a killed study give it the same way.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
+from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
+from autorl.store import Store
 from autorl.study.cautions import cautions
 from autorl.study.choice import Choice, choice_of
 from autorl.study.estimates import Entry, Estimate, difference, estimate, paired
 from autorl.study.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
 from autorl.study.models import load_model as read_model
-from autorl.study.record import StudyRecord
+from autorl.study.record import StudyRecord, open_copy
 from autorl.study.rlhf_metrics import reward_metrics
+from autorl.study.trial_table import TrialRow, trial_rows
 from autorl.types import Incumbent, ProposalId, Status, StudyError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Entry", "Estimate", "Point", "Result", "read_result"]
 
@@ -73,6 +80,7 @@ class Result:
         beyond: steps the default configuration was trained beyond the budget, to be compared at
             equal length.
         choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
+        rows: those of `trials`, of a study in memory; None where its folder has them.
     """
 
     objective: str
@@ -93,6 +101,35 @@ class Result:
     steps: Steps = NO_STEPS
     beyond: int = 0
     choice: Choice | None = None
+    rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The incumbent's hyperparameters, by name; at the end, where its schedule changes them."""
+        params: dict[str, Any] = plain(self.incumbent.config)
+        return params
+
+    def trials(self) -> pd.DataFrame:
+        """Make a table of every run that has begun: a configuration with a seed.
+
+        Columns: `run`, `configuration` (the number of the proposal that introduced it), `proposal`
+        (the last that trained the run), `role` and `seed`, `state` (`complete`, `stopped` before
+        its last step, or the kind of failure), `steps` (reached), `value` (by the objective; one
+        `value_METRIC` for each of several; none of a failed run; of a test run where it counts),
+        `origin`, `environment_steps`, `wall_seconds`, and `params_NAME` for each hyperparameter,
+        empty where it is not active.
+
+        Of a study with a folder it is read from there, as it stands now.
+
+        Raises:
+            InputError: the folder holds no study any more.
+        """
+        import pandas as pd
+
+        rows = self.rows
+        if rows is None and self.folder is not None:
+            rows = _rows_in(self.folder)
+        return pd.DataFrame(list(rows or ()))
 
     @property
     def test(self) -> Estimate | None:
@@ -194,7 +231,15 @@ def read_result(record: StudyRecord) -> Result:
         steps=_steps(record, incumbent.proposal),
         beyond=record.tables.steps_beyond(),
         choice=choice_of(record, incumbent.proposal),
+        rows=tuple(trial_rows(record)) if record.folder is None else None,
     )
+
+
+def _rows_in(folder: Path) -> tuple[TrialRow, ...]:
+    spec, connection = open_copy(folder)
+    with closing(connection):
+        record = StudyRecord(spec, Store(connection, folder, None), folder)
+        return tuple(trial_rows(record))
 
 
 def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:

@@ -24,12 +24,19 @@ from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, Spec, thaw
 from autorl.store import Store
-from autorl.store.events import BudgetExtended, SessionBegun, StudyFinished, TestSeedsAdded
+from autorl.store.events import (
+    BudgetExtended,
+    SessionBegun,
+    StudyEvent,
+    StudyFinished,
+    TestSeedsAdded,
+)
 from autorl.store.log import EPOCH
 from autorl.store.offsite import Offsite, check_free
 from autorl.store.remote import StorageError
 from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
+from autorl.study.callbacks import Callback, Listeners, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder_checks import check_covers_folder, check_space
 from autorl.study.garbage import collection_paused
@@ -116,6 +123,7 @@ class Study:
         self._hours_before = self.tables.hours()
         self._file = spec
         self._copies: BackupCopies | None = None  # of the session
+        self._listeners: Listeners | None = None
         self._fold()
 
     def _fold(self) -> None:
@@ -128,6 +136,8 @@ class Study:
         self.models = KeptModels(self.spec, self.journal, self.driver)
         for recorded in self.store.events():
             self.journal.apply(recorded.event)
+        # Behind the stored events: what was recorded earlier is told nobody.
+        self.journal.subscribe(self._tell)
         # After the events, which say what the log has given up.
         self.driver.work.sweep()
 
@@ -202,6 +212,20 @@ class Study:
         """
         check(spec, load or trainer_loader(spec))
         return cls(spec, Store.in_memory(), load)
+
+    def listen(self, callbacks: Sequence[Callback]) -> None:
+        """Tell these callbacks, and those of the study file, from now on what happens.
+
+        Raises:
+            InputError: one of them is no `Callback`.
+        """
+        everyone = [*make_callbacks(self.spec), *callbacks]
+        self._listeners = Listeners(everyone, self.spec, self.store.folder, self.driver.lineage)
+
+    def _tell(self, event: StudyEvent) -> None:
+        if self._listeners is not None:
+            listeners = self._listeners
+            self.store.when_durable(lambda: listeners.recorded(event))
 
     def extend(self, runs: float) -> None:
         """Add to the budget, and open the search again.
@@ -328,6 +352,8 @@ class Study:
         facts = session(self.spec)
         if offsite is not None:
             facts[EPOCH] = offsite.begin_session(self.store)
+        if self._listeners is None:
+            self.listen(())
         self.journal.record(SessionBegun(FrozenMap(facts)))
         self._copies = None
         self.driver.request_anew()
@@ -364,7 +390,7 @@ class Study:
             if isinstance(message, Outcome):
                 outcomes.append(message)
             else:
-                self.driver.work.take_report(message)
+                self.take_report(message)
         for begin in range(0, len(outcomes), _MOST_AT_ONCE):
             with self.journal.batch():
                 for outcome in outcomes[begin : begin + _MOST_AT_ONCE]:
@@ -380,6 +406,21 @@ class Study:
         self._back_up()
         return len(outcomes)
 
+    def take_report(self, report: Report) -> None:
+        """Take note of an evaluation, and tell of it where its attempt lives."""
+        if self.driver.work.take_report(report) and self._listeners is not None:
+            self._listeners.reported(report)
+
+    def tell_begun(self, segment: Segment) -> None:
+        """Have the callbacks told of what becomes of a segment that is handed out."""
+        if self._listeners is not None:
+            self._listeners.begun(segment)
+
+    def tell_result(self, result: Result) -> None:
+        """Tell the callbacks a result."""
+        if self._listeners is not None:
+            self._listeners.finished(result)
+
     def _submit(self, pool: Executor, segments: list[Segment]) -> None:
         """Hand segments to an executor.
 
@@ -388,6 +429,8 @@ class Study:
         self._check_disk(segments)
         if self._copies is None:
             self._copies = BackupCopies(self.spec, self.driver.work, pool)
+        for segment in segments:
+            self.tell_begun(segment)
         segments = [*segments, *self._copies.after(segments)]
         pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
 
@@ -402,7 +445,9 @@ class Study:
             offsite.back_up(self.store, at_once=True)
             self.driver.work.sweep_storage()
         announce_finished(self.store.folder)
-        return self.result()
+        result = self.result()
+        self.tell_result(result)
+        return result
 
     def _back_up(self) -> None:
         """Copy the log to the storage, where it is time for it.

@@ -16,7 +16,8 @@ It is `python:module:function`, `python:path/to/file.py:function`, or a callable
     report       `report(step, value)` or `report(step, {metric: value})`: an evaluation on the
                  way, after `start` and the report before, at most at `until` (another step ends
                  the run as a crash); it returns nothing and cannot end the run: `stop: median` with
-                 `rungs` in the study's `optimizer` does, between two calls
+                 `rungs` in the study's `optimizer` does, between two calls. A function `f(trial)`
+                 is called once (`autorl.trainers.trial_function`)
     evaluate_at  the steps the study wants evaluations at
     episodes     evaluation episodes it wants at each
     role         "tuning" or "test"
@@ -231,6 +232,13 @@ def _import(name: str, folders: tuple[str, ...]) -> Any:
             else _import_module(module_name)
         )
     if not hasattr(module, attribute):
+        # A function of a script or a notebook, or one within another.
+        if module_name == "__main__" or "<" in attribute:
+            raise InputError(
+                f"{name.removeprefix('python:')!r} was given to `tune` by a program: run that "
+                "again, with the same `out` it goes on",
+                key="trainer",
+            )
         raise InputError(
             f"{module_name!r} has no {attribute!r}{did_you_mean(attribute, vars(module))}",
             key="trainer",

@@ -87,7 +87,7 @@ _TRAINERS: dict[str, _Entry] = {
         "trl/cpo, trl/orpo, trl/online_dpo"
     ),
     "command": _Entry("autorl.trainers.command:make", CommandInfo()),
-    "python": _Entry("autorl.trainers.function:make", FunctionInfo()),
+    "python": _Entry("autorl.trainers.trial_function:make", FunctionInfo()),
     "tabular": _Entry(
         "autorl.trainers.tabular:make",
         LookUpInfo("replays a landscape: recorded runs instead of training"),

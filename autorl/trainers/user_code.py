@@ -15,11 +15,9 @@ from autorl.trainers._shared import Clock, Diverged, not_finite
 from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
 
 NO_PRUNING = (
-    "a run cannot be pruned from inside its training: let the study cut it with the optimizer's "
-    "options "
-    "`stop: median` and `rungs`; a function that takes `checkpoint` and `folder` (a Tuner: "
-    "`tell(..., checkpoint=)`) "
-    "then goes on from the last rung"
+    "`report` does not end a run: take one parameter called `trial` instead, `f(trial)`, which has "
+    "`trial.report` and `trial.should_stop`; what runs are compared by is the optimizer's option "
+    "`stop: median` with `rungs`"
 )
 
 

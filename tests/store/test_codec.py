@@ -17,6 +17,7 @@ from autorl.store.events import (
     CandidateTested,
     CheckpointRegained,
     CheckpointsCollected,
+    ConfigEnqueued,
     ModelsNamed,
     OutcomeIgnored,
     ProposalFailed,
@@ -108,6 +109,7 @@ EVENTS = [
     SessionBegun(FrozenMap(python="3.11", packages={"numpy": "2"})),
     ProposalMade(Proposed(7, PROPOSAL), "hash"),
     ProposalMade(Proposed(8, FLAGGED), "hash", anew=True),
+    ConfigEnqueued(Config(x=0.25, net=(64, 64))),
     SegmentLost(SEGMENT, "a worker vanished"),
     SegmentEnded(OUTCOME, PLACE, (("r", 64, 0.1, 0.2, 50, 0.1, 0.15),)),
     SegmentEnded(Outcome("3.1", Status.CRASH, 0), PLACE),
@@ -162,7 +164,7 @@ def test_what_earlier_versions_did_not_record_has_the_value_it_could_only_have()
     body = {"config": {"x": 1.0}, "config_hash": "h", "id": 0, "member": None, "meta": {}}
     made = read("proposed", {**body, "origin": "", "resume_from": None, "until": 5})
     assert made == ProposalMade(Proposed(0, Proposal(Config(x=1.0), 5)), "h")
-    ended = through(codec.body_of(EVENTS[6]))
+    ended = through(codec.body_of(EVENTS[7]))
     del ended["checkpoint_files"]
     assert read("outcome", ended).outcome.checkpoint.files == {}
     rows = (("incumbent", 3), ("rank 2", 1, 75), ("rank 3", 0, 75, 80))

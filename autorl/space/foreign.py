@@ -1,0 +1,37 @@
+"""Spaces of other libraries, recognised without importing any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from autorl.space.configspace_import import from_configspace
+from autorl.space.optuna_import import from_optuna
+from autorl.space.space import Space
+from autorl.types import InputError
+
+
+def foreign_space(space: object) -> Space | None:
+    """Make a space of a `ConfigurationSpace`, or of Optuna's distributions by name.
+
+    None where it is neither. Whoever has made one has imported the library.
+
+    Raises:
+        InputError: it has something that a search space cannot say.
+    """
+    configspace = sys.modules.get("ConfigSpace")
+    if configspace is not None and isinstance(space, configspace.ConfigurationSpace):
+        return from_configspace(space)
+    distributions = sys.modules.get("optuna.distributions")
+    if distributions is None or not isinstance(space, Mapping):
+        return None
+    base = distributions.BaseDistribution
+    others = [name for name, value in space.items() if not isinstance(value, base)]
+    if len(others) == len(space):
+        return None
+    if others:
+        kind = type(space[others[0]]).__name__
+        raise InputError(
+            f"expected a distribution of Optuna like the others, got {kind}", key=str(others[0])
+        )
+    return from_optuna(space)

@@ -1,0 +1,73 @@
+"""Import of Optuna's distributions, for search spaces people already have."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from autorl.space.define import define_space
+from autorl.space.hyperparameter import Hyperparameter, Scale
+from autorl.space.space import Space
+from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+
+_MOST_STEPS = 10_000  # values of a distribution with a step
+
+
+def from_optuna(distributions: Mapping[str, BaseDistribution]) -> Space:
+    """Make the space of distributions by name, as `trial.distributions` of Optuna has them.
+
+    A number with a `step` becomes an ordered choice of its values, a distribution of one value a
+    constant. Optuna has no defaults: the default configuration is the middle of each range, on its
+    scale, and the first of each choice.
+
+    Raises:
+        InputError: a distribution of another kind, with choices that no file can hold, or with too
+            many steps.
+    """
+    return define_space(_hyperparameter(name, item) for name, item in distributions.items())
+
+
+def _hyperparameter(name: str, item: BaseDistribution) -> Hyperparameter:
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+
+    if isinstance(item, CategoricalDistribution):
+        if len(item.choices) == 1:
+            return Hyperparameter.constant(name, item.choices[0])
+        return Hyperparameter.categorical(name, item.choices)
+    if not isinstance(item, FloatDistribution | IntDistribution):
+        kind = type(item).__name__
+        raise InputError(
+            f"{kind} is not supported: give a Float-, Int- or CategoricalDistribution",
+            key=f"hyperparameters.{name}",
+        )
+    if item.single():
+        return Hyperparameter.constant(name, item.low)
+    whole = isinstance(item, IntDistribution)
+    if item.step is not None and not (whole and item.step == 1):
+        return _stepped(name, item, whole=whole)
+    scale: Scale = "log" if item.log else "linear"
+    if whole:
+        return Hyperparameter.integer(name, int(item.low), int(item.high), scale=scale)
+    return Hyperparameter.real(name, float(item.low), float(item.high), scale=scale)
+
+
+def _stepped(
+    name: str, item: FloatDistribution | IntDistribution, *, whole: bool
+) -> Hyperparameter:
+    assert item.step is not None
+    count = round((item.high - item.low) / item.step) + 1  # Optuna has made `high` a multiple
+    if count > _MOST_STEPS:
+        raise InputError(
+            f"expected at most {_MOST_STEPS:,} values, got {count:,}: leave the step out",
+            key=f"hyperparameters.{name}",
+        )
+    values: list[float]
+    if whole:
+        values = [int(item.low + place * item.step) for place in range(count)]
+    else:
+        # Rounded: three times 0.1 is above 0.3.
+        values = [round(item.low + place * item.step, 12) for place in range(count)]
+    return Hyperparameter.ordinal(name, values)

@@ -1,0 +1,110 @@
+"""Keyword arguments of `autorl.tune` and `autorl.Tuner` as keys of the study file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from autorl.seeds import SeedPlan
+from autorl.space import Space, unknown_key
+from autorl.space.foreign import foreign_space
+from autorl.spec.spec import Spec
+from autorl.types import InputError
+
+_SHORT = {
+    "env": "environment",
+    "runs": "budget.runs",
+    "steps": "fidelity.steps",
+    "direction": "objective.direction",
+    "workers": "executor.workers",
+    "stop": "optimizer.stop",
+    "rungs": "optimizer.rungs",
+}
+_OF_OTHERS = {
+    "n_trials": "`runs`, or `budget={'configurations': N}`",
+    "num_samples": "`runs`, or `budget={'configurations': N}`",
+    "n_jobs": "`workers`",
+    "timeout": "`budget={'hours': H}`",
+    "maximize": "`direction='maximize'`",
+    "minimize": "`direction='minimize'`",
+    "sampler": "`optimizer`",
+    "search_alg": "`optimizer`",
+    "pruner": "`stop='median'`",
+    "scheduler": "`optimizer` or `stop`",
+    "storage_path": "`out`",
+    "study_name": "`name`",
+}
+"""What arguments of Optuna and Ray Tune are called here."""
+
+
+def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
+    """Read arguments of `tune` as values by dotted key.
+
+    Raises:
+        InputError: one is neither an option of `tune` nor a key of the study file.
+    """
+    check_options(options, {*Spec.model_fields, *_SHORT})
+    check_direction(options.get("direction"))
+    overrides: dict[str, Any] = {}
+    for name, value in options.items():
+        if isinstance(value, SeedPlan):
+            value = {"tuning": list(value.tuning), "test": list(value.test)}
+        key = _SHORT.get(name, name.replace("__", "."))
+        # `executor="threads"` beside `workers=4`, which is a key of the same section.
+        if name == "executor" and isinstance(value, str):
+            key = "executor.name"
+        overrides[key] = value
+    # A section before the keys in it, which it would replace.
+    return dict(sorted(overrides.items(), key=lambda pair: pair[0].count(".")))
+
+
+def check_options(options: Collection[str], allowed: Collection[str]) -> None:
+    """Raise `InputError` for an argument whose first part is not allowed."""
+    for name in options:
+        # `fidelity__episodes`: Python has no keyword with a dot.
+        if name.replace("__", ".").partition(".")[0] in allowed:
+            continue
+        message = unknown_key(name, allowed)
+        if name in _OF_OTHERS:
+            named, _, known = message.partition(";")
+            known = known.partition("known keys: ")[2]
+            message = f"{named}; here it is {_OF_OTHERS[name]}; known keys: {known}"
+        raise InputError(message, key=name)
+
+
+def check_direction(direction: object) -> None:
+    """Raise `InputError` for a list of directions, and say how several objectives are given."""
+    if isinstance(direction, list | tuple):
+        example = (
+            'objective=[{"metric": "a", "direction": "maximize"}, '
+            '{"metric": "b", "direction": "minimize"}]'
+        )
+        raise InputError(
+            f"one direction is expected; several objectives are {example}", key="direction"
+        )
+
+
+def space_definition(space: object) -> str | dict[str, Any]:
+    """Give a space as a study file holds it.
+
+    Args:
+        space: a `Space`, an inline definition, the name of a search space, a
+            `ConfigSpace.ConfigurationSpace`, or distributions of Optuna by name.
+
+    Raises:
+        InputError: it is none of these, or has something that a search space cannot say.
+    """
+    foreign = foreign_space(space)
+    if foreign is not None:
+        return foreign.to_dict()
+    if isinstance(space, Space):
+        return space.to_dict()
+    if isinstance(space, str):
+        return space
+    if isinstance(space, Mapping):
+        return dict(space)
+    raise InputError(
+        f"expected a Space, a mapping, a name, a ConfigurationSpace or distributions of Optuna by "
+        f"name, got {type(space).__name__}",
+        key="space",
+    )

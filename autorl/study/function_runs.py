@@ -1,0 +1,119 @@
+"""How a function that is given to `autorl.tune` is run: here, in threads, or in processes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from autorl import executors
+from autorl.executors.function_processes import FunctionProcesses, by_value, loader
+from autorl.executors.in_process import InProcess
+from autorl.executors.local_threads import LocalThreads
+from autorl.executors.worker import Load
+from autorl.spec import Spec
+from autorl.store.events import CheckpointsCollected, StudyEvent
+from autorl.study.placing import segments_at_once
+from autorl.study.setup import executor_limits, make_named_executor
+from autorl.study.study import Study
+from autorl.trainers.function import FunctionTrainer
+from autorl.trainers.trial_function import TrialTrainer, takes_trial, waiting_call
+from autorl.types import Executor, InputError
+
+_EXECUTORS = ("in_process", "threads", "processes")
+
+
+class FunctionRuns:
+    """Runs the segments of a function of the caller's.
+
+    Args:
+        function: `f(trial)` or `f(config, *, seed, ...)`.
+        spec: the study; its `executor` says where the function runs.
+
+    Attributes:
+        spec: the study, with the executor that was chosen.
+        load: gives the trainer of the function, in this process.
+
+    Raises:
+        InputError: the function has a wrong signature, cannot run there, or cannot be sent there.
+    """
+
+    def __init__(self, function: Callable[..., object], spec: Spec) -> None:
+        name = _executor_of(spec)
+        executor = spec.executor.model_copy(update={"name": name})
+        self.spec = spec.model_copy(update={"executor": executor})
+        self._takes_trial = takes_trial(function)
+        self._check(name)
+        self._processes: FunctionProcesses | None = None
+        self._by_value: bytes | None = None
+        self._trainer: FunctionTrainer
+        if self._takes_trial:
+            if name == "processes":
+                self._processes = FunctionProcesses(function)
+            self._trainer = TrialTrainer(function, {}, self._processes)
+        else:
+            self._trainer = FunctionTrainer(function, {})
+            if name == "processes":
+                self._by_value = by_value(function)
+        self.load: Load = lambda _: self._trainer
+
+    def executor(self) -> Executor:
+        """Make what runs the segments, with as many at once as the study says."""
+        name = self.spec.executor.name
+        if self._by_value is not None:
+            load = loader(self._by_value, {})
+            return make_named_executor("processes", self.spec, load, preload=[loader.__module__])
+        if name == "in_process":
+            return InProcess(self.load)
+        return LocalThreads(self.load, segments_at_once(self.spec, "threads"))
+
+    def follow(self, study: Study) -> None:
+        """Let go, from now on, of every call that nothing of the study goes on from."""
+
+        def take(event: StudyEvent) -> None:
+            if isinstance(event, CheckpointsCollected):
+                names = [waiting_call(segment) for segment in event.segments]
+                study.store.when_durable(lambda: self._release(names))
+
+        study.journal.subscribe(take)
+
+    def close(self) -> None:
+        """End every call and every process of the function."""
+        if isinstance(self._trainer, TrialTrainer):
+            self._trainer.close()
+        if self._processes is not None:
+            self._processes.close()
+
+    def _release(self, names: list[str]) -> None:
+        if isinstance(self._trainer, TrialTrainer):
+            self._trainer.release(names)
+
+    def _check(self, name: str) -> None:
+        workers = self.spec.executor.workers or 1
+        if name == "in_process" and workers > 1:
+            raise InputError(
+                f"`in_process` runs one at a time, not {workers}: choose `threads` or `processes`",
+                key="executor",
+            )
+        by_executor = name == "processes" and not self._takes_trial
+        limited = executor_limits(self.spec) != executors.Limits()
+        needs_gpu = any(needs.gpu for needs in self.spec.resources_by_algorithm.values())
+        if not by_executor and (limited or needs_gpu or self.spec.executor.devices):
+            key = "limits" if limited else "resources"
+            raise InputError(
+                "only `processes` with a function `f(config, seed=...)` enforces limits and "
+                "assigns devices: leave this out, or give such a function",
+                key=key,
+            )
+
+
+def _executor_of(spec: Spec) -> str:
+    """Name where a function runs: where the study says, else in threads if there are several."""
+    name = spec.executor.name
+    if name is None:
+        return "threads" if (spec.executor.workers or 1) > 1 else "in_process"
+    if name not in _EXECUTORS:
+        raise InputError(
+            f"a function given to `tune` runs in {', '.join(_EXECUTORS)}, not in {name!r}: for "
+            "other machines name it in a study, as `trainer: python:module:function`",
+            key="executor.name",
+        )
+    return name

@@ -1,0 +1,232 @@
+"""Runs a Python function `f(trial)` as a trainer.
+
+    def f(trial):
+        for step in range(1, trial.until + 1):
+            ...
+            trial.report(step, score)
+            if trial.should_stop():
+                return None
+        return score
+
+A function is one of these where its first parameter is called `trial` or is annotated as
+`LiveTrial`; any other is `f(config, *, seed, ...)` (`autorl.trainers.function`). What it returns is
+the value at its last step, beside what it has reported; None means that its reports say it all. One
+that returns before its last step, or raises `TrialStopped`, has ended its run by itself: it is
+scored by what it has told, and not continued.
+
+The checkpoint of a segment is the call itself, which waits (`live:SEGMENT`). A call that is gone,
+as after a kill or in a worker that trains one segment alone, is made once more from step 0, which
+is not charged: with one seed a function does the same again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from autorl.plain_values import plain
+from autorl.trainers import function as plain_function
+from autorl.trainers._shared import Diverged, check_start
+from autorl.trainers.contract import Change
+from autorl.trainers.function import FunctionTrainer
+from autorl.trainers.live_trial import Call, LiveTrial, TrialStopped
+from autorl.trainers.user_code import Told
+from autorl.types import (
+    Checkpoint,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    SegmentId,
+    Status,
+    TrainerSpec,
+)
+
+# Each holds the memory of its function. Methods that pause most of their runs for good (asha) would
+# hold all of them: those that wait longest begin anew if they are continued after all.
+_MOST_WAITING = 64
+_ANNOTATIONS = ("LiveTrial", "autorl.LiveTrial")
+
+
+def takes_trial(function: Callable[..., object]) -> bool:
+    """Say whether a function is `f(trial)`, by the name or annotation of its first parameter."""
+    first = next(iter(inspect.signature(function).parameters.values()), None)
+    if first is None:
+        return False
+    return first.name == "trial" or first.annotation in (LiveTrial, *_ANNOTATIONS)
+
+
+def make(spec: TrainerSpec) -> FunctionTrainer:
+    """Make the trainer of `python:module:function`, whichever kind the function is."""
+    trainer = plain_function.make(spec)
+    if not takes_trial(trainer.function):
+        return trainer
+    # A worker may never see the next segment of a run: no call waits for it.
+    return TrialTrainer(trainer.function, spec.kwargs, most_waiting=0)
+
+
+def waiting_call(segment: SegmentId) -> str:
+    """Name the call that waits at the end of a segment, in place of a checkpoint's path."""
+    return f"live:{segment}"
+
+
+class TrialTrainer(FunctionTrainer):
+    """Runs segments of a function that waits where the study compares runs.
+
+    Its state is the calls that wait; `close` ends them.
+
+    Args:
+        function: is given a `LiveTrial`.
+        options: those of `FunctionTrainer`.
+        call: calls the function, in another process say; by default it is called as it is.
+        most_waiting: calls; those that wait longest begin anew if they are continued after all.
+
+    Raises:
+        InputError: the function needs another argument than the trial.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., object],
+        options: Mapping[str, Any],
+        call: Callable[[LiveTrial], object] | None = None,
+        most_waiting: int = _MOST_WAITING,
+    ) -> None:
+        super().__init__(function, options)
+        further = list(inspect.signature(function).parameters.values())[1:]
+        demanded = [item.name for item in further if item.default is item.empty and not _many(item)]
+        if demanded:
+            message = f"f(trial) is given nothing else, but needs {demanded[0]!r}: read the trial"
+            raise InputError(message, key="trainer")
+        self._call = call or function
+        self._most_waiting = most_waiting
+        self._guard = threading.Lock()
+        self._waiting: dict[str, Call] = {}
+        self._training: set[Call] = set()
+
+    @property
+    def resumable(self) -> bool:
+        return True
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return {}  # the function has read its configuration when it began
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        check_start(segment)
+        told = Told(segment, report)
+        parent = "" if segment.parent is None else segment.parent.path
+        with self._guard:
+            waiting = self._waiting.pop(parent, None)
+            call = waiting or Call(self._call, self._report, self.folders)
+            self._training.add(call)
+        try:
+            if waiting is None:
+                call.begin(segment, told, _trial(segment, call))
+            else:
+                call.go_on(segment, told)
+        finally:
+            with self._guard:
+                self._training.discard(call)
+        if call.waits:
+            return self._paused(call, segment, told)
+        return self._ended(call, segment, told)
+
+    def release(self, paths: Iterable[str]) -> None:
+        """Stop the calls that wait under these names: nobody goes on with them."""
+        with self._guard:
+            calls = [self._waiting.pop(path) for path in paths if path in self._waiting]
+        for call in calls:
+            call.stop()
+
+    def close(self) -> None:
+        """Stop every call, and return when the functions that waited have returned.
+
+        One that trains, in a session that was interrupted, ends with its next report.
+        """
+        with self._guard:
+            calls = list(self._waiting.values())
+            self._waiting.clear()
+            training = list(self._training)
+        for call in [*training, *calls]:
+            call.stop()
+        for call in calls:
+            call.join()
+
+    def _paused(self, call: Call, segment: Segment, told: Told) -> Outcome:
+        try:
+            if not call.reported:
+                raise ValueError(
+                    f"the function reported nothing up to step {segment.until}, where the study "
+                    "compares runs: report earlier, or compare later (`rungs`)"
+                )
+            saved = Checkpoint(segment.id, waiting_call(segment.id)) if segment.save else None
+            outcome = told.outcome(saved)
+        except BaseException:
+            call.stop()
+            raise
+        if saved is None or outcome.status is not Status.DONE:
+            call.stop()
+            return dataclasses.replace(outcome, checkpoint=None)
+        with self._guard:
+            self._waiting[saved.path] = call
+            longest = list(self._waiting)[: max(0, len(self._waiting) - self._most_waiting)]
+        self.release(longest)
+        return outcome
+
+    def _ended(self, call: Call, segment: Segment, told: Told) -> Outcome:
+        """Return the outcome of a segment in which the function returned or raised."""
+        if isinstance(call.error, Diverged):
+            return told.outcome(None)
+        if isinstance(call.error, TrialStopped):
+            last = max([segment.start, *(point.step for point in told.reports)])
+            return dataclasses.replace(told.outcome(None), status=Status.STOPPED, reached=last)
+        if call.error is not None:
+            raise call.error
+        if call.value is None and not call.reported:
+            raise ValueError("the function returned nothing and reported nothing")
+        early = segment.until < segment.horizon
+        if early and not call.reported:
+            raise ValueError(
+                f"the function returned without a report, but the study compares runs at step "
+                f"{segment.until}: call `trial.report(step, value)` on the way"
+            )
+        try:
+            if call.value is not None:
+                self._final(
+                    segment,
+                    call.value,
+                    told.reports,
+                    lambda step, value: told.add(self._report(segment, step, value)),
+                )
+        except Diverged:
+            early = False
+        outcome = told.outcome(None)
+        # Ended by itself, as by a rule of its own: there is nothing to go on from.
+        return dataclasses.replace(outcome, status=Status.STOPPED) if early else outcome
+
+
+def _many(item: inspect.Parameter) -> bool:
+    return item.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def _trial(segment: Segment, call: Call) -> LiveTrial:
+    environment = segment.environment
+    described = {
+        "id": environment.id,
+        "kwargs": plain(environment.kwargs),
+        "n_envs": environment.n_envs,
+    }
+    return LiveTrial(
+        id=str(segment.id),
+        config=plain(segment.config),
+        seed=segment.seed,
+        role=segment.role,
+        until=segment.horizon,
+        episodes=segment.episodes,
+        environment=described,
+        line=call,
+    )

@@ -1,0 +1,203 @@
+"""Callbacks are told what is recorded, and change nothing."""
+
+import pandas as pd
+import pytest
+
+import autorl
+from autorl import Callback, InputError, SeedPlan, Tuner, tune
+
+SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
+STUDY = {
+    "runs": 16,
+    "steps": 8,
+    "seeds": SeedPlan(2, 1),
+    "optimizer": "random",
+    "stop": "median",
+    "rungs": 4,
+    "name": "hills",
+}
+
+
+def climb(trial):
+    for step in range(1, trial.until + 1):
+        trial.report(step, {"value": trial.config["x"] * step, "seen": trial.seed})
+        if trial.should_stop():
+            return
+
+
+class Log(Callback):
+    def __init__(self):
+        self.calls = []
+
+    def on_proposal(self, study, proposal):
+        self.calls.append(("proposal", study, proposal))
+
+    def on_report(self, study, run, step, metrics):
+        self.calls.append(("report", study, run, step, metrics))
+
+    def on_outcome(self, study, run, outcome):
+        self.calls.append(("outcome", study, run, outcome))
+
+    def on_result(self, study, result):
+        self.calls.append(("result", study, result))
+
+    def of(self, kind):
+        return [call[2:] for call in self.calls if call[0] == kind]
+
+
+def test_everything_is_told_that_a_tracker_needs(tmp_path):
+    log = Log()
+    result = tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    studies = {call[1] for call in log.calls}
+    (study,) = studies
+    assert (study.name, study.folder, study.steps) == ("hills", tmp_path / "s", 8)
+    assert study.trainers == (f"python:{__name__}:climb",)
+    assert [dict(item) for item in study.objectives] == [
+        {"metric": "value", "reduce": "last", "direction": "maximize"}
+    ]
+    rows = result.trials()
+    proposals = [proposal for (proposal,) in log.of("proposal")]
+    assert [item.number for item in proposals] == list(range(len(proposals)))
+    assert (proposals[0].origin, dict(proposals[0].config)) == ("default", {"x": 0.5})
+    assert {item.until for item in proposals} == {2, 4, 6, 8}
+    # A run has one number, however many segments it was trained in.
+    points = {}
+    for run, step, metrics in log.of("report"):
+        assert dict(metrics) == {"value": run.config["x"] * step, "seen": run.seed}
+        points.setdefault((run.run, run.role, run.seed), []).append(step)
+    assert set(points) == set(zip(rows["run"], rows["role"], rows["seed"], strict=True))
+    for row in rows.itertuples():
+        assert points[row.run, row.role, row.seed] == list(range(1, row.steps + 1))
+    outcomes = log.of("outcome")
+    assert {outcome.status for _, outcome in outcomes} == {"done"}
+    assert sum(len(outcome.reports) for _, outcome in outcomes) == len(log.of("report"))
+    assert log.calls[-1][0] == "result"
+    assert log.of("result") == [(result,)]
+    with pytest.raises((TypeError, AttributeError)):
+        outcomes[0][1].cost["wall_seconds"] = 0.0
+
+
+def test_callbacks_change_no_table(capsys):
+    class Breaks(Callback):
+        told = 0
+
+        def on_outcome(self, study, run, outcome):
+            type(self).told += 1
+            raise ZeroDivisionError("mine")
+
+    log = Log()
+    alone = tune(climb, SPACE, **STUDY)
+    told = tune(climb, SPACE, callbacks=[Breaks(), log], workers=2, **STUDY)
+    pd.testing.assert_frame_equal(
+        told.trials().drop(columns="wall_seconds"), alone.trials().drop(columns="wall_seconds")
+    )
+    assert Breaks.told == 1
+    assert len(log.of("result")) == 1, "the others are told to the end"
+    said = capsys.readouterr().err
+    assert "ZeroDivisionError: mine" in said
+    assert "callback Breaks raised and is told nothing more; the study goes on" in said
+
+
+def test_a_study_that_is_taken_up_again_repeats_nothing(tmp_path):
+    options = STUDY | {"out": tmp_path / "s"}
+    result = tune(climb, SPACE, **options)
+    log = Log()
+    assert tune(climb, SPACE, callbacks=[log], **options) == result
+    assert log.calls == []
+
+
+def test_a_tuner_tells_callbacks_too():
+    log = Log()
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), fidelity=10, callbacks=[log])
+    trial = tuner.ask()
+    tuner.report(trial, 5, 1.0)
+    tuner.tell(trial, 2.0)
+    result = tuner.result()
+    assert [call[0] for call in log.calls] == [
+        "proposal",
+        "report",
+        "report",
+        "outcome",
+        "result",
+    ]
+    assert [(step, dict(metrics)) for _, step, metrics in log.of("report")] == [
+        (5, {"value": 1.0}),
+        (10, {"value": 2.0}),
+    ]
+    assert log.of("result") == [(result,)]
+
+
+def test_what_is_no_callback_is_refused(tmp_path):
+    with pytest.raises(InputError, match="got type: give an instance"):
+        tune(climb, SPACE, callbacks=[Log], **STUDY)
+    with pytest.raises(InputError, match=r"subclasses of autorl\.Callback, got function"):
+        Tuner(SPACE, path=tmp_path / "s", callbacks=[climb])
+    Tuner(SPACE, path=tmp_path / "s").close()  # nobody has kept the folder
+
+
+def test_the_base_class_is_public_and_does_nothing():
+    assert autorl.Callback is Callback
+    tune(climb, SPACE, callbacks=[Callback()], **STUDY)
+
+
+MODULE = """
+import autorl
+
+class Lines(autorl.Callback):
+    def __init__(self, file, every=1):
+        self.file = file
+        self.every = every
+
+    def on_report(self, study, run, step, metrics):
+        if step % self.every == 0:
+            with open(self.file, "a") as lines:
+                lines.write(f"{run.run} {step}\\n")
+
+class NotOne:
+    pass
+"""
+
+
+def study_with(tmp_path, *callbacks):
+    (tmp_path / "my_lines.py").write_text(MODULE)
+    return {
+        "trainer": {"name": "synthetic"},
+        "space": SPACE,
+        "fidelity": {"steps": 10, "evaluations": 5, "episodes": 1},
+        "budget": {"runs": 4},
+        "optimizer": "random",
+        "seeds": {"tuning": 1, "test": 1},
+        "executor": {"name": "in_process"},
+        "path": str(tmp_path),
+        "callbacks": list(callbacks),
+    }
+
+
+def test_a_study_file_names_callbacks(tmp_path):
+    file = tmp_path / "lines"
+    study = study_with(tmp_path, {"my_lines:Lines": {"file": str(file), "every": 4}})
+    log = Log()
+    result = tune(study, out=tmp_path / "s", callbacks=[log])
+    steps = [int(line.split()[1]) for line in file.read_text().splitlines()]
+    assert set(steps) == {4, 8}
+    assert len(steps) == 2 * len(result.trials())
+    assert log.of("result") == [(result,)], "those that are given are told as well"
+    without = tune(study | {"callbacks": []}, out=tmp_path / "s")
+    assert without == result, "they are no part of the study"
+
+
+@pytest.mark.parametrize(
+    ("callback", "message"),
+    [
+        ("my_lines:NotOne", "is no callback: expected a subclass of autorl.Callback"),
+        ("my_lines:Lines", "Lines: missing a required argument: 'file'"),
+        ({"my_lines:Lines": {"path": 1}}, "Lines: "),
+        ("nowhere:Lines", "cannot be imported"),
+        ("lines", 'expected "module:Class"'),
+        (3, 'expected "module:Class"'),
+    ],
+)
+def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, callback, message):
+    with pytest.raises(InputError, match=message):
+        tune(study_with(tmp_path, callback), out=tmp_path / "s")
+    assert not (tmp_path / "s").exists()
