@@ -64,7 +64,7 @@ def curves_of(content: Mapping[str, Any]) -> Curves:
         shape = tuple(int(size) for size in content["shape"])
         fractions = tuple(float(fraction) for fraction in content["fractions"])
         return Curves(fractions, unpack(content["values"], shape))
-    except (KeyError, IndexError, TypeError, zlib.error, InputError) as error:
+    except (KeyError, IndexError, TypeError, ValueError, zlib.error, InputError) as error:
         raise ValueError(f"curves: {error}") from None
 
 
