@@ -12,7 +12,7 @@ Scores are on the scale of the situation, 0 the 10 % quantile of the first rung 
     run at rung 2: 15, 60, 90  -> score 0.46, gained 0.18
     among reference runs alike: 4 of 100 beat the incumbent
 
-A task counts as 30 curves and shares its weight among them. The study's own complete runs are one
+A task counts as 100 curves, and its curves share that. The study's own complete runs are one
 more task, which counts n / (n + inertia): with their number they outweigh the references. Who is in
 a situation's draw is never regressed on in it, so every probability is of a curve left out.
 
@@ -40,7 +40,7 @@ ENDED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Numbers of ended runs that situations are made for: of more, those of the next lower one."""
 DRAWS = 4  # situations of a task
 GOING = 48  # runs of a situation, at most
-TASK_WEIGHT = 30.0
+TASK_WEIGHT = 100.0
 """Curves that a task counts as: runs of one task are more alike than runs of two."""
 INERTIA = 24
 """Own complete runs that count as much as all references."""

@@ -10,7 +10,9 @@ from autorl.study import Study
 
 PART = np.array([0.25, 0.5, 0.75, 1.0])
 LEVEL = np.linspace(0, 1, 40)[:, None]
-CURVES = StudyCurves((SourceCurves("kit", "kit", tuple(PART), LEVEL * np.sqrt(PART)),)).to_dict()
+CURVES = StudyCurves(
+    (SourceCurves("kit", "kit", tuple(PART.tolist()), LEVEL * np.sqrt(PART)),)
+).to_dict()
 RULE = {
     "name": "random",
     "stop": "learned",
