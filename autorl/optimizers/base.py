@@ -121,6 +121,8 @@ class Surroundings:
         environment: what is trained on, None where that is not known.
         replays: id of the landscape whose recorded runs answer for training, or "".
         folder: of the study file, None without one.
+        n_seeds: tuning seeds that a score is made of, at least.
+        reduction: of the objective: how a score is made of a learning curve.
     """
 
     space: Space
@@ -128,6 +130,8 @@ class Surroundings:
     environment: str | None = None
     replays: str = ""
     folder: Path | None = None
+    n_seeds: int = 1
+    reduction: str = "last"
 
 
 @dataclass(frozen=True)

@@ -22,28 +22,16 @@ References:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from autorl.optimizers._cut_runs import CutRun, StoppingRule
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
-from autorl.types import (
-    Continue,
-    Done,
-    Event,
-    Failed,
-    FrozenMap,
-    Proposal,
-    ProposalId,
-    Proposed,
-    Scored,
-    Wait,
-)
+from autorl.types import ProposalId, Scored
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from autorl.space import Space
 
 
@@ -60,25 +48,6 @@ class MedianStopOptions:
         "`scores`: the score at the rung against those of all others there",
         choices=("averages", "scores"),
     )
-
-
-@dataclass
-class _Run:
-    """A chain of segments.
-
-    `scores` has the latest by rung, `last` is the newest segment.
-    """
-
-    root: ProposalId
-    last: ProposalId
-    rung: int = 0
-    scores: dict[int, float] = field(default_factory=dict)
-    compared: bool = False  # with others, at its latest rung
-    ended: bool = False
-
-    def average(self, rung: int) -> float:
-        """Return the mean of its scores at a rung and all before."""
-        return mean(score for scored, score in self.scores.items() if scored <= rung)
 
 
 class RungValues:
@@ -118,11 +87,10 @@ class RungValues:
         return bisect_left(self._ascending, self._value_of[run])
 
 
-class MedianStop(BaseOptimizer[MedianStopOptions]):
+class MedianStop(StoppingRule[MedianStopOptions]):
     """Stops runs whose best score is below the median of others' averages."""
 
     Options = MedianStopOptions
-    partial = True
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
@@ -131,13 +99,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
     def __init__(
         self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]
     ) -> None:
-        super().__init__(problem, options)
-        self.inner = inner
-        self.steps = self.cuts(problem.horizon, options)
-        self.takes_enqueued = inner.takes_enqueued
-        self._runs: dict[ProposalId, _Run] = {}  # by root
-        self._going: dict[ProposalId, _Run] = {}  # of these, those that have not ended
-        self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
+        super().__init__(problem, options, inner)
         # By rung: averages of ended runs, or scores of all.
         self._values = [RungValues() for _ in self.steps]
 
@@ -145,71 +107,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
     def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
         return equal_parts(horizon, options.rungs)
 
-    def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
-        if self._ready:
-            run = self._runs[self._ready[0]]
-            rung = run.rung + 1
-            config = self.history[run.root].proposal.config
-            meta = FrozenMap(root=run.root, rung=rung)
-            return Proposal(
-                config,
-                self.steps[rung],
-                parent=Continue(run.last),
-                origin=f"continue to rung {rung}",
-                meta=meta,
-                informed=run.compared or self.history[run.last].proposal.informed,
-            )
-        answer = self.inner.ask(rng)
-        if isinstance(answer, Proposal):
-            # Its own meta goes along, wrapped: it is handed back when this is observed.
-            meta = FrozenMap(rung=0, inner=answer.meta)
-            return replace(answer, until=self.steps[0], meta=meta)
-        # Done inside is not done here: a run in training may have to be continued.
-        return Wait() if self.history.pending else answer
-
-    def _observe(self, event: Event) -> None:
-        if isinstance(event, Proposed):
-            self._start_or_continue(event)
-            return
-        meta = self.history[event.proposal].proposal.meta
-        run = self._runs[meta.get("root", event.proposal)]
-        if isinstance(event, Scored):
-            run.scores[meta["rung"]] = event.values[0]
-            self._rank(run, from_rung=meta["rung"])
-        if event.proposal != run.last:
-            return  # more seeds at a lower rung: news for the other runs only
-        # Decided once: a later score of a run that waits to go on changes what others compare with.
-        if not run.ended and run.root not in self._ready:
-            run.ended = isinstance(event, Failed) or self._ends(run, event)
-            if run.ended:
-                del self._going[run.root]
-                self._rank(run, from_rung=0)
-            else:
-                insort(self._ready, run.root)
-        if run.ended:  # also when a later score supersedes the one it ended with
-            self.inner.observe(replace(event, proposal=run.root))
-
-    def _start_or_continue(self, event: Proposed) -> None:
-        meta = event.proposal.meta
-        if "root" in meta:
-            run = self._runs[meta["root"]]
-            run.last = event.id
-            run.rung = meta["rung"]
-            self._ready.remove(run.root)
-            return
-        self._runs[event.id] = self._going[event.id] = _Run(event.id, event.id)
-        # The optimizer inside knows full-length runs only.
-        uncut = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
-        self.inner.observe(Proposed(event.id, uncut))
-
-    def _ends(self, run: _Run, scored: Scored) -> bool:
-        """Tell whether a run just scored at its rung goes no further."""
-        if (
-            run.rung == len(self.steps) - 1
-            or not scored.resumable
-            or scored.reached < self.steps[run.rung]
-        ):
-            return True
+    def _stops(self, run: CutRun, scored: Scored) -> bool:
         values = self._values[run.rung]
         run.compared = (
             run.rung >= self.options.grace and values.count_without(run.root) >= self.options.peers
@@ -220,7 +118,7 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         # "Strictly worse than the median": equal runs go on (Golovin et al. 2017, section 3.2).
         return best < values.median_without(run.root)
 
-    def _rank(self, run: _Run, from_rung: int) -> None:
+    def _take(self, run: CutRun, from_rung: int) -> None:
         """Put what others compare with this run into the values."""
         if self.options.against == "scores":
             if from_rung in run.scores:
@@ -230,11 +128,9 @@ class MedianStop(BaseOptimizer[MedianStopOptions]):
         if run.ended:
             for rung in run.scores:
                 if rung >= from_rung:  # earlier averages do not hold the score that is new
-                    self._values[rung].put(run.root, run.average(rung))
+                    self._values[rung].put(run.root, average(run, rung))
 
-    def keeps(self) -> Collection[ProposalId]:
-        """Return the newest segments of runs that are pending or go on.
 
-        Those at the last rung are left out.
-        """
-        return [run.last for run in self._going.values() if run.rung < len(self.steps) - 1]
+def average(run: CutRun, rung: int) -> float:
+    """Return the mean of a run's scores at a rung and all before."""
+    return mean(score for scored, score in run.scores.items() if scored <= rung)

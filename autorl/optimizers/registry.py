@@ -48,7 +48,10 @@ REGISTRY: Mapping[str, str] = {
     "transfer": "autorl.optimizers.transfer:Transfer",
 }
 OptionField: TypeAlias = dataclasses.Field[object]
-STOPPING: Mapping[str, str] = {"median": "autorl.optimizers.median_stop:MedianStop"}
+STOPPING: Mapping[str, str] = {
+    "learned": "autorl.optimizers.learned_stop:LearnedStop",
+    "median": "autorl.optimizers.median_stop:MedianStop",
+}
 DEFAULT = "tpe"
 """The optimizer of a study that names none."""
 GROUP = "autorl.optimizers"
@@ -102,9 +105,10 @@ def describe(name: str, folder: str | None = None) -> Description:
         options.append(
             OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"),
         )
-        for rule in STOPPING.values():
-            stopping = _load(rule)
-            options += [_option_help(stopping, field, "with stop: ") for field in _fields(stopping)]
+        for rule in STOPPING:
+            stopping = find_stopping(rule)
+            when = f"with stop: {rule}: "
+            options += [_option_help(stopping, field, when) for field in _fields(stopping)]
     return Description(name, summary, cls.multi_objective, tuple(options))
 
 
@@ -130,8 +134,8 @@ def make(
         changeable: hyperparameters that may change along a chain of segments.
         initial: warm starts, proposed after the default configuration (which is always proposal 0);
             what they leave out has its default value.
-        options: of the optimizer; and `stop: median` with its options for optimizers of full-length
-            runs.
+        options: of the optimizer; and `stop`, a stopping rule, with its options for optimizers of
+            full-length runs.
 
     Raises:
         InputError: an unknown name or option, a value that is not allowed, an invalid warm start,
@@ -142,7 +146,49 @@ def make(
     # A warm start that equals the default, or another one, is trained once.
     starts = tuple(dict.fromkeys([space.default(), *map(space.config, initial)]))
     problem = Problem(space, horizon, budget, n_objectives, frozenset(changeable), starts)
-    return build(name, problem, find(name).resolved_options(options, Surroundings(space)))
+    surroundings = Surroundings(space)
+    return build(name, problem, resolved_options(name, options, surroundings))
+
+
+def resolved_options(
+    name: str, options: Mapping[str, Any], surroundings: Surroundings, folder: str | None = None
+) -> Mapping[str, Any]:
+    """Resolve what options of an optimizer and its stopping rule name elsewhere.
+
+    Args:
+        name: as in a study file.
+        options: as for `make`.
+        surroundings: of the study.
+        folder: where a class of the user's may lie besides what is installed.
+
+    Raises:
+        InputError: no such optimizer, or what an option names cannot be used.
+    """
+    for cls in _classes(name, options.get("stop"), folder):
+        options = cls.resolved_options(options, surroundings)
+    return options
+
+
+def resolved_names(name: str, stop: object, folder: str | None = None) -> tuple[str, ...]:
+    """List the options that `resolved_options` adds.
+
+    Args:
+        name: as in a study file.
+        stop: the stopping rule, None without.
+        folder: where a class of the user's may lie besides what is installed.
+
+    Raises:
+        InputError: no such optimizer.
+    """
+    return tuple(name for cls in _classes(name, stop, folder) for name in cls.resolved)
+
+
+def _classes(name: str, stop: object, folder: str | None) -> list[type[BaseOptimizer[Any]]]:
+    """List the class of an optimizer and that of its stopping rule, if there is such a rule."""
+    classes = [find(name, folder)]
+    if isinstance(stop, str) and stop in STOPPING and not classes[0].partial:
+        classes.append(find_stopping(stop))
+    return classes
 
 
 def build(
@@ -218,8 +264,7 @@ def cuts(
     if rule is not None and not cls.partial:
         cls = find_stopping(str(rule))
     # With a rule it alone decides, and options of the optimizer inside are none of its own.
-    names_of_options = {field.name for field in _fields(cls)}
-    used = {key: value for key, value in options.items() if key in names_of_options}
+    used = {key: value for key, value in options.items() if key in option_names(cls)}
     return cls.cuts(horizon, _parse(cls, used, name))
 
 
@@ -245,6 +290,11 @@ def find(name: str, folder: str | None = None) -> type[BaseOptimizer[Any]]:
 def find_stopping(rule: str) -> type[BaseOptimizer[Any]]:
     """Look up the class of a stopping rule, one of `STOPPING`."""
     return _load(STOPPING[rule])
+
+
+def option_names(cls: type[BaseOptimizer[Any]]) -> set[str]:
+    """Return the names of a class's options."""
+    return {field.name for field in _fields(cls)}
 
 
 def _load(target: str) -> type[BaseOptimizer[Any]]:
@@ -304,8 +354,8 @@ def _with_stopping(
     if why:
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
     stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
-    of_rule = {field.name for field in _fields(stopping)}
-    of_inner = {field.name for field in _fields(cls)}
+    of_rule = option_names(stopping)
+    of_inner = option_names(cls)
     _refuse_unknown(options, tuple(sorted(of_rule | of_inner)), name)
     inner_options = {key: value for key, value in options.items() if key not in of_rule}
     rule_options = {key: value for key, value in options.items() if key in of_rule}

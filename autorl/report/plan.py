@@ -17,7 +17,7 @@ from urllib.parse import quote
 from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
-from autorl.optimizers.registry import is_slow_to_ask, search_kind
+from autorl.optimizers.registry import find_stopping, is_slow_to_ask, option_names, search_kind
 from autorl.report.idle import Asks, IdleShare, expected_idle
 from autorl.report.simulated import Confirmed, Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
@@ -30,8 +30,6 @@ from autorl.study.placing import segments_at_once
 from autorl.study.setup import check, executor_name, make_optimizer, trainer_loader
 from autorl.types import Optimizer
 
-# Options of the median rule, which may stand around any optimizer: not the optimizer's own.
-_STOP_OPTIONS = frozenset({"grace", "peers", "against"})
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
 
@@ -263,10 +261,10 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
     section = spec.optimizer
     # Its model would be fitted to random scores at every ask.
     if is_slow_to_ask(section.name):
-        stopping = {name: value for name, value in section.options.items() if name in _STOP_OPTIONS}
-        settings = {
-            name: value for name, value in section.options.items() if name not in _STOP_OPTIONS
-        }
+        # A rule's options are not the optimizer's own.
+        of_rule = set() if section.stop is None else option_names(find_stopping(section.stop))
+        stopping = {name: value for name, value in section.options.items() if name in of_rule}
+        settings = {name: value for name, value in section.options.items() if name not in of_rule}
         options = {"stands_for": section.name, "settings": settings, **stopping}
         changes["optimizer"] = OptimizerSection(
             name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options

@@ -14,7 +14,7 @@ from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.sources import algorithm_of
-from autorl.optimizers.registry import build
+from autorl.optimizers.registry import build, resolved_names, resolved_options
 from autorl.spec.options import given_options
 from autorl.spec.sections import OptimizerSection
 from autorl.spec.spec import Spec
@@ -59,12 +59,19 @@ def with_resolved_options(spec: Spec) -> Spec:
     """
     section = spec.optimizer
     try:
-        cls = optimizers.find(section.name, spec.path)
+        names = resolved_names(section.name, section.stop, spec.path)
     except InputError:  # the error comes with its line when the optimizer is built
         return spec
-    if not cls.resolved:
+    if not names:
         return spec
-    options = cls.resolved_options(section.options, _surroundings(spec))
+    surroundings = dataclasses.replace(
+        _surroundings(spec),
+        n_seeds=len(spec.policy().first),
+        reduction=spec.objective[0].reduce,
+    )
+    given = section.options | {"stop": section.stop}
+    resolved = resolved_options(section.name, given, surroundings, spec.path)
+    options = {name: value for name, value in resolved.items() if name != "stop"}
     named: dict[str, Any] = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
     return spec.changed(optimizer=OptimizerSection(**named, **options))
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autorl import optimizers
-from autorl.optimizers.registry import REGISTRY, find_stopping
+from autorl.optimizers.registry import REGISTRY, find_stopping, resolved_names
 from autorl.space import Space
 from autorl.spec.sections import OptimizerSection
 from autorl.types import InputError
@@ -101,7 +101,7 @@ def with_resolved_of(
     if section.name != stored.name:
         return section
     try:
-        resolved = optimizers.find(section.name, path).resolved
+        resolved = resolved_names(section.name, section.stop, path)
     except InputError:
         return section
     begun_with = {name: stored.options[name] for name in resolved if name in stored.options}
@@ -120,7 +120,7 @@ def options_to_show(section: OptimizerSection, path: str | None) -> dict[str, An
         path: folder that a class of the user's lies in.
     """
     try:
-        resolved = optimizers.find(section.name, path).resolved
+        resolved = resolved_names(section.name, section.stop, path)
     except InputError:
         resolved = ()
     shown = section.options

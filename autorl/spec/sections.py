@@ -235,8 +235,12 @@ class OptimizerSection(Section):
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str = DEFAULT
     """`autorl optimizers` lists them with their options, which are further keys of this mapping."""
-    stop: Literal["median"] | None = None
-    """Cut runs that are below the median of their peers at a rung."""
+    stop: Literal["median", "learned"] | None = None
+    """Cut runs at a rung.
+
+    `median`: those below the median of their peers; `learned`: those that are unlikely to beat the
+    incumbent, by learning curves.
+    """
     rungs: Count | None = None
     """How many rungs `stop` compares at (default 5), or the optimizer's own option of this name."""
 

@@ -18,6 +18,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.recorded import is_study
+from autorl.optimizers.priors.curves import read_curves
 from autorl.optimizers.priors.table import Array, TaskTable, load_prior
 from autorl.shipped import shipped_folder
 from autorl.space.canonical import sha256
@@ -74,6 +75,7 @@ def read_table(folder: Path) -> TaskTable:
             sha256=sha256(manifest.to_dict()),
             licence=manifest.licence,
             citation=manifest.citation,
+            curves=read_curves(data),
         )
     except InputError as error:
         raise InputError(error.message, file=error.file or str(folder)) from None

@@ -9,7 +9,6 @@ Arrays are numbers of 16 bits, compressed, as text: data that nothing is execute
 
 from __future__ import annotations
 
-import base64
 import binascii
 import zlib
 from collections.abc import Mapping, Sequence
@@ -20,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
+from autorl.optimizers.priors.packed import LEVELS, pack, unpack
 from autorl.optimizers.priors.table import Array
 from autorl.plain_text import shown
 from autorl.plain_values import plain
@@ -30,7 +30,6 @@ from autorl.types import InputError
 VERSION = 1
 MOST_TASKS = 32
 """Tables that a study takes; what comes later is left out, and said."""
-_STEPS = 65_535
 _KEY = "optimizer.prior_data"
 
 
@@ -129,26 +128,6 @@ class StudyPrior:
         return (head, *used, *(f"no part of the prior: {line}" for line in self.skipped))
 
 
-def pack(values: Array) -> str:
-    """Write numbers of [0, 1] as text, to 1 / 65,535."""
-    integers = np.clip(np.rint(values * _STEPS), 0, _STEPS).astype("<u2")
-    return base64.b64encode(zlib.compress(integers.tobytes(), 9)).decode("ascii")
-
-
-def unpack(text: str, shape: tuple[int, ...]) -> Array:
-    """Read what `pack` wrote.
-
-    Raises:
-        ValueError: it is not so many numbers.
-    """
-    size = 2 * int(np.prod(shape))
-    inflater = zlib.decompressobj()
-    content = inflater.decompress(base64.b64decode(text, validate=True), size + 1)
-    if len(content) != size:
-        raise ValueError(f"{len(content)} bytes instead of {size}")
-    return np.frombuffer(content, dtype="<u2").astype(np.float64).reshape(shape) / _STEPS
-
-
 def searched_names(space: Space) -> tuple[str, ...]:
     """Name the hyperparameters that the columns of a prior stand for."""
     return tuple(item.name for item in searched(space))
@@ -157,8 +136,8 @@ def searched_names(space: Space) -> tuple[str, ...]:
 def quantized(task: MappedTask) -> MappedTask:
     """Return a task with numbers as a study file holds them."""
     span = 1 + 2 * BEYOND
-    units = np.rint((task.units + BEYOND) / span * _STEPS) / _STEPS * span - BEYOND
-    scores = np.rint(task.scores * _STEPS) / _STEPS
+    units = np.rint((task.units + BEYOND) / span * LEVELS) / LEVELS * span - BEYOND
+    scores = np.rint(task.scores * LEVELS) / LEVELS
     return MappedTask(task.table, units, scores, task.recorded, task.note)
 
 

@@ -7,8 +7,9 @@ A prior file is JSON. Configurations that several tasks share stand in it once, 
      "tasks": [{"source": "autorl/ppo/CartPole-v1", "design": 0, "scores": [0.41, ...], ...}],
      "portfolio": [{"learning_rate": 0.0003, ...}, ...]}
 
-`inactive` names the rows at which a hyperparameter has no value; null is a value. Nothing in the
-file is code, and its hash is over everything but the hash itself.
+A task may have `curves`: learning curves as text (`curves.py`). `inactive` names the rows at which a
+hyperparameter has no value; null is a value. Nothing in the file is code, and its hash is over
+everything but the hash itself.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.optimizers.priors.curves import Curves, curves_of
 from autorl.plain_text import shortened, shown
 from autorl.plain_values import plain
 from autorl.space.canonical import is_number, sha256
@@ -52,6 +54,7 @@ class TaskTable:
         n_seeds: tuning seeds that a score is the mean of, at most.
         sha256: of the manifest, which holds the hash of every file.
         licence, citation: of the data.
+        curves: learning curves, of other configurations too; None where there are none.
     """
 
     source: str
@@ -63,6 +66,7 @@ class TaskTable:
     sha256: str = ""
     licence: str = ""
     citation: str = ""
+    curves: Curves | None = None
 
     def __post_init__(self) -> None:
         if len(self.configs) != len(self.scores):
@@ -114,6 +118,7 @@ class Prior:
                     "citation": task.citation,
                     "scores": [round(float(score), _SCORE_DIGITS) for score in task.scores],
                 }
+                | ({} if task.curves is None else {"curves": task.curves.to_dict()})
             )
         content: dict[str, Any] = {
             "format": FORMAT,
@@ -194,6 +199,8 @@ def prior_of(content: object) -> Prior:
                 sha256=str(task["sha256"]),
                 licence=str(task["licence"]),
                 citation=str(task["citation"]),
+                # Files of earlier versions have none.
+                curves=curves_of(task["curves"]) if "curves" in task else None,
             )
             for task in content["tasks"]
         )

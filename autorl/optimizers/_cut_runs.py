@@ -1,0 +1,163 @@
+"""Runs cut into segments, of which a stopping rule ends some, around an optimizer of full runs.
+
+Each run is cut at `rungs` equally spaced steps. When a segment is scored, the rule says whether the
+run is stopped; otherwise it is continued before anything new is started. The optimizer inside sees
+one proposal per run, and one outcome when the run has ended: the score at the highest rung reached.
+
+    run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)  -> the rule: continue
+            Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)
+                -> the rule: stop
+            inside:  Proposed(3, until=100) ..... Scored(3, 0.6)
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import insort
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from autorl.optimizers.base import BaseOptimizer, O, Problem
+from autorl.types import (
+    Continue,
+    Done,
+    Event,
+    Failed,
+    FrozenMap,
+    Proposal,
+    ProposalId,
+    Proposed,
+    Scored,
+    Wait,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+@dataclass
+class CutRun:
+    """A chain of segments.
+
+    Attributes:
+        root: its first segment.
+        last: its newest segment.
+        rung: of the newest segment.
+        scores: the latest by rung.
+        compared: with others, at its latest rung.
+        ended: nothing continues it.
+        complete: ended by itself: at the last rung, or where its trainer stopped it.
+    """
+
+    root: ProposalId
+    last: ProposalId
+    rung: int = 0
+    scores: dict[int, float] = field(default_factory=dict)
+    compared: bool = False
+    ended: bool = False
+    complete: bool = False
+
+
+class StoppingRule(BaseOptimizer[O]):
+    """Cuts the runs of an optimizer at rungs, and continues what is not stopped."""
+
+    partial = True
+
+    def __init__(self, problem: Problem, options: O, inner: BaseOptimizer[Any]) -> None:
+        super().__init__(problem, options)
+        self.inner = inner
+        self.takes_enqueued = inner.takes_enqueued
+        self.steps = self.cuts(problem.horizon, options)
+        self._runs: dict[ProposalId, CutRun] = {}  # by root
+        self._going: dict[ProposalId, CutRun] = {}  # of these, those that have not ended
+        self._ready: list[ProposalId] = []  # roots of runs to be continued, ascending
+
+    @abstractmethod
+    def _stops(self, run: CutRun, scored: Scored) -> bool:
+        """Tell whether a run just scored at its rung, which could be continued, is stopped."""
+
+    def _take(self, run: CutRun, from_rung: int) -> None:
+        """Take note of a run that has ended, or of a score that is new at a rung."""
+
+    def _reason(self, run: CutRun) -> str:
+        """Say why a run is continued, after the rung; empty where that is all."""
+        return ""
+
+    def outline(self) -> tuple[str, ...]:
+        """Describe what the optimizer inside describes."""
+        return self.inner.outline()
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say what the optimizer inside says."""
+        return self.inner.cautions()
+
+    def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:
+        if self._ready:
+            run = self._runs[self._ready[0]]
+            rung = run.rung + 1
+            config = self.history[run.root].proposal.config
+            meta = FrozenMap(root=run.root, rung=rung)
+            return Proposal(
+                config,
+                self.steps[rung],
+                parent=Continue(run.last),
+                origin=f"continue to rung {rung}{self._reason(run)}",
+                meta=meta,
+                informed=run.compared or self.history[run.last].proposal.informed,
+            )
+        answer = self.inner.ask(rng)
+        if isinstance(answer, Proposal):
+            # Its own meta goes along, wrapped: it is handed back when this is observed.
+            meta = FrozenMap(rung=0, inner=answer.meta)
+            return replace(answer, until=self.steps[0], meta=meta)
+        # Done inside is not done here: a run in training may have to be continued.
+        return Wait() if self.history.pending else answer
+
+    def _observe(self, event: Event) -> None:
+        if isinstance(event, Proposed):
+            self._start_or_continue(event)
+            return
+        meta = self.history[event.proposal].proposal.meta
+        run = self._runs[meta.get("root", event.proposal)]
+        if isinstance(event, Scored):
+            run.scores[meta["rung"]] = event.values[0]
+            self._take(run, from_rung=meta["rung"])
+        if event.proposal != run.last:
+            return  # more seeds at a lower rung: news for the other runs only
+        # Decided once: a later score of a run that waits to go on changes what others compare with.
+        if not run.ended and run.root not in self._ready:
+            run.ended = isinstance(event, Failed) or self._ends(run, event)
+            if run.ended:
+                del self._going[run.root]
+                self._take(run, from_rung=0)
+            else:
+                insort(self._ready, run.root)
+        if run.ended:  # also when a later score supersedes the one it ended with
+            self.inner.observe(replace(event, proposal=run.root))
+
+    def _start_or_continue(self, event: Proposed) -> None:
+        meta = event.proposal.meta
+        if "root" in meta:
+            run = self._runs[meta["root"]]
+            run.last = event.id
+            run.rung = meta["rung"]
+            self._ready.remove(run.root)
+            return
+        self._runs[event.id] = self._going[event.id] = CutRun(event.id, event.id)
+        # The optimizer inside knows full-length runs only.
+        uncut = replace(event.proposal, until=self.problem.horizon, meta=meta["inner"])
+        self.inner.observe(Proposed(event.id, uncut))
+
+    def _ends(self, run: CutRun, scored: Scored) -> bool:
+        """Tell whether a run just scored at its rung goes no further."""
+        last = run.rung == len(self.steps) - 1
+        run.complete = last or scored.reached < self.steps[run.rung]
+        return run.complete or not scored.resumable or self._stops(run, scored)
+
+    def keeps(self) -> Collection[ProposalId]:
+        """Return the newest segments of runs that are pending or go on.
+
+        Those at the last rung are left out.
+        """
+        return [run.last for run in self._going.values() if run.rung < len(self.steps) - 1]

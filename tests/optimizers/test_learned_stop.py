@@ -1,0 +1,405 @@
+"""The rule `stop: learned`: what it stops, what it states, and which learning curves it begins with."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from autorl.optimizers import make
+from autorl.optimizers._beat_probability import BeatProbability, Reference, Standing
+from autorl.optimizers.priors.curves import Curves, curves_of
+from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.study_curves import SourceCurves, StudyCurves, reference_curves
+from autorl.optimizers.priors.table import FEWEST, Prior, TaskTable, load_prior, save_prior
+from autorl.statistics import parse_reduction
+from autorl.testing.optimizers import OptimizerConformance, space_of
+from autorl.testing.simulation import simulate
+from autorl.types import Config, Failed, InputError, Proposed, Scored, Status
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+from learned_stopping import Tally, play, read, rules
+
+SPACE = space_of("continuous")
+RUNGS = 4
+NOISE = 0.4
+ARLBENCH = Path(__file__).parents[3] / "shared/data/arlbench/landscapes"
+
+
+def drawn_curves(rng, count, low=0.0, scale=1.0):
+    """Curves that rise to a normal level in a straight line, with noise that shrinks to nothing."""
+    level = rng.normal(size=(count, 1))
+    part = np.arange(1, RUNGS + 1) / RUNGS
+    noise = NOISE * np.sqrt(1 - part) * rng.normal(size=(count, RUNGS))
+    return low + scale * (3 + part * level + noise)
+
+
+def true_chance(score, rung, best):
+    """The probability that the level of such a curve is above `best`, given its score at a rung."""
+    part = (rung + 1) / RUNGS
+    variance = NOISE**2 * (1 - part)
+    mean = part * (score - 3) / (part**2 + variance)
+    return float(norm.sf((best - 3 - mean) / np.sqrt(variance / (part**2 + variance))))
+
+
+def references(count=6, size=96, seed=0):
+    rng = np.random.default_rng(seed)
+    return [
+        Reference(drawn_curves(rng, size, low=7 * task, scale=task + 1), weight=1 / count)
+        for task in range(count)
+    ]
+
+
+def table(values, source="tests/kit/task", environment="Task-v0"):
+    """A task with curves of shape (configurations, seeds, points), at equal distances."""
+    points = values.shape[-1]
+    curves = Curves(tuple((place + 1) / points for place in range(points)), values)
+    configs = tuple(Config({"x": row / FEWEST}) for row in range(FEWEST))
+    scores = np.linspace(0, 1, FEWEST)
+    return TaskTable(source, "kit", environment, configs, scores, curves=curves)
+
+
+def study_curves(*tables, n_seeds=1, reduction="last", environment=None, named=True):
+    return reference_curves(
+        Gathered([[entry] for entry in tables]),
+        environment,
+        n_seeds=n_seeds,
+        reduction=parse_reduction(reduction),
+        named=named,
+    )
+
+
+def unit_curves(count=48, seed=0, points=RUNGS):
+    """Single-seed curves between 0 and 1 that hardly cross."""
+    rng = np.random.default_rng(seed)
+    level = rng.random((count, 1, 1))
+    part = np.arange(1, points + 1) / points
+    return np.clip(level * part + 0.02 * rng.random((count, 1, points)), 0, 1)
+
+
+DATA = study_curves(table(unit_curves())).to_dict()
+OPTIONS = {"stop": "learned", "rungs": RUNGS, "grace": 0, "peers": 2, "curve_data": DATA}
+
+
+class TestLearnedStop(OptimizerConformance):
+    optimizer = "random"
+    options = {**OPTIONS, "rungs": 3, "threshold": 0.3, "check": 3}  # noqa: RUF012
+
+
+class TestLearnedStopWithoutCurves(OptimizerConformance):
+    optimizer = "random"
+    options = {  # noqa: RUF012
+        "stop": "learned",
+        "rungs": 3,
+        "curves": "none",
+        "references": 6,
+        "threshold": 0.5,
+    }
+
+
+# -- what is stated ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rung", [1, 2])
+def test_probabilities_of_curves_with_a_known_truth_are_calibrated(rung):
+    """In bins of what is stated, the mean truth is near.
+
+    What is nearly sure is understated: that is never stopped.
+    """
+    model = BeatProbability(references())
+    rng = np.random.default_rng(1)
+    stated, true = [], []
+    for _ in range(300):
+        curves = drawn_curves(rng, 24)
+        peers, run = curves[:-1], curves[-1]
+        standing = Standing.of(peers[:, 0], float(peers[:, -1].max()), float(peers.max()))
+        own = np.empty((0, RUNGS))
+        stated.append(model(run[: rung + 1], standing, len(peers), own))
+        true.append(true_chance(run[rung], rung, standing.best))
+    stated, true = np.array(stated), np.array(true)
+    for low, high in [(0, 0.02), (0.02, 0.1), (0.1, 0.3)]:
+        inside = (stated >= low) & (stated < high)
+        assert inside.sum() >= 10
+        assert stated[inside].mean() == pytest.approx(true[inside].mean(), abs=0.07)
+    assert stated.mean() == pytest.approx(true.mean(), abs=0.02)
+    assert true[stated >= 0.3].mean() > 0.5
+    low = stated < 0.05
+    assert true[low].mean() < 0.05
+    assert np.corrcoef(stated, true)[0, 1] > 0.8
+
+
+def test_more_ended_runs_make_it_less_likely_that_another_one_beats_them():
+    model = BeatProbability(references())
+    standing = Standing(low=3.0, best=4.5, high=5.0)
+    chances = [
+        model(np.array([3.3, 3.9]), standing, ended, np.empty((0, RUNGS))) for ended in (4, 16, 64)
+    ]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] > 2 * chances[-1]
+
+
+def test_own_curves_outweigh_references_with_their_number():
+    """References in which the last become the first, own curves that never cross."""
+    rng = np.random.default_rng(2)
+    final = rng.normal(size=(96, 1))
+    misleading = [Reference(np.hstack([-final, -final, -final, final]), weight=1.0)]
+    level = rng.normal(size=(192, 1))
+    own = level + 0.01 * rng.normal(size=(192, RUNGS))
+    standing = Standing.of(own[:32, 0], float(own[:32, -1].max()), float(own[:32].max()))
+    behind = np.full(2, np.quantile(own, 0.05))
+    chances = [BeatProbability(misleading)(behind, standing, 32, own[:count]) for count in (0, 192)]
+    assert chances[-1] < chances[0] / 3
+
+
+def test_equal_scores_have_no_scale_and_ties_are_no_defeat():
+    model = BeatProbability(references())
+    standing = Standing(low=1.0, best=1.0, high=1.0)
+    features = standing.features(np.array([[1.0, 1.0], [0.5, 0.9], [1.0, 1e300]]))
+    assert features.tolist() == [[1.0, 0.0], [-1.0, 0.0], [2.0, 1.0]]
+    tied, behind = (
+        model(np.array(scores), standing, 8, np.empty((0, RUNGS)))
+        for scores in ([1.0, 1.0], [0.9, 0.9])
+    )
+    assert behind < tied
+
+
+def test_no_curve_says_anything_of_a_rung_before_its_first_evaluation():
+    late = Reference(np.random.default_rng(0).random((16, RUNGS)), first=2)
+    model = BeatProbability([late])
+    standing = Standing(0.0, 1.0, 1.0)
+    own = np.empty((0, RUNGS))
+    assert model(np.array([0.1, 0.2]), standing, 4, own) is None
+    assert model(np.array([0.1, 0.2, 0.3]), standing, 4, own) is not None
+
+
+# -- what is stopped ---------------------------------------------------------------------------
+
+
+def played(scores, count, **options):
+    """Runs of constant growth, `scores` their final ones: the rungs each was trained to."""
+
+    def factory():
+        return make("random", SPACE, horizon=100, budget=64, **{**OPTIONS, **options})
+
+    def objective(number, proposal):
+        final = scores[roots.index(proposal.meta.get("root", number))]
+        return final * proposal.until / 100
+
+    roots, optimizer, number = [], factory(), 0
+    while len(roots) < count or optimizer._ready:
+        answer = optimizer.ask(np.random.default_rng(number))
+        if answer.resume_from is None:
+            roots.append(number)
+        optimizer.observe(Proposed(number, answer))
+        reached = answer.until
+        optimizer.observe(Scored(number, (objective(number, answer),), reached=reached))
+        number += 1
+    return [len(optimizer._runs[root].scores) for root in roots], optimizer
+
+
+POOR = [1.0, 0.9] + [0.2] * 10
+
+
+def test_runs_far_behind_are_stopped_and_a_better_one_is_not():
+    trained, _ = played([*POOR, 1.2], 13, check=0)
+    assert trained[:2] == [4, 4]  # fewer than two ended runs
+    assert set(trained[2:12]) == {1}
+    assert trained[12] == 4
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"threshold": 0.0}, {"check": 1}, {"peers": 12}, {"grace": 4}, {"references": 1000}],
+)
+def test_nothing_is_stopped(options):
+    assert played(POOR, 12, **options)[0] == [4] * 12
+
+
+def test_every_so_many_th_that_would_be_stopped_goes_on_to_its_end():
+    trained, optimizer = played(POOR, 12, check=4)
+    assert [number for number, rungs in enumerate(trained) if rungs == 4] == [0, 1, 5, 9]
+    origins = [record.proposal.origin for record in optimizer.history]
+    assert sum("a check of the rule" in origin for origin in origins) == 2
+    assert sum("probability" in origin for origin in origins) >= 2
+
+
+def test_without_curves_nothing_is_stopped_before_the_study_has_them_itself():
+    alone = {"curves": "none", "curve_data": None, "references": 8, "check": 0}
+    scores = [1.0, 0.8, 0.6, 0.9, 0.7, 0.5, 0.3, 0.4] + [0.01] * 24
+    trained, optimizer = played(scores, 32, **alone)
+    assert trained[:8] == [4] * 8
+    assert 1 in trained[8:]
+    (caution,) = optimizer.cautions()
+    assert caution.endswith("so no run is stopped before 8 of the study are complete")
+    assert "no reference curves: curves is none" in optimizer.outline()
+    (never,) = make("random", SPACE, horizon=100, budget=4, **{**OPTIONS, **alone}).cautions()
+    assert "no run will be stopped" in never
+    assert make("random", SPACE, horizon=100, budget=4, **OPTIONS).cautions() == ()
+
+
+def test_failed_runs_have_no_curve_and_are_not_beaten():
+    optimizer = make("random", SPACE, horizon=100, **OPTIONS)
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Failed(number, Status.CRASH, (-1.0,)))
+    optimizer.observe(Proposed(4, optimizer.ask(np.random.default_rng(4))))
+    optimizer.observe(Scored(4, (0.0,), reached=25))
+    # Nothing has a final score that could be beaten.
+    assert optimizer.ask(None).resume_from == 4
+
+
+def test_a_run_that_its_trainer_stopped_has_a_final_score():
+    optimizer = make("random", SPACE, horizon=100, **{**OPTIONS, "check": 0})
+    for number, score in enumerate([1.0, 0.9]):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Scored(number, (score,), reached=20))
+    optimizer.observe(Proposed(2, optimizer.ask(np.random.default_rng(2))))
+    optimizer.observe(Scored(2, (0.01,), reached=25))
+    assert optimizer.ask(np.random.default_rng(3)).resume_from is None
+
+
+def test_of_those_stopped_no_more_would_have_been_the_best_than_is_stated():
+    """Random curves; 0.05 is allowed, and 3 standard errors of what was stopped."""
+    rng = np.random.default_rng(3)
+    values = np.clip(drawn_curves(rng, 256, scale=1 / 6), 0, 1)[:, None]
+    data = study_curves(table(values), table(values[::-1] ** 2, "tests/kit/other")).to_dict()
+    beaten = []
+    for repeat in range(4):
+        curves = drawn_curves(np.random.default_rng([4, repeat]), 40)
+
+        def objective(number, proposal, curves=curves):
+            root = proposal.meta.get("root", number)
+            return curves[root % 40, proposal.meta["rung"]]
+
+        options = {**OPTIONS, "curve_data": data, "check": 0, "grace": 1}
+        made = simulate(lambda: make("random", SPACE, horizon=100, **options), objective, 100)  # noqa: B023
+        proposals = made.proposals
+        continued = {proposal.resume_from for proposal in proposals}
+        best = -np.inf
+        for scored in made.scored:
+            proposal = proposals[scored.proposal]
+            root = proposal.meta.get("root", scored.proposal)
+            if proposal.until == 100:
+                best = max(best, scored.values[0])
+            elif scored.proposal not in continued and scored.proposal < len(proposals) - 1:
+                beaten.append(curves[root % 40, -1] > best)
+    assert len(beaten) >= 40
+    assert np.mean(beaten) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / len(beaten))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not ARLBENCH.is_dir(), reason="needs the ARLBench files beside the checkout")
+def test_on_recorded_runs_few_are_wrongly_stopped_and_much_is_saved():
+    """PPO of ARLBench, each task judged by the curves of the others."""
+    tasks = read(ARLBENCH, "ppo")
+    tally = Tally()
+    for task in tasks[:4]:
+        options = rules([other for other in tasks if other is not task])["learned 0.05"]
+        for repeat in range(2):
+            play(task, 32, repeat, options, tally)
+    assert len(tally.stated) >= 60
+    assert np.mean(tally.stated) < 0.05
+    allowed = 3 * np.sqrt(0.05 * 0.95 / len(tally.stated))
+    assert np.mean(tally.beaten) <= 0.05 + allowed
+    assert np.mean(tally.steps) < 0.85
+
+
+# -- which curves ------------------------------------------------------------------------------
+
+
+def test_scores_are_made_of_as_many_seeds_as_those_of_the_study():
+    values = np.random.default_rng(0).random((9, 3, 4))
+    rows = {
+        seeds: len(study_curves(table(values), n_seeds=seeds).sources[0].scores)
+        for seeds in (1, 2, 3, 5)
+    }
+    assert rows == {1: 27, 2: 9, 3: 9, 5: 9}
+    mean = study_curves(table(values), n_seeds=5).sources[0].scores
+    assert mean == pytest.approx(values.mean(axis=1))
+    best = study_curves(table(values), n_seeds=3, reduction="best").sources[0].scores
+    assert best == pytest.approx(np.maximum.accumulate(values, axis=-1).mean(axis=1))
+
+
+def test_a_rung_has_the_last_evaluation_by_then():
+    source = SourceCurves("a", "b", (0.3, 0.6, 1.0), np.array([[1.0, 2.0, 3.0]]))
+    scores, first = source.at([0.2, 0.4, 0.6, 0.8, 1.0])
+    assert scores.tolist() == [[1.0, 1.0, 2.0, 2.0, 3.0]]
+    assert first == 1
+
+
+def test_tasks_of_the_family_weigh_most():
+    own, other = (table(unit_curves(), name, name) for name in ("CartPole-v1", "ALE/Pong-v5"))
+    made = study_curves(own, other, environment="Acrobot-v1")
+    assert [source.weight for source in made.sources] == pytest.approx([10 / 11, 1 / 11], abs=1e-5)
+    lines = made.lines()
+    assert lines[0].startswith("96 reference curves of 2 tasks, hash ")
+    assert lines[1] == "curves: CartPole-v1 (weight 0.91): 48, 4 evaluations each"
+
+
+def test_a_source_takes_less_than_200_kb():
+    values = np.random.default_rng(0).random((256, 3, 20))
+    assert len(str(study_curves(table(values)).to_dict())) < 200_000
+
+
+def test_a_prior_file_has_curves_and_one_without_is_skipped_or_refused(tmp_path):
+    with_curves, without = table(unit_curves()), table(unit_curves(), "tests/kit/bare")
+    object.__setattr__(without, "curves", None)
+    prior = Prior("kit", (with_curves, without))
+    save_prior(prior, tmp_path / "kit.json")
+    loaded = load_prior(tmp_path / "kit.json")
+    assert loaded.sha256 == prior.sha256
+    assert loaded.tasks[0].curves.values == pytest.approx(with_curves.curves.values, abs=1e-5)
+    made = study_curves(*loaded.tasks, named=False)
+    assert made.skipped == ("tests/kit/bare: it has no complete learning curves",)
+    with pytest.raises(InputError, match="no complete learning curves") as caught:
+        study_curves(*loaded.tasks)
+    assert caught.value.key == "optimizer.curves"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shape": [1, 2]},
+        {"fractions": [0.5, 0.4, 0.7, 1.0]},
+        {"fractions": [0.5, 1.0]},
+        {"values": "AAAA"},
+    ],
+)
+def test_curves_that_are_none_are_refused(change):
+    content = table(unit_curves()).curves.to_dict()
+    assert curves_of(content).values.shape == (48, 1, 4)
+    with pytest.raises(ValueError, match="curves: "):
+        curves_of(content | change)
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ({"curves": "all"}, "optimizer.curves", "expected auto, none or a list"),
+        ({"curves": []}, "optimizer.curves", "got none"),
+        ({"curves": [3]}, "optimizer.curves", "got 3"),
+        ({"curves": ["no/such/landscape"]}, "optimizer.curves", "no landscape, study or prior"),
+        ({"threshold": 0.6}, "optimizer.threshold", r"in \[0.0, 0.5\], got 0.6"),
+        ({"peers": 0}, "optimizer.peers", "int >= 1, got 0"),
+        ({"curve_data": {**DATA, "version": 2}}, "optimizer.curve_data.version", "version 2"),
+        ({"curve_data": {**DATA, "skipped": ["x"]}}, "optimizer.curve_data.sha256", "was changed"),
+        ({"against": "scores"}, "optimizer.against", "unknown option"),
+    ],
+)
+def test_wrong_options_are_explained(options, key, message):
+    given = {"stop": "learned", **options}
+    with pytest.raises(InputError, match=message) as caught:
+        make("random", SPACE, horizon=100, **given)
+    assert caught.value.key == key
+
+
+def test_several_objectives_are_refused_as_by_the_median_rule():
+    with pytest.raises(InputError, match="ranks runs by one objective"):
+        make("random", SPACE, horizon=100, n_objectives=2, stop="learned")
+
+
+def test_curves_may_be_empty():
+    assert StudyCurves().lines() == ("0 reference curves of 0 tasks",)
+    assert StudyCurves().count == 0
