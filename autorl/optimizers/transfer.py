@@ -45,6 +45,7 @@ from autorl.optimizers.priors.sources import Gathered, automatic_tables, named_t
 from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.table import Array
+from autorl.optimizers.priors.used import PORTFOLIO
 from autorl.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ PLAIN_ARM = "plain"
 class TransferOptions:
     prior: str | Sequence[Any] = option(
         AUTO,
-        "landscapes to learn from: auto, none, or a list of ids, folders and prior files",
+        "landscapes to learn from: auto, none, or a list of ids, folders, prior files and their names",
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
@@ -231,7 +232,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
             config = self.ensemble.pool[place]
             if config not in self._proposed:
                 task = self.prior.tasks[int(weights.argmax())]
-                return config, f"transfer, portfolio, most of {task.source} ({weights.max():.0%})"
+                return config, f"{PORTFOLIO}, most of {task.source} ({weights.max():.0%})"
         return None
 
     def _next_of_plain(self, rng: np.random.Generator, *, informed: bool) -> tuple[Config, str]:

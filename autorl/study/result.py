@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
+from autorl.optimizers.priors.used import PriorUse
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
@@ -68,6 +69,7 @@ class Result:
         share: new configurations and who made them; None where an earlier version did not record
             it.
         learns: whether the study's optimizer has a model.
+        prior: the landscapes that the search began with, and their part; None without.
         beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, ...
         steps: the steps the incumbent's score and its kept model are of.
         beyond: steps the default configuration was trained beyond the budget, to be compared at
@@ -89,6 +91,7 @@ class Result:
     tuning_seeds: int = 0
     share: ModelShare | None = None
     learns: bool = False
+    prior: PriorUse | None = None
     beside: Mapping[str, float] = field(default_factory=dict)
     steps: Steps = NO_STEPS
     beyond: int = 0
@@ -190,6 +193,7 @@ def read_result(record: StudyRecord) -> Result:
         tuning_seeds=record.tables.seeds_scored(incumbent.proposal),
         share=record.share,
         learns=record.optimizer_learns,
+        prior=record.prior_use,
         beside=metrics,
         steps=_steps(record, incumbent.proposal),
         beyond=record.tables.steps_beyond(),

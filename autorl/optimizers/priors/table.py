@@ -8,7 +8,8 @@ A prior file is JSON. Configurations that several tasks share stand in it once, 
      "portfolio": [{"learning_rate": 0.0003, ...}, ...]}
 
 `inactive` names the rows at which a hyperparameter has no value; null is a value. Nothing in the
-file is code, and its hash is over everything but the hash itself.
+file is code, and its hash is over everything but the hash itself. A file that passes on data of
+others has their licence's text as `notice`; `built_with` is the command that makes the file again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class TaskTable:
         n_seeds: tuning seeds that a score is the mean of, at most.
         sha256: of the manifest, which holds the hash of every file.
         licence, citation: of the data.
+        prior: name of the prior file that it was read from, "" of a landscape or study.
     """
 
     source: str
@@ -63,6 +65,7 @@ class TaskTable:
     sha256: str = ""
     licence: str = ""
     citation: str = ""
+    prior: str = ""
 
     def __post_init__(self) -> None:
         if len(self.configs) != len(self.scores):
@@ -88,6 +91,8 @@ class Prior:
         portfolio: configurations to try first, best first: each adds most to the best score so far,
             in the mean over tasks.
         description, licence, citation: of the file.
+        notice: text that a licence wants passed on with the data.
+        built_with: the command that makes the file.
     """
 
     algorithm: str
@@ -96,6 +101,8 @@ class Prior:
     description: str = ""
     licence: str = ""
     citation: str = ""
+    notice: str = ""
+    built_with: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file, its hash included."""
@@ -126,6 +133,9 @@ class Prior:
             "tasks": tasks,
             "portfolio": [_rounded(plain(config)) for config in self.portfolio],
         }
+        # Left out where empty: a file of an earlier version keeps its hash.
+        texts = {"notice": self.notice, "built_with": self.built_with}
+        content |= {name: text for name, text in texts.items() if text}
         return content | {"sha256": sha256(content)}
 
     @property
@@ -204,6 +214,8 @@ def prior_of(content: object) -> Prior:
             description=str(content["description"]),
             licence=str(content["licence"]),
             citation=str(content["citation"]),
+            notice=str(content.get("notice", "")),
+            built_with=str(content.get("built_with", "")),
         )
     # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, IndexError) as error:
