@@ -45,7 +45,10 @@ def build_prior(
         folders: of landscapes or studies, each one task.
         space: what the portfolio is made for, such as `load_space("sb3/ppo")`.
         algorithm: of all of them; None: of the first.
-        description, licence, citation, built_with: as `prior_of_tables` takes them.
+        description: of the file.
+        licence: of the file; without, those of the landscapes are joined.
+        citation: likewise.
+        built_with: the command that makes the file.
 
     Raises:
         InputError: one cannot be read, is of another algorithm, is there twice, or shares nothing
@@ -83,7 +86,8 @@ def prior_of_tables(
         description: of the file.
         licence: of the file; without, those of the tables are joined.
         citation: likewise.
-        notice, built_with: as `Prior` has them.
+        notice: text that a licence wants passed on with the data.
+        built_with: the command that makes the file.
 
     Raises:
         InputError: a table is of another algorithm, is there twice, or shares nothing with the
