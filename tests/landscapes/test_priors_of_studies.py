@@ -247,7 +247,8 @@ def test_the_users_own_come_before_those_of_the_package(here, monkeypatch, tmp_p
 def test_the_dry_run_says_why_a_prior_is_trusted(here):
     prior_file(here, "CartPole-v1", "Pendulum-v1")
     write(here / "landscapes", "Pong-v5", seed=3)
-    head, *lines = make_plan(named(here, "auto")).outline
+    data = named(here, "auto").optimizer.options["prior_data"]
+    head, *lines = study_prior_of(data, SPACE).lines()
     assert head.startswith("prior of 3 tasks (dqn (2 tasks), sample/dqn/Pong-v5), hash ")
     assert head.endswith(
         ": trusted in 80% of the proposals before evidence, for 2 of its tasks are of the "
@@ -255,11 +256,10 @@ def test_the_dry_run_says_why_a_prior_is_trusted(here):
     )
     assert "of the study's family" in lines[0]
     assert "of the study's family" not in lines[2]
-    others = make_plan(
-        named(here, "auto", environment="ALE/Breakout-v5", trainer={"name": "synthetic"})
-    )
-    assert others.outline == (
+    other = named(here, "auto", trainer="population/ppo").optimizer.options["prior_data"]
+    assert study_prior_of(other, SPACE).lines() == (
         "no prior: no landscape of this algorithm was found that can be used",
+        "no part of the prior: dqn, sample/dqn/Pong-v5: of another algorithm",
     )
 
 
@@ -315,7 +315,8 @@ def test_a_result_names_its_prior_and_counts_its_proposals(here):
 
 def test_a_result_without_a_prior_has_no_line_of_it(here):
     spec = named(here, "none", trainer={"name": "synthetic"}, environment={})
-    with Study.in_memory(spec) as study:
-        result = study.run()
+    study = Study.in_memory(spec)
+    result = study.run()
+    study.close()
     assert result.prior is None
     assert "prior" not in result_text(result)
