@@ -132,10 +132,9 @@ def _changed(study: Path, section: Mapping[str, Any], lines: str) -> str:
 
 def _end(node: yaml.Node) -> int:
     """Return where a value ends: what follows a block mapping is a part of it to YAML."""
-    children = node.value if isinstance(node, yaml.CollectionNode) else []
-    if not children or node.flow_style:
+    if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
-    last = children[-1]
+    last = node.value[-1]
     return _end(last[1] if isinstance(last, tuple) else last)
 
 

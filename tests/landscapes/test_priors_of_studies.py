@@ -275,7 +275,7 @@ def test_a_prior_without_a_family_of_the_study_says_so(here):
     earlier["sha256"] = sha256(earlier)
     read = study_prior_of(earlier, SPACE)
     assert read.sha256 == earlier["sha256"] != prior.sha256
-    assert read.lines()[0].startswith("prior of 1 tasks (sample/dqn/CartPole-v1), hash ")
+    assert read.lines()[0].startswith("prior of 1 task (sample/dqn/CartPole-v1), hash ")
 
 
 def test_a_result_names_its_prior_and_counts_its_proposals(here):
@@ -320,3 +320,15 @@ def test_a_result_without_a_prior_has_no_line_of_it(here):
     study.close()
     assert result.prior is None
     assert "prior" not in result_text(result)
+
+
+def test_a_prior_file_that_cannot_be_read_is_a_line_or_an_error(here):
+    prior_file(here, "CartPole-v1")
+    torn = here / "priors" / "torn.json"
+    torn.write_text((here / "priors" / "dqn.json").read_text()[:-30])
+    gathered = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in gathered.groups for table in group] == ["dqn"]
+    (line,) = gathered.skipped
+    assert line.startswith("torn.json: no prior: not JSON")
+    with pytest.raises(InputError, match="no prior: not JSON"):
+        named(here, ["torn"])

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT / "benchmarks"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
 import shipped_priors
+from typer.testing import CliRunner
 
+from autorl.cli import app
 from autorl.landscapes.importers.arlbench_spaces import TASKS
 from autorl.optimizers.priors import load_prior, save_prior
 from autorl.optimizers.priors.mapping import map_task
@@ -18,6 +19,7 @@ from autorl.optimizers.priors.sources import automatic_tables, find_prior
 from autorl.space import load_space
 from autorl.spec import load_spec
 
+ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "priors"
 NAMES = {"arlbench-dqn", "arlbench-ppo", "autorl-dqn", "autorl-ppo", "autorl-sac"}
 ARLBENCH = ROOT.parent / "shared" / "data" / "arlbench"
@@ -116,8 +118,10 @@ def test_an_algorithm_finds_its_own_anywhere(algorithm, names, tmp_path, monkeyp
     # The landscapes of the package are in them already, and are not read again.
     assert {table.prior for table in tables} == names
     assert len({table.source for table in tables}) == len(tables)
-    (others,) = gathered.skipped
+    *unreadable, others = gathered.skipped
     assert others.endswith(": of another algorithm")
+    # Its configurations change within a run: none of them has a score of its own.
+    assert all(line.startswith("autorl-phases/ppo/") for line in unreadable)
     assert {find_prior(name).stem for name in names} == names
 
 
@@ -138,3 +142,22 @@ def test_a_study_begins_with_the_shipped_prior_of_its_algorithm(trainer, tmp_pat
     assert json.loads(json.dumps(data))["family"] == "classic control"
     without = load_spec(content, {"optimizer.prior": "none"})
     assert "prior_data" not in without.optimizer.options
+
+
+@pytest.mark.slow  # Stable-Baselines3 imports PyTorch
+def test_the_dry_run_of_a_command_names_the_shipped_priors(tmp_path, monkeypatch):
+    pytest.importorskip("stable_baselines3")
+    monkeypatch.chdir(tmp_path)
+    command = ["tune", "sb3/ppo", "--env", "CartPole-v1", "--dry-run"]
+    command += ["--set", "optimizer.name=transfer"]
+    answer = CliRunner().invoke(app, command)
+    assert answer.exit_code == 0, answer.output
+    assert (
+        "prior of 10 tasks (arlbench-ppo (6 tasks), autorl-ppo (4 tasks)), hash " in answer.output
+    )
+    assert "for 6 of its tasks are of the study's family of environments, classic control" in (
+        answer.output
+    )
+    assert "no part of the prior: arlbench-dqn, autorl-dqn, autorl-sac, " in answer.output
+    without = CliRunner().invoke(app, [*command, "--set", "optimizer.prior=none"])
+    assert "no prior: prior is none" in without.output

@@ -110,7 +110,9 @@ class StudyPrior:
                 "weight": task.weight,
             }
             # Left out where empty: the prior of an earlier study keeps its hash.
-            tasks.append(entry | ({"prior": task.prior} if task.prior else {}))
+            if task.prior:
+                entry["prior"] = task.prior
+            tasks.append(entry)
         content: dict[str, Any] = {
             "version": VERSION,
             "names": list(self.names),
@@ -119,7 +121,8 @@ class StudyPrior:
             "designs": list(designs),
             "tasks": tasks,
         }
-        content |= {"family": self.family} if self.family else {}
+        if self.family:
+            content["family"] = self.family
         return {"sha256": sha256(content)} | content
 
     def lines(self) -> tuple[str, ...]:
@@ -130,7 +133,7 @@ class StudyPrior:
             return (head, *left_out)
         names = sources_text((task.prior, task.source) for task in self.tasks)
         head = (
-            f"prior of {len(self.tasks)} tasks ({names}), hash {self.sha256[:12]}: "
+            f"prior of {_tasks_text(len(self.tasks))} ({names}), hash {self.sha256[:12]}: "
             f"trusted in {self.trust:.0%} of the proposals before evidence{self._reason()}"
         )
         used = [
@@ -144,8 +147,11 @@ class StudyPrior:
         if not self.family:
             return ""
         own = sum(family_of(task.environment) == self.family for task in self.tasks)
-        which = f"{own} of its tasks are" if own else "none of its tasks is"
-        return f", for {which} of the study's family of environments, {self.family}"
+        verb = "is" if own < 2 else "are"
+        return (
+            f", for {own or 'none'} of its tasks {verb} of the study's family of environments, "
+            f"{self.family}"
+        )
 
     def _own(self, task: StudyTask) -> str:
         own = bool(self.family) and family_of(task.environment) == self.family
@@ -162,8 +168,12 @@ def sources_text(sources: Iterable[tuple[str, str]]) -> str:
     for prior, source in sources:
         name = prior or source
         tasks[name] = tasks.get(name, 0) + bool(prior)
-    texts = [name + (f" ({count} tasks)" if count else "") for name, count in tasks.items()]
+    texts = [f"{name} ({_tasks_text(count)})" if count else name for name, count in tasks.items()]
     return listed(texts, _MOST_NAMED)
+
+
+def _tasks_text(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def pack(values: Array) -> str:
