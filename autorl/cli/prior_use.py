@@ -14,11 +14,11 @@ import yaml
 from autorl.cli.options import AsJson, print_json, say
 from autorl.optimizers.priors.sources import find_prior
 from autorl.optimizers.priors.study_prior import study_prior_of
+from autorl.optimizers.priors.used import OPTIMIZER
 from autorl.space import read_document
 from autorl.spec import Spec, load_spec
 from autorl.types import InputError
 
-OPTIMIZER = "transfer"
 AUTOMATIC = ("auto", "none")
 """What `prior` may be besides a list of sources."""
 
@@ -90,8 +90,8 @@ def _section(earlier: object, prior: str | list[str]) -> dict[str, Any]:
     if options.get("name") != OPTIMIZER:
         options = {name: options[name] for name in ("stop", "rungs") if options.get("stop")}
     resolved = ("name", "prior", "prior_data")
-    others = {name: value for name, value in options.items() if name not in resolved}
-    return {"name": OPTIMIZER, "prior": prior} | others
+    unchanged = {name: value for name, value in options.items() if name not in resolved}
+    return {"name": OPTIMIZER, "prior": prior} | unchanged
 
 
 def _about(spec: Spec) -> list[str]:
@@ -131,7 +131,10 @@ def _changed(study: Path, section: Mapping[str, Any], lines: str) -> str:
 
 
 def _end(node: yaml.Node) -> int:
-    """Return where a value ends: what follows a block mapping is a part of it to YAML."""
+    """Return where the text of a value ends.
+
+    To YAML a block mapping ends where the next key begins, after the comments between.
+    """
     if not isinstance(node, yaml.CollectionNode) or node.flow_style or not node.value:
         return int(node.end_mark.index)
     last = node.value[-1]

@@ -76,7 +76,7 @@ PLAIN_ARM = "plain"
 class TransferOptions:
     prior: str | Sequence[Any] = option(
         AUTO,
-        "landscapes to learn from: auto, none, or a list of ids, folders, prior files and their names",
+        "landscapes to learn from: auto, none, or a list of ids, folders and prior files",
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"

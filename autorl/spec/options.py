@@ -131,7 +131,7 @@ def options_to_show(section: OptimizerSection, path: str | None) -> dict[str, An
 
 
 def resolved_in_short(section: OptimizerSection, path: str | None) -> dict[str, str]:
-    """Give the hash of each option that a study has resolved when it began.
+    """Give the hash of each option that a study has resolved.
 
     Args:
         section: of the study file.

@@ -20,7 +20,7 @@ import numpy as np
 from autorl.evaluation import undominated
 from autorl.optimizers import find
 from autorl.optimizers.model_share import ModelShare
-from autorl.optimizers.priors.used import PORTFOLIO, PriorUse, prior_use
+from autorl.optimizers.priors.used import OPTIMIZER, PORTFOLIO, PriorUse, prior_use
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.store.events import (
@@ -296,7 +296,7 @@ class StudyRecord:
         """
         content = self.spec.optimizer.options.get("prior_data")
         # An optimizer of others may have an option of this name.
-        if self.spec.optimizer.name != "transfer" or not isinstance(content, Mapping):
+        if self.spec.optimizer.name != OPTIMIZER or not isinstance(content, Mapping):
             return None
         new, proposed = self.tables.count_new_of(PORTFOLIO)
         return prior_use(content, new, proposed)

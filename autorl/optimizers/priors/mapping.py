@@ -142,9 +142,9 @@ def _note(
     missing = [name for name, source in sources.items() if source is None]
     if missing:
         text += f"; not recorded: {listed(missing, 6)}"
-    others = [name for name, source in sources.items() if source and name not in columns]
-    if others:
-        text += f"; recorded with values that are no choices of the space: {listed(others, 6)}"
+    unmapped = [name for name, source in sources.items() if source and name not in columns]
+    if unmapped:
+        text += f"; recorded with values that are no choices of the space: {listed(unmapped, 6)}"
     used = set(sources.values())
     ignored = [name for name in table.names if name not in used]
     return text + (f"; not in the space: {listed(ignored, 6)}" if ignored else "")

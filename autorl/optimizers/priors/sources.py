@@ -222,8 +222,8 @@ def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: st
             search.take(source)
         except InputError as error:
             search.gathered.skipped.append(f"{_label(source)}: {error.message}")
-    if search.others:
-        names = listed(search.others, _MOST_NAMED)
+    if search.of_other_algorithms:
+        names = listed(search.of_other_algorithms, _MOST_NAMED)
         search.gathered.skipped.append(f"{names}: of another algorithm")
     return search.gathered
 
@@ -235,14 +235,14 @@ class _Search:
     Attributes:
         algorithms, without: as `automatic_tables` has them.
         taken: of each table its id and its hash.
-        others: what is of another algorithm.
+        of_other_algorithms: what is left out for its algorithm.
     """
 
     algorithms: Sequence[str]
     without: str
     gathered: Gathered = field(default_factory=Gathered)
     taken: dict[str, str] = field(default_factory=dict)
-    others: list[str] = field(default_factory=list)
+    of_other_algorithms: list[str] = field(default_factory=list)
 
     def take(self, source: Path) -> None:
         """Read what a source adds.
@@ -254,7 +254,7 @@ class _Search:
         if source.is_file():
             prior = read_prior(source)
             if prior.algorithm not in self.algorithms:
-                self.others.append(source.stem)
+                self.of_other_algorithms.append(source.stem)
                 return
             tables = [table for table in prior.tasks if self._adds(table, source.stem)]
         elif not manifest.is_file() or self._promises(Manifest.read(source), source):
@@ -273,12 +273,12 @@ class _Search:
         return self._is_new(table.source, table.algorithm, table.sha256, label)
 
     def _is_new(self, source: str, algorithm: str, content: str, label: str) -> bool:
-        """Tell whether a table is one to take; if not, say why.
+        """Tell whether a table is to be taken, and note why not.
 
         Nothing is said of a table that another source has already brought.
         """
         if algorithm not in self.algorithms:
-            self.others.append(source)
+            self.of_other_algorithms.append(source)
         elif source == self.without:
             self.gathered.skipped.append(f"{source}: the study replays it")
         elif self.taken.get(source, content) != content:
@@ -297,7 +297,7 @@ def _label(source: Path) -> str:
 
 
 def _bases(folder: Path | None) -> list[Path]:
-    """List the folders below which sources lie: the study file's and this one."""
+    """List the folders that sources lie below."""
     return [base for base in dict.fromkeys([folder, Path.cwd()]) if base is not None]
 
 
@@ -328,7 +328,7 @@ def _files(root: Path | None) -> list[Path]:
 
 
 def _folders(bases: Sequence[Path], name: str, of_package: Path | None) -> list[Path]:
-    """List the folders of a name that exist, each once, without that of the package.
+    """List the folders of a name, each once, without the package's.
 
     In a checkout the working folder's is the package's: its tables were read twice, and what was
     left out of them was said twice.

@@ -137,7 +137,7 @@ class StudyPrior:
             f"trusted in {self.trust:.0%} of the proposals before evidence{self._reason()}"
         )
         used = [
-            f"prior: {task.source} (weight {task.weight:.2f}{self._own(task)}): {task.note}"
+            f"prior: {task.source} (weight {task.weight:.2f}{self._relation(task)}): {task.note}"
             for task in self.tasks
         ]
         return (head, *used, *left_out)
@@ -146,16 +146,16 @@ class StudyPrior:
         """Say why the prior is trusted so."""
         if not self.family:
             return ""
-        own = sum(family_of(task.environment) == self.family for task in self.tasks)
-        verb = "is" if own < 2 else "are"
+        count = sum(family_of(task.environment) == self.family for task in self.tasks)
+        verb = "is" if count < 2 else "are"
         return (
-            f", for {own or 'none'} of its tasks {verb} of the study's family of environments, "
+            f", for {count or 'none'} of its tasks {verb} of the study's family of environments, "
             f"{self.family}"
         )
 
-    def _own(self, task: StudyTask) -> str:
-        own = bool(self.family) and family_of(task.environment) == self.family
-        return ", of the study's family" if own else ""
+    def _relation(self, task: StudyTask) -> str:
+        related = bool(self.family) and family_of(task.environment) == self.family
+        return ", of the study's family" if related else ""
 
 
 def sources_text(sources: Iterable[tuple[str, str]]) -> str:

@@ -1,4 +1,4 @@
-"""What a study took of its prior, for a line of its result."""
+"""The part of a prior in a study, for its result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 from autorl.optimizers.priors.study_prior import sources_text
 
-PORTFOLIO = "transfer, portfolio"
+OPTIMIZER = "transfer"
+"""The optimizer that begins with a prior."""
+PORTFOLIO = f"{OPTIMIZER}, portfolio"
 """How the origin of a prior's proposal begins."""
 
 
