@@ -11,7 +11,7 @@ def shipped_folder(kind: str) -> Path | None:
     """Find the folder of shipped files, in an installation or a checkout.
 
     Args:
-        kind: `search_spaces` or `landscapes`.
+        kind: `search_spaces`, `landscapes` or `priors`.
 
     Returns:
         The folder, or None where such files were not installed.

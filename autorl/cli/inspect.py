@@ -8,11 +8,15 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, print_json, say
+from autorl.optimizers.priors.used import prior_text
 from autorl.report.formats import FORMATS, candidates, render
 from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
 from autorl.types import InputError
+
+_WITH_REMARKS = ("yaml", "table")
+"""Formats that a line about the prior may precede: the others are pasted as they are."""
 
 
 def status(folder: Folder, as_json: AsJson = False) -> None:
@@ -51,7 +55,10 @@ def best(
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
     view = open_view(folder)
     try:
-        say(render(candidates(view, top), style))
+        best_ones = candidates(view, top)
+        if style in _WITH_REMARKS and view.record.prior_use is not None:
+            say(f"# {prior_text(view.record.prior_use)}")
+        say(render(best_ones, style))
     finally:
         view.close()
 

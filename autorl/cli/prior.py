@@ -24,6 +24,10 @@ COMMANDS = MappingProxyType(
             "autorl.cli.prior_files:build",
             "Make a prior file of landscapes and studies of one algorithm.",
         ),
+        "use": Source(
+            "autorl.cli.prior_use:use",
+            "Let a study file begin with a prior.",
+        ),
     }
 )
 

@@ -14,6 +14,7 @@ from autorl.optimizers.priors.ensemble import ensemble_of, greedy_portfolio
 from autorl.optimizers.priors.sources import (
     algorithm_of,
     automatic_tables,
+    find_prior,
     named_tables,
     prior_files,
 )
@@ -35,26 +36,38 @@ def list_all(as_json: AsJson = False) -> None:
         print_json([{"file": str(file), **_summary(prior)} for file, prior in priors])
         return
     rows = [
-        (file, prior.algorithm, len(prior.tasks), prior.sha256[:12], prior.description)
+        (file.stem, prior.algorithm, len(prior.tasks), prior.sha256[:12], prior.description, file)
         for file, prior in priors
     ]
     if rows:
-        say(columns(("file", "algorithm", "tasks", "hash", "description"), rows, indent=""))
+        header = ("name", "algorithm", "tasks", "hash", "description", "file")
+        say(columns(header, rows, indent=""))
     else:
         say("no prior files: `autorl prior build` makes one of landscapes")
 
 
-def show(file: PriorFile, as_json: AsJson = False) -> None:
+def show(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|NAME",
+            help="A prior file, or a name of `autorl prior list`.",
+            show_default=False,
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
     """What a prior file is made of: tasks, licences, portfolio, hash."""
-    prior = load_prior(file)
+    prior = load_prior(find_prior(source))
     if as_json:
         portfolio = [plain(config) for config in prior.portfolio]
         print_json({**_summary(prior), "portfolio": portfolio})
         return
     say(f"{prior.algorithm}: {prior.description or 'no description'}")
     say(f"hash {prior.sha256}, licence {prior.licence or 'not stated'}")
-    if prior.citation:
-        say(prior.citation)
+    for text in (prior.citation, prior.built_with and f"built with {prior.built_with}"):
+        if text:
+            say(text)
     tasks = [
         (task.source, task.environment, len(task.configs), task.n_seeds, task.licence)
         for task in prior.tasks
@@ -62,6 +75,8 @@ def show(file: PriorFile, as_json: AsJson = False) -> None:
     say(columns(("task", "environment", "configurations", "seeds", "licence"), tasks))
     say("portfolio, best first:")
     say(_configurations(prior.portfolio))
+    if prior.notice:
+        say(f"\n{prior.notice}")
 
 
 def build(
@@ -138,6 +153,8 @@ def _summary(prior: Prior) -> dict[str, Any]:
         "description": prior.description,
         "licence": prior.licence,
         "citation": prior.citation,
+        "notice": prior.notice,
+        "built_with": prior.built_with,
         "sha256": prior.sha256,
         "tasks": [task.source for task in prior.tasks],
     }

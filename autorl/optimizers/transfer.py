@@ -45,6 +45,7 @@ from autorl.optimizers.priors.sources import Gathered, automatic_tables, named_t
 from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.table import Array
+from autorl.optimizers.priors.used import PORTFOLIO
 from autorl.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -231,7 +232,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
             config = self.ensemble.pool[place]
             if config not in self._proposed:
                 task = self.prior.tasks[int(weights.argmax())]
-                return config, f"transfer, portfolio, most of {task.source} ({weights.max():.0%})"
+                return config, f"{PORTFOLIO}, most of {task.source} ({weights.max():.0%})"
         return None
 
     def _next_of_plain(self, rng: np.random.Generator, *, informed: bool) -> tuple[Config, str]:

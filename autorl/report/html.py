@@ -10,6 +10,7 @@ import yaml
 
 from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
+from autorl.optimizers.priors.used import prior_text
 from autorl.plain_values import plain
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
@@ -31,6 +32,7 @@ from autorl.report.text import (
     shorter,
     value_text,
 )
+from autorl.spec.options import resolved_in_short
 from autorl.study import Entry, Result
 
 _MOST_ROWS = 1000
@@ -197,6 +199,8 @@ def _proposals(view: StudyView) -> str:
     counted = ""
     if share is not None:
         counted = f"<p>{share_text(share, learns=view.record.optimizer_learns)}</p>"
+    if view.record.prior_use is not None:
+        counted += f"<p>{escape(prior_text(view.record.prior_use))}</p>"
     header = [
         "proposal",
         "configuration",
@@ -242,6 +246,10 @@ def _checklist(view: StudyView) -> str:
 
 def _study_file(view: StudyView) -> str:
     stored = yaml.safe_load((view.folder / "study.yaml").read_text(encoding="utf-8"))
+    options = stored.get("optimizer")
+    if isinstance(options, dict):
+        # Data that a study has resolved would fill pages: its hash stands for it.
+        stored["optimizer"] = options | resolved_in_short(view.spec.optimizer, view.spec.path)
     # Without secrets and folders of the machine.
     text = str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110))
     return f"<h2>Study file</h2><pre>{escape(text)}</pre>"

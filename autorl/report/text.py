@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.optimizers.priors.used import prior_text
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
@@ -96,6 +97,7 @@ def result_dict(result: Result) -> dict[str, Any]:
         "new_configurations": None
         if result.share is None
         else share_dict(result.share, learns=result.learns),
+        "prior": None if result.prior is None else vars(result.prior),
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
@@ -339,6 +341,8 @@ def _remarks(result: Result) -> str:
     lines = [f"  proposals: {counts}"]
     if result.share is not None:
         lines[0] += f"; {share_text(result.share, learns=result.learns)}"
+    if result.prior is not None:
+        lines.append(f"  {prior_text(result.prior)}")
     if result.beside:
         values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
         lines.append(f"  incumbent on test seeds: {values}")

@@ -12,6 +12,8 @@ from autorl.space import Space
 from autorl.spec.sections import OptimizerSection
 from autorl.types import InputError
 
+_HASH_SHOWN = len("sha256 ") + 12  # characters
+
 
 def given_options(section: OptimizerSection) -> dict[str, Any]:
     """Return the options that a study file gives its optimizer.
@@ -123,9 +125,25 @@ def options_to_show(section: OptimizerSection, path: str | None) -> dict[str, An
         resolved = resolved_names(section.name, section.stop, path)
     except InputError:
         resolved = ()
-    shown = section.options
-    for name in resolved:
-        value = shown.pop(name, None)
-        if isinstance(value, Mapping) and "sha256" in value:
-            shown[name] = f"sha256 {value['sha256'][:12]}"
-    return shown
+    shown = {name: value for name, value in section.options.items() if name not in resolved}
+    in_short = resolved_in_short(section, path).items()
+    return shown | {name: text[:_HASH_SHOWN] for name, text in in_short}
+
+
+def resolved_in_short(section: OptimizerSection, path: str | None) -> dict[str, str]:
+    """Give the hash of each option that a study has resolved.
+
+    Args:
+        section: of the study file.
+        path: folder that a class of the user's lies in.
+    """
+    try:
+        resolved = optimizers.find(section.name, path).resolved
+    except InputError:
+        return {}
+    values = {name: section.options.get(name) for name in resolved}
+    return {
+        name: f"sha256 {value['sha256']}"
+        for name, value in values.items()
+        if isinstance(value, Mapping) and "sha256" in value
+    }

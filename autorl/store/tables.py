@@ -391,6 +391,19 @@ class StudyTables(EventLog):
         )
         return ProposalCounts(total, new, modelled)
 
+    def count_new_of(self, origin: str) -> tuple[int, int]:
+        """Count the configurations of the search, and those of an origin.
+
+        Args:
+            origin: how the origin of their first proposal begins.
+        """
+        ((new, of_origin),) = self._query(
+            "SELECT count(*), coalesce(sum(substr(origin, 1, ?) = ?), 0) FROM proposals "
+            f"WHERE proposal IN (SELECT min(proposal) FROM {_SEARCHED} GROUP BY config_id)",
+            (len(origin), origin),
+        )
+        return new, of_origin
+
     def count_trained_anew(self, note: str) -> tuple[int, int]:
         """Count proposals with a note on a tuning segment.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,7 @@ import numpy as np
 from autorl.evaluation import undominated
 from autorl.optimizers import find
 from autorl.optimizers.model_share import ModelShare
+from autorl.optimizers.priors.used import OPTIMIZER, PORTFOLIO, PriorUse, prior_use
 from autorl.spec import SeedsSection, Spec, thaw
 from autorl.store import Store
 from autorl.store.events import (
@@ -286,6 +287,19 @@ class StudyRecord:
             return find(self.spec.optimizer.name, self.spec.path).learns
         except InputError:  # a study is read where it was not made
             return False
+
+    @cached_property
+    def prior_use(self) -> PriorUse | None:
+        """The prior the study began with and its part in the proposals.
+
+        None without one.
+        """
+        content = self.spec.optimizer.options.get("prior_data")
+        # An optimizer of others may have an option of this name.
+        if self.spec.optimizer.name != OPTIMIZER or not isinstance(content, Mapping):
+            return None
+        new, proposed = self.tables.count_new_of(PORTFOLIO)
+        return prior_use(content, new, proposed)
 
     @property
     def search_ended(self) -> bool:

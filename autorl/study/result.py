@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
+from autorl.optimizers.priors.used import PriorUse
 from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
@@ -75,6 +76,7 @@ class Result:
         share: new configurations and who made them; None where an earlier version did not record
             it.
         learns: whether the study's optimizer has a model.
+        prior: the landscapes that the search began with, and their part; None without.
         beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, ...
         steps: the steps the incumbent's score and its kept model are of.
         beyond: steps the default configuration was trained beyond the budget, to be compared at
@@ -97,6 +99,7 @@ class Result:
     tuning_seeds: int = 0
     share: ModelShare | None = None
     learns: bool = False
+    prior: PriorUse | None = None
     beside: Mapping[str, float] = field(default_factory=dict)
     steps: Steps = NO_STEPS
     beyond: int = 0
@@ -227,6 +230,7 @@ def read_result(record: StudyRecord) -> Result:
         tuning_seeds=record.tables.seeds_scored(incumbent.proposal),
         share=record.share,
         learns=record.optimizer_learns,
+        prior=record.prior_use,
         beside=metrics,
         steps=_steps(record, incumbent.proposal),
         beyond=record.tables.steps_beyond(),

@@ -5,13 +5,21 @@ import shutil
 
 import numpy as np
 import pytest
+import yaml
 from landscape_samples import SPACE, manifest, tables
+from typer.testing import CliRunner
 
+from autorl.cli import app
 from autorl.landscapes import write_landscape
 from autorl.optimizers.priors import build_prior, load_prior, save_prior
 from autorl.optimizers.priors.sources import automatic_tables, read_table, unit_scores
+from autorl.optimizers.priors.study_prior import study_prior_of
+from autorl.report.html import report_html
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
+from autorl.report.reading import open_view
+from autorl.report.text import result_dict, result_text
+from autorl.space.canonical import sha256
 from autorl.spec import load_spec, thaw
 from autorl.study import Study
 from autorl.types import InputError
@@ -46,6 +54,7 @@ def here(tmp_path, monkeypatch):
     """A folder without landscapes, where the package has none either."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_root", lambda: None)
+    monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_folder", lambda kind: None)
     monkeypatch.setattr("autorl.landscapes.library.shipped_root", lambda: None)
     return tmp_path
 
@@ -98,10 +107,12 @@ def test_an_automatic_prior_takes_its_algorithm_and_says_what_it_cannot_read(her
     gathered = automatic_tables(here, ("dqn",))
     sources = [table.source for group in gathered.groups for table in group]
     assert sources == ["sample/dqn/CartPole-v1", "sample/dqn/Pendulum-v1"]
-    assert len(gathered.skipped) == 1
+    assert len(gathered.skipped) == 2
     assert gathered.skipped[0].startswith("landscapes/dqn/Taxi-v3: ")
+    assert gathered.skipped[1] == "sample/ppo/CartPole-v1: of another algorithm"
     left_out = automatic_tables(here, ("dqn",), "sample/dqn/CartPole-v1")
     assert len([table for group in left_out.groups for table in group]) == 1
+    assert left_out.skipped[0] == "sample/dqn/CartPole-v1: the study replays it"
 
 
 def test_a_table_is_made_of_tuning_seeds(here):
@@ -184,3 +195,140 @@ def test_a_study_goes_on_without_its_landscape_to_the_same_table(here):
     assert proposed(resumed) == proposed(whole)
     resumed.close()
     whole.close()
+
+
+def prior_file(here, *environments, name="dqn"):
+    """A prior file below `priors/`, of landscapes that are gone afterwards."""
+    folders = [
+        write(here / "gone", environment, seed=seed)
+        for seed, environment in enumerate(environments)
+    ]
+    (here / "priors").mkdir(exist_ok=True)
+    save_prior(build_prior(folders, SPACE), here / "priors" / f"{name}.json")
+    shutil.rmtree(here / "gone")
+
+
+def test_a_prior_file_has_a_name(here):
+    prior_file(here, "CartPole-v1", "Pendulum-v1")
+    data = named(here, ["dqn"]).optimizer.options["prior_data"]
+    assert [task["prior"] for task in data["tasks"]] == ["dqn", "dqn"]
+    with pytest.raises(InputError, match=r"prior file 'dqm'; did you mean 'dqn'\?"):
+        named(here, ["dqm"])
+
+
+def test_of_two_tables_of_one_id_the_first_is_taken_and_the_other_named_if_it_differs(here):
+    prior_file(here, "CartPole-v1")
+    write(here / "landscapes", "CartPole-v1", seed=0)
+    same = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in same.groups for table in group] == ["dqn"]
+    assert same.skipped == []
+    shutil.rmtree(here / "landscapes")
+    write(here / "landscapes", "CartPole-v1", seed=5)
+    other = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in other.groups for table in group] == ["dqn"]
+    assert other.skipped == [
+        "landscapes/dqn/CartPole-v1: another table of the id sample/dqn/CartPole-v1 was taken"
+    ]
+
+
+def test_the_users_own_come_before_those_of_the_package(here, monkeypatch, tmp_path_factory):
+    package = tmp_path_factory.mktemp("package")
+    prior_file(package, "CartPole-v1", name="shipped")
+    kinds = {"priors": package / "priors"}
+    monkeypatch.setattr("autorl.optimizers.priors.sources.shipped_folder", kinds.get)
+    shipped = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in shipped.groups for table in group] == ["shipped"]
+    write(here / "landscapes", "CartPole-v1", seed=5)
+    own = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in own.groups for table in group] == [""]
+    assert own.skipped == ["shipped: another table of the id sample/dqn/CartPole-v1 was taken"]
+
+
+def test_the_dry_run_says_why_a_prior_is_trusted(here):
+    prior_file(here, "CartPole-v1", "Pendulum-v1")
+    write(here / "landscapes", "Pong-v5", seed=3)
+    data = named(here, "auto").optimizer.options["prior_data"]
+    head, *lines = study_prior_of(data, SPACE).lines()
+    assert head.startswith("prior of 3 tasks (dqn (2 tasks), sample/dqn/Pong-v5), hash ")
+    assert head.endswith(
+        ": trusted in 80% of the proposals before evidence, for 2 of its tasks are of the "
+        "study's family of environments, classic control"
+    )
+    assert "of the study's family" in lines[0]
+    assert "of the study's family" not in lines[2]
+    other = named(here, "auto", trainer="population/ppo").optimizer.options["prior_data"]
+    assert study_prior_of(other, SPACE).lines() == (
+        "no prior: no landscape of this algorithm was found that can be used",
+        "no part of the prior: dqn, sample/dqn/Pong-v5: of another algorithm",
+    )
+
+
+def test_a_prior_without_a_family_of_the_study_says_so(here):
+    prior_file(here, "CartPole-v1")
+    data = named(here, "auto", environment="LunarLander-v3").optimizer.options["prior_data"]
+    prior = study_prior_of(data, SPACE)
+    assert "none of its tasks is of the study's family of environments, box2d" in prior.lines()[0]
+    # As a study of an earlier version has it.
+    for task in data["tasks"]:
+        del task["prior"]
+    earlier = {key: value for key, value in data.items() if key not in ("family", "sha256")}
+    earlier["sha256"] = sha256(earlier)
+    read = study_prior_of(earlier, SPACE)
+    assert read.sha256 == earlier["sha256"] != prior.sha256
+    assert read.lines()[0].startswith("prior of 1 task (sample/dqn/CartPole-v1), hash ")
+
+
+def test_a_result_names_its_prior_and_counts_its_proposals(here):
+    landscape = write(here / "landscapes")
+    spec = synthetic(here, landscape, 1)
+    study = Study.create(spec, here / "study")
+    result = study.run()
+    proposals = study.driver.lineage.proposals.values()
+    configs = {}
+    for proposal in proposals:
+        configs.setdefault(proposal.config, proposal.meta.get("arm"))
+    study.close()
+    hash_ = spec.optimizer.options["prior_data"]["sha256"]
+    of_prior = list(configs.values()).count("prior")
+    assert 0 < of_prior < len(configs)
+    assert (result.prior.proposed, result.prior.new) == (of_prior, len(configs))
+    line = (
+        f"prior: sample/dqn/CartPole-v1, hash {hash_[:12]}: "
+        f"{of_prior} of {len(configs)} new configurations"
+    )
+    assert line in result_text(result)
+    assert result_dict(result)["prior"]["sha256"] == hash_
+    view = open_view(here / "study")
+    try:
+        page = report_html(view)
+    finally:
+        view.close()
+    assert line in page
+    assert f"prior_data: sha256 {hash_}" in page
+    assert "designs" not in page
+    run = CliRunner().invoke
+    best = run(app, ["best", str(here / "study")]).stdout
+    assert best.startswith(f"# {line}\n")
+    assert yaml.safe_load(best)[0]["label"] == "incumbent"
+    assert line not in run(app, ["best", str(here / "study"), "--format", "cli"]).stdout
+
+
+def test_a_result_without_a_prior_has_no_line_of_it(here):
+    spec = named(here, "none", trainer={"name": "synthetic"}, environment={})
+    study = Study.in_memory(spec)
+    result = study.run()
+    study.close()
+    assert result.prior is None
+    assert "prior" not in result_text(result)
+
+
+def test_a_prior_file_that_cannot_be_read_is_a_line_or_an_error(here):
+    prior_file(here, "CartPole-v1")
+    torn = here / "priors" / "torn.json"
+    torn.write_text((here / "priors" / "dqn.json").read_text()[:-30])
+    gathered = automatic_tables(here, ("dqn",))
+    assert [table.prior for group in gathered.groups for table in group] == ["dqn"]
+    (line,) = gathered.skipped
+    assert line.startswith("torn.json: no prior: not JSON")
+    with pytest.raises(InputError, match="no prior: not JSON"):
+        named(here, ["torn"])

@@ -35,8 +35,11 @@ def build_prior(
     description: str = "",
     licence: str = "",
     citation: str = "",
+    built_with: str = "",
 ) -> Prior:
     """Build a prior from landscapes and folders of studies.
+
+    See `prior_of_tables`, which it ends in.
 
     Args:
         folders: of landscapes or studies, each one task.
@@ -45,12 +48,51 @@ def build_prior(
         description: of the file.
         licence: of the file; without, those of the landscapes are joined.
         citation: likewise.
+        built_with: the command that makes the file.
 
     Raises:
         InputError: one cannot be read, is of another algorithm, is there twice, or shares nothing
             with the space.
     """
     tables = [read_table(Path(folder)) for folder in folders]
+    return prior_of_tables(
+        tables,
+        space,
+        algorithm=algorithm,
+        description=description,
+        licence=licence,
+        citation=citation,
+        built_with=built_with,
+    )
+
+
+def prior_of_tables(
+    tables: Sequence[TaskTable],
+    space: Space,
+    *,
+    algorithm: str | None = None,
+    description: str = "",
+    licence: str = "",
+    citation: str = "",
+    notice: str = "",
+    built_with: str = "",
+) -> Prior:
+    """Build a prior from tables.
+
+    Args:
+        tables: one for each task.
+        space: what the portfolio is made for.
+        algorithm: of all of them; None: of the first.
+        description: of the file.
+        licence: of the file; without, those of the tables are joined.
+        citation: likewise.
+        notice: text that a licence wants passed on with the data.
+        built_with: the command that makes the file.
+
+    Raises:
+        InputError: a table is of another algorithm, is there twice, or shares nothing with the
+            space.
+    """
     if not tables:
         raise InputError("a prior needs at least one landscape")
     expected = algorithm_of(algorithm) if algorithm is not None else tables[0].algorithm
@@ -70,6 +112,8 @@ def build_prior(
         description=description,
         licence=licence or _joined([table.licence for table in tables]),
         citation=citation or _joined([table.citation for table in tables]),
+        notice=notice,
+        built_with=built_with,
     )
 
 
@@ -103,7 +147,13 @@ def fitted_prior(
     weights = family_weights(families, family)
     tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
     trust = TRUST if family is None or family in families else TRUST_IN_OTHERS
-    return StudyPrior(searched_names(space), tuple(tasks), trust if tasks else 0.0, tuple(skipped))
+    return StudyPrior(
+        searched_names(space),
+        tuple(tasks),
+        trust if tasks else 0.0,
+        tuple(skipped),
+        family or "",
+    )
 
 
 def _mapped(tables: Sequence[TaskTable], space: Space, skipped: list[str]) -> list[MappedTask]:

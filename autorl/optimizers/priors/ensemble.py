@@ -99,6 +99,7 @@ def fit_task(mapped: MappedTask, space: Space, weight: float) -> StudyTask:
         weight=weight,
         sha256=task.table.sha256,
         note=task.note,
+        prior=task.table.prior,
     )
 
 

@@ -121,21 +121,31 @@ def map_task(table: TaskTable, space: Space) -> MappedTask:
     recorded = np.array([item.name in columns for item in items]) & differs
     if not recorded.any():
         raise InputError("no hyperparameter that it shares with the space differs in it")
-    return MappedTask(table, units, scores, recorded, _note(table, items, columns, len(rows)))
+    return MappedTask(table, units, scores, recorded, _note(table, sources, columns, len(rows)))
 
 
 def _note(
     table: TaskTable,
-    items: Sequence[Hyperparameter],
+    sources: Mapping[str, str | None],
     columns: Mapping[str, Array],
     rows: int,
 ) -> str:
-    """Say what a table and a space share."""
-    text = f"{rows} configurations, {len(columns)} of {len(items)} hyperparameters"
-    missing = [item.name for item in items if item.name not in columns]
+    """Say what a table and a space share.
+
+    Args:
+        table: of the task.
+        sources: names in the table by those of the space, None where it was not recorded.
+        columns: what was mapped, by name of the space.
+        rows: configurations that were mapped.
+    """
+    text = f"{rows} configurations, {len(columns)} of {len(sources)} hyperparameters"
+    missing = [name for name, source in sources.items() if source is None]
     if missing:
         text += f"; not recorded: {listed(missing, 6)}"
-    used = {_name_in(table.names, name) for name in columns}
+    unmapped = [name for name, source in sources.items() if source and name not in columns]
+    if unmapped:
+        text += f"; recorded with values that are no choices of the space: {listed(unmapped, 6)}"
+    used = set(sources.values())
     ignored = [name for name in table.names if name not in used]
     return text + (f"; not in the space: {listed(ignored, 6)}" if ignored else "")
 

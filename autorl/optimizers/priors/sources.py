@@ -9,7 +9,7 @@ same task.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +19,8 @@ from autorl.landscapes.library import find_landscape, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.priors.curves import read_curves
-from autorl.optimizers.priors.table import Array, TaskTable, load_prior
+from autorl.optimizers.priors.table import Array, Prior, TaskTable, load_prior
+from autorl.plain_text import did_you_mean, listed
 from autorl.shipped import shipped_folder
 from autorl.space.canonical import sha256
 from autorl.types import InputError
@@ -27,6 +28,7 @@ from autorl.types import InputError
 MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
+_MOST_NAMED = 6  # sources in a line
 _LOW = 0.05  # quantile that counts as the worst: a diverged run may lie at -1e22
 STUDIES = "studies"
 LANDSCAPES = "landscapes"
@@ -165,39 +167,125 @@ def _tables_of(name: str, folder: Path | None) -> list[TaskTable]:
     places = [Path(name)] if folder is None else [folder / name, Path(name)]
     file = next((place for place in places if place.is_file()), None)
     if file is not None:
-        return list(load_prior(file).tasks)
+        return list(read_prior(file).tasks)
     landscape = find_landscape(name, folder=folder)
-    if landscape is None:
-        message = f"no landscape, study or prior file {name!r}"
+    if landscape is not None:
+        return [read_table(landscape)]
+    return list(read_prior(find_prior(name, folder)).tasks)
+
+
+def find_prior(name: str, folder: Path | None = None) -> Path:
+    """Find a prior file by its path or its name.
+
+    A name is that of a file without `.json`: below `priors/` of `folder`, of this one, or of the
+    package.
+
+    Raises:
+        InputError: there is none.
+    """
+    places = [Path(name)] if folder is None else [folder / name, Path(name)]
+    path = next((place for place in places if place.is_file()), None)
+    if path is not None:
+        return path
+    files = {file.stem: file for file in reversed(prior_files(_bases(folder)))}
+    if name not in files:
+        message = f"no landscape, study or prior file {name!r}{did_you_mean(name, sorted(files))}"
         raise InputError(message, key="optimizer.prior")
-    return [read_table(landscape)]
+    return files[name]
+
+
+def read_prior(file: Path) -> Prior:
+    """Read a prior file whose tables know its name.
+
+    Raises:
+        InputError: as `load_prior` does.
+    """
+    prior = load_prior(file)
+    return replace(prior, tasks=tuple(replace(task, prior=file.stem) for task in prior.tasks))
 
 
 def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: str = "") -> Gathered:
     """Read every table of these algorithms that lies where tables lie.
 
-    These are, in this order: prior files and landscapes below the study file's folder, below this
-    one and in the package, and studies of the two folders. Of two with one id the first is taken.
+    These are, in this order: prior files and landscapes below the study file's folder and below
+    this one, those of the package, and studies of the two folders. Of two with one id the first is
+    taken.
 
     Args:
         folder: of the study file.
         algorithms: of the study; empty: nothing is taken.
         without: a source that is left out: the landscape that a study replays.
     """
-    gathered = Gathered()
+    search = _Search(algorithms, without)
     if not algorithms:
-        return gathered
-    bases = [base for base in dict.fromkeys([folder, Path.cwd()]) if base is not None]
-    taken: set[str] = {without}
-    for source in _sources(bases):
+        return search.gathered
+    for source in _sources(_bases(folder)):
         try:
-            tables = _of_algorithms(source, algorithms)
+            search.take(source)
         except InputError as error:
-            gathered.skipped.append(f"{_label(source)}: {error.message}")
-            continue
-        gathered.groups.append([table for table in tables if table.source not in taken])
-        taken |= {table.source for table in tables}
-    return gathered
+            search.gathered.skipped.append(f"{_label(source)}: {error.message}")
+    if search.of_other_algorithms:
+        names = listed(search.of_other_algorithms, _MOST_NAMED)
+        search.gathered.skipped.append(f"{names}: of another algorithm")
+    return search.gathered
+
+
+@dataclass
+class _Search:
+    """What was read so far.
+
+    Attributes:
+        algorithms, without: as `automatic_tables` has them.
+        taken: of each table its id and its hash.
+        of_other_algorithms: what is left out for its algorithm.
+    """
+
+    algorithms: Sequence[str]
+    without: str
+    gathered: Gathered = field(default_factory=Gathered)
+    taken: dict[str, str] = field(default_factory=dict)
+    of_other_algorithms: list[str] = field(default_factory=list)
+
+    def take(self, source: Path) -> None:
+        """Read what a source adds.
+
+        Raises:
+            InputError: it cannot be read.
+        """
+        manifest = source / MANIFEST
+        if source.is_file():
+            prior = read_prior(source)
+            if prior.algorithm not in self.algorithms:
+                self.of_other_algorithms.append(source.stem)
+                return
+            tables = [table for table in prior.tasks if self._adds(table, source.stem)]
+        elif not manifest.is_file() or self._promises(Manifest.read(source), source):
+            # The manifest alone says whether tables are worth loading; a study has none.
+            tables = [table for table in [read_table(source)] if self._adds(table, _label(source))]
+        else:
+            return
+        self.taken |= {table.source: table.sha256 for table in tables}
+        self.gathered.groups.append(tables)
+
+    def _promises(self, manifest: Manifest, folder: Path) -> bool:
+        algorithm = algorithm_of(manifest.algorithm)
+        return self._is_new(manifest.id, algorithm, sha256(manifest.to_dict()), _label(folder))
+
+    def _adds(self, table: TaskTable, label: str) -> bool:
+        return self._is_new(table.source, table.algorithm, table.sha256, label)
+
+    def _is_new(self, source: str, algorithm: str, content: str, label: str) -> bool:
+        """Tell whether a table is to be taken, and note why not.
+
+        Nothing is said of a table that another source has already brought.
+        """
+        if algorithm not in self.algorithms:
+            self.of_other_algorithms.append(source)
+        elif source == self.without:
+            self.gathered.skipped.append(f"{source}: the study replays it")
+        elif self.taken.get(source, content) != content:
+            self.gathered.skipped.append(f"{label}: another table of the id {source} was taken")
+        return algorithm in self.algorithms and source not in (self.without, *self.taken)
 
 
 def _label(source: Path) -> str:
@@ -210,48 +298,49 @@ def _label(source: Path) -> str:
     return "/".join(source.parts[-parts:])
 
 
-def _of_algorithms(source: Path, algorithms: Sequence[str]) -> list[TaskTable]:
-    """Read a source, nothing of one that is of another algorithm."""
-    if source.is_file():
-        tables = load_prior(source).tasks
-        return [table for table in tables if table.algorithm in algorithms]
-    # The manifest alone says whether the tables are worth loading; a study has none.
-    manifest = source / MANIFEST
-    if manifest.is_file() and algorithm_of(Manifest.read(source).algorithm) not in algorithms:
-        return []
-    table = read_table(source)
-    return [table] if table.algorithm in algorithms else []
+def _bases(folder: Path | None) -> list[Path]:
+    """List the folders that sources lie below."""
+    return [base for base in dict.fromkeys([folder, Path.cwd()]) if base is not None]
 
 
 def _sources(bases: Sequence[Path]) -> Iterator[Path]:
     """List prior files, folders of landscapes and folders of studies."""
-    yield from prior_files(bases)
+    shipped = shipped_folder(PRIORS)
+    for root in _folders(bases, PRIORS, shipped):
+        yield from _files(root)
     for root in _folders(bases, LANDSCAPES, shipped_root()):
         yield from _landscapes(root)
-    for root in _folders(bases, STUDIES):
+    # After all of the user's: who made a landscape anew means that one.
+    yield from _files(shipped)
+    if (root_of_package := shipped_root()) is not None:
+        yield from _landscapes(root_of_package)
+    for root in _folders(bases, STUDIES, None):
         yield from (path for path in sorted(root.iterdir()) if is_study(path))
 
 
 def prior_files(bases: Sequence[Path]) -> list[Path]:
     """List the prior files below folders, and those of the package."""
-    roots = _folders(bases, PRIORS, shipped_folder(PRIORS))
-    return [file for root in roots for file in sorted(root.glob("*.json"))]
+    shipped = shipped_folder(PRIORS)
+    roots = [*_folders(bases, PRIORS, shipped), shipped]
+    return [file for root in roots for file in _files(root)]
 
 
-def _folders(bases: Sequence[Path], name: str, of_package: Path | None = None) -> list[Path]:
-    """List the folders of a name that exist, each once.
+def _files(root: Path | None) -> list[Path]:
+    return [] if root is None else sorted(root.glob("*.json"))
+
+
+def _folders(bases: Sequence[Path], name: str, of_package: Path | None) -> list[Path]:
+    """List the folders of a name, each once, without the package's.
 
     In a checkout the working folder's is the package's: its tables were read twice, and what was
     left out of them was said twice.
     """
-    folders = [base / name for base in bases]
-    if of_package is not None:
-        folders.append(of_package)
     different: dict[Path, Path] = {}
-    for folder in folders:
+    for folder in (base / name for base in bases):
         if folder.is_dir():
             different.setdefault(folder.resolve(), folder)
-    return list(different.values())
+    excluded = None if of_package is None else of_package.resolve()
+    return [folder for place, folder in different.items() if place != excluded]
 
 
 def _landscapes(root: Path) -> Iterator[Path]:

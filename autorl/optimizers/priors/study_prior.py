@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import binascii
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
 from autorl.optimizers.priors.packed import LEVELS, pack, unpack
 from autorl.optimizers.priors.table import Array
-from autorl.plain_text import shown
+from autorl.plain_text import listed, shown
 from autorl.plain_values import plain
 from autorl.space import Space
 from autorl.space.canonical import sha256
@@ -30,6 +31,7 @@ from autorl.types import InputError
 VERSION = 1
 MOST_TASKS = 32
 """Tables that a study takes; what comes later is left out, and said."""
+_MOST_NAMED = 8  # sources in a line
 _KEY = "optimizer.prior_data"
 
 
@@ -44,6 +46,7 @@ class StudyTask:
         weight: what it counts before the study has results; those of a prior have the sum 1.
         sha256: of the source's manifest.
         note: what it shares with the space.
+        prior: name of the prior file that it is from, "" of a landscape or study.
     """
 
     source: str
@@ -55,6 +58,7 @@ class StudyTask:
     weight: float = 1.0
     sha256: str = ""
     note: str = ""
+    prior: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,12 +70,14 @@ class StudyPrior:
         tasks: what it is made of.
         trust: part of the proposals that follow it before evidence.
         skipped: a line for each source that is no part of it.
+        family: of the study's environment, "" where that is not known.
     """
 
     names: tuple[str, ...]
     tasks: tuple[StudyTask, ...]
     trust: float = 0.0
     skipped: tuple[str, ...] = ()
+    family: str = ""
 
     def __hash__(self) -> int:
         return hash(self.sha256)
@@ -90,21 +96,23 @@ class StudyPrior:
         tasks = []
         for task in self.tasks:
             packed = pack((task.units + BEYOND) / (1 + 2 * BEYOND))
-            tasks.append(
-                {
-                    "source": task.source,
-                    "environment": task.environment,
-                    "sha256": task.sha256,
-                    "note": task.note,
-                    "rows": len(task.scores),
-                    "design": designs.setdefault(packed, len(designs)),
-                    "recorded": "".join("01"[int(flag)] for flag in task.recorded),
-                    "scores": pack(task.scores),
-                    "logs": list(task.logs),
-                    "weight": task.weight,
-                }
-            )
-        content = {
+            entry: dict[str, Any] = {
+                "source": task.source,
+                "environment": task.environment,
+                "sha256": task.sha256,
+                "note": task.note,
+                "rows": len(task.scores),
+                "design": designs.setdefault(packed, len(designs)),
+                "recorded": "".join("01"[int(flag)] for flag in task.recorded),
+                "scores": pack(task.scores),
+                "logs": list(task.logs),
+                "weight": task.weight,
+            }
+            # Left out where empty: the prior of an earlier study keeps its hash.
+            if task.prior:
+                entry["prior"] = task.prior
+            tasks.append(entry)
+        content: dict[str, Any] = {
             "version": VERSION,
             "names": list(self.names),
             "trust": self.trust,
@@ -112,20 +120,59 @@ class StudyPrior:
             "designs": list(designs),
             "tasks": tasks,
         }
+        if self.family:
+            content["family"] = self.family
         return {"sha256": sha256(content)} | content
 
     def lines(self) -> tuple[str, ...]:
         """Describe which sources it is made of, and which not and why."""
-        if not self.tasks and not self.skipped:
-            return ("no prior: no landscape of this algorithm was found",)
+        left_out = [f"no part of the prior: {line}" for line in self.skipped]
+        if not self.tasks:
+            head = "no prior: no landscape of this algorithm was found that can be used"
+            return (head, *left_out)
+        names = sources_text((task.prior, task.source) for task in self.tasks)
         head = (
-            f"prior of {len(self.tasks)} tasks, hash {self.sha256[:12]}: "
-            f"trusted in {self.trust:.0%} of the proposals before evidence"
+            f"prior of {_tasks_text(len(self.tasks))} ({names}), hash {self.sha256[:12]}: "
+            f"trusted in {self.trust:.0%} of the proposals before evidence{self._reason()}"
         )
         used = [
-            f"prior: {task.source} (weight {task.weight:.2f}): {task.note}" for task in self.tasks
+            f"prior: {task.source} (weight {task.weight:.2f}{self._relation(task)}): {task.note}"
+            for task in self.tasks
         ]
-        return (head, *used, *(f"no part of the prior: {line}" for line in self.skipped))
+        return (head, *used, *left_out)
+
+    def _reason(self) -> str:
+        """Say why the prior is trusted so."""
+        if not self.family:
+            return ""
+        count = sum(family_of(task.environment) == self.family for task in self.tasks)
+        verb = "is" if count < 2 else "are"
+        return (
+            f", for {count or 'none'} of its tasks {verb} of the study's family of environments, "
+            f"{self.family}"
+        )
+
+    def _relation(self, task: StudyTask) -> str:
+        related = bool(self.family) and family_of(task.environment) == self.family
+        return ", of the study's family" if related else ""
+
+
+def sources_text(sources: Iterable[tuple[str, str]]) -> str:
+    """Name prior files with their tasks, and other sources by their ids.
+
+    Args:
+        sources: of each task the name of its prior file, "" without, and its own.
+    """
+    tasks: dict[str, int] = {}
+    for prior, source in sources:
+        name = prior or source
+        tasks[name] = tasks.get(name, 0) + bool(prior)
+    texts = [f"{name} ({_tasks_text(count)})" if count else name for name, count in tasks.items()]
+    return listed(texts, _MOST_NAMED)
+
+
+def _tasks_text(count: int) -> str:
+    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def searched_names(space: Space) -> tuple[str, ...]:
@@ -159,7 +206,8 @@ def study_prior_of(content: Mapping[str, Any], space: Space) -> StudyPrior:
         raise InputError("was made for another space", key=f"{_KEY}.names")
     try:
         tasks = tuple(_task(entry, body["designs"], len(names)) for entry in body["tasks"])
-        return StudyPrior(names, tasks, float(body["trust"]), tuple(body["skipped"]))
+        family = str(body.get("family", ""))
+        return StudyPrior(names, tasks, float(body["trust"]), tuple(body["skipped"]), family)
     # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, IndexError, zlib.error, binascii.Error) as error:
         message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
@@ -179,4 +227,5 @@ def _task(entry: Mapping[str, Any], designs: Sequence[str], columns: int) -> Stu
         weight=float(entry["weight"]),
         sha256=entry["sha256"],
         note=entry["note"],
+        prior=entry.get("prior", ""),
     )

@@ -9,7 +9,8 @@ A prior file is JSON. Configurations that several tasks share stand in it once, 
 
 A task may have `curves`: learning curves as text (`curves.py`). `inactive` names the rows at which a
 hyperparameter has no value; null is a value. Nothing in the file is code, and its hash is over
-everything but the hash itself.
+everything but the hash itself. A file that passes on data of others has their licence's text as
+`notice`; `built_with` is the command that makes the file again.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ class TaskTable:
         n_seeds: tuning seeds that a score is the mean of, at most.
         sha256: of the manifest, which holds the hash of every file.
         licence, citation: of the data.
+        prior: name of the prior file that it was read from, "" of a landscape or study.
         curves: learning curves, of other configurations too; None where there are none.
     """
 
@@ -67,6 +69,7 @@ class TaskTable:
     licence: str = ""
     citation: str = ""
     curves: Curves | None = None
+    prior: str = ""
 
     def __post_init__(self) -> None:
         if len(self.configs) != len(self.scores):
@@ -92,6 +95,8 @@ class Prior:
         portfolio: configurations to try first, best first: each adds most to the best score so far,
             in the mean over tasks.
         description, licence, citation: of the file.
+        notice: text that a licence wants passed on with the data.
+        built_with: the command that makes the file.
     """
 
     algorithm: str
@@ -100,6 +105,8 @@ class Prior:
     description: str = ""
     licence: str = ""
     citation: str = ""
+    notice: str = ""
+    built_with: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content of the file, its hash included."""
@@ -131,6 +138,9 @@ class Prior:
             "tasks": tasks,
             "portfolio": [_rounded(plain(config)) for config in self.portfolio],
         }
+        # Left out where empty: a file of an earlier version keeps its hash.
+        texts = {"notice": self.notice, "built_with": self.built_with}
+        content |= {name: text for name, text in texts.items() if text}
         return content | {"sha256": sha256(content)}
 
     @property
@@ -211,6 +221,8 @@ def prior_of(content: object) -> Prior:
             description=str(content["description"]),
             licence=str(content["licence"]),
             citation=str(content["citation"]),
+            notice=str(content.get("notice", "")),
+            built_with=str(content.get("built_with", "")),
         )
     # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, IndexError) as error:
