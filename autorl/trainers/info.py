@@ -182,6 +182,18 @@ class TrainerInfo:
         """
         return ""
 
+    def zoo_entry(self, run: TrainedRun) -> str:
+        """Write a configuration in the YAML format of RL Baselines3 Zoo.
+
+        Raises:
+            InputError: its library is not Stable-Baselines3, or is not installed.
+        """
+        raise InputError(
+            f"{run.trainer.name} is no trainer of Stable-Baselines3's algorithms, "
+            "which this format is of",
+            key="--format zoo",
+        )
+
     def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         """Write a configuration as the arguments of the trainer's library.
 
