@@ -25,7 +25,7 @@ from autorl.trainers.costs import (
     agent_cost,
     language_model_cost,
 )
-from autorl.trainers.info import Arguments, TrainedRun, TrainerInfo
+from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import OPTIONS
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
@@ -98,6 +98,14 @@ class SB3Info(AgentInfo):
 
     extra = "sb3"
     needs = ("torch", "stable_baselines3")
+
+    def read_preset(
+        self, name: str, file: Path, environment: str | None, entry: str | None
+    ) -> Preset:
+        # Loads the reader of YAML, and with it NumPy.
+        from autorl.trainers.sb3.zoo_read import read_preset
+
+        return read_preset(file, environment, entry)
 
 
 class ContribInfo(SB3Info):
