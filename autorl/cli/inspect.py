@@ -41,7 +41,8 @@ def best(
         str,
         typer.Option(
             "--format",
-            help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table.",
+            help="yaml, json, kwargs (Python; of the library's own class), cli (flags), table, "
+            "zoo (a file of RL Baselines3 Zoo).",
         ),
     ] = "yaml",
 ) -> None:

@@ -27,7 +27,7 @@ from autorl.trainers import TrainerInfo
 from autorl.trainers.info import TrainedRun
 from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
-FORMATS = ("yaml", "json", "kwargs", "cli", "table")
+FORMATS = ("yaml", "json", "kwargs", "cli", "table", "zoo")
 
 
 @dataclass(frozen=True)
@@ -129,6 +129,8 @@ def render(best: Sequence[Candidate], style: str) -> str:
         if style == "json":
             return json.dumps(documents, indent=2)
         return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
+    if style == "zoo":
+        return "\n---\n".join(_zoo(candidate) for candidate in best)
     lines = []
     for candidate in best:
         for step, config in candidate.parts:
@@ -153,6 +155,22 @@ def render(best: Sequence[Candidate], style: str) -> str:
                 )
             )
     return "\n".join(lines)
+
+
+def _zoo(candidate: Candidate) -> str:
+    """Write a candidate as a file of RL Baselines3 Zoo; of a schedule, its last part."""
+    run = TrainedRun(
+        candidate.trainer,
+        candidate.parts[-1][1],
+        candidate.horizon,
+        candidate.end,
+        candidate.environment,
+    )
+    lines = [f"# {candidate.title}"]
+    if len(candidate.parts) > 1:
+        steps = ", ".join(str(step) for step, _ in candidate.parts)
+        lines.append(f"# the last of a schedule of configurations, from steps {steps}")
+    return "\n".join([*lines, candidate.info.zoo_entry(run)])
 
 
 def arguments(

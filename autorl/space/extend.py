@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from autorl.plain_text import did_you_mean, shown
+from autorl.space.short_form import is_short, long_form
 from autorl.types import InputError
 
 EXTENDS = "extends"
@@ -22,7 +23,9 @@ def extended(
     """Write out a definition that extends another.
 
     Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is
-    fixed, one with `type` replaces it, `null` leaves it out with its condition. A default of the
+    fixed, one with `type` replaces it, `null` leaves it out with its condition. A short interval
+    replaces bounds and scale of a base of its type, short choices those of a base with choices;
+    a base of another kind they replace. A default of the
     base that narrower bounds or other choices exclude is dropped, and so is a forbidden combination
     that cannot come about. Conditions and constants are added by name, forbidden combinations and
     constraints to the list. A hyperparameter takes the place of a base's constant.
@@ -37,7 +40,9 @@ def extended(
     base = read_base(definition[EXTENDS])
     own_parts = _parts(definition)
     base_parts = _parts(base)
-    entries = dict(base_parts["hyperparameters"])
+    entries = {
+        name: long_form(name, entry) for name, entry in base_parts["hyperparameters"].items()
+    }
     conditions = dict(base_parts["conditions"])
     for name, entry in own_parts["hyperparameters"].items():
         # Without a type it was meant to change a hyperparameter of the base: a misspelt name.
@@ -49,6 +54,8 @@ def extended(
         if entry is None:
             del entries[name]
             conditions.pop(name, None)
+        elif is_short(entry):
+            entries[name] = _with_short_form(entries.get(name), long_form(name, entry))
         else:
             entries[name] = _merged(entries.get(name), entry)
     clauses = [_possible(clause, entries) for clause in base_parts["forbidden"]]
@@ -109,6 +116,19 @@ def _is_new(entry: object) -> bool:
     return not isinstance(entry, Mapping) or any(
         key in entry for key in ("type", "choices", "value")
     )
+
+
+def _with_short_form(base: object, entry: object) -> Any:
+    """Put a short form, written out, over the entry of the base."""
+    if not isinstance(base, Mapping) or not isinstance(entry, Mapping) or "value" in entry:
+        return entry
+    if "choices" in entry:
+        return _merged(base, entry) if "choices" in base else entry
+    if base.get("type") != entry["type"]:
+        return entry
+    # Of the same type: what the short form cannot say (changeable, schedule) stays the base's.
+    bounds = {field: value for field, value in entry.items() if field != "type"}
+    return _merged(base, bounds)
 
 
 def _merged(base: object, entry: object) -> Any:

@@ -16,6 +16,7 @@ from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
 from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
 from autorl.space.schedules import expand
+from autorl.space.short_form import long_form
 from autorl.space.space import Space
 from autorl.types import InputError
 
@@ -193,14 +194,14 @@ def read_hyperparameter(
     """Read an entry under `hyperparameters:`.
 
     A schedule adds `.shape`, `.end` and a condition. The type may be left out where `choices`
-    (categorical) or `value` (constant) say it.
+    (categorical) or `value` (constant) say it, and short forms (`space/short_form.py`) imply it.
 
     Raises:
         InputError: `key` names the field.
     """
     name = check_name(key)
     path = f"hyperparameters.{name}"
-    entry = _mapping(definition, path)
+    entry = _mapping(long_form(name, definition), path)
     kind = entry.get("type") or _inferred(entry, path)
     if kind not in KINDS:
         raise InputError(
@@ -261,7 +262,10 @@ def _inferred(entry: Mapping[str, object], path: str) -> str:
         return "categorical"
     if "value" in entry and "choices" not in entry:
         return "constant"
-    raise InputError(f"a type is needed: one of {', '.join(KINDS)}", key=f"{path}.type")
+    raise InputError(
+        f"a type is needed: one of {', '.join(KINDS)}; an interval in short: log(1e-5, 1e-2)",
+        key=f"{path}.type",
+    )
 
 
 def _required(entry: Mapping[str, object], key: str, path: str) -> Any:

@@ -396,7 +396,7 @@ class KeepSection(Section):
 
 
 class WarmStartSection(Section):
-    """Configurations of another study, or of a landscape, to begin with."""
+    """Configurations of another study, of a landscape, or of a preset, to begin with."""
 
     study: str | None = None
     """Another study's folder, relative to the study file or the working folder.
@@ -405,6 +405,10 @@ class WarmStartSection(Section):
     """
     landscape: str | None = None
     """An id or a folder."""
+    zoo: str | None = None
+    """A file of RL Baselines3 Zoo, relative to the study file: its one configuration."""
+    entry: str | None = None
+    """Of that file, where it is not the study's environment."""
     top: Count = 5
     """How many configurations: the best by the interquartile mean over their tuning seeds."""
     sql: str | None = None
@@ -414,8 +418,10 @@ class WarmStartSection(Section):
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
-        if (self.study is None) == (self.landscape is None):
-            raise ValueError("needs exactly one of `study` and `landscape`")
+        if [self.study, self.landscape, self.zoo].count(None) != 2:
+            raise ValueError("needs exactly one of `study`, `landscape` and `zoo`")
+        if self.entry is not None and self.zoo is None:
+            raise ValueError("`entry` is of a file that `zoo` names")
         return self
 
     @property

@@ -26,6 +26,7 @@ from autorl.spec.checks import (
 )
 from autorl.spec.defaults import Content, complete
 from autorl.spec.optimizer import default_parallelism, with_resolved_options
+from autorl.spec.preset import apply_preset, read, start_of_preset
 from autorl.spec.problems import first_problem
 from autorl.spec.sections import WarmStartSection
 from autorl.spec.spec import Spec
@@ -58,6 +59,10 @@ def load_spec(
         data.setdefault("name", Path(source).stem)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
+    try:
+        apply_preset(data)
+    except InputError as error:
+        raise (document.located(error) if error.file is None else error) from None
     complete(data)
     spec = _validated(data, document).read_from(document)
     _check_resolved(spec, document, data)
@@ -156,6 +161,8 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
     chosen = list[tuple[str, Mapping[str, Any]]]()
     if isinstance(section, list):
         chosen = [(f"warm_start[{number}]", config) for number, config in enumerate(section)]
+    elif section.zoo is not None:
+        chosen.append(_preset_start(spec, section.zoo, section.entry, document))
     else:
         try:
             chosen += starting_configurations(
@@ -172,6 +179,32 @@ def _with_starts(spec: Spec, document: Document) -> Spec:
     if isinstance(section, list):
         return spec
     return spec.model_copy(update={"warm_start": [jsonable(config) for config in starts]})
+
+
+def _preset_start(
+    spec: Spec, file: str, entry: str | None, document: Document
+) -> tuple[str, Mapping[str, Any]]:
+    """Return the configuration of a preset, with its origin in words.
+
+    Raises:
+        InputError: it cannot be read, or says something else than the study does.
+    """
+    if spec.trainer is None:
+        raise document.error(
+            "a preset is of one trainer: leave it out beside algorithms", "warm_start"
+        )
+    trainer = spec.trainer
+    environment = spec.environment
+    preset = read(trainer.name, spec.path, file, environment.id, entry)
+    of_policy = trainer.kwargs.get("policy_kwargs") or {}
+    fixed = {**of_policy, "n_envs": environment.n_envs, **trainer.kwargs}
+    label = f"{preset.name} of {file}"
+    try:
+        start = start_of_preset(spec.search_space, preset, fixed, environment.model_dump())
+        return label, start
+    except InputError as error:
+        named = InputError(f"{label}.{error.key}: {error.message}", key="warm_start")
+        raise document.located(named) from None
 
 
 def _space_located(spec: Spec, document: Document) -> Space:

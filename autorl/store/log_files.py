@@ -131,11 +131,17 @@ def open_log(path: str) -> Iterator[CappedLog | Printed]:
 
 
 def log_bytes(folder: Path) -> int:
-    """Add up the size of all logs in a folder.
+    """Add up the size of all logs in a folder, those that trainers keep included.
 
     It is 0 if there is none.
     """
     if not folder.is_dir():
         return 0
+    total = 0
     with os.scandir(folder) as entries:
-        return sum(entry.stat().st_size for entry in entries if entry.is_file())
+        for entry in entries:
+            if entry.is_file():
+                total += entry.stat().st_size
+            elif entry.is_dir(follow_symlinks=False):
+                total += log_bytes(Path(entry.path))
+    return total

@@ -220,18 +220,29 @@ def _names(folder: Path) -> list[str]:
 
 
 def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
-    """Copy what segments that have ended printed.
+    """Copy what segments that have ended printed, and the folders of their training logs.
 
     Those under way print into a log of their own later.
+
+    Returns:
+        How many have printed something.
     """
-    entries = sorted((folder / "logs").glob("*.log"))
-    matches = [(log, SEGMENT_NAME.fullmatch(log.name)) for log in entries if log.is_file()]
+    entries = sorted((folder / "logs").glob("*"))
+    matches = [(log, SEGMENT_NAME.fullmatch(log.name)) for log in entries]
     # By the names that lie there: a database may be a stranger's, and name what leads elsewhere.
-    printed = [log for log, match in matches if match is not None and match["segment"] in segments]
-    if printed:
+    ended = [
+        (log, bool(match["log"]))
+        for log, match in matches
+        if match is not None and match["segment"] in segments
+    ]
+    printed = [log for log, is_log in ended if is_log and log.is_file()]
+    kept = [log for log, is_log in ended if not is_log and log.is_dir() and not log.is_symlink()]
+    if printed or kept:
         (scratch / "logs").mkdir()
     for log in printed:
         shutil.copy2(log, scratch / "logs" / log.name)
+    for log in kept:
+        shutil.copytree(log, scratch / "logs" / log.name, symlinks=True)
     return len(printed)
 
 

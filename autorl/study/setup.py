@@ -68,6 +68,7 @@ def _check(spec: Spec, load: Load) -> None:
         loaded = load(trainer)
         check_fixed_values(loaded.fixed_values(), spec.spaces[algorithm], algorithm)
         loaded.check(spec.environment.resolve(), of_trainer)
+        loaded.check_model(spec.environment.resolve(), spec.spaces[algorithm].default())
         if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))

@@ -145,6 +145,12 @@ class Trainer:
         Asked of the default and some random ones of the space, and only where a trainer defines it.
         """
 
+    def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
+        """Raise `InputError` if the model of a configuration cannot be built.
+
+        Asked once, of the default configuration.
+        """
+
     def check_objective(
         self,
         environment: EnvironmentSpec,

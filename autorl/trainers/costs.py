@@ -64,7 +64,18 @@ _LEARNERS: Mapping[str, Learner] = {
     "sac": Learner(16, (256, 256), _OFF_POLICY),
     "td3": Learner(11, (400, 300), _OFF_POLICY),
     "ddpg": Learner(10, (400, 300), _OFF_POLICY),
+    # As DQN and SAC; CrossQ has no targets but both states in one pass of its critics.
+    "tqc": Learner(16, (256, 256), _OFF_POLICY),
+    "qrdqn": Learner(4, (256, 256), {**_OFF_POLICY, "train_freq": 4, "batch_size": 32}),
+    "crossq": Learner(16, (1024, 1024), _OFF_POLICY),
+    # Updates of the value network; the policy's are one conjugate gradient a rollout.
+    "trpo": Learner(3, (64, 64), {"n_epochs": 10, "batch_size": 128}),
+    "recurrent_ppo": Learner(3, (256, 256), {"n_epochs": 10, "batch_size": 128}),
+    "maskable_ppo": Learner(3, (64, 64), {"n_epochs": 10, "batch_size": 64}),
 }
+
+
+_ON_POLICY = ("ppo", "a2c", "trpo", "recurrent_ppo", "maskable_ppo")
 
 
 def agent_cost(
@@ -78,7 +89,7 @@ def agent_cost(
     """Predict the multiply-adds of training an agent.
 
     Args:
-        algorithm: `ppo`, `a2c`, `dqn`, `sac`, `td3` or `ddpg`; of another it is the steps.
+        algorithm: one of `_LEARNERS`; of another it is the steps.
         values: hyperparameters by name, as Stable-Baselines3 or the compiled engine calls them.
         n_envs: environments, where `values` does not say.
         start: environment step to train from.
@@ -92,7 +103,7 @@ def agent_cost(
     values = {**learner.values, **values}
     envs = _positive(values, "n_envs", n_envs)
     network = _network(values, learner.layers)
-    if algorithm in ("ppo", "a2c"):
+    if algorithm in _ON_POLICY:
         network *= 2  # policy and value
         epochs = _positive(values, "n_epochs", 1)
         size = _positive(values, "batch_size", _positive(values, "n_steps", 1) * envs)

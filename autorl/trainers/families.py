@@ -25,7 +25,7 @@ from autorl.trainers.costs import (
     agent_cost,
     language_model_cost,
 )
-from autorl.trainers.info import Arguments, TrainedRun, TrainerInfo
+from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import OPTIONS
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
@@ -71,13 +71,26 @@ class AgentInfo(TrainerInfo):
         # Loads the compiled engine, and with it Numba.
         from autorl.trainers.sb3.constructor import constructor_arguments
 
+        self._check_constructor(run, "--format kwargs")
+        return Arguments(run.config, code=constructor_arguments(run))
+
+    def zoo_entry(self, run: TrainedRun) -> str:
+        from autorl.trainers.sb3.zoo_write import zoo_entry
+
+        self._check_constructor(run, "--format zoo")
+        return zoo_entry(run)
+
+    def _check_constructor(self, run: TrainedRun, key: str) -> None:
+        """Check that the names of the constructor's arguments can be read.
+
+        Raises:
+            InputError: its library is not installed.
+        """
         try:
             self.check_installed(run.trainer.name)
         except InputError as error:
-            raise InputError(
-                f"the names of its constructor are unknown: {error.message}", key="--format kwargs"
-            ) from None
-        return Arguments(run.config, code=constructor_arguments(run))
+            message = f"the names of its constructor are unknown: {error.message}"
+            raise InputError(message, key=key) from None
 
 
 class SB3Info(AgentInfo):
@@ -85,6 +98,22 @@ class SB3Info(AgentInfo):
 
     extra = "sb3"
     needs = ("torch", "stable_baselines3")
+
+    def read_preset(
+        self, name: str, file: Path, environment: str | None, entry: str | None
+    ) -> Preset:
+        # Loads the reader of YAML, and with it NumPy.
+        from autorl.trainers.sb3.zoo_read import read_preset
+
+        return read_preset(file, environment, entry)
+
+
+class ContribInfo(SB3Info):
+    """Algorithms of sb3-contrib, which Stable-Baselines3 keeps apart as experimental."""
+
+    extra = "contrib"
+    needs = ("torch", "stable_baselines3", "sb3_contrib")
+    packages = ("sb3_contrib",)
 
 
 class PopulationInfo(AgentInfo):

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from autorl.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
@@ -33,6 +34,25 @@ class TrainedRun:
     horizon: int
     end: int
     environment: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Hyperparameters that others publish for an environment, in the words of a study file.
+
+    Attributes:
+        name: of the entry.
+        steps: of a full run.
+        values: hyperparameters by name; a schedule as `x`, `x.shape` and `x.end`.
+        policy: the option `policy` of the trainer, None where the entry has none.
+        environment: `n_envs`, `normalize`, `wrappers` and `kwargs`, as far as the entry has them.
+    """
+
+    name: str
+    steps: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+    policy: str | None = None
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,6 +201,37 @@ class TrainerInfo:
         It shall train to step `end`. Empty where that is no argument.
         """
         return ""
+
+    def read_preset(
+        self, name: str, file: Path, environment: str | None, entry: str | None
+    ) -> Preset:
+        """Read hyperparameters from a file of RL Baselines3 Zoo.
+
+        Args:
+            name: of the trainer.
+            file: in that format.
+            environment: of the study, whose entry is read.
+            entry: the name of the entry, where it is another.
+
+        Raises:
+            InputError: the trainer's library is not Stable-Baselines3, or the file is wrong.
+        """
+        raise InputError(
+            "the format of RL Baselines3 Zoo is for trainers of Stable-Baselines3, "
+            f"the trainer is {name}"
+        )
+
+    def zoo_entry(self, run: TrainedRun) -> str:
+        """Write a configuration in the YAML format of RL Baselines3 Zoo.
+
+        Raises:
+            InputError: its library is not Stable-Baselines3, or is not installed.
+        """
+        raise InputError(
+            f"{run.trainer.name} is no trainer of Stable-Baselines3's algorithms, "
+            "which this format is of",
+            key="--format zoo",
+        )
 
     def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         """Write a configuration as the arguments of the trainer's library.

@@ -17,6 +17,7 @@ from autorl.trainers.contract import Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
     CommandInfo,
+    ContribInfo,
     FunctionInfo,
     LookUpInfo,
     OwnPPOInfo,
@@ -51,6 +52,10 @@ def _sb3(description: str) -> _Entry:
     return _Entry("autorl.trainers.sb3.trainer:make", SB3Info(description))
 
 
+def _contrib(description: str) -> _Entry:
+    return _Entry("autorl.trainers.sb3.trainer:make", ContribInfo(description))
+
+
 def _population(description: str) -> _Entry:
     return _Entry("autorl.trainers.population:make", PopulationInfo(description))
 
@@ -66,6 +71,12 @@ _TRAINERS: dict[str, _Entry] = {
     "sb3/sac": _sb3("Stable-Baselines3 SAC on continuous actions"),
     "sb3/td3": _sb3("Stable-Baselines3 TD3 on continuous actions"),
     "sb3/ddpg": _sb3("Stable-Baselines3 DDPG on continuous actions"),
+    "sb3/tqc": _contrib("sb3-contrib TQC (truncated quantile critics) on continuous actions"),
+    "sb3/qrdqn": _contrib("sb3-contrib QR-DQN (quantile regression) on discrete actions"),
+    "sb3/crossq": _contrib("sb3-contrib CrossQ (no target networks) on continuous actions"),
+    "sb3/trpo": _contrib("sb3-contrib TRPO on any Gymnasium environment"),
+    "sb3/recurrent_ppo": _contrib("sb3-contrib PPO with an LSTM on any Gymnasium environment"),
+    "sb3/maskable_ppo": _contrib("sb3-contrib PPO where the environment says which actions count"),
     "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
     "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
     "population/sac": _population("SAC compiled, for continuous actions"),

@@ -170,10 +170,10 @@ CASES = {
         "not a JSON value",
     ),
     "hyperparameter not a mapping": (
-        HEAD + "  x: 3\n",
+        HEAD + "  x:\n",
         2,
         "hyperparameters.x",
-        "expected a mapping, got 3",
+        "expected a mapping, got None",
     ),
     "name not a string": (
         HEAD + "  3: {choices: [1, 2]}\n",

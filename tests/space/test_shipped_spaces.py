@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from autorl.space import compile_algorithms, find_space, load_space
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB
 
 ROOT = Path(__file__).resolve().parents[2] / "search_spaces"
 FILES = sorted(ROOT.glob("**/*.yaml"))
 SB3 = sorted(path.stem for path in (ROOT / "sb3").glob("*.yaml"))
+OF_SB3 = [name for name in SB3 if ALGORITHMS[name.split("-")[0]].library != CONTRIB]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(ROOT).as_posix())
@@ -37,9 +39,15 @@ def test_a_shipped_name_is_found_from_anywhere(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", SB3)
 def test_defaults_are_those_of_the_constructor(name):
-    sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    algorithm = ALGORITHMS[name.split("-")[0]]
+    pytest.importorskip(algorithm.library, reason=f"needs {algorithm.library}")
     space = load_space(ROOT / "sb3" / f"{name}.yaml")
-    constructor = inspect.signature(getattr(sb3, name.split("-")[0].upper()).__init__).parameters
+    kind = algorithm.load_class()
+    policy = kind.policy_aliases[algorithm.policy_name("Mlp")]
+    constructor = {
+        **inspect.signature(policy.__init__).parameters,
+        **inspect.signature(kind.__init__).parameters,
+    }
     checked = 0
     for hyperparameter in space.hyperparameters.values():
         if hyperparameter.name in (
@@ -57,7 +65,7 @@ def test_defaults_are_those_of_the_constructor(name):
     assert space.default().get("learning_rate.shape", "constant") == "constant"
 
 
-@pytest.mark.parametrize("name", [name for name in SB3 if name != "ppo-small"])
+@pytest.mark.parametrize("name", [name for name in OF_SB3 if name != "ppo-small"])
 def test_network_defaults_are_those_of_the_policy(name):
     sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     from torch import nn

@@ -69,7 +69,9 @@ def test_the_size_of_all_logs(tmp_path):
     written(tmp_path / "logs" / "a.log", b"1234", 4)
     written(tmp_path / "logs" / "b.log", b"12", 4)
     os.symlink("/nowhere", tmp_path / "logs" / "c.log")
-    assert log_bytes(tmp_path / "logs") == 6
+    written(tmp_path / "logs" / "0.1-1-0" / "progress.csv", b"123", 4)
+    os.symlink("/", tmp_path / "logs" / "1.1-1-0")
+    assert log_bytes(tmp_path / "logs") == 9
 
 
 def test_a_log_keeps_a_mebibyte_of_both_ends(tmp_path):

@@ -70,6 +70,34 @@ class Spaces(gym.Env[Any, Any]):
         return self.observation_space.sample(), float(action[0] == 0), self.count == 9, False, {}
 
 
+class Masked(Line):
+    """Three actions, of which the one that the walk would not reward is never valid."""
+
+    invalid: ClassVar[int] = 0
+    steps: ClassVar[int] = 0
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.action_space = gym.spaces.Discrete(3)
+
+    def action_masks(self) -> Any:
+        valid = np.ones(3, dtype=bool)
+        valid[int(self.observation[0] > 0)] = False
+        return valid
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        Masked.steps += 1
+        Masked.invalid += int(not self.action_masks()[int(action)])
+        return super().step(action)
+
+
+class WithMasks(gym.Wrapper[Any, Any, Any, Any]):
+    """Says that every action is valid."""
+
+    def action_masks(self) -> Any:
+        return np.ones(self.action_space.n, dtype=bool)  # type: ignore[attr-defined]
+
+
 class Unpicklable(Line):
     """Holds a lock, as an environment with a simulator handle would."""
 
@@ -166,7 +194,7 @@ class Viewing(Line):
 
 _KINDS: dict[str, type[gym.Env[Any, Any]]] = {
     **{"Line": Line, "Unpicklable": Unpicklable, "EzPickled": ConstructorPickled},
-    **{"Infinite": Infinite, "Spaces": Spaces},
+    **{"Infinite": Infinite, "Spaces": Spaces, "Masked": Masked},
     **{"Opaque": Opaque, "Slotted": Slotted, "Changing": Changing, "Viewing": Viewing},
 }
 for name, kind in _KINDS.items():

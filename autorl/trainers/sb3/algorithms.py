@@ -1,10 +1,11 @@
-"""The algorithms of Stable-Baselines3, with their hyperparameters.
+"""The algorithms of Stable-Baselines3 and sb3-contrib, with their hyperparameters.
 
 With them stands what may change during training, and where training can be cut.
 """
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +16,16 @@ from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
 from autorl.types import InputError
 
-OPTIONS = ("policy", "policy_kwargs", "deterministic", "device", "evaluation_envs", "path")
+OPTIONS = (
+    "policy",
+    "policy_kwargs",
+    "deterministic",
+    "device",
+    "evaluation_envs",
+    "path",
+    "callbacks",
+    "logs",
+)
 """Options of a trainer that are no hyperparameters."""
 _RESERVED = {
     "self",
@@ -72,21 +82,26 @@ _DQN = (
     "exploration_initial_eps",
     "exploration_final_eps",
 )
+_SOFT = (*_OFF_POLICY, "target_update_interval")
 _TD3 = (*_OFF_POLICY, "policy_delay", "target_policy_noise", "target_noise_clip", "noise_std")
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """An algorithm of Stable-Baselines3.
+    """An algorithm of Stable-Baselines3 or sb3-contrib.
 
     Attributes:
-        class_name: its class in `stable_baselines3`.
+        class_name: its class in `library`.
         on_policy: whether training alternates whole rollouts and updates (PPO, A2C) or single steps
             and updates.
         actions: kinds of action space it supports (names of `gymnasium.spaces`).
         apply: hyperparameters that change during training by setting them; the model is otherwise
             untouched.
         rebuild: those that change by building buffers anew around the restored weights.
+        losses: what its updates log below `train/`, beside hyperparameters and counters.
+        library: the module that has the class.
+        policy_prefix: what stands before `Policy` in the names of its policies, after their kind.
+        masked: whether environments must say which actions are valid (`action_masks`).
     """
 
     class_name: str
@@ -94,6 +109,10 @@ class Algorithm:
     actions: tuple[str, ...]
     apply: tuple[str, ...]
     rebuild: tuple[str, ...] = ()
+    losses: tuple[str, ...] = ()
+    library: str = "stable_baselines3"
+    policy_prefix: str = ""
+    masked: bool = False
 
     @property
     def changes(self) -> dict[str, Change]:
@@ -106,23 +125,64 @@ class Algorithm:
         return {**changes, **dict.fromkeys(self.rebuild, "rebuild")}
 
     def load_class(self) -> Any:
-        import stable_baselines3
+        return getattr(importlib.import_module(self.library), self.class_name)
 
-        return getattr(stable_baselines3, self.class_name)
+    def policy_name(self, kind: str) -> str:
+        """Return the name of its policy of a kind: `Mlp`, `Cnn` or `MultiInput`."""
+        return f"{kind}{self.policy_prefix}Policy"
 
 
 _ACTIONS_ANY = ("Box", "Discrete", "MultiDiscrete", "MultiBinary")
+_LOSSES_A2C = ("policy_loss", "value_loss", "entropy_loss", "explained_variance", "std")
+_LOSSES_PPO = (
+    *("loss", "policy_gradient_loss", "value_loss", "entropy_loss", "approx_kl"),
+    *("clip_fraction", "explained_variance", "std"),
+)
+_LOSSES_SAC = ("actor_loss", "critic_loss", "ent_coef", "ent_coef_loss")
+_LOSSES_TD3 = ("actor_loss", "critic_loss")
+_LOSSES_TRPO = (
+    *("policy_objective", "value_loss", "kl_divergence_loss", "explained_variance"),
+    *("is_line_search_success", "std"),
+)
+_TRPO = (
+    *(*_ANY, "gae_lambda", "normalize_advantage", "batch_size", "target_kl", "n_critic_updates"),
+    *("cg_max_steps", "cg_damping", "line_search_shrinking_factor", "line_search_max_iter"),
+)
+CONTRIB = "sb3_contrib"
+"""The library of the algorithms that Stable-Baselines3 keeps apart as experimental."""
 ALGORITHMS: dict[str, Algorithm] = {
     # `n_steps` is the length of the rollout buffer: it changes where that is built anew.
-    "ppo": Algorithm("PPO", True, _ACTIONS_ANY, _PPO, ("n_steps",)),
-    "a2c": Algorithm("A2C", True, _ACTIONS_ANY, _ON_POLICY, ("n_steps",)),
-    "dqn": Algorithm("DQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm")),
-    # A fixed coefficient has no optimizer, a learned one has: the model is built for either.
-    "sac": Algorithm(
-        "SAC", False, ("Box",), (*_OFF_POLICY, "target_update_interval"), ("ent_coef",)
+    "ppo": Algorithm("PPO", True, _ACTIONS_ANY, _PPO, ("n_steps",), _LOSSES_PPO),
+    "a2c": Algorithm("A2C", True, _ACTIONS_ANY, _ON_POLICY, ("n_steps",), _LOSSES_A2C),
+    "dqn": Algorithm(
+        "DQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm"), losses=("loss",)
     ),
-    "td3": Algorithm("TD3", False, ("Box",), _TD3),
-    "ddpg": Algorithm("DDPG", False, ("Box",), (*_OFF_POLICY, "noise_std")),
+    # A fixed coefficient has no optimizer, a learned one has: the model is built for either.
+    "sac": Algorithm("SAC", False, ("Box",), _SOFT, ("ent_coef",), _LOSSES_SAC),
+    "td3": Algorithm("TD3", False, ("Box",), _TD3, losses=_LOSSES_TD3),
+    "ddpg": Algorithm("DDPG", False, ("Box",), (*_OFF_POLICY, "noise_std"), losses=_LOSSES_TD3),
+    "tqc": Algorithm(
+        *("TQC", False, ("Box",), (*_SOFT, "top_quantiles_to_drop_per_net"), ("ent_coef",)),
+        *(_LOSSES_SAC, CONTRIB),
+    ),
+    "qrdqn": Algorithm(
+        *("QRDQN", False, ("Discrete",), (*_OFF_POLICY, *_DQN, "max_grad_norm"), ()),
+        *(("loss",), CONTRIB),
+    ),
+    # It has no target networks, so no `tau`.
+    "crossq": Algorithm(
+        *("CrossQ", False, ("Box",)),
+        *(tuple(name for name in (*_OFF_POLICY, "policy_delay") if name != "tau"), ("ent_coef",)),
+        *(_LOSSES_SAC, CONTRIB),
+    ),
+    "trpo": Algorithm("TRPO", True, _ACTIONS_ANY, _TRPO, ("n_steps",), _LOSSES_TRPO, CONTRIB),
+    "recurrent_ppo": Algorithm(
+        "RecurrentPPO", True, _ACTIONS_ANY, _PPO, ("n_steps",), _LOSSES_PPO, CONTRIB, "Lstm"
+    ),
+    "maskable_ppo": Algorithm(
+        *("MaskablePPO", True, ("Discrete", "MultiDiscrete", "MultiBinary"), _PPO, ("n_steps",)),
+        *(_LOSSES_PPO, CONTRIB, "", True),
+    ),
 }
 
 
@@ -139,7 +199,8 @@ def policy_names(name: str) -> frozenset[str]:
 
     For example `net_arch`, `ortho_init`, `n_critics`.
     """
-    policy = ALGORITHMS[name].load_class().policy_aliases["MlpPolicy"]
+    algorithm = ALGORITHMS[name]
+    policy = algorithm.load_class().policy_aliases[algorithm.policy_name("Mlp")]
     return (
         frozenset(inspect.signature(policy.__init__).parameters)
         - _NOT_NAMES

@@ -40,6 +40,8 @@ _Arrays: TypeAlias = NDArray[np.generic] | dict[str, NDArray[np.generic]]
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 # The last is what a normaliser made the first from: replay buffers hold it unnormalised.
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
+# Of a recurrent policy: what it remembers of the episodes in progress.
+_MEMORY = "_last_lstm_states"
 _RECORDS = ("ep_info_buffer", "ep_success_buffer")
 _ENTROPY_OPTIMIZER = "ent_coef_optimizer"
 _ENTROPY = "log_ent_coef"
@@ -58,9 +60,17 @@ _NEEDED = (
 
 
 def save(
-    model: BaseAlgorithm, venv: VecEnv, segment: Segment, values: Mapping[str, object]
+    model: BaseAlgorithm,
+    venv: VecEnv,
+    segment: Segment,
+    values: Mapping[str, object],
+    *,
+    losses: Mapping[str, float],
 ) -> Checkpoint:
-    """Write the checkpoint of `segment`. The model is left as it was."""
+    """Write the checkpoint of `segment`, with the losses of the latest update.
+
+    The model is left as it was.
+    """
     normaliser = model.get_vec_normalize_env()
     state = {
         "class": type(model).__name__,
@@ -69,6 +79,8 @@ def save(
         "values": plain_mappings(values),
         "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
         "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
+        "memory": _memory(model),
+        "losses": dict(losses),
         # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
@@ -225,6 +237,8 @@ def restore_latest(model: BaseAlgorithm, saved: Saved, *, same_episodes: bool) -
         # The latest observation is of the episode in progress, the records are of those that ended.
         if same_episodes or name in _RECORDS:
             setattr(model, name, latest[name])
+    if same_episodes and hasattr(model, _MEMORY):
+        _restore_memory(model, saved)
     for noise, previous in zip(_noises(model), saved.state["noise"], strict=True):
         if previous is not None:
             noise.noise_prev = previous
@@ -240,6 +254,31 @@ def restore_streams(model: BaseAlgorithm, saved: Saved) -> None:
     ):
         streams.set_space_state(space, state)
     streams.set_global_state(saved.state["streams"])
+
+
+def _memory(model: BaseAlgorithm) -> list[Any]:
+    """Return what a recurrent policy remembers: arrays of actor and critic, or none."""
+    states = getattr(model, _MEMORY, ())
+    return [state.cpu().numpy() for pair in states for state in pair]
+
+
+def _restore_memory(model: BaseAlgorithm, saved: Saved) -> None:
+    """Put back what a recurrent policy remembers of the episodes in progress.
+
+    Raises:
+        CheckpointError: it is missing, or of another network.
+    """
+    states = getattr(model, _MEMORY)
+    own = [state for pair in states for state in pair]
+    arrays = saved.state.get("memory") or []
+    if [np.shape(array) for array in arrays] != [tuple(state.shape) for state in own]:
+        raise CheckpointError(
+            "the memory of the recurrent policy is missing or has another shape",
+            file=saved.file(STATE),
+        )
+    # In place: pairs of tensors in a tuple of a class of sb3-contrib.
+    for state, array in zip(own, arrays, strict=True):
+        state.copy_(torch.as_tensor(array))
 
 
 def _records(model: BaseAlgorithm) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
 
 _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))"}
@@ -70,6 +71,7 @@ def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]
     parts = []
     policy = []
     without_place = []
+    modules: list[str] = []
     for name, value in config.items():
         base = name.removesuffix(".shape").removesuffix(".end")
         # Only learning rates and clip ranges may be functions; the parts of other schedules are no
@@ -78,8 +80,10 @@ def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]
             without_place.append(f"{name}={plain(value)!r}")
         elif base != name or name == "n_envs":
             continue
-        elif name in ("activation", "activation_fn"):
-            policy.append(f"activation_fn=torch.nn.{activation(value).__name__}")
+        elif name in ("activation", *POLICY_CLASSES):
+            argument = "activation_fn" if name == "activation" else name
+            policy.append(f"{argument}={_class_code(value)}")
+            modules += [str(value).partition(":")[0]] if is_name(value) else []
         elif name in of_policy:
             shown = layers(value) if name == "net_arch" else plain(value)
             policy.append(f"{name}={shown!r}")
@@ -92,7 +96,16 @@ def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]
     notes = (
         [f"not arguments of the constructor: {', '.join(without_place)}"] if without_place else []
     )
+    if modules:
+        notes.append(f"import {', '.join(dict.fromkeys(modules))}")
     return parts, int(config.get("n_envs", run.environment.get("n_envs", 1))), notes
+
+
+def _class_code(value: object) -> str:
+    """Write a class that is named as `module:Class`, or an activation by its lower-case name."""
+    if is_name(value):
+        return str(value).replace(":", ".")
+    return f"torch.nn.{activation(str(value)).__name__}"
 
 
 def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:

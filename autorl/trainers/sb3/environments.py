@@ -5,7 +5,6 @@ They have any Gymnasium id or `module:Env-v0`.
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +26,7 @@ from autorl.trainers._shared import module_path
 from autorl.trainers._streams import preserved
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
+from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
@@ -155,10 +155,20 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
     with module_path(*folders):
         env: gym.Env[Any, Any] = Monitor(_make(spec))
         for entry in spec.wrappers:
-            wrappers = entry if isinstance(entry, Mapping) else {entry: {}}
-            for target, kwargs in wrappers.items():
-                env = _wrapper_class(target)(env, **plain(kwargs or {}))
+            for target, kwargs in with_arguments(entry, "environment.wrappers"):
+                wrapper = named_class(target, "environment.wrappers", folders=folders)
+                env = wrapper(env, **kwargs)
     return env
+
+
+class SpacesOnly(gym.Env[Any, Any]):
+    """An environment of spaces only: it cannot be stepped."""
+
+    def __init__(
+        self, observation_space: gym.Space[object], action_space: gym.Space[object]
+    ) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
 
 
 def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
@@ -278,21 +288,3 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         raise InputError(
             f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
         ) from error
-
-
-def _wrapper_class(target: str) -> Any:
-    module, _, name = str(target).partition(":")
-    if not name:
-        raise InputError(f"expected module:Class, got {target!r}", key="environment.wrappers")
-    try:
-        imported = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"module of {target!r} cannot be imported: {error}", key="environment.wrappers"
-        ) from error
-    if not hasattr(imported, name):
-        raise InputError(
-            f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}",
-            key="environment.wrappers",
-        )
-    return getattr(imported, name)

@@ -5,6 +5,7 @@ There is one reset seed per episode, and the training's normaliser is only read.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     import gymnasium as gym
     from stable_baselines3.common.base_class import BaseAlgorithm
 
+ACTION_MASKS = "action_masks"
+"""The method by which an environment says which actions are valid (sb3-contrib)."""
 METRICS = ("eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return")
 
 
@@ -76,6 +79,7 @@ def _episodes(
     A free environment takes the next seed.
     """
     envs = [make_environment(environment, folders) for _ in range(min(n_envs, len(seeds)))]
+    policy = _Policy(model, deterministic)
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
@@ -88,11 +92,12 @@ def _episodes(
             if normaliser is not None:
                 # Reads the statistics only; `step` of a `VecNormalize` would update them.
                 stacked = normaliser.normalize_obs(stacked)
-            actions, _ = model.predict(stacked, deterministic=deterministic)
+            actions = policy.actions(stacked, envs, slots)
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
                 if not (terminated or truncated):
                     continue
+                policy.forget(slot)
                 if "episode" not in info:  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue
@@ -104,6 +109,53 @@ def _episodes(
     finally:
         for env in envs:
             env.close()
+
+
+class _Policy:
+    """Chooses actions for environments that come and go.
+
+    Args:
+        model: whose policy it is.
+        deterministic: whether it takes the mode.
+    """
+
+    def __init__(self, model: BaseAlgorithm, deterministic: bool) -> None:
+        self._model: Any = model
+        self._deterministic = deterministic
+        self._masked = "action_masks" in inspect.signature(model.predict).parameters
+        self._recurrent = hasattr(model, "_last_lstm_states")
+        self._memory: dict[int, list[Any]] = {}  # environment -> state of each layer group
+
+    def actions(self, observations: Any, envs: Sequence[Any], slots: Sequence[int]) -> Any:
+        """Choose an action for each environment of `slots`, in their order."""
+        options: dict[str, Any] = {"deterministic": self._deterministic}
+        if self._masked:
+            masks = [envs[slot].get_wrapper_attr(ACTION_MASKS)() for slot in slots]
+            options["action_masks"] = np.stack(masks)
+        if self._recurrent:
+            options["state"] = self._states(slots)
+            options["episode_start"] = np.array([slot not in self._memory for slot in slots])
+        actions, states = self._model.predict(observations, **options)
+        if self._recurrent:
+            for row, slot in enumerate(slots):
+                self._memory[slot] = [state[:, row] for state in states]
+        return actions
+
+    def forget(self, slot: int) -> None:
+        """Begin an episode in an environment."""
+        self._memory.pop(slot, None)
+
+    def _states(self, slots: Sequence[int]) -> tuple[Any, ...] | None:
+        """Put the memory of environments side by side: (layers, environments, units).
+
+        Where an episode starts the policy takes zeros, whatever stands there.
+        """
+        example = next(iter(self._memory.values()), None)
+        if example is None:
+            return None
+        fresh = [np.zeros_like(state) for state in example]
+        of_slots = [self._memory.get(slot, fresh) for slot in slots]
+        return tuple(np.stack(states, axis=1) for states in zip(*of_slots, strict=True))
 
 
 def _result(

@@ -13,14 +13,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import gymnasium as gym
-
 from autorl.space.schedules import remaining_schedule
 from autorl.trainers import _streams as streams
 from autorl.trainers._shared import ZIP_IS_A_PROGRAM, base_name, zip_target
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
+from autorl.trainers.sb3.environments import SpacesOnly
 from autorl.trainers.sb3.files import STATE, Saved, reason_of
 from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
 from autorl.trainers.sb3.settings import Settings
@@ -31,16 +30,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
 
 NORMALISER_ENDING = ".vecnormalize.pkl"
-
-
-class _StandIn(gym.Env[Any, Any]):
-    """An environment of spaces only: it cannot be stepped."""
-
-    def __init__(
-        self, observation_space: gym.Space[object], action_space: gym.Space[object]
-    ) -> None:
-        self.observation_space = observation_space
-        self.action_space = action_space
 
 
 def export_model(
@@ -84,7 +73,7 @@ def export_model(
         normaliser.save(str(beside))
     return ExportedModel(
         path=target,
-        kind=f"stable_baselines3.{type(model).__name__}",
+        kind=f"{ALGORITHMS[algorithm].library}.{type(model).__name__}",
         beside=files_beside,
         hyperparameters="all hyperparameters of the run, Stable-Baselines3's defaults included",
         notes=_notes(saved, normalised),
@@ -102,7 +91,7 @@ def _build(algorithm: str, options: Mapping[str, object], saved: Saved) -> Any:
     observations, actions = (space_from_data(data) for data in state["definition"])
     settings = Settings(algorithm, options, state["values"])
     # As many as the run had: `set_env` refuses another number.
-    venv: Any = DummyVecEnv([lambda: _StandIn(observations, actions)] * int(state["n_envs"]))
+    venv: Any = DummyVecEnv([lambda: SpacesOnly(observations, actions)] * int(state["n_envs"]))
     if state["normaliser"] is not None:
         venv = VecNormalize(venv, **settings_of(state["normaliser"]))
         restore_normaliser(venv, state["normaliser"], saved.file(STATE))

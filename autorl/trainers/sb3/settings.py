@@ -18,7 +18,7 @@ from autorl.plain_values import plain
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers._shared import base_name
 from autorl.trainers.contract import FixedValue
-from autorl.trainers.options import check_names
+from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3.algorithms import (
     ALGORITHMS,
     CALLABLES,
@@ -27,6 +27,12 @@ from autorl.trainers.sb3.algorithms import (
     constructor_names,
     hyperparameter_names,
     policy_names,
+)
+from autorl.trainers.sb3.named_classes import (
+    POLICY_CLASSES,
+    is_name,
+    named_class,
+    policy_class,
 )
 from autorl.types import Config, FrozenMap, InputError
 
@@ -91,9 +97,12 @@ class Settings:
         self.options: dict[str, Any] = {
             name: value for name, value in kwargs.items() if name in OPTIONS
         }
+        self.folders = search_folders(self.options)
+        self.fixed = frozenset(kwargs) - frozenset(config) - frozenset(OPTIONS)
         self.values: dict[str, Any] = {n: v for n, v in kwargs.items() if n not in OPTIONS} | dict(
             config
         )
+        _check_options(algorithm, kwargs)
         check_hyperparameters(algorithm, self.values)
         self._check_optimizer()
         self.scheduled = tuple(
@@ -127,17 +136,10 @@ class Settings:
         for name in set(self.scheduled) & set(CALLABLES):
             arguments[name] = ProgressSchedule(schedule_function(Config(self.values), name))
         noise = _action_noise(start, action_space)
-        policy = self.options.get("policy") or default_policy(observation_space)
-        check_names(
-            [policy],
-            ALGORITHMS[self.algorithm].load_class().policy_aliases,
-            "policy",
-            "trainer.kwargs.policy",
-        )
         return {
             **arguments,
             **({"action_noise": noise} if noise is not None else {}),
-            "policy": policy,
+            "policy": self._policy(observation_space),
             "policy_kwargs": self._policy_kwargs(start),
             "device": self.options.get("device", "cpu"),
         }
@@ -172,17 +174,23 @@ class Settings:
         return applied
 
     def _check_optimizer(self) -> None:
-        """Refuse what A2C would overrule: its RMSprop takes no options but `rms_prop_eps`."""
+        """Refuse options of an optimizer that an algorithm overrules with its own.
+
+        A2C's RMSprop takes no options but `rms_prop_eps`, QR-DQN's Adam none.
+        """
         policy_kwargs = self.options.get("policy_kwargs") or {}
-        # Its constructor replaces `optimizer_kwargs` where it sets RMSprop
-        # (stable_baselines3/a2c/a2c.py).
-        own_optimizer = self.algorithm == "a2c" and self.values.get("use_rms_prop", True)
+        # Constructors replace `optimizer_kwargs` where they set an optimizer
+        # (stable_baselines3/a2c/a2c.py, sb3_contrib/qrdqn/qrdqn.py).
+        repairs = {}
+        if self.values.get("use_rms_prop", True):
+            repairs["a2c"] = "A2C's own RMSprop does not read them: set rms_prop_eps, or "
+            repairs["a2c"] += "use_rms_prop: false beside them"
+        repairs["qrdqn"] = (
+            "QR-DQN's own Adam does not read them: set optimizer_class: torch.optim:Adam beside them"
+        )
+        message = repairs.get(self.algorithm)
         overruled = "optimizer_kwargs" in policy_kwargs and "optimizer_class" not in policy_kwargs
-        if own_optimizer and overruled:
-            message = (
-                "A2C's own RMSprop does not read them: "
-                "set rms_prop_eps, or use_rms_prop: false beside them"
-            )
+        if message is not None and overruled:
             raise InputError(message, key="trainer.kwargs.policy_kwargs.optimizer_kwargs")
 
     def _holders(self, model: BaseAlgorithm, name: str) -> list[Any]:
@@ -193,6 +201,19 @@ class Settings:
             parts.append(model.get_vec_normalize_env())
         return [model, *(part for part in parts if name in _COPIED and hasattr(part, name))]
 
+    def _policy(self, observation_space: gym.Space[object]) -> Any:
+        """Return the name of a policy of the library, or the class of one of the user's."""
+        of_algorithm = ALGORITHMS[self.algorithm]
+        policy = self.options.get("policy") or of_algorithm.policy_name(
+            observation_kind(observation_space)
+        )
+        key = "trainer.kwargs.policy"
+        if is_name(policy):
+            base = "stable_baselines3.common.policies:BasePolicy"
+            return named_class(policy, key, base=base, folders=self.folders)
+        check_names([policy], of_algorithm.load_class().policy_aliases, "policy", key)
+        return policy
+
     def _policy_kwargs(self, values: Mapping[str, object]) -> dict[str, Any]:
         # A copy: Stable-Baselines3 adds to it.
         kwargs: dict[str, Any] = plain(self.options.get("policy_kwargs", FrozenMap()))
@@ -201,9 +222,14 @@ class Settings:
             kwargs["activation_fn"] = values["activation"]
         if "net_arch" in kwargs:
             kwargs["net_arch"] = layers(kwargs["net_arch"])
-        if isinstance(kwargs.get("activation_fn"), str):
-            kwargs["activation_fn"] = activation(kwargs["activation_fn"])
+        for name in sorted(POLICY_CLASSES.keys() & kwargs.keys()):
+            kwargs[name] = self._policy_class(name, kwargs[name])
         return kwargs
+
+    def _policy_class(self, name: str, value: object) -> Any:
+        if name == "activation_fn" and isinstance(value, str) and not is_name(value):
+            return activation(value)
+        return policy_class(name, value, self.folders)
 
 
 _ALIASES = {
@@ -233,6 +259,13 @@ def fixed_values(kwargs: Mapping[str, object]) -> tuple[FixedValue, ...]:
     )
 
 
+def _check_options(algorithm: str, kwargs: Mapping[str, object]) -> None:
+    """Check that what a trainer is given is an option or a hyperparameter."""
+    allowed = hyperparameter_names(algorithm) | set(OPTIONS)
+    what = f"option or hyperparameter of sb3/{algorithm}"
+    check_names(map(base_name, kwargs), allowed, what, "trainer.kwargs")
+
+
 def check_hyperparameters(
     algorithm: str, names: Mapping[str, object] | set[str] | frozenset[str]
 ) -> None:
@@ -253,17 +286,18 @@ def check_hyperparameters(
             )
 
 
-def default_policy(observation_space: gym.Space[object]) -> str:
-    """Return SB3's policy for an observation space.
+def observation_kind(observation_space: gym.Space[object]) -> str:
+    """Return which of SB3's policies an observation space needs.
 
-    There is one for dictionaries, one for images, and one for the rest.
+    There is one for dictionaries (`MultiInput`), one for images (`Cnn`), and one for the rest
+    (`Mlp`).
     """
     from gymnasium import spaces
     from stable_baselines3.common.preprocessing import is_image_space
 
     if isinstance(observation_space, spaces.Dict):
-        return "MultiInputPolicy"
-    return "CnnPolicy" if is_image_space(observation_space) else "MlpPolicy"
+        return "MultiInput"
+    return "Cnn" if is_image_space(observation_space) else "Mlp"
 
 
 def layers(value: object) -> Any:
@@ -293,12 +327,14 @@ def layers(value: object) -> Any:
 
 
 def activation(name: str) -> Any:
-    """Return the torch module of an activation, by its lower-case name."""
+    """Return the torch module of an activation, by its lower-case name or as `module:Class`."""
     from torch import nn
 
+    if is_name(name):
+        return policy_class("activation_fn", name)
     modules = {name_of: name_of for name_of in _ACTIVATIONS}
     if name.lower() not in modules:
-        hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}")
+        hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}, module:Class")
         raise InputError(f"unknown activation {name!r}{hint}", key="activation")
     # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}
@@ -427,6 +463,8 @@ def _comparable(name: str, value: Any) -> Any:
             return activation(value).__name__.lower()
         case "activation_fn":
             return activation(value)
+        case "features_extractor_class" | "optimizer_class":
+            return policy_class(name, value)
         case "net_arch":
             return layers(value)
         case "noise_type":

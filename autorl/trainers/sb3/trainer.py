@@ -1,5 +1,6 @@
 """Trainers for Stable-Baselines3: `sb3/ppo`, `sb3/a2c`, `sb3/dqn`, `sb3/sac`, `sb3/td3`,
-`sb3/ddpg`.
+`sb3/ddpg`, and for sb3-contrib: `sb3/tqc`, `sb3/qrdqn`, `sb3/crossq`, `sb3/trpo`,
+`sb3/recurrent_ppo`, `sb3/maskable_ppo`.
 
 SB3's own `learn` ties schedules to the length of one call and restarts counters, so the loop here
 is ours: SB3 collects and updates, the horizon decides the progress, and a run cut anywhere equals
@@ -36,7 +37,8 @@ from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3 import checkpoint
-from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS, steps_per_cut
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
+from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
     close_all,
     make_environment,
@@ -45,15 +47,25 @@ from autorl.trainers.sb3.environments import (
     thaw_all,
     vectorise,
 )
-from autorl.trainers.sb3.evaluation import METRICS, evaluate
+from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, evaluate
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.files import Saved
+from autorl.trainers.sb3.run_logs import (
+    EPISODES,
+    latest_losses,
+    log_evaluation,
+    log_folder,
+    make_logger,
+    metric,
+    read_formats,
+)
 from autorl.trainers.sb3.settings import (
     Settings,
     check_hyperparameters,
     fixed_values,
     optimizers,
 )
+from autorl.trainers.sb3.trial_build import check_model
 from autorl.types import (
     Checkpoint,
     Config,
@@ -73,8 +85,10 @@ class SB3Trainer(AgentTrainer):
     """Runs segments of one SB3 algorithm.
 
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy`
-    (MlpPolicy, CnnPolicy, MultiInputPolicy; by default what the observations need),
-    `policy_kwargs`, `deterministic` (evaluate the mode of the policy; default true), `device`
+    (MlpPolicy, CnnPolicy, MultiInputPolicy, or `module:Class`; by default what the observations
+    need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
+    `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (csv,
+    tensorboard), `deterministic` (evaluate the mode of the policy; default true), `device`
     (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where the user's
     modules are; default the working folder).
     """
@@ -85,6 +99,7 @@ class SB3Trainer(AgentTrainer):
         self.kwargs = spec.kwargs
         # For its errors: wrong options are said before anything trains.
         Settings(self.name, self.kwargs, {})
+        self.logs = read_formats(spec.kwargs.get("logs"))
         self.folders = search_folders(spec.kwargs)
 
     @property
@@ -104,6 +119,7 @@ class SB3Trainer(AgentTrainer):
         env = make_environment(environment, self.folders)
         observations = type(env.observation_space).__name__
         actions = type(env.action_space).__name__
+        says_valid = env.has_wrapper_attr(ACTION_MASKS)
         env.close()
         if observations not in _OBSERVATIONS:
             raise InputError(
@@ -115,7 +131,7 @@ class SB3Trainer(AgentTrainer):
             fitting = [
                 f"sb3/{name}"
                 for name, algorithm in ALGORITHMS.items()
-                if actions in algorithm.actions
+                if actions in algorithm.actions and algorithm.library != CONTRIB
             ]
             advice = f"; try {', '.join(fitting)}" if fitting else ""
             raise InputError(
@@ -124,11 +140,27 @@ class SB3Trainer(AgentTrainer):
                 key="trainer",
             )
 
+        if self.algorithm.masked and not says_valid:
+            raise InputError(
+                f"sb3/{self.name} needs an environment with a method `{ACTION_MASKS}` that says "
+                f"which actions are valid, {environment.id} has none; a wrapper may add it: "
+                "sb3_contrib.common.wrappers:ActionMasker",
+                key="environment",
+            )
+
+    def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
+        """Build the model of a configuration once, and let it act."""
+        env = make_environment(environment, self.folders)
+        spaces = (env.observation_space, env.action_space)
+        env.close()
+        settings = Settings(self.name, self.kwargs, config)
+        check_model(settings, spaces, environment, self.n_envs(config, environment))
+
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return fixed_values(self.kwargs)
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        return METRICS
+        return (*METRICS, *map(metric, self.algorithm.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last rollout up to `step`.
@@ -195,6 +227,8 @@ class _Run:
     applied: dict[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     rollout: int = 0
+    losses: dict[str, float] = field(default_factory=dict)
+    iterations: int = 0
     _measured: Report | None = None
     _measured_after: int = -1
 
@@ -219,6 +253,7 @@ class _Run:
         streams.seed_global(algorithm_seed)
         self.model = self._build()
         if parent:
+            self.losses = dict(parent.state.get("losses", {}))
             checkpoint.restore_model(self.model, parent, self.settings.values)
             check_reached(segment, self.model.num_timesteps)
         # 3. episodes: without a `_last_obs`, `_setup_learn` resets the environments
@@ -242,6 +277,9 @@ class _Run:
             )
         # 6. what took, from the live model
         self.applied = self.settings.read_back(self.model, n_envs, segment.horizon)
+        # 7. callbacks of the user's, which may draw: an uncut run would not draw here
+        with streams.preserved():
+            start_callbacks(self.callback, self.model)
 
     def advance(self, report: Callable[[Report], None]) -> tuple[list[Report], str]:
         """Train as far as whole rollouts fit below `until`.
@@ -273,9 +311,16 @@ class _Run:
     def finish(self, clock: Clock, reports: list[Report], problem: str) -> Outcome:
         reached = int(self.model.num_timesteps)
         segment = self.segment
+        with streams.preserved():
+            self.callback.on_training_end()
+        if self.trainer.logs:
+            # Losses of the last update, and the last evaluation.
+            self._write_log()
         saved = None
         if segment.save and not problem:
-            saved = checkpoint.save(self.model, self.venv, segment, self.settings.values)
+            saved = checkpoint.save(
+                self.model, self.venv, segment, self.settings.values, losses=self.losses
+            )
         status = Status.DIVERGED if problem else Status.DONE
         message = f"{problem} at step {reached}" if problem else ""
         return Outcome(
@@ -291,6 +336,8 @@ class _Run:
         )
 
     def close(self) -> None:
+        if self.model is not None:
+            self.model.logger.close()
         if self.venv is not None:
             close_all(self.venv)
 
@@ -321,11 +368,10 @@ class _Run:
             why = "environment state is of another environment"
         else:
             return True
-        self.notes = (f"{why}: new episodes at step {self.segment.start}",)
+        self.notes += (f"{why}: new episodes at step {self.segment.start}",)
         return False
 
     def _build(self) -> Any:
-        from stable_baselines3.common.logger import Logger
         from stable_baselines3.common.vec_env import VecNormalize
 
         env = self.venv
@@ -339,8 +385,10 @@ class _Run:
             model = self.trainer.algorithm.load_class()(env=env, **arguments)
         except AssertionError as error:  # SB3 checks its arguments with assertions
             raise InputError(f"sb3/{self.trainer.name}: {error}", key="space") from error
-        # Else SB3 makes a folder for its logs below the temporary one.
-        model.set_logger(Logger(folder=None, output_formats=[]))
+        folder = log_folder(self.segment) if self.trainer.logs else None
+        if self.trainer.logs and folder is None:
+            self.notes += ("training logs are not kept: there is no folder of a study here",)
+        model.set_logger(make_logger(self.trainer.logs, folder))
         return model
 
     def _start_learning(self) -> None:
@@ -352,7 +400,8 @@ class _Run:
 
         model = self.model
         horizon = self.segment.horizon
-        _, self.callback = model._setup_learn(horizon, reset_num_timesteps=False)
+        callbacks = make_callbacks(self.settings.options.get("callbacks"), self.trainer.folders)
+        _, self.callback = model._setup_learn(horizon, callbacks, reset_num_timesteps=False)
         # `_setup_learn` adds the steps so far: progress would be counted to a later end.
         model._total_timesteps = horizon
         model._update_current_progress_remaining(model.num_timesteps, horizon)
@@ -374,13 +423,17 @@ class _Run:
     def _rollout_and_update(self) -> None:
         model = self.model
         if self.trainer.algorithm.on_policy:
-            model.collect_rollouts(
+            continued = model.collect_rollouts(
                 model.env, self.callback, model.rollout_buffer, n_rollout_steps=model.n_steps
             )
+            check_continues(continued, model)
             # As `learn` does between rollout and update.
             model._update_current_progress_remaining(model.num_timesteps, self.segment.horizon)
+            if self.trainer.logs:
+                self._write_log()
             self.settings.set_scheduled(model, self.segment.horizon)
             model.train()
+            self._note_losses()
             return
         rollout = model.collect_rollouts(
             model.env,
@@ -389,13 +442,30 @@ class _Run:
             callback=self.callback,
             learning_starts=model.learning_starts,
             replay_buffer=model.replay_buffer,
-            log_interval=None,
+            log_interval=EPISODES if self.trainer.logs else None,
         )
+        check_continues(rollout.continue_training, model)
         self.settings.set_scheduled(model, self.segment.horizon)
         # -1: as many updates as steps of one environment, as in `OffPolicyAlgorithm.learn`.
         updates = model.gradient_steps if model.gradient_steps >= 0 else rollout.episode_timesteps
         if model.num_timesteps > model.learning_starts and updates > 0:
             model.train(batch_size=model.batch_size, gradient_steps=updates)
+            self._note_losses()
+
+    def _note_losses(self) -> None:
+        """Keep the losses of the latest update, and those it has not computed as they were."""
+        names = self.trainer.algorithm.losses
+        # What has become NaN is no longer what it was.
+        for name in self.model.logger.name_to_value.keys() & {f"train/{loss}" for loss in names}:
+            self.losses.pop(metric(name.removeprefix("train/")), None)
+        self.losses |= latest_losses(self.model, names)
+
+    def _write_log(self) -> None:
+        self.iterations += 1
+        if self.trainer.algorithm.on_policy:
+            self.model.dump_logs(self.iterations)
+        else:
+            self.model.dump_logs()
 
     def _evaluate(self, step: int) -> Report:
         """Evaluate at a nominal step.
@@ -416,7 +486,9 @@ class _Run:
             n_envs=int(kwargs.get("evaluation_envs", 16)),
             folders=self.trainer.folders,
         )
-        self._measured = Report(segment.id, step, metrics)
+        if self.trainer.logs:
+            log_evaluation(self.model, metrics)
+        self._measured = Report(segment.id, step, {**metrics, **self.losses})
         self._measured_after = trained
         return self._measured
 

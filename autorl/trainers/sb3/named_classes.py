@@ -1,0 +1,104 @@
+"""Classes that a study file names as `module:Class`.
+
+They are features extractors, policies, optimizers, activations, callbacks and wrappers of the
+user's, or of any installed package.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from autorl.plain_text import did_you_mean, shown
+from autorl.plain_values import plain
+from autorl.trainers._shared import module_path
+from autorl.types import InputError
+
+POLICY_CLASSES: Mapping[str, tuple[str, str]] = {
+    "features_extractor_class": (
+        "stable_baselines3.common.torch_layers:BaseFeaturesExtractor",
+        "stable_baselines3.common.torch_layers:NatureCNN",
+    ),
+    "optimizer_class": ("torch.optim:Optimizer", "torch.optim:AdamW"),
+    "activation_fn": ("torch.nn:Module", "torch.nn:Softsign"),
+}
+"""Arguments of policies that are classes: what they subclass, and an example."""
+
+
+def is_name(value: object) -> bool:
+    """Tell whether a value names a class as `module:Class`."""
+    return isinstance(value, str) and ":" in value
+
+
+def named_class(
+    target: str, key: str, *, base: str = "", example: str = "", folders: Sequence[str] = ()
+) -> Any:
+    """Import the class that `module:Class` names.
+
+    Args:
+        target: its name.
+        key: of the study file, for errors.
+        base: the class it has to subclass, as `module:Class`; empty: any.
+        example: of a name, for errors.
+        folders: where modules are looked for first; none: in the working folder.
+
+    Raises:
+        InputError: it is no such name, cannot be imported, or is no such class.
+    """
+    module, _, name = target.partition(":")
+    if not (module and name):
+        such_as = f", such as {example}" if example else ""
+        raise InputError(f"expected module:Class{such_as}, got {shown(target)}", key=key)
+    try:
+        with module_path(*folders):
+            imported = importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise InputError(f"module of {target!r} cannot be imported: {error}", key=key) from error
+    except Exception as error:
+        message = f"{target!r} cannot be imported: {type(error).__name__}: {error}"
+        raise InputError(message, key=key) from error
+    if not hasattr(imported, name):
+        raise InputError(f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}", key=key)
+    found = getattr(imported, name)
+    if base:
+        of_base, _, base_name = base.partition(":")
+        expected = getattr(importlib.import_module(of_base), base_name)
+        if not (isinstance(found, type) and issubclass(found, expected)):
+            raise InputError(f"{target!r} is no subclass of {of_base}.{base_name}", key=key)
+    return found
+
+
+def policy_class(name: str, value: object, folders: Sequence[str] = ()) -> Any:
+    """Import the class of a policy's argument, one of `POLICY_CLASSES`."""
+    base, example = POLICY_CLASSES[name]
+    key = f"trainer.kwargs.policy_kwargs.{name}"
+    if not isinstance(value, str):
+        raise InputError(f"expected module:Class, such as {example}, got {shown(value)}", key=key)
+    return named_class(value, key, base=base, example=example, folders=folders)
+
+
+def with_arguments(entries: object, key: str) -> list[tuple[str, dict[str, Any]]]:
+    """Read a list of `module:Class` and `{module:Class: {argument: value}}`.
+
+    A single one may stand without a list.
+
+    Returns:
+        Names with their arguments.
+
+    Raises:
+        InputError: an entry is neither.
+    """
+    listed = entries if isinstance(entries, list | tuple) else [entries]
+    named: list[tuple[str, dict[str, Any]]] = []
+    for position, entry in enumerate(listed):
+        pairs = entry if isinstance(entry, Mapping) else {entry: {}}
+        for target, arguments in pairs.items():
+            if not isinstance(target, str) or not isinstance(arguments or {}, Mapping):
+                raise InputError(
+                    "expected module:Class or {module:Class: {argument: value}}, "
+                    f"got {shown(plain(entry))}",
+                    key=f"{key}[{position}]",
+                )
+            named.append((target, plain(arguments or {})))
+    return named

@@ -1,0 +1,91 @@
+"""Builds a model once before a study, so that what cannot be built fails there.
+
+Only the task's spaces are needed: environments that cannot be stepped stand in for it, and a replay
+buffer is cut to one row an environment.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium as gym
+
+from autorl.plain_text import printable, shortened
+from autorl.trainers import _streams as streams
+from autorl.trainers.sb3.algorithms import ALGORITHMS
+from autorl.trainers.sb3.callbacks import make_callbacks
+from autorl.trainers.sb3.environments import SpacesOnly, normaliser
+from autorl.trainers.sb3.settings import Settings
+from autorl.types import EnvironmentSpec, InputError
+
+_LONGEST = 300  # characters of a library's message
+
+
+def check_model(
+    settings: Settings,
+    spaces: tuple[gym.Space[object], gym.Space[object]],
+    environment: EnvironmentSpec,
+    n_envs: int,
+) -> None:
+    """Build the model of a configuration, let it act once, and drop it.
+
+    Args:
+        settings: of the configuration.
+        spaces: of observations and actions.
+        environment: of the study, whose normaliser is put around.
+        n_envs: environments side by side.
+
+    Raises:
+        InputError: a class cannot be imported, or Stable-Baselines3 or a class of the user's
+            refuses an argument; the key is that of the argument where the error names one.
+    """
+    with streams.preserved(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # Their own errors name their key.
+        make_callbacks(settings.options.get("callbacks"), settings.folders)
+        arguments = settings.constructor(*spaces)
+        try:
+            _build_and_act(settings, spaces, environment, n_envs, arguments)
+        except InputError:
+            raise
+        except Exception as error:
+            raise _located(error, settings) from error
+
+
+def _build_and_act(
+    settings: Settings,
+    spaces: tuple[gym.Space[object], gym.Space[object]],
+    environment: EnvironmentSpec,
+    n_envs: int,
+    arguments: Mapping[str, Any],
+) -> None:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    venv: Any = DummyVecEnv([lambda: SpacesOnly(*spaces)] * n_envs)
+    options = normaliser(environment, float(settings.at(0, 1).get("gamma", 0.99)))
+    if options is not None:
+        venv = VecNormalize(venv, **options)
+    if not ALGORITHMS[settings.algorithm].on_policy:
+        # A million images would take the driver's memory.
+        arguments = {**arguments, "buffer_size": n_envs}
+    model = ALGORITHMS[settings.algorithm].load_class()(env=venv, **arguments)
+    # A features extractor whose `features_dim` is wrong can be built, but cannot act.
+    model.predict(venv.observation_space.sample(), deterministic=True)
+
+
+def _located(error: Exception, settings: Settings) -> InputError:
+    """Make an input error of a library's, with the key of the first argument it names."""
+    text = shortened(printable(str(error), keep_lines=False).strip(), _LONGEST)
+    kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
+    message = f"sb3/{settings.algorithm} cannot be built with it: {kind}{text}"
+    of_policy = settings.options.get("policy_kwargs") or {}
+    for word in re.findall(r"[A-Za-z_]\w*", text):
+        if word in of_policy:
+            return InputError(message, key=f"trainer.kwargs.policy_kwargs.{word}")
+        if word in settings.values:
+            place = "trainer.kwargs" if word in settings.fixed else "space"
+            return InputError(message, key=f"{place}.{word}")
+    return InputError(message, key="trainer.kwargs.policy_kwargs" if of_policy else "trainer")

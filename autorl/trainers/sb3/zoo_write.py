@@ -1,0 +1,160 @@
+"""Writes a configuration in the YAML format of RL Baselines3 Zoo.
+
+What that format cannot say (schedules that do not end at 0, secrets, several environments of a
+kind) follows as comments. See `zoo_read`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import yaml
+
+from autorl.plain_values import plain
+from autorl.population.engine import find_algorithm
+from autorl.population.hyperparameters import record
+from autorl.population.sb3_arguments import Schedule, sb3_arguments
+from autorl.trainers.info import TrainedRun
+from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
+from autorl.trainers.sb3.settings import activation, layers
+
+_ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
+_NOISE = ("noise_type", "noise_std")
+
+
+def zoo_entry(run: TrainedRun) -> str:
+    """Write the entry of a configuration, as a file of its own.
+
+    `python -m rl_zoo3.train --conf-file FILE` trains it. Names and defaults are those of
+    Stable-Baselines3's constructor, which must be installed.
+    """
+    family, _, algorithm = run.trainer.name.partition("/")
+    notes: list[str] = []
+    of_model = _of_engine if family == "population" else _of_sb3
+    arguments, n_envs = of_model(algorithm, run, notes)
+    gym_id = str(run.environment.get("id") or "default")
+    package, _, name = gym_id.rpartition(":")
+    entry = {
+        "n_timesteps": float(run.end),
+        "policy": _policy(algorithm, run, notes),
+        "n_envs": n_envs,
+        **_environment(run.environment, notes),
+        **arguments,
+    }
+    if run.end < run.horizon and any(str(value).startswith("lin_") for value in entry.values()):
+        notes.append(f"schedules were over {run.horizon} steps: here they end at {run.end}")
+    of_zoo = _ALGORITHM_NAMES.get(algorithm, algorithm)
+    command = f"python -m rl_zoo3.train --algo {of_zoo} --env {name} --conf-file FILE"
+    command += f" --gym-packages {package}" if package else ""
+    text = yaml.safe_dump({name: entry}, sort_keys=False, width=110, allow_unicode=True)
+    return "\n".join([f"# {line}" for line in (command, *notes)] + [str(text).rstrip()])
+
+
+def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
+    """Return constructor arguments with noise and policy, and the environments side by side."""
+    config = run.config
+    of_policy = policy_names(algorithm)
+    written: dict[str, Any] = {}
+    policy: list[str] = []
+    for name, value in config.items():
+        base = name.removesuffix(".shape").removesuffix(".end")
+        if base != name or name == "n_envs":
+            continue
+        shape = config.get(f"{name}.shape", "constant")
+        if name in ("activation", *POLICY_CLASSES):
+            argument = "activation_fn" if name == "activation" else name
+            policy.append(f"{argument}={_class_code(value)}")
+        elif name in of_policy or name not in {*constructor_names(algorithm), *_NOISE}:
+            shown = layers(value) if name == "net_arch" else plain(value)
+            policy.append(f"{name}={shown!r}")
+        elif shape != "constant":
+            schedule = Schedule(value, config[f"{name}.end"], shape)
+            written[name] = _value(name, schedule, notes)
+        # The zoo refuses null for what it takes as a schedule: its default is null too.
+        elif value is not None or name not in CALLABLES:
+            written[name] = _value(name, plain(value), notes)
+    if written.get("noise_type") == "none":
+        written = {name: value for name, value in written.items() if name not in _NOISE}
+    elif "noise_std" in written:
+        written.setdefault("noise_type", "normal")
+    if policy:
+        written["policy_kwargs"] = f"dict({', '.join(policy)})"
+    return written, int(config.get("n_envs", run.environment.get("n_envs", 1)))
+
+
+def _of_engine(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
+    """Return the arguments of an algorithm of the population engine, defaults included."""
+    settings = find_algorithm(algorithm).settings
+    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
+    arguments = sb3_arguments(settings, record(settings, values, run.horizon))
+    notes += arguments.notes
+    written = {
+        name: _value(name, value, notes)
+        for name, value in arguments.constructor.items()
+        if value is not None or name not in CALLABLES
+    }
+    kind, options = arguments.optimizer
+    of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    policy = [
+        f"net_arch={arguments.net_arch!r}",
+        f"activation_fn={_class_code(arguments.activation)}",
+        f"optimizer_class=th.optim.{kind}",
+        f"optimizer_kwargs=dict({of_optimizer})",
+    ]
+    written["policy_kwargs"] = f"dict({', '.join(policy)})"
+    return written, arguments.n_envs
+
+
+def _value(name: str, value: object, notes: list[str]) -> Any:
+    """Write a value; of a schedule that the format has no word for, its start."""
+    if not isinstance(value, Schedule):
+        return value
+    if name in CALLABLES and value.shape == "linear" and value.end == 0:
+        return f"lin_{value.start!r}"
+    notes.append(
+        f"{name} goes from {value.start!r} to {value.end!r} ({value.shape}), which this format "
+        "cannot say: it stays at its start here"
+    )
+    return value.start
+
+
+def _class_code(value: object) -> str:
+    """Write a class as code that the zoo can evaluate: it knows `th` and `nn` alone."""
+    if not is_name(value):
+        return f"nn.{activation(str(value)).__name__}"
+    module, _, name = str(value).partition(":")
+    if module == "torch" or module.startswith("torch."):
+        return f"th{module.removeprefix('torch')}.{name}"
+    return f"__import__({module!r}, fromlist=[{name!r}]).{name}"
+
+
+def _policy(algorithm: str, run: TrainedRun, notes: list[str]) -> str:
+    """Return the policy of the trainer, else the one for vectors."""
+    policy = run.trainer.kwargs.get("policy")
+    if policy is not None:
+        return str(policy).replace(":", ".")
+    notes.append("policy: that of vectors; images need CnnPolicy, dictionaries MultiInputPolicy")
+    return "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
+
+
+def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
+    """Return what the entry says of the environment besides how many there are."""
+    written: dict[str, Any] = {}
+    if environment.get("normalize"):
+        written["normalize"] = plain(environment["normalize"])
+    if environment.get("kwargs"):
+        written["env_kwargs"] = plain(environment["kwargs"])
+    wrappers = [_wrapper(entry) for entry in environment.get("wrappers", ())]
+    if wrappers:
+        written["env_wrapper"] = wrappers
+    if environment.get("vec_env", "dummy") != "dummy":
+        notes.append(f"train with --vec-env {environment['vec_env']}")
+    return written
+
+
+def _wrapper(entry: object) -> Any:
+    if isinstance(entry, Mapping):
+        return {str(name).replace(":", "."): plain(kwargs or {}) for name, kwargs in entry.items()}
+    return str(entry).replace(":", ".")

@@ -1,0 +1,246 @@
+"""Short forms of hyperparameters: each is exactly its long form, and mistakes say what to write."""
+
+import pytest
+import yaml
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+from property_tests import examples
+
+from autorl.space import load_space, read_space, to_yaml
+from autorl.space.short_form import long_form
+from autorl.spec import load_spec
+from autorl.types import InputError
+
+PAIRS = {
+    "8": {"value": 8},
+    "0.99": {"value": 0.99},
+    "true": {"value": True},
+    "MlpPolicy": {"value": "MlpPolicy"},
+    '"log"': {"value": "log"},
+    "[32, 64, 128]": {"choices": [32, 64, 128]},
+    "[0.9, 0.999]": {"choices": [0.9, 0.999]},
+    "[auto, 0.1]": {"choices": ["auto", 0.1]},
+    "[linear, cosine]": {"choices": ["linear", "cosine"]},
+    "[[64], [64, 64]]": {"choices": [[64], [64, 64]]},
+    "uniform(0.9, 0.999)": {"type": "float", "lower": 0.9, "upper": 0.999},
+    "uniform(1, 2)": {"type": "float", "lower": 1, "upper": 2},
+    "log(1e-5, 1e-2)": {"type": "float", "lower": 1e-5, "upper": 1e-2, "scale": "log"},
+    " log ( 1e-5 , .5 ) ": {"type": "float", "lower": 1e-5, "upper": 0.5, "scale": "log"},
+    "flipped_log(0.8, 0.999)": {
+        "type": "float",
+        "lower": 0.8,
+        "upper": 0.999,
+        "scale": "flipped_log",
+    },
+    "int(1, 8)": {"type": "int", "lower": 1, "upper": 8},
+    "int(-3, 100_000)": {"type": "int", "lower": -3, "upper": 100_000},
+    "int(16, 1e6, log)": {"type": "int", "lower": 16, "upper": 1_000_000, "scale": "log"},
+    "int(1, 8, linear)": {"type": "int", "lower": 1, "upper": 8},
+}
+
+
+@pytest.mark.parametrize("text", PAIRS)
+def test_a_short_form_is_its_long_form_in_a_file(text, tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text(f"hyperparameters:\n  x: {text}\n")
+    space = load_space(file)
+    assert space.hash == read_space({"hyperparameters": {"x": PAIRS[text]}}).hash
+    assert yaml.safe_load(to_yaml(space)) == yaml.safe_load(
+        to_yaml(read_space({"hyperparameters": {"x": PAIRS[text]}}))
+    )
+
+
+def test_a_long_form_is_left_as_it_is():
+    entry = {"type": "float", "lower": 0, "upper": 1}
+    assert long_form("x", entry) is entry
+    assert long_form("x", None) is None
+
+
+_floats = st.floats(-1e6, 1e6, allow_nan=False).map(lambda number: round(number, 6))
+_whole = st.integers(-(10**6), 10**6)
+_positive = st.floats(1e-9, 1e6, allow_nan=False)
+
+
+@st.composite
+def _intervals(draw):
+    """Draw the text of an interval and the long form it stands for."""
+    word = draw(st.sampled_from(["uniform", "log", "int", "int log"]))
+    numbers = {"uniform": _floats, "log": _positive, "int": _whole}.get(word, st.integers(1, 10**6))
+    lower, upper = sorted(draw(st.lists(numbers, min_size=2, max_size=2, unique=True)))
+    blank = draw(st.sampled_from(["", " "]))
+    scale = "log" if "log" in word else "linear"
+    third = f",{blank}log" if word == "int log" else ""
+    text = f"{word.split()[0]}({blank}{lower!r},{blank}{upper!r}{third}{blank})"
+    kind = "int" if word.startswith("int") else "float"
+    return text, {"type": kind, "lower": lower, "upper": upper, "scale": scale}
+
+
+@seed(20261123)
+@settings(max_examples=examples(80), deadline=None)
+@given(_intervals())
+def test_intervals_come_back_from_yaml_as_they_were_written(pair):
+    text, entry = pair
+    assert long_form("x", yaml.safe_load(yaml.safe_dump(text))) == entry
+
+
+_choices = st.one_of(
+    st.integers(-1000, 1000),
+    st.booleans(),
+    st.sampled_from(["adam", "auto_0.1", "null", "1e-3", "a b"]),
+    st.lists(st.integers(1, 512), min_size=1, max_size=3),
+)
+
+
+@seed(20261123)
+@settings(max_examples=examples(80), deadline=None)
+@given(
+    st.dictionaries(
+        st.sampled_from(["a", "b.c", "d", "e"]),
+        st.one_of(
+            st.lists(_choices, min_size=1, max_size=4, unique_by=repr),
+            st.integers(-1000, 1000),
+            st.booleans(),
+            st.sampled_from(["adam", "uniform"]),
+            _intervals().map(lambda pair: pair[0]),
+        ),
+        min_size=1,
+    )
+)
+def test_a_space_of_short_forms_is_stored_in_long_ones_that_give_it_back(entries):
+    space = load_space(entries)
+    stored = yaml.safe_load(to_yaml(space))
+    assert all(isinstance(entry, dict) for entry in stored["hyperparameters"].values())
+    assert read_space(stored).hash == space.hash
+    expanded = {name: long_form(name, entry) for name, entry in entries.items()}
+    assert read_space({"hyperparameters": expanded}).hash == space.hash
+
+
+# Short form as YAML, key of the error below the hyperparameter, pattern of the message.
+BAD = {
+    "a word that is none": ("lgo(1e-5, 1e-2)", "", "unknown interval 'lgo'.*did you mean 'log'"),
+    "a word of others": ("randint(1, 8)", "", "unknown interval 'randint'.*int"),
+    "one bound": ("log(1e-5)", "", "takes a lower and an upper bound.*log\\(1e-5, 1e-2\\)"),
+    "no bound": ("uniform()", "", "takes a lower and an upper bound"),
+    "three bounds": ("uniform(0, 1, log)", "", "takes a lower and an upper bound"),
+    "no number": ("log(tiny, 1)", "", "expected a number as a bound, got 'tiny'"),
+    "a truth value": ("int(true, 8)", "", "expected a number as a bound, got 'true'"),
+    "a nested call": ("log(exp(1), 3)", "", "no interval such as"),
+    "a scale int has not": ("int(1, 8, flipped_log)", "", "one of linear, log"),
+    "bounds the wrong way": ("log(1e-2, 1e-5)", ".upper", "greater than lower"),
+    "log of zero": ("log(0, 1)", ".lower", "lower > 0"),
+    "a fraction of an int": ("int(0.5, 8)", ".lower", "expected an integer"),
+    "a list with a scale": ("[1e-5, 1e-2, log]", "", r"an interval is log\(1e-05, 0.01\)"),
+    "an interval in a list": ('["log(1e-5, 1e-2)"]', "[0]", "a list holds choices"),
+    "an interval cut by YAML": ("[log(1e-5, 1e-2)]", "[0]", "a list holds choices"),
+    "text with parentheses": ("hello (world)", "", "unknown interval 'hello'.*long form"),
+    "text around an interval": ("log(1, 2) or so", "", "in quotes.*long form"),
+    "an empty list": ("[]", ".choices", "at least one choice"),
+    "a choice twice": ("[1, 1]", ".choices", "listed twice"),
+    "nothing": ("null", "", "expected a mapping"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_mistake_names_file_line_key_and_what_is_allowed(name, tmp_path):
+    text, key, pattern = BAD[name]
+    file = tmp_path / "space.yaml"
+    file.write_text(f"hyperparameters:\n  y: 1\n  x: {text}\n")
+    with pytest.raises(InputError, match=pattern) as error:
+        load_space(file)
+    assert (error.value.file, error.value.line) == (str(file), 3)
+    assert error.value.key == f"hyperparameters.x{key}"
+
+
+def test_an_interval_that_yaml_cut_at_its_comma_says_how_to_write_it(tmp_path):
+    file = tmp_path / "space.yaml"
+    file.write_text("hyperparameters: {x: log(1e-5, 1e-2), y: 1}\n")
+    with pytest.raises(InputError, match=r"'log\(1e-5' is no interval.*stands in quotes") as error:
+        load_space(file)
+    assert error.value.key == "hyperparameters.x"
+
+
+def test_a_tuple_of_python_is_neither_choices_nor_bounds():
+    with pytest.raises(InputError, match="a list of choices, an interval"):
+        load_space({"x": (-5.0, 5.0)})
+
+
+BASE = """
+hyperparameters:
+  rate: {type: float, lower: 1e-5, upper: 0.1, scale: log, default: 1e-3, changeable: true}
+  batch: {type: ordinal, choices: [8, 16, 32], default: 16}
+  steps: int(1, 100)
+  other: {choices: [a, b]}
+constraints: ["batch <= n_envs * 32"]
+constants: {n_envs: 1}
+"""
+
+
+@pytest.fixture
+def extended(tmp_path, monkeypatch):
+    (tmp_path / "base.yaml").write_text(BASE)
+    monkeypatch.chdir(tmp_path)
+    return lambda **entries: load_space({"extends": "base.yaml", "hyperparameters": entries})
+
+
+def test_over_a_base_of_its_kind_a_short_form_leaves_the_rest_as_it_is(extended):
+    space = extended(rate="log(1e-4, 1e-2)", batch=[8, 16], steps="int(1, 10)", other="b")
+    rate, batch, steps, other = (
+        space.hyperparameters[name] for name in ("rate", "batch", "steps", "other")
+    )
+    assert (rate.lower, rate.upper, rate.default, rate.changeable) == (1e-4, 1e-2, 1e-3, True)
+    assert (batch.type, batch.choices, batch.default) == ("ordinal", (8, 16), 16)
+    assert (steps.lower, steps.upper) == (1, 10)
+    assert (other.type, other.default) == ("constant", "b")
+
+
+def test_over_a_base_of_another_kind_a_short_form_replaces_it(extended):
+    space = extended(rate=[1e-3, 1e-2], batch="int(8, 32)", other="uniform(0, 1)")
+    kinds = {name: space.hyperparameters[name].type for name in ("rate", "batch", "other")}
+    assert kinds == {"rate": "categorical", "batch": "int", "other": "float"}
+    assert space.hyperparameters["rate"].choices == (1e-3, 1e-2)
+
+
+@pytest.mark.parametrize("entry", [8, [1, 4, 8], "int(1, 8)"])
+def test_environments_side_by_side_are_fixed_or_searched_from_any_space(extended, entry):
+    space = extended(n_envs=entry)
+    assert "n_envs" in space.hyperparameters
+    assert "n_envs" not in space.constants
+    assert space.constraints[0].names >= {"batch", "n_envs"}
+
+
+def test_a_study_stores_the_long_form(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "trainer: synthetic\n"
+        "space:\n"
+        "  learning_rate: log(1e-5, 1e-2)\n"
+        "  gamma: [0.9, 0.999]\n"
+        "  n_layers: 2\n"
+        "fidelity: {steps: 100}\n"
+        "budget: {runs: 4}\n"
+    )
+    spec = load_spec(file)
+    stored = yaml.safe_load(spec.freeze())["space"]["hyperparameters"]
+    assert stored["gamma"]["choices"] == [0.9, 0.999]
+    assert stored["n_layers"] == {"type": "constant", "value": 2}
+    rate = stored["learning_rate"]
+    assert (rate["type"], rate["lower"], rate["upper"], rate["scale"]) == (
+        "float",
+        1e-5,
+        1e-2,
+        "log",
+    )
+    again = tmp_path / "again.yaml"
+    again.write_text(spec.freeze())
+    assert load_spec(again).search_space.hash == spec.search_space.hash
+
+
+def test_a_mistake_in_a_study_names_its_line(tmp_path):
+    file = tmp_path / "study.yaml"
+    file.write_text(
+        "trainer: synthetic\nspace:\n  rate: lgo(1e-5, 1e-2)\nfidelity: {steps: 100}\n"
+        "budget: {runs: 4}\n"
+    )
+    with pytest.raises(InputError, match="unknown interval") as error:
+        load_spec(file)
+    assert (error.value.line, error.value.key) == (3, "space.rate")
