@@ -16,12 +16,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
 from autorl.executors.queued import Limits
 from autorl.executors.ray_admission import Admission
+from autorl.executors.ray_attempts import ClusterWorker
 from autorl.executors.ray_cluster import Gang, Node, WorkerLostError, WorkerUnusableError, needs
 from autorl.executors.ray_gang import GangRun
 from autorl.executors.ray_losses import Loss, Losses, LostSegment
@@ -30,7 +30,6 @@ from autorl.executors.ray_worker import Kind, WorkerInfo, WorkerPlan
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, failure
 from autorl.types import (
-    AttemptKey,
     FrozenMap,
     InputError,
     Outcome,
@@ -44,12 +43,10 @@ from autorl.types import (
 _WAIT_SECONDS = 0.5  # how often nodes and idle workers are looked at while nothing else happens
 _POLL_SECONDS = 1.0  # a worker waits so long for news of its segments before it answers
 _IDLE_SECONDS = 60.0  # then a worker's share of its node is given back
-_SHORT_SECONDS = 5.0  # a worker whose segments take less gets the next before one has ended
 _SILENT_SECONDS = 10.0  # without an answer, until its node is asked whether it is stopped
 _LOOK_AGAIN_SECONDS = 30.0
 _ROOM_SECONDS = 60.0  # a worker that has not begun by then waits for room
 _CLOSE_SECONDS = 5.0
-_SMOOTHING = 0.3  # weight of the last segment in a worker's mean time
 
 
 class RayCluster(Protocol):
@@ -65,48 +62,6 @@ class RayCluster(Protocol):
     def end(self, worker: object) -> None: ...
     def end_gang(self, gang: Gang) -> None: ...
     def close(self) -> None: ...
-
-
-@dataclass(eq=False)
-class _Worker:
-    """An actor, and the segments it has.
-
-    Attributes:
-        node: where it is, or is thought to be until it is placed; None = anywhere.
-        placed: whether that is certain.
-        call: what it was asked last, until it has answered; asked: when.
-        running: what it has been given, in order: the first `slots` of them run.
-        given_at: when.
-        outbox, cancelled: what it is told with the next call.
-        seconds: mean time of its segments.
-        look: asks its node whether it was stopped; looked: when that was asked last.
-    """
-
-    handle: Any
-    resources: Resources
-    slots: int
-    node: str | None
-    placed: bool
-    asked: float
-    idle_since: float
-    call: Any = None
-    info: WorkerInfo | None = None
-    running: dict[AttemptKey, Segment] = field(default_factory=dict)
-    given_at: dict[AttemptKey, float] = field(default_factory=dict)
-    outbox: list[Segment] = field(default_factory=list)
-    cancelled: list[Segment] = field(default_factory=list)
-    seconds: float | None = None
-    look: Any = None
-    looked: float | None = None
-
-    @property
-    def most(self) -> int:
-        """How many segments it takes.
-
-        Those that run, and as many again if they are short.
-        """
-        short = self.seconds is not None and self.seconds < _SHORT_SECONDS
-        return 2 * self.slots if short else self.slots
 
 
 class Ray:
@@ -159,7 +114,7 @@ class Ray:
         self._nodes.look(time.monotonic())
         self._pins = False  # workers are asked for node by node, as one node is of no use
         self._queues: dict[Resources, deque[Segment]] = {}
-        self._workers: list[_Worker] = []
+        self._workers: list[ClusterWorker] = []
         self._gangs: list[GangRun] = []
         self._losses = Losses(self._nodes)
         self._results: list[Report | Outcome] = []
@@ -218,13 +173,7 @@ class Ray:
             waiting for waiting in queue if waiting.key != segment.key
         )
         for worker in self._workers:
-            if worker.running.pop(segment.key, None) is None:
-                continue
-            del worker.given_at[segment.key]
-            sent = [unsent for unsent in worker.outbox if unsent.key != segment.key]
-            if len(sent) == len(worker.outbox):
-                worker.cancelled.append(segment)
-            worker.outbox = sent
+            worker.withdraw(segment)
         for run in [run for run in self._gangs if run.segment.key == segment.key]:
             self._end_gang(run)
         self._losses.cancel(segment.key)
@@ -277,13 +226,9 @@ class Ray:
             self._hand_out(resources, queue, now)
             self._hire(resources, len(queue), now)
         for worker in self._workers:
-            news = worker.outbox or worker.cancelled or worker.running
-            if worker.info is None or worker.call is not None or not news:
+            if worker.info is None or worker.call is not None or not worker.has_news:
                 continue
-            segments = tuple(worker.outbox)
-            cancelled = tuple(worker.cancelled)
-            worker.outbox = []
-            worker.cancelled = []
+            segments, cancelled = worker.drain()
             worker.asked = now
             worker.call = self._cluster.call(
                 worker.handle, "exchange", segments, cancelled, _POLL_SECONDS
@@ -305,9 +250,7 @@ class Ray:
                 later.append(segment)
                 continue
             worker = min(elsewhere or free, key=lambda worker: len(worker.running) / worker.slots)
-            worker.running[segment.key] = segment
-            worker.given_at[segment.key] = now
-            worker.outbox.append(segment)
+            worker.give(segment, now)
         queue.extendleft(reversed(later))
 
     def _comes_elsewhere(self, resources: Resources, avoid: set[str], now: float) -> bool:
@@ -363,7 +306,7 @@ class Ray:
         plan = dataclasses.replace(self._plan, slots=slots)
         handle = self._cluster.start(plan, needs(resources, slots), node if pinned else None)
         placed = pinned and node is not None
-        worker = _Worker(handle, resources, slots, node, placed, asked=now, idle_since=now)
+        worker = ClusterWorker(handle, resources, slots, node, placed, asked=now, idle_since=now)
         worker.call = self._cluster.call(handle, "describe")
         self._workers.append(worker)
 
@@ -373,11 +316,11 @@ class Ray:
             if worker.resources != resources and self._is_idle(worker):
                 self._dismiss(worker)
 
-    def _is_idle(self, worker: _Worker) -> bool:
+    def _is_idle(self, worker: ClusterWorker) -> bool:
         busy = worker.call is not None or worker.running or self._queues.get(worker.resources)
         return worker.info is not None and not busy
 
-    def _dismiss(self, worker: _Worker) -> None:
+    def _dismiss(self, worker: ClusterWorker) -> None:
         self._workers.remove(worker)
         self._cluster.end(worker.handle)
 
@@ -393,7 +336,7 @@ class Ray:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def _receive(self, worker: _Worker, call: object) -> None:
+    def _receive(self, worker: ClusterWorker, call: object) -> None:
         if worker not in self._workers:
             return
         worker.call = None
@@ -409,7 +352,7 @@ class Ray:
             else:
                 self._take(worker, answer)
 
-    def _admit(self, worker: _Worker, info: WorkerInfo) -> None:
+    def _admit(self, worker: ClusterWorker, info: WorkerInfo) -> None:
         """Take a worker on, unless its node cannot be used."""
         worker.node = info.node
         worker.placed = True
@@ -420,23 +363,13 @@ class Ray:
         worker.info = info
         worker.idle_since = time.monotonic()
 
-    def _take(self, worker: _Worker, messages: Iterable[Report | Outcome]) -> None:
+    def _take(self, worker: ClusterWorker, messages: Iterable[Report | Outcome]) -> None:
         """Pass on what a worker says of the attempts it has."""
-        now = time.monotonic()
-        for message in messages:
-            if message.key not in worker.running:
-                continue
+        for message in worker.take(messages, time.monotonic()):
             if isinstance(message, Report):
                 self._results.append(message)
-                continue
-            del worker.running[message.key]
-            seconds = message.cost.get("wall_seconds", now - worker.given_at[message.key])
-            del worker.given_at[message.key]
-            before = seconds if worker.seconds is None else worker.seconds
-            worker.seconds = before + _SMOOTHING * (seconds - before)
-            self._finish(message, worker.info)
-        if not worker.running:
-            worker.idle_since = now
+            else:
+                self._finish(message, worker.info)
 
     def _finish(self, outcome: Outcome, info: WorkerInfo | None) -> None:
         if info is not None:
@@ -446,7 +379,7 @@ class Ray:
 
     # -- nodes that cannot be used -----------------------------------------------------------------
 
-    def _refuse(self, worker: _Worker, problem: str) -> None:
+    def _refuse(self, worker: ClusterWorker, problem: str) -> None:
         """Give up a worker whose node cannot be used, and the node.
 
         Raises:
@@ -484,18 +417,14 @@ class Ray:
 
     # -- losses ------------------------------------------------------------------------------------
 
-    def _lose(self, worker: _Worker, error: WorkerLostError) -> None:
+    def _lose(self, worker: ClusterWorker, error: WorkerLostError) -> None:
         """Give up a worker that is gone or out of reach.
 
         The attempts it has are lost with it.
         """
         self._dismiss(worker)
-        lost = tuple(
-            LostSegment(segment, worker.given_at[segment.key], begun=place < worker.slots)
-            for place, segment in enumerate(worker.running.values())
-        )
         host = worker.info.host if worker.info is not None else ""
-        loss = Loss(worker.node, host, lost, str(error), time.monotonic())
+        loss = Loss(worker.node, host, worker.lost(), str(error), time.monotonic())
         self._results += self._losses.judge(loss, error)
 
     def _watch(self, now: float) -> None:
@@ -513,7 +442,7 @@ class Ray:
             if gone or now - worker.idle_since > _IDLE_SECONDS:
                 self._dismiss(worker)
 
-    def _watch_silence(self, worker: _Worker, now: float) -> None:
+    def _watch_silence(self, worker: ClusterWorker, now: float) -> None:
         """Look at a worker that does not answer.
 
         Its node is asked whether a signal has stopped it. A worker that is only slow is waited for.
@@ -530,7 +459,7 @@ class Ray:
             worker.looked = now
             worker.look = self._cluster.end_if_stopped(worker.info.node, worker.info.pid)
 
-    def _receive_look(self, worker: _Worker, call: object) -> None:
+    def _receive_look(self, worker: ClusterWorker, call: object) -> None:
         worker.look = None
         try:
             stopped = self._cluster.result(call)

@@ -52,44 +52,44 @@ def event_hash(previous: str, seq: int, kind: bytes, body: bytes, time: object) 
 
     It is SHA-256 over the hash before it, its number, kind, time and body as stored.
     """
-    total = hashlib.sha256(f"{previous}\n{seq}\n".encode())
     # `repr` keeps every bit of a time, and tells the float of the column from a whole number.
-    total.update(kind + b"\n" + repr(time).encode() + b"\n" + body)
-    return total.hexdigest()
+    head = f"{previous}\n{seq}\n".encode()
+    return hashlib.sha256(b"%b%b\n%b\n%b" % (head, kind, repr(time).encode(), body)).hexdigest()
 
 
 def check_chain(connection: sqlite3.Connection) -> Chain:
     """Check the log, up to the first event that does not fit."""
-    head = Head()
+    # Not a `Head`: one for each of a log's events would cost as much as the hashes.
+    last = 0
+    link = ""
     first_hashed = None
     hashed = "hash" in columns_of_log(connection)
     try:
         for seq, kind, body, time, stored in stored_bytes(connection, hashed=hashed):
-            expected = head.seq + 1
+            expected = last + 1
             if seq != expected:
-                return Chain(head, first_hashed, expected, f"event {expected} is missing")
-            computed = event_hash(head.hash, seq, kind, body, time)
+                problem = f"event {expected} is missing"
+                return Chain(Head(last, link), first_hashed, expected, problem)
+            computed = event_hash(link, seq, kind, body, time)
             if stored is None and first_hashed is not None:
-                return Chain(head, first_hashed, seq, f"event {seq} carries no hash")
+                problem = f"event {seq} carries no hash"
+                return Chain(Head(last, link), first_hashed, seq, problem)
             if stored is not None and stored != computed:
                 problem = f"event {seq} is not what was recorded"
                 if first_hashed is None and seq > 1:
                     # One hash stands for all events of an earlier version, so any may differ.
                     problem = f"one of the events 1 to {seq} is not what was recorded"
-                return Chain(head, first_hashed, seq, problem)
+                return Chain(Head(last, link), first_hashed, seq, problem)
             if stored is not None and first_hashed is None:
                 first_hashed = seq
             # Computed also where none is stored: the first stored hash covers all events before it.
-            head = Head(seq, computed)
+            last = seq
+            link = computed
     # A kind or a body that has become NULL is a TypeError.
     except (sqlite3.DatabaseError, TypeError) as error:
-        return Chain(
-            head,
-            first_hashed,
-            head.seq + 1,
-            f"event {head.seq + 1} cannot be read ({one_line(error)})",
-        )
-    return Chain(head, first_hashed)
+        problem = f"event {last + 1} cannot be read ({one_line(error)})"
+        return Chain(Head(last, link), first_hashed, last + 1, problem)
+    return Chain(Head(last, link), first_hashed)
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:

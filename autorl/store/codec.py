@@ -112,7 +112,7 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
 
     Args:
         kind: as the log names it.
-        body: what is stored beside it, frozen (`loads`).
+        body: what is stored beside it. It may be changed afterwards: the event has copies.
         member_of: the member of an earlier proposal, which bodies of earlier versions rely on.
 
     Raises:
@@ -135,6 +135,12 @@ def read_event(kind: str, body: Body, member_of: MemberOf) -> StudyEvent:
 
 def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
+    # Scores and seeds, more than half of all texts in the tables: to begin costs the encoder more
+    # than to write one of these lengths.
+    if type(body) in _SEQUENCES and _NUMBERS.issuperset(map(type, body)):
+        text = ",".join(map(repr, body))
+        if "n" not in text:  # `nan` and `inf`, which JSON calls `NaN` and `Infinity`
+            return f"[{text}]"
     return _ENCODER.encode(body)
 
 
@@ -160,6 +166,8 @@ def _unfrozen(value: object) -> object:
 
 
 _CONTAINERS = (dict, list)  # all that JSON has; the rest cannot be changed
+_SEQUENCES = (list, tuple)
+_NUMBERS = frozenset({float, int})  # not `bool`, which JSON writes in another way than Python
 
 # Made once: `json.dumps` makes one at every call that asks for anything of its own.
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=_unfrozen)
@@ -230,7 +238,7 @@ def _read_parent(body: Body) -> Continue | Exploit | None:
 def _read_proposed(body: Body) -> ProposalMade:
     changes = None
     if "changes" in body:
-        changes = tuple(Change(*row) for row in body["changes"])
+        changes = tuple(Change(*freeze(row)) for row in body["changes"])
     proposal = Proposal(
         config=Config(body["config"]),
         until=body["until"],
@@ -262,16 +270,17 @@ def _settled_body(event: ProposalScored | ProposalFailed) -> dict[str, Any]:
 
 
 def _read_scored(body: Body) -> ProposalScored:
-    scored = Scored(**{name: body[name] for name in _SCORED})
-    return ProposalScored(scored, body["seeds"], body["score"], body.get("beyond"))
+    scored = Scored(**{name: freeze(body[name]) for name in _SCORED})
+    return ProposalScored(scored, freeze(body["seeds"]), freeze(body["score"]), body.get("beyond"))
 
 
 _SCORED = tuple(field.name for field in dataclasses.fields(Scored))
 
 
 def _read_failed(body: Body) -> ProposalFailed:
-    failed = Failed(body["proposal"], Status(body["kind"]), body["values"], body["message"])
-    return ProposalFailed(failed, body["seeds"], body["score"], body.get("beyond"))
+    values = freeze(body["values"])
+    failed = Failed(body["proposal"], Status(body["kind"]), values, body["message"])
+    return ProposalFailed(failed, freeze(body["seeds"]), freeze(body["score"]), body.get("beyond"))
 
 
 # -- segments ----------------------------------------------------------------------------------
@@ -339,23 +348,26 @@ def _read_outcome(body: Body) -> SegmentEnded:
         segment=segment,
         status=Status(body["status"]),
         reached=body["reached"],
-        reports=tuple(Report(segment, step, metrics) for step, metrics in body["reports"]),
-        cost=body["cost"],
+        reports=tuple(
+            [Report(segment, step, freeze(metrics)) for step, metrics in body["reports"]]
+        ),
+        cost=freeze(body["cost"]),
         checkpoint=checkpoint,
-        applied=body["applied"],
-        notes=body["notes"],
+        applied=freeze(body["applied"]),
+        notes=freeze(body["notes"]),
         message=body["message"],
         fence=Fence(*body.get("fence", ())),
         host=body.get("host", ""),
     )
-    return SegmentEnded(outcome, _read_place(segment, body["run"]), body.get("reductions"))
+    place = _read_place(segment, body["run"])
+    return SegmentEnded(outcome, place, freeze(body.get("reductions")))
 
 
 def _read_regained(body: Body) -> CheckpointRegained:
     files = FrozenMap(body["checkpoint_files"])
     segment = SegmentId.parse(body["segment"])
     checkpoint = Checkpoint(segment, body["checkpoint"], files, body.get("checkpoint_size", 0))
-    return CheckpointRegained(segment, checkpoint, body["cost"], body["notes"])
+    return CheckpointRegained(segment, checkpoint, freeze(body["cost"]), freeze(body["notes"]))
 
 
 # -- the test phase ----------------------------------------------------------------------------
@@ -392,16 +404,18 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     SegmentEnded.kind: _read_outcome,
     ProposalScored.kind: _read_scored,
     ProposalFailed.kind: _read_failed,
-    SeedsGranted.kind: lambda body: SeedsGranted(**body),
+    SeedsGranted.kind: lambda body: SeedsGranted(**freeze(body)),
     SearchGivenUp.kind: lambda body: SearchGivenUp(**body),
     CheckpointsCollected.kind: lambda body: CheckpointsCollected(
         tuple(map(SegmentId.parse, body["segments"]))
     ),
     CheckpointRegained.kind: _read_regained,
     BudgetExtended.kind: lambda body: BudgetExtended(body["runs"]),
-    CandidatesFrozen.kind: lambda body: CandidatesFrozen(_read_candidates(body), body["seeds"]),
+    CandidatesFrozen.kind: lambda body: CandidatesFrozen(
+        _read_candidates(body), freeze(body["seeds"])
+    ),
     CandidateTested.kind: _read_tested,
-    TestSeedsAdded.kind: lambda body: TestSeedsAdded(body["seeds"]),
+    TestSeedsAdded.kind: lambda body: TestSeedsAdded(freeze(body["seeds"])),
     ModelsNamed.kind: lambda body: ModelsNamed(_read_candidates(body)),
     StudyFinished.kind: lambda body: StudyFinished(),
 }

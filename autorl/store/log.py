@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from autorl.store.codec import dumps, loads
@@ -29,8 +30,23 @@ Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 
 EPOCH = "epoch"  # fact of a session of a study with a storage: its number, by the lease
 
+_ENTRIES_AT_ONCE = 500
+
 # What a user asks for between two sessions. It belongs to neither.
 _BETWEEN_SESSIONS = (BudgetExtended.kind, TestSeedsAdded.kind)
+
+
+class LogEntry(NamedTuple):
+    """An event as the log holds it.
+
+    Attributes:
+        body: plain lists and dicts, which belong to whoever reads them.
+    """
+
+    seq: int
+    kind: str
+    body: Any
+    time: float
 
 
 class Latest(NamedTuple):
@@ -99,16 +115,17 @@ class EventLog:
         """Count the events of a kind."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
 
-    def rows_between(self, begin: int, end: int) -> list[tuple[int, str, str, float]]:
+    def entries_between(self, begin: int, end: int) -> list[LogEntry]:
         """List the events after number `begin`, up to number `end`.
 
-        They come as number, kind, body and time.
+        Raises:
+            ValueError: a body is no JSON.
         """
-        rows: list[Any] = self._query(
+        rows = self._query(
             "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
             (begin, end),
         )
-        return rows
+        return _entries_of(rows)
 
     def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
         """List kind and body of the events of some kinds.
@@ -241,6 +258,47 @@ def events_until(
     return connection.execute(
         f"SELECT seq, kind, body, time, {link} FROM event WHERE seq <= ? ORDER BY seq", (until,)
     )
+
+
+def entries_until(connection: sqlite3.Connection, until: int) -> Iterator[LogEntry]:
+    """Read the first `until` events.
+
+    Raises:
+        ValueError: a body is no JSON.
+    """
+    rows = connection.execute(
+        "SELECT seq, kind, body, time FROM event WHERE seq <= ? ORDER BY seq", (until,)
+    )
+    while several := rows.fetchmany(_ENTRIES_AT_ONCE):
+        yield from _entries_of(several)
+
+
+def _entries_of(rows: Sequence[tuple[int, str, str, float]]) -> list[LogEntry]:
+    """Parse the bodies of events.
+
+    Raises:
+        ValueError: a body is no JSON.
+    """
+    bodies = _parsed([text for _, _, text, _ in rows])
+    return [
+        LogEntry(seq, kind, body, time)
+        for (seq, kind, _, time), body in zip(rows, bodies, strict=True)
+    ]
+
+
+def _parsed(texts: Sequence[str]) -> list[Any]:
+    """Parse texts of JSON objects, each of them whole.
+
+    Raises:
+        ValueError: one is no JSON.
+    """
+    # All in one call: that saves a third of the time, and a name that many objects have is one
+    # string. What is no list of so many objects is damaged, and then the error names its place.
+    with suppress(ValueError, TypeError):
+        bodies: list[Any] = json.loads(f"[{','.join(texts)}]")
+        if len(bodies) == len(texts) and all(type(body) is dict for body in bodies):
+            return bodies
+    return [json.loads(text) for text in texts]
 
 
 def bodies_until(

@@ -5,24 +5,26 @@ And the checkpoints that must lie in its folder.
 
 from __future__ import annotations
 
-import json
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from autorl.plain_text import shown
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
-from autorl.store.log import add_events, bodies_until, events_until
+from autorl.store.log import LogEntry, add_events, bodies_until, entries_until, events_until
 from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
 _EVENTS_AT_ONCE = 500  # fewer than the parameters that a statement may have in old SQLites
+
+See: TypeAlias = Callable[[Sequence[LogEntry]], None]
+"""Takes events of a log, in order, some at a time."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class SavedCheckpoint:
         return not Path(self.path).is_absolute() and ".." not in Path(self.path).parts
 
 
+def _look_away(entries: Sequence[LogEntry]) -> None:
+    """Take no note of events."""
+
+
 def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     """Make a database in memory of the first `until` events of `source`.
 
@@ -56,20 +62,62 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     schema.create(copy)
     copy.execute("BEGIN")
     add_events(copy, events_until(source, until))
-    events = ((seq, kind, json.loads(body)) for seq, kind, body, *_ in events_until(source, until))
-    if schema.counts_from_1(source):
-        for event in events:
-            schema.apply_all(copy, [event])
-            if event[1] == ProposalMade.kind:  # the first; later ones go on from it
-                schema.count_from_1(copy)
-                break
-    while several := list(islice(events, _EVENTS_AT_ONCE)):
-        schema.apply_all(copy, several)
+    _derive(copy, entries_until(source, until), counts_from_1=schema.counts_from_1(source))
     copy.execute("COMMIT")
     return copy
 
 
-def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, path: Path) -> None:
+def _file_of(connection: sqlite3.Connection) -> str:
+    """Return the path of a connection's database, empty where it lies in memory."""
+    databases = connection.execute("PRAGMA database_list").fetchall()
+    return next(file for _, name, file in databases if name == "main")
+
+
+def _derived_beside(
+    file: str, entries: Iterator[LogEntry], *, counts_from_1: bool, see: See
+) -> sqlite3.Connection:
+    """Make the tables that follow from all events of a database file, in memory.
+
+    The file is attached as `stored`. No event is copied: the log that is read beside the tables is
+    the one in the file.
+    """
+    derived = sqlite3.connect(":memory:", isolation_level=None)
+    schema.create(derived)
+    derived.execute("DROP TABLE event")  # a table in memory would be found before that in the file
+    derived.execute("ATTACH ? AS stored", (file,))
+    derived.execute("BEGIN")
+    _derive(derived, entries, counts_from_1=counts_from_1, see=see)
+    derived.execute("COMMIT")
+    return derived
+
+
+def _derive(
+    connection: sqlite3.Connection,
+    entries: Iterator[LogEntry],
+    *,
+    counts_from_1: bool,
+    see: See = _look_away,
+) -> None:
+    """Apply events to empty tables, and show them."""
+    if counts_from_1:
+        for entry in entries:
+            schema.apply(connection, entry.seq, entry.kind, entry.body)
+            see([entry])
+            if entry.kind == ProposalMade.kind:  # the first; later ones go on from it
+                schema.count_from_1(connection)
+                break
+    while several := list(islice(entries, _EVENTS_AT_ONCE)):
+        schema.apply_all(connection, [(seq, kind, body) for seq, kind, body, _ in several])
+        see(several)
+
+
+def check_tables(
+    connection: sqlite3.Connection,
+    chain: Chain,
+    folder: Path,
+    path: Path,
+    see: See = _look_away,
+) -> None:
     """Refuse a database whose tables do not follow from its events.
 
     The events are whole.
@@ -77,13 +125,33 @@ def check_tables(connection: sqlite3.Connection, chain: Chain, folder: Path, pat
     Not compared are tables of a study that an earlier version began: it may have derived them in
     another way.
 
+    Args:
+        connection: to the database.
+        chain: of its events.
+        folder: of the study.
+        path: of the database, for the error.
+        see: called with the events, some at a time, when tables have been derived from them, and
+            free to keep them. Not called where the database lies in memory, or nothing is compared.
+
     Raises:
         InputError: one line that names the first table and row.
     """
     if chain.first_hashed != 1:
         return
-    with closing(rebuilt(connection, chain.head.seq)) as derived:
-        lines = table_differences(connection, derived)
+    file = _file_of(connection)
+    if file:
+        entries = entries_until(connection, chain.head.seq)
+        counts_from_1 = schema.counts_from_1(connection)
+        beside = _derived_beside(file, entries, counts_from_1=counts_from_1, see=see)
+        with closing(beside) as derived:
+            agree = all(
+                schema.has_same_rows(derived, table, *_columns(derived, table))
+                for table in schema.derived_tables(derived)
+            )
+            lines = [] if agree else table_differences(connection, derived)
+    else:
+        with closing(rebuilt(connection, chain.head.seq)) as derived:
+            lines = table_differences(connection, derived)
     if lines:
         raise InputError(
             f"is damaged ({lines[0]}): nothing was changed; "
@@ -108,13 +176,18 @@ def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -
     return lines
 
 
+def _columns(connection: sqlite3.Connection, table: str) -> tuple[list[str], list[str]]:
+    """List the columns of a table, and those of its primary key in the order they have there."""
+    columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
+    names = [name for _, name, *_ in columns]
+    keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)
+    return names, [names[number] for _, number in keys]
+
+
 def _first_difference(
     stored: sqlite3.Connection, derived: sqlite3.Connection, table: str
 ) -> str | None:
-    columns = derived.execute(f"PRAGMA table_info({table})").fetchall()
-    names = [name for _, name, *_ in columns]
-    keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)
-    order = [names[number] for _, number in keys]
+    names, order = _columns(derived, table)
     rows_of_stored = schema.ordered_rows(stored, table, names, order)
     rows_of_derived = schema.ordered_rows(derived, table, names, order)
     # Many at once: they are equal almost always, and lists are compared without Python.
@@ -128,7 +201,8 @@ def _first_difference(
     for has, should in zip_longest(have, ought):
         if has == should:
             continue
-        rows = [[row[number] for _, number in keys] for row in (has, should) if row is not None]
+        places = [names.index(name) for name in order]
+        rows = [[row[place] for place in places] for row in (has, should) if row is not None]
         # By type first: a damaged key may be of any type, and Python does not compare them.
         first = min(rows, key=lambda row: [(type(value).__name__, value) for value in row])
         named = zip(order, first, strict=True)

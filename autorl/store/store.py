@@ -19,6 +19,7 @@ import sqlite3
 import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +29,7 @@ from typing import Any
 from autorl.signals import held
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
-from autorl.store.codec import body_of, dumps, loads, read_event
+from autorl.store.codec import body_of, dumps, read_event
 from autorl.store.events import Body, CheckpointRegained, SegmentEnded, StudyEvent
 from autorl.store.folder import (
     DATABASE,
@@ -40,7 +41,7 @@ from autorl.store.folder import (
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
-from autorl.store.log import EventLog, add_event, first_event_hash
+from autorl.store.log import EventLog, LogEntry, add_event, first_event_hash
 from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.rebuild import check_tables
 from autorl.store.remote import is_url
@@ -125,6 +126,8 @@ class Store:
         self._batch: _Batch | None = None
         self._behind = False  # a batch could not be written: the log lacks what its events changed
         self._unrecorded_file: str | None = None  # of a log that an earlier version began
+        # From the start of the log, read when its tables were checked. They are given out once.
+        self._first_events: deque[Recorded] = deque()
         self._file = (
             None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
         )
@@ -193,8 +196,8 @@ class Store:
                 check_recorded(folder, connection)
                 chain = check_log(connection, folder, folder / DATABASE)
                 check_kinds(connection, folder / DATABASE)
-                check_tables(connection, chain, folder, folder / DATABASE)
                 store = cls(connection, folder, lock, chain.head)
+                check_tables(connection, chain, folder, folder / DATABASE, store._read_ahead)
                 text = file.read_text(encoding="utf-8")
                 recorded = EventLog(store.query).study_file()
                 study_file.check_unchanged(recorded, text, file)
@@ -367,17 +370,34 @@ class Store:
             InputError: the log is damaged.
         """
         self.check_thread()
+        first_events = self._first_events
+        self._first_events = deque()
+        if self.offsite is not None:
+            first_events.clear()  # their checkpoints may lie in the storage
+        known = len(first_events)
+        while first_events:
+            yield first_events.popleft()
         last = EventLog(self.query).last_number()
-        for begin in range(0, last, _EVENTS_AT_ONCE):
+        for begin in range(known, last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 
+    def _read_ahead(self, entries: Sequence[LogEntry]) -> None:
+        """Read the next events from the start of the log, while they are in memory.
+
+        After one that cannot be read, none are: `events` comes to it, and says so.
+        """
+        if entries[0].seq != len(self._first_events) + 1:
+            return
+        with suppress(sqlite3.DatabaseError, ValueError):
+            self._first_events += self._recorded(entries)
+
+    def _recorded(self, entries: Sequence[LogEntry]) -> list[Recorded]:
+        return [Recorded(seq, self.read(kind, body), when) for seq, kind, body, when in entries]
+
     def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
-            rows = EventLog(self.query).rows_between(begin, end)
-            return [
-                Recorded(seq, self.read(kind, loads(body)), when) for seq, kind, body, when in rows
-            ]
+            return self._recorded(EventLog(self.query).entries_between(begin, end))
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
@@ -385,8 +405,6 @@ class Store:
 
     def read(self, kind: str, body: Body) -> StudyEvent:
         """Return an event of this log from its kind and its body.
-
-        The body is as `codec.loads` gives it.
 
         Raises:
             ValueError: it is of an unknown kind, or its body is none of that kind.

@@ -91,6 +91,7 @@ class Config(FrozenMap):
 
 
 _SCALARS = frozenset({str, int, float, bool, type(None)})
+_SEQUENCES = (list, tuple)  # made once: `list | tuple` would be built at every call
 
 
 def freeze(value: object) -> Any:
@@ -101,7 +102,7 @@ def freeze(value: object) -> Any:
         return value
     if kind is dict:
         return FrozenMap(value)  # type: ignore[arg-type]
-    if isinstance(value, list | tuple):
+    if isinstance(value, _SEQUENCES):
         return tuple([item if type(item) in _SCALARS else freeze(item) for item in value])
     if isinstance(value, FrozenMap):
         return value
