@@ -7,7 +7,8 @@ from scripted import Scripted, Toy, chain, full, listed, study_with, toy_spec
 from test_lineage import waiting_for
 
 from autorl.executors.worker import run_segment
-from autorl.types import SegmentId, Status
+from autorl.store.events import ProposalMade
+from autorl.types import SegmentId, Status, StudyError
 
 
 def study_of(monkeypatch, *proposals, folder=None, **changes):
@@ -171,3 +172,40 @@ def test_a_continuation_starts_anew_where_one_seed_left_no_checkpoint(monkeypatc
         study.record(outcome)
     driver.settle()
     assert driver._starts_anew(proposals[1]) is anew
+
+
+def test_nobody_looks_through_all_checkpoints_unless_it_is_said(monkeypatch):
+    driver = study_of(monkeypatch, full(0.5)).driver
+    asked = []
+    monkeypatch.setattr(
+        driver._retention, "collect", lambda models, *, over, at_once: asked.append((over, at_once))
+    )
+    driver.collect()
+    driver.collect(over=True)
+    driver.collect(at_once=True)
+    assert asked == [(False, False), (True, False), (False, True)]
+
+
+def test_a_study_that_was_given_up_has_three_more_tries(monkeypatch):
+    script = Scripted(lambda number, seen: full(0.1 * number))
+    trainer = Toy(before=lambda segment: Status.CRASH)
+    study = study_with(monkeypatch, toy_spec(parallelism=1), script, trainer)
+    for tried in (3, 6):
+        with pytest.raises(
+            StudyError, match="the first 3 proposals failed, the last with: told to"
+        ):
+            study.run()
+        assert len(study.driver.lineage) == tried
+
+
+def test_what_a_proposal_is_predicted_to_cost_is_what_it_trains(monkeypatch):
+    info = type(toy_spec().info(toy_spec().trainer))
+    monkeypatch.setattr(
+        info, "relative_cost", lambda self, trainer, env, config, start, until: until - start
+    )
+    proposals = chain(0.5, 40), chain(0.5, 100, 0), full(0.2)
+    study = study_of(monkeypatch, *proposals, observation_order="predicted_end")
+    study.run()
+    events = [recorded.event for recorded in study.store.events()]
+    costs = [event.cost for event in events if isinstance(event, ProposalMade)]
+    assert costs == [40.0, 60.0, 100.0]
