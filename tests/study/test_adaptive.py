@@ -90,6 +90,12 @@ def test_smaller_is_better_where_the_study_minimises(monkeypatch):
     assert choice.expected == pytest.approx(study.result().tuning + choice.overtuning)
 
 
+def test_the_optimizer_is_not_asked_for_what_is_kept_to_confirm(monkeypatch):
+    optimizer, _ = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9])
+    asked = [number for call, number in optimizer.order if call == "ask"]
+    assert asked == [0, 1, 2, 3, 4, 5]
+
+
 def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
     optimizer, _ = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3])
     told = [event.n_seeds for event in optimizer.seen if isinstance(event, Scored)]
@@ -216,6 +222,7 @@ def test_a_budget_of_configurations_has_the_confirmation_on_top():
     )
     assert len(study.driver.lineage) == 12
     assert study.driver.charged_steps == 1600
+    assert all(proposals for proposals, _, _ in granted(study)), "nothing more was to be explored"
 
 
 def test_a_budget_of_hours_is_split_by_the_clock():
@@ -254,13 +261,17 @@ def test_where_nothing_can_be_confirmed_the_rest_explores(monkeypatch):
 
 def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(monkeypatch):
     xs = [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9, 0.4, 0.6, 0.05]
-    _, study = adaptive_of(monkeypatch, xs)
+    optimizer, study = adaptive_of(monkeypatch, xs)
     assert study.driver.ranking.best() == 3
     study.extend(5)
     study.run(executor=Shuffled(study.load, np.random.default_rng(0)))
     assert study.driver.charged_steps == 1500
     assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1, 6: 3, 7: 1, 8: 1}
     assert study.driver.ranking.best() == 6
+    scored = [
+        (event.proposal, event.n_seeds) for event in optimizer.seen if hasattr(event, "n_seeds")
+    ]
+    assert len(scored) == len(set(scored)), "who has the seeds of a level is not scored again"
 
 
 def test_a_study_that_is_over_says_when_more_budget_trains_nothing(monkeypatch):

@@ -55,6 +55,52 @@ def test_a_path_to_the_step_a_link_begins_at_ends_before_that_link():
     assert lineage.path(1, 80) == lineage.path(1) == [(0, None), (1, None)]
 
 
+def lineage_of(*proposals, plan=None):
+    lineage = Lineage(plan or SeedPlan(2, 2))
+    for number, proposal in enumerate(proposals):
+        lineage.observe(Proposed(number, proposal))
+    return lineage
+
+
+def test_the_numbers_of_runs_are_those_of_every_version():
+    """They are stored: 5000 of each role for each run."""
+    lineage = lineage_of(plan=SeedPlan([4, 6], [200, 300]))
+    assert lineage.run_id(0, "tuning", 4) == 0
+    assert lineage.run_id(0, "tuning", 6) == 1
+    assert lineage.run_id(0, "test", 300) == 5001
+    assert lineage.run_id(3, "tuning", 4) == 30_000
+    assert lineage.run_id(3, "test", 200) == 35_000
+
+
+def test_the_random_streams_of_an_exploit_are_those_of_every_version():
+    """Results of stored studies depend on these numbers, and they fit into 63 bits."""
+    lineage = lineage_of(chain(0.9, 40), chain(0.9, 80, Exploit(0, "b"), y=0.7), chain(0.9, 80, 0))
+    assert lineage.fork(1, 0) == 3312359928704513998
+    assert lineage.fork(1, 4) == 3777480187574470499
+    assert lineage.fork(2, 0) is None
+    assert lineage.fork(0, 0) is None
+    other = lineage_of(chain(0.9, 41), chain(0.9, 80, Exploit(0, "b"), y=0.7))
+    assert other.fork(1, 4) == 8512558318159117629
+
+
+def test_a_run_is_one_configuration_that_was_never_copied():
+    lineage = lineage_of(
+        chain(0.9, 40),
+        chain(0.9, 60, 0),
+        chain(0.9, 80, 1, y=0.7),
+        chain(0.9, 80, Exploit(1, "b")),
+        chain(0.9, 100, 3),
+    )
+    assert [lineage.unchanged(number) for number in range(5)] == [True, True, False, False, False]
+    assert [lineage.root(number) for number in range(5)] == [0, 0, 2, 3, 3]
+    starts = [(run.parent_root, run.start_step) for run in map(lineage.run, range(5))]
+    assert starts == [(None, 0), (None, 0), (0, 60), (0, 60), (0, 60)]
+    assert [lineage.start(number) for number in range(5)] == [0, 40, 60, 60, 80]
+    assert [lineage.length(number) for number in range(5)] == [40, 20, 20, 20, 20]
+    assert lineage.chain(4) == [0, 1, 3, 4]
+    assert len(lineage) == 5
+
+
 def test_runs_have_parents_start_steps_and_members(monkeypatch):
     _, study = pbt_study(monkeypatch)
     rows = study.store.query(

@@ -1,6 +1,7 @@
 """The model that is kept is the one whose score is reported: runs trained for it end at the chosen step."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
@@ -9,9 +10,19 @@ from test_lineage import waiting_for
 
 from autorl.report.reading import open_view
 from autorl.study import Study
-from autorl.study.models import kept_checkpoints, steps_of
+from autorl.study import models as models_module
+from autorl.study.models import (
+    NO_STEPS,
+    Steps,
+    kept_checkpoints,
+    load_model,
+    pickled_checkpoints,
+    seed_of_model,
+    steps_of,
+    whole,
+)
 from autorl.study.record import StudyRecord
-from autorl.types import Exploit, SegmentId
+from autorl.types import Checkpoint, Config, Exploit, InputError, SegmentId, StudyError
 
 BEST = {
     "objective": {"reduce": "best"},
@@ -346,3 +357,153 @@ def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
     study.extend(6)
     assert len(run(study).test.seeds) == 5
     study.close()
+
+
+# -- rows made up ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("score", "model", "text"),
+    [
+        (None, None, ""),
+        (75, None, "the score is of step 75 of 100"),
+        (75, 75, "model and score are of step 75 of 100"),
+        (None, 100, "the model is of step 100 of 100"),
+        (75, 100, "the model is of step 100 of 100, the score of step 75"),
+    ],
+)
+def test_the_steps_of_score_and_model_in_words(score, model, text):
+    assert str(Steps(score, model, 100)) == text
+    assert (str(NO_STEPS), NO_STEPS.horizon) == ("", 0)
+
+
+@pytest.mark.parametrize(
+    ("reduce", "step", "segment", "steps"),
+    [
+        ("last", None, SegmentId(1, 0), (100, 100)),
+        ("last", None, None, (100, None)),
+        ("best", None, SegmentId(1, 0), (None, 100)),
+        ("best", 75, SegmentId(1, 0, 75), (75, 75)),
+        ("last", 75, None, (75, None)),
+    ],
+)
+def test_the_step_of_a_score_is_written_down_or_the_last_one(reduce, step, segment, steps):
+    record = SimpleNamespace(
+        spec=toy_spec(objective=[{"reduce": reduce}]),
+        candidate_steps=lambda proposal: SimpleNamespace(step=step),
+        until=lambda proposal: 100,
+    )
+    model = None if segment is None else Checkpoint(segment, "x")
+    assert steps_of(record, 1, model) == Steps(*steps, 100)
+
+
+def row(seed, value, status="done", proposal=1):
+    return SimpleNamespace(proposal=proposal, seed=seed, value=value, status=status)
+
+
+@pytest.mark.parametrize(
+    ("direction", "rows", "seed"),
+    [
+        ("maximize", [row(100, 1.0), row(101, 3.0), row(102, 2.0)], 101),
+        ("minimize", [row(100, 1.0), row(101, 3.0), row(102, 2.0)], 100),
+        ("maximize", [row(102, 3.0), row(101, 3.0), row(100, 1.0)], 101),
+        ("maximize", [row(100, 1.0), row(101, 9.0, "crash"), row(102, None)], 100),
+        ("maximize", [row(100, 1.0, "stopped"), row(102, 0.5)], 100),
+        ("maximize", [row(100, 1.0), row(101, 9.0, proposal=2), row(103, 9.0)], 100),
+        ("maximize", [], 100),
+        ("maximize", [row(102, 9.0, "crash")], 100),
+    ],
+)
+def test_the_model_is_of_the_best_test_seed_that_is_kept(direction, rows, seed):
+    record = SimpleNamespace(
+        spec=toy_spec(objective={"direction": direction}),
+        tables=SimpleNamespace(tests=lambda: rows),
+    )
+    assert seed_of_model(record, 1, {102: None, 101: None, 100: None}) == seed
+
+
+@pytest.mark.parametrize(
+    ("files", "pickled"),
+    [
+        (["training.pkl"], True),
+        (["training.pkl", "state.json"], False),
+        (["state.json"], False),
+        ([], False),
+    ],
+)
+def test_pickles_of_earlier_versions_are_told_by_their_files(tmp_path, files, pickled):
+    for name in files:
+        (tmp_path / name).touch()
+    checkpoint = Checkpoint(SegmentId(0, 0), str(tmp_path))
+    assert pickled_checkpoints([checkpoint]) == ([checkpoint] if pickled else [])
+
+
+def kept_record(checkpoints, end=None, storage=None):
+    return SimpleNamespace(
+        spec=SimpleNamespace(storage=storage),
+        candidate_steps=lambda proposal: SimpleNamespace(end=end),
+        link_at=lambda proposal, step: 1,
+        until=lambda proposal: {1: 60, 2: 100}[proposal],
+        tables=SimpleNamespace(checkpoints=lambda link, proposal: checkpoints),
+    )
+
+
+@pytest.mark.parametrize(
+    ("end", "saved", "segment"),
+    [
+        (None, ["2.0"], "2.0"),
+        (None, ["1.0", "2.0"], "2.0"),
+        (None, ["1.0"], None),
+        (40, ["1.0@40", "1.0", "2.0"], "1.0@40"),
+        (40, ["1.0", "2.0"], "2.0"),
+        (60, ["1.0", "2.0"], "1.0"),
+        (60, ["1.0@40", "2.0"], "2.0"),
+        (40, ["gone 1.0@40", "2.0"], "2.0"),
+    ],
+)
+def test_the_model_that_the_score_is_of_goes_before_one_that_the_search_left(
+    tmp_path, end, saved, segment
+):
+    """Proposal 2 goes on from 1, which ends at 60."""
+    rows = []
+    for text in saved:
+        gone, _, name = text.rpartition(" ")
+        if not gone:
+            (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        rows.append((0, SegmentId.parse(name), f"checkpoints/{name}"))
+    kept_of = kept_checkpoints(kept_record(rows, end), tmp_path, 2)
+    assert {seed: str(one.segment) for seed, one in kept_of.items()} == (
+        {} if segment is None else {0: segment}
+    )
+
+
+def test_a_model_in_a_storage_is_not_looked_for(tmp_path):
+    rows = [(7, SegmentId(2, 7), "s3://bucket/x/checkpoints/2.7-1-0")]
+    (only,) = kept_checkpoints(kept_record(rows, storage="s3://bucket/x"), tmp_path, 2).values()
+    assert only.path == rows[0][2]
+
+
+def test_only_a_whole_model_is_given(tmp_path, monkeypatch):
+    monkeypatch.setattr(models_module, "damage", lambda folder, files: files.get("wrong"))
+    checkpoint = Checkpoint(SegmentId(0, 0), str(tmp_path))
+    files = {}
+    record = SimpleNamespace(tables=SimpleNamespace(saved_files=lambda segment: files))
+    with whole(record, checkpoint) as given:
+        assert given == checkpoint
+    files["wrong"] = "state.json differs"
+    message = r"is damaged \(state.json differs\): choose the model of another seed"
+    with pytest.raises(InputError, match=message), whole(record, checkpoint):
+        pass
+
+
+def test_a_model_that_was_not_kept_is_said(monkeypatch, tmp_path):
+    study = study_with(
+        monkeypatch,
+        toy_spec(keep={"checkpoints": "none"}),
+        Scripted(listed(full(0.2))),
+        folder=tmp_path / "study",
+    )
+    run(study)
+    study.close()
+    with pytest.raises(StudyError, match=r"no model of proposal 0 was kept \(keep.checkpoints\)"):
+        load_model(tmp_path / "study", 0, Config({"x": 0.2, "y": 0.5}), None)

@@ -17,8 +17,9 @@ from autorl.store.events import SessionBegun
 from autorl.store.provenance import _recorded_hash
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
+from autorl.study import session as session_module
 from autorl.study.landscape import read_study
-from autorl.study.session import installed_version, session, user_files
+from autorl.study.session import cpu, installed_version, session, user_files
 from autorl.types import FrozenMap
 
 CHANGED = "sessions computed with other code, so one session may give another table: "
@@ -170,3 +171,44 @@ def test_the_session_records_what_touches_results(tmp_path):
     assert expected <= set(body["packages"])
     assert body["source"]["sha256"]
     assert body["cpu"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "model"),
+    [
+        ("processor\t: 0\nmodel name\t: AMD EPYC 9: x\nmodel name\t: other\n", "AMD EPYC 9: x"),
+        ("processor\t: 0\n", "arm-ish"),
+        (None, "arm-ish"),
+    ],
+)
+def test_the_cpu_is_named_by_the_system_or_by_python(monkeypatch, lines, model):
+    class Place:
+        def __init__(self, path):
+            assert path == "/proc/cpuinfo"
+
+        def read_text(self, encoding):
+            if lines is None:
+                raise FileNotFoundError
+            return lines
+
+    monkeypatch.setattr(session_module, "Path", Place)
+    monkeypatch.setattr(session_module.platform, "processor", lambda: "arm-ish")
+    assert cpu().endswith(f" ({model})")
+
+
+def test_threads_are_those_of_the_algorithm_with_the_most():
+    part = {"trainer": "synthetic", "space": {"x": {"type": "float", "lower": 0, "upper": 1}}}
+    study = {
+        "algorithms": {
+            "one": {**part, "resources": {"cpu": 2}},
+            "two": {**part, "resources": {"cpu": 4}},
+        },
+        "fidelity": {"steps": 10},
+        "budget": {"runs": 8},
+    }
+    assert session(load_spec(study))["threads"] == 4
+
+
+def test_a_package_that_is_not_installed_has_no_version():
+    assert installed_version("no-such-package-of-anybody") is None
+    assert installed_version("numpy")

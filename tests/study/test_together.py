@@ -7,7 +7,7 @@ import yaml
 from study_support import SPACE, TRAINER, run_small, small_spec, table
 
 from autorl.spec import load_spec
-from autorl.study import Study
+from autorl.study import Study, together
 from autorl.study.own_modules import module_folders, refuse_equal_modules
 from autorl.study.together import backend_of, check_shareable, run_together, shared_workers
 from autorl.types import InputError, StudyError
@@ -141,6 +141,47 @@ def test_devices_are_not_given_out_twice():
     different = [*alike, small_spec(executor=devices, limits={"segment_seconds": 60})]
     with pytest.raises(InputError, match=r"executor\.devices: studies that share devices"):
         check_shareable(different)
+
+
+def test_without_a_number_of_workers_there_is_one_for_each_core(monkeypatch):
+    plain = [small_spec(), small_spec()]
+    for cores, workers in ((6, 6), (None, 1)):
+        monkeypatch.setattr(together.os, "cpu_count", lambda cores=cores: cores)
+        assert shared_workers(plain) == workers
+        assert shared_workers(plain, 3) == 3
+
+
+def test_studies_may_differ_where_no_device_is_given_out():
+    processes = {"name": "processes"}
+    check_shareable([small_spec(executor=processes, limits={"segment_seconds": 60}), small_spec()])
+    check_shareable([small_spec(executor={**processes, "devices": ["0"]})])
+
+
+def test_one_study_that_is_given_devices_is_enough_to_refuse_different_ones():
+    plain = small_spec(executor={"name": "processes"})
+    listing = small_spec(executor={"name": "processes", "devices": ["0"]})
+    asking = small_spec(
+        executor={"name": "processes"}, resources={"gpu": 1}, limits={"segment_seconds": 60}
+    )
+    for specs in ([plain, listing], [listing, plain], [plain, asking]):
+        with pytest.raises(InputError, match="studies that share devices"):
+            check_shareable(specs)
+
+
+def test_a_cluster_gives_out_devices_itself():
+    ray = {"name": "ray", "address": "10.0.0.1:6379"}
+    asking = small_spec(executor=ray, resources={"gpu": 1})
+    limited = small_spec(executor=ray, limits={"segment_seconds": 60})
+    check_shareable([asking, limited])
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_the_queue_of_a_folder_serves_one_study(place):
+    specs = [small_spec(), small_spec()]
+    specs[place] = small_spec(executor={"name": "folder"})
+    with pytest.raises(InputError, match="the queue of a folder serves one study") as refused:
+        check_shareable(specs)
+    assert refused.value.key == "executor.name"
 
 
 # -- modules of the user's ---------------------------------------------------------------------

@@ -16,10 +16,12 @@ from test_proof import change, edit, old_study
 
 from autorl.store import Store, checkpoints
 from autorl.store.events import CheckpointsCollected
+from autorl.store.rebuild import SavedCheckpoint
 from autorl.study import Study
 from autorl.study import backup as backup_module
-from autorl.study.backup import backup
-from autorl.study.verify import verify
+from autorl.study import verify as verify_module
+from autorl.study.backup import Backup, backup
+from autorl.study.verify import Verdict, checkpoint_damage, verify
 from autorl.types import InputError, SegmentId
 
 KEPT = {"keep": {"checkpoints": "lineage"}}
@@ -330,3 +332,122 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"copy: cannot be written \(No space left on device\)"):
         backup(folder, tmp_path / "copy")
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+# -- parts -------------------------------------------------------------------------------------------------------------
+
+
+def test_before_anything_is_looked_at_nothing_was_found():
+    assert vars(Backup()) == {"events": 0, "checkpoints": 0, "logs": 0, "notes": []}
+    verdict = Verdict()
+    assert (verdict.events, verdict.checkpoints, verdict.first_hashed) == (0, 0, None)
+    assert (verdict.whole, verdict.advice) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["b"], "b"),
+        (["c", "a", "b"], "a, b, c"),
+        (["d", "c", "a", "b"], "a, b, c and 1 more"),
+        (list("fedcba"), "a, b, c and 3 more"),
+    ],
+)
+def test_three_names_and_how_many_more(names, text):
+    assert verify_module._some(names) == text
+
+
+def test_what_is_being_written_and_what_every_study_has_is_not_listed(tmp_path):
+    for name in ("study.yaml", "study.sqlite", "study.sqlite-wal", ".tmp-x", "mine"):
+        (tmp_path / name).touch()
+    for name in (".tmp-1.0-1-0", ".old-1.0", "1.0-1-0"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+    entries = verify_module._entries(tmp_path)
+    assert [entry.relative_to(tmp_path).as_posix() for entry in entries] == [
+        "mine",
+        "checkpoints/1.0-1-0",
+    ]
+
+
+def saved(path, **files):
+    return SavedCheckpoint(path, files)
+
+
+def test_what_is_wrong_with_a_checkpoint_in_one_phrase(tmp_path):
+    (tmp_path / "checkpoints" / "0.0").mkdir(parents=True)
+    assert checkpoint_damage(tmp_path, saved("/elsewhere/0.0")) is None, "the caller's own"
+    assert checkpoint_damage(tmp_path, saved("checkpoints/../../0.0")) == (
+        "its path leads out of the folder"
+    )
+    assert checkpoint_damage(tmp_path, saved("checkpoints/1.0")) == "the folder is missing"
+    assert checkpoint_damage(tmp_path, saved("checkpoints/0.0")) is None, "no hashes"
+    wrong = saved("checkpoints/0.0", state="0" * 64)
+    assert "state" in checkpoint_damage(tmp_path, wrong)
+    stored = f"file://{tmp_path}/storage"
+    assert "state" in checkpoint_damage(tmp_path, wrong, stored), "what lies here is looked at here"
+
+
+def test_a_folder_is_copied_with_links_and_empty_folders_as_they_are(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "deep" / "target"
+    (source / "sub" / "empty").mkdir(parents=True)
+    (source / "sub" / "file").write_text("x")
+    (source / "to-file").symlink_to("sub/file")
+    (source / "to-folder").symlink_to("sub")
+    (source / "to-nothing").symlink_to("gone")
+    backup_module._copy_folder(source, target)
+    assert backup_module._names(target) == backup_module._names(source)
+    assert (target / "sub" / "empty").is_dir()
+    for name, place in (("to-file", "sub/file"), ("to-folder", "sub"), ("to-nothing", "gone")):
+        assert (target / name).is_symlink()
+        assert (target / name).readlink() == Path(place)
+    (target / "sub" / "file").write_text("y")
+    assert (source / "sub" / "file").read_text() == "x", "no hard link"
+
+
+def test_an_empty_folder_is_a_checkpoint_too(tmp_path):
+    (tmp_path / "source").mkdir()
+    backup_module._copy_folder(tmp_path / "source", tmp_path / "deep" / "target")
+    assert list((tmp_path / "deep" / "target").iterdir()) == []
+
+
+@pytest.mark.parametrize("sub", ["", "sub"])
+def test_what_is_deleted_while_it_is_copied_is_missing(tmp_path, monkeypatch, sub):
+    source = tmp_path / "source"
+    (source / sub).mkdir(parents=True)
+    (source / sub / "first").touch()
+    (source / sub / "last").touch()
+    original = shutil.copy2
+
+    def copy(name, place, **more):
+        (source / sub / "last").unlink(missing_ok=True)
+        return original(name, place, **more)
+
+    monkeypatch.setattr(shutil, "copy2", copy)
+    with pytest.raises(FileNotFoundError):
+        backup_module._copy_folder(source, tmp_path / "target")
+
+
+@pytest.mark.parametrize(
+    ("text", "without"),
+    [
+        ("name:   x  # mine\n", "name:   x  # mine\n"),
+        ("b: 1\nstorage: s3://x/y\na: 2\n", "b: 1\na: 2\n"),
+        ("- a list\n", "- a list\n"),
+        ("- storage\n", "- storage\n"),
+    ],
+)
+def test_a_copy_has_no_storage(text, without):
+    assert backup_module._without_storage(text) == without
+
+
+def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):
+    folder = part_of(tmp_path / "s", 12)
+    made = backup(folder, tmp_path / "deep" / "down" / "copy", until=1)
+    assert (made.events, made.checkpoints) == (1, 0)
+    for until in (0, last_event(folder) + 1):
+        with pytest.raises(InputError, match=f"got {until}") as refused:
+            backup(folder, tmp_path / "other", until=until)
+        assert refused.value.key == "--until"
+    (tmp_path / "link").symlink_to("gone")
+    with pytest.raises(InputError, match="exists already"):
+        backup(folder, tmp_path / "link")

@@ -1,0 +1,211 @@
+"""What a study's segments amount to: their bytes, fresh outcomes, heads and models."""
+
+from pathlib import Path
+
+import pytest
+from scripted import Scripted, Toy, chain, full, listed, study_with, toy_spec
+from test_lineage import waiting_for
+
+from autorl.executors.worker import run_segment
+from autorl.store.events import ProposalMade
+from autorl.types import SegmentId, Status, StudyError
+
+
+def study_of(monkeypatch, *proposals, folder=None, **changes):
+    changes = {"parallelism": 1, "keep": {"checkpoints": "lineage"}, **changes}
+    script = Scripted(waiting_for(list(proposals)), keeps=lambda seen: range(len(proposals)))
+    return study_with(monkeypatch, toy_spec(**changes), script, folder=folder)
+
+
+def train(study, segment):
+    return run_segment(study.load, segment, lambda report: None)
+
+
+def test_bytes_are_those_saved_set_aside_and_being_written(monkeypatch, tmp_path):
+    study = study_of(monkeypatch, full(0.5), folder=tmp_path / "study")
+    work = study.driver.work
+    assert work.bytes_saved == 0
+    (segment,) = study.advance()
+    Path(segment.scratch).mkdir(parents=True)
+    (Path(segment.scratch) / "part").write_bytes(b"x" * 7)
+    assert work.bytes_saved == 7
+    monkeypatch.setattr(work._sizes, "total", lambda: 11)
+    aside = tmp_path / "study" / "checkpoints" / "damaged" / "9.0-1-0"
+    aside.mkdir(parents=True)
+    (aside / "state").write_bytes(b"x" * 20)
+    work.sweep()
+    assert work.bytes_saved == 11 + 20, "a sweep removes what is half written"
+    study.close()
+
+
+def test_every_outcome_is_fresh_once(monkeypatch):
+    study = study_of(monkeypatch, full(0.5), full(0.7))
+    assert study.driver.work.fresh == 0
+    for count in (1, 2):
+        (segment,) = study.advance()
+        study.record(train(study, segment))
+        assert study.driver.work.fresh == count
+
+
+def test_an_outcome_counts_once(monkeypatch):
+    study = study_of(monkeypatch, full(0.5))
+    (segment,) = study.advance()
+    outcome = train(study, segment)
+    assert study.driver.work.record(outcome) is True
+    assert study.driver.work.record(outcome) is False
+    assert study.driver.work.outcome_of(segment.id).status is Status.DONE
+
+
+def test_the_head_of_a_chain_is_its_last_segment_that_ended(monkeypatch, tmp_path):
+    study = study_of(monkeypatch, chain(0.5, 40), chain(0.5, 100, 0), folder=tmp_path / "study")
+    work = study.driver.work
+    (first,) = study.advance()
+    assert work.head(0, 0) is None
+    study.record(train(study, first))
+    (second,) = study.advance()
+    assert work.head(1, 0) == SegmentId(0, 0)
+    assert work.continued() == {SegmentId(0, 0)}
+    assert work.model(1, 0, None) == SegmentId(1, 0)
+    assert work.model(1, 0, 70) == SegmentId(1, 0, 70)
+    assert work.model(1, 0, 40) == SegmentId(0, 0)
+    study.record(train(study, second))
+    assert (work.head(1, 0), work.head(0, 0)) == (SegmentId(1, 0), SegmentId(0, 0))
+    assert work.continued() == set()
+    study.close()
+
+
+@pytest.mark.parametrize(
+    ("keep", "test", "until", "saves"),
+    [
+        ("none", 0, 100, False),
+        ("none", 0, 99, True),  # somebody may go on from it
+        ("incumbent", 0, 100, True),
+        ("incumbent", 1, 100, False),
+        ("top", 1, 100, True),
+        ("lineage", 1, 100, True),
+    ],
+)
+def test_a_checkpoint_is_saved_where_somebody_may_need_it(monkeypatch, keep, test, until, saves):
+    changes = {"keep": {"checkpoints": keep}, "seeds": {"tuning": 1, "test": test}}
+    study = study_of(monkeypatch, chain(0.5, until), **changes)
+    (segment,) = study.advance()
+    assert segment.save is saves
+
+
+@pytest.mark.parametrize(("keep", "saves"), [("none", False), ("incumbent", True), ("top", True)])
+def test_models_of_test_runs_are_kept_unless_nothing_is(monkeypatch, keep, saves):
+    changes = {"keep": {"checkpoints": keep}, "seeds": {"tuning": 1, "test": 1}}
+    study = study_of(monkeypatch, full(0.5), **changes)
+    (segment,) = study.advance()
+    study.record(train(study, segment))
+    (tested,) = study.advance()
+    assert (tested.role, tested.save) == ("test", saves)
+
+
+def test_evaluations_of_a_segment_lie_after_its_start(monkeypatch):
+    changes = {"fidelity": {"steps": 100, "evaluations": 4, "episodes": 3}}
+    study = study_of(monkeypatch, chain(0.5, 50), chain(0.5, 90, 0), **changes)
+    (first,) = study.advance()
+    assert (first.evaluate_at, first.start, first.horizon) == ((25, 50), 0, 100)
+    assert first.episodes == 3
+    study.record(train(study, first))
+    (second,) = study.advance()
+    assert (second.evaluate_at, second.until) == ((75, 90), 90)
+
+
+# -- what a driver says of its search ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reduce", "step", "end"),
+    [
+        ("best", None, None),
+        ("best", 25, 25),
+        ("best", 100, None),
+        ("best", 0, None),
+        ("last", 25, None),
+    ],
+)
+def test_a_run_ends_at_the_step_of_its_score_where_no_other_score_needs_more(
+    monkeypatch, reduce, step, end
+):
+    study = study_of(monkeypatch, full(0.5), objective={"reduce": reduce})
+    study.advance()
+    assert study.driver.end_at(0, step) == end
+
+
+@pytest.mark.parametrize(("direction", "best"), [("maximize", 0.7), ("minimize", 0.2)])
+def test_the_best_score_of_a_length_is_in_the_metrics_own_direction(monkeypatch, direction, best):
+    script = Scripted(listed(full(0.2), full(0.7), full(0.5), chain(0.9, 50), chain(0.01, 50)))
+    spec = toy_spec(objective={"direction": direction}, budget={"runs": 8})
+    study = study_with(monkeypatch, spec, script, Toy(lambda config, seed, step: config["x"]))
+    study.run()
+    assert study.driver.best_score(100) == best
+    assert study.driver.best_score(50) == (0.9 if direction == "maximize" else 0.01)
+    with pytest.raises(ValueError, match="empty"):
+        study.driver.best_score(7)
+
+
+def test_a_search_begins_with_nothing(monkeypatch):
+    driver = study_of(monkeypatch, full(0.5)).driver
+    assert (driver.ended, driver.exhausted, driver.extra_runs) == (False, False, 0.0)
+    assert (driver.steps_at_outcome, driver.charged_steps, driver.unsettled) == (0, 0, 0)
+    assert (driver.last_failure, driver.best_score and driver.ranking.best()) == ("", None)
+
+
+@pytest.mark.parametrize(
+    ("missing", "anew"), [([], False), ([0], True), ([1], True), ([0, 1], True)]
+)
+def test_a_continuation_starts_anew_where_one_seed_left_no_checkpoint(monkeypatch, missing, anew):
+    from dataclasses import replace
+
+    proposals = chain(0.5, 40), chain(0.5, 100, 0)
+    study = study_of(monkeypatch, *proposals, seeds={"tuning": 2, "test": 0})
+    driver = study.driver
+    assert driver._starts_anew(proposals[0]) is False
+    segments = study.advance()
+    assert driver._starts_anew(proposals[1]) is False, "nobody knows yet"
+    for segment in segments:
+        outcome = train(study, segment)
+        if segment.seed in missing:
+            outcome = replace(outcome, checkpoint=None)
+        study.record(outcome)
+    driver.settle()
+    assert driver._starts_anew(proposals[1]) is anew
+
+
+def test_nobody_looks_through_all_checkpoints_unless_it_is_said(monkeypatch):
+    driver = study_of(monkeypatch, full(0.5)).driver
+    asked = []
+    monkeypatch.setattr(
+        driver._retention, "collect", lambda models, *, over, at_once: asked.append((over, at_once))
+    )
+    driver.collect()
+    driver.collect(over=True)
+    driver.collect(at_once=True)
+    assert asked == [(False, False), (True, False), (False, True)]
+
+
+def test_a_study_that_was_given_up_has_three_more_tries(monkeypatch):
+    script = Scripted(lambda number, seen: full(0.1 * number))
+    trainer = Toy(before=lambda segment: Status.CRASH)
+    study = study_with(monkeypatch, toy_spec(parallelism=1), script, trainer)
+    for tried in (3, 6):
+        with pytest.raises(
+            StudyError, match="the first 3 proposals failed, the last with: told to"
+        ):
+            study.run()
+        assert len(study.driver.lineage) == tried
+
+
+def test_what_a_proposal_is_predicted_to_cost_is_what_it_trains(monkeypatch):
+    info = type(toy_spec().info(toy_spec().trainer))
+    monkeypatch.setattr(
+        info, "relative_cost", lambda self, trainer, env, config, start, until: until - start
+    )
+    proposals = chain(0.5, 40), chain(0.5, 100, 0), full(0.2)
+    study = study_of(monkeypatch, *proposals, observation_order="predicted_end")
+    study.run()
+    events = [recorded.event for recorded in study.store.events()]
+    costs = [event.cost for event in events if isinstance(event, ProposalMade)]
+    assert costs == [40.0, 60.0, 100.0]
