@@ -4,6 +4,7 @@ import sqlite3
 
 import pytest
 
+from autorl.store import Store
 from autorl.store.folder import (
     DATABASE,
     check_database,
@@ -12,6 +13,7 @@ from autorl.store.folder import (
     holds_study,
     remove_unstarted,
 )
+from autorl.store.snapshot import snapshot
 from autorl.types import InputError
 
 
@@ -125,3 +127,21 @@ def test_a_database_that_cannot_be_read_is_kept(tmp_path):
     with pytest.raises(InputError, match="cannot be used"):
         remove_unstarted(tmp_path)
     assert (tmp_path / DATABASE).exists()
+
+
+def test_a_locked_database_is_waited_for_half_a_minute(tmp_path, monkeypatch):
+    """By its driver, by who reads it meanwhile, and by who would begin anew there."""
+    waits = []
+    connect = sqlite3.connect
+
+    def noted(place, **options):
+        waits.append(options.get("timeout"))
+        return connect(place, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    store = Store.create(tmp_path / "s", "text")
+    snapshot(tmp_path / "s" / DATABASE).close()
+    store.close()
+    (tmp_path / "s" / "study.yaml").unlink()
+    remove_unstarted(tmp_path / "s")
+    assert [wait for wait in waits if wait is not None] == [30] * 3
