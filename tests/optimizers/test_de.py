@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from autorl.optimizers import make
-from autorl.optimizers.de import Members, cross, mutate, point_of
+from autorl.optimizers import de, make
+from autorl.optimizers.de import Members, cross, mutate, point, point_of
 from autorl.space import load_space
 from autorl.testing.optimizers import assert_alike, space_of
 from autorl.testing.simulation import simulate
@@ -229,3 +229,72 @@ def test_a_small_budget_has_a_small_population_and_so_children(budget, size):
     assert (
         len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
     )
+
+
+class Everything:
+    """Holds every configuration."""
+
+    def __contains__(self, config):
+        return True
+
+
+def test_eight_children_are_tried_and_then_a_point_at_random(monkeypatch):
+    optimizer = started()
+    optimizer._proposed = Everything()
+    mutants = []
+
+    def counted(parents, scale, rng):
+        mutants.append((len(parents), scale))
+        return mutate(parents, scale, rng)
+
+    monkeypatch.setattr(de, "mutate", counted)
+    proposal = optimizer.ask(np.random.default_rng(4))
+    assert mutants == [(3, 0.5)] * 8, "of the three other members"
+    assert proposal.origin == "random: every child was proposed before"
+    assert proposal.informed
+
+
+def test_what_is_new_is_taken_at_once(monkeypatch):
+    optimizer = started()
+    child = optimizer.ask(np.random.default_rng(4))
+    assert (child.origin, child.informed) == ("child of proposal 0", True)
+    rng = np.random.default_rng(4)
+    parents = [point(optimizer.history[number]) for number in (1, 2, 3)]
+    target = point(optimizer.history[0])
+    drawn = cross(SPACE, target, mutate(parents, 0.5, rng), 0.5, rng)
+    assert child.config == SPACE.decode(drawn, rng)
+    assert list(child.meta["point"]) == pytest.approx(drawn.tolist())
+
+
+def test_before_four_members_are_scored_nobody_breeds():
+    optimizer = started(size=5, n=4)
+    fifth = optimizer.ask(np.random.default_rng(4))
+    assert (fifth.meta["slot"], fifth.origin, fifth.informed) == (4, "random", False)
+    optimizer.observe(Proposed(4, fifth))
+    first = optimizer.ask(np.random.default_rng(5))
+    assert (first.meta["slot"], first.informed) == (0, True), "three others are enough"
+    few = started(size=4, n=3)
+    few.observe(Proposed(3, few.ask(np.random.default_rng(3))))
+    alone = few.ask(np.random.default_rng(4))
+    assert (alone.meta["slot"], alone.origin, alone.informed) == (0, "random", False)
+
+
+def test_initial_configurations_take_their_slots():
+    optimizer = make("de", SPACE, horizon=10, population_size=4, initial=({"x": 0.25},))
+    slots = []
+    for number in range(3):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        slots.append((proposal.origin, proposal.meta["slot"]))
+        optimizer.observe(Proposed(number, proposal))
+    assert slots == [("default", 0), ("warm start", 1), ("random", 2)]
+    assert list(optimizer.history[1].proposal.meta["point"]) == [0.25, 0.75, 0.75]
+
+
+def test_whose_turn_it_is_though_everybody_trains():
+    members = Members(started().history, 3)
+    assert members.turn() == 0
+    for slot in range(3):
+        members.begin(slot, slot)
+    assert members.turn() == 0
+    members.begin(3, 0)
+    assert members.turn() == 1

@@ -372,3 +372,61 @@ def test_state_does_not_grow_with_finished_brackets():
         optimizer.observe(event)
         assert len(optimizer._open) <= 2
     assert optimizer._begun > 80
+
+
+@pytest.mark.parametrize(("eta", "cautions"), [(5, 0), (6, 1)])
+def test_a_fifth_of_a_run_is_no_early_rung(eta, cautions):
+    assert len(make("hyperband", SPACE, horizon=100, eta=eta, rungs=2).cautions()) == cautions
+    assert len(make("asha", SPACE, horizon=100, eta=eta, rungs=2).cautions()) == cautions
+
+
+def test_the_outline_of_brackets_that_are_alike():
+    """9 runs to 10, 3 on to 30 and 1 on to 90 train 210 steps."""
+    optimizer = make("successive_halving", SPACE, horizon=90, eta=3, rungs=3, budget=21.0)
+    assert optimizer.outline() == (
+        "bracket 0: 9 runs to 10, 3 runs to 30, 1 run to 90 steps",
+        "the budget pays for 9 brackets (2.33 full runs for each 1)",
+    )
+    endless = make("successive_halving", SPACE, horizon=90, eta=3, rungs=3)
+    assert endless.outline() == optimizer.outline()[:1]
+
+
+def test_the_outline_of_rungs_without_brackets():
+    """New steps of 10, 20 and 60, reached by all, a third and a ninth, are 70 / 3 a run."""
+    optimizer = make("asha", SPACE, horizon=90, eta=3, rungs=3, budget=14.0)
+    assert optimizer.outline() == (
+        "rungs end at 10, 30, 90 steps; one in 3 goes on from each at once",
+        "the budget pays for about 54 configurations, 6 to the end",
+    )
+
+
+def test_the_origins_of_brackets():
+    simulation = simulate(
+        lambda: make("hyperband", SPACE, horizon=100, rungs=2, initial=({"x": 0.25},)), quality, 5
+    )
+    assert [proposal.origin for proposal in simulation.proposals] == [
+        "default",
+        "warm start",
+        "promoted to rung 1 of bracket 0",
+        "random",
+        "random",
+    ]
+    assert [proposal.meta["rung"] for proposal in simulation.proposals] == [0, 0, 1, 0, 0]
+    assert [proposal.informed for proposal in simulation.proposals] == [
+        proposal.resume_from is not None for proposal in simulation.proposals
+    ]
+
+
+def test_a_promotion_of_asha_says_its_rung():
+    optimizer = make("asha", SPACE, horizon=90, eta=2, rungs=3)
+    made = []
+    for number in range(6):
+        made.append(optimizer.ask(np.random.default_rng(number)))
+        optimizer.observe(Proposed(number, made[-1]))
+        optimizer.observe(Scored(number, (float(number),), reached=made[-1].until))
+    # The best of two and of three at the first rung, then the better of two at the second.
+    assert [proposal.resume_from for proposal in made] == [None, None, 1, None, 3, 4]
+    assert [proposal.until for proposal in made] == [23, 23, 45, 23, 45, 90]
+    assert [proposal.meta["rung"] for proposal in made] == [0, 0, 1, 0, 1, 2]
+    assert (made[5].origin, made[5].informed) == ("promoted to rung 2", True)
+    assert optimizer.ask(np.random.default_rng(6)).resume_from is None

@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from autorl.optimizers import make, transfer
+from autorl.optimizers import find, make, transfer
+from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
-from autorl.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
+from autorl.types import Config, Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
@@ -282,3 +284,45 @@ def test_failures_are_evidence_where_they_have_a_penalty():
     assert optimizer._evidence() == before > 0
     optimizer.observe(Failed(3, Status.CRASH, (9.0,)))
     assert optimizer._evidence() == 0.0
+
+
+# -- what a study file names -------------------------------------------------------------------------
+
+TRANSFER = find("transfer")
+BELIEFS = {"x": {"centre": 0.25}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prior": "none"},
+        {"prior": "none", "beliefs": {}},
+        {"prior": ["nowhere"], "prior_data": {"version": 1}},
+        {"prior": "none", "beliefs": BELIEFS, "prior_data": {"version": 1}},
+    ],
+)
+def test_what_needs_no_look_up_stays_as_it_is(options):
+    assert TRANSFER.resolved_options(options, Surroundings(SQUARE)) is options
+
+
+@pytest.mark.parametrize("environment", ["CartPole-v1", None])
+def test_beliefs_alone_are_a_task_of_the_studys_environment(environment):
+    options = {"prior": "none", "beliefs": BELIEFS, "startup": 4}
+    resolved = TRANSFER.resolved_options(options, Surroundings(SQUARE, ("a",), environment))
+    assert {name: resolved[name] for name in options} == options
+    (task,) = study_prior_of(resolved["prior_data"], SQUARE).tasks
+    assert (task.source, task.environment) == ("stated beliefs", environment or "")
+
+
+@pytest.mark.parametrize("options", [{"prior": ["a"]}, {"prior": "none", "beliefs": BELIEFS}])
+def test_what_was_not_looked_up_is_refused(options):
+    with pytest.raises(InputError, match="looked up when a study file is read"):
+        TRANSFER(built().problem, TRANSFER.Options(**options))
+
+
+def test_without_data_there_is_no_prior():
+    for prior in ("auto", "none"):
+        optimizer = TRANSFER(built().problem, TRANSFER.Options(prior=prior))
+        assert optimizer.prior.tasks == ()
+        assert (optimizer.outline() == ("no prior: prior is none",)) is (prior == "none")
+    assert built(prior="none").outline() != ("no prior: prior is none",), "it has data"

@@ -3,9 +3,11 @@
 import json
 import os
 import socket
+from types import SimpleNamespace
 
 import pytest
 
+from autorl.store import lock as locks
 from autorl.store.folder import LOCK_FILE
 from autorl.store.lock import FolderLock, _may_live, lock_holder
 from autorl.types import InputError
@@ -59,3 +61,25 @@ def test_a_lock_that_was_released_is_taken_again(tmp_path):
         FolderLock(tmp_path).release()
     written = json.loads((tmp_path / LOCK_FILE).read_text())
     assert written == {"pid": os.getpid(), "host": socket.gethostname()}
+
+
+def test_what_a_killed_driver_was_starting_is_waited_for(tmp_path, monkeypatch):
+    """A hundred times a second, for five seconds: it holds the lock a moment longer."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    holder = {"pid": child, "host": socket.gethostname()}
+    (tmp_path / LOCK_FILE).write_text(json.dumps(holder))
+    pauses = []
+
+    def locked(descriptor, operation):
+        raise BlockingIOError
+
+    clock = SimpleNamespace(monotonic=lambda: sum(pauses), sleep=pauses.append)
+    monkeypatch.setattr(locks, "time", clock)
+    monkeypatch.setattr(locks.fcntl, "flock", locked)
+    with pytest.raises(InputError, match=rf"another driver works on this study \(process {child} "):
+        FolderLock(tmp_path)
+    assert set(pauses) == {0.01}
+    assert sum(pauses) == pytest.approx(5.0, abs=0.02)

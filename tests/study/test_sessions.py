@@ -154,6 +154,14 @@ def test_many_changes_are_one_short_line():
     assert "\n" not in text
 
 
+def test_as_many_changes_as_a_line_names_are_not_counted():
+    before = {"packages": {f"package{number}": "1.0" for number in range(4)}}
+    after = {"packages": {f"package{number}": "2.0" for number in range(4)}}
+    text = changes_text([before, after])
+    assert text.count(", then 2.0") == 4
+    assert "more" not in text
+
+
 def test_sessions_of_earlier_versions_are_compared_by_what_they_recorded():
     early = {"version": __version__, "python": "3.11.1", "packages": {"numpy": "2.0"}}
     late = early | {"source": {"sha256": "a" * 64}, "files": {"a.py": "1"}, "cpu": "znver4 (A)"}

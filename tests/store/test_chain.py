@@ -1,0 +1,98 @@
+"""The check of the chain of events: the first event that does not fit, and in what way."""
+
+import hashlib
+import sqlite3
+from contextlib import closing
+
+import pytest
+
+from autorl.store.chain import Chain, Head, check_chain, check_pages, event_hash, one_line
+
+
+def digest(previous, seq, kind, body, time):
+    """SHA-256 over the hash before it, its number, kind, time and body."""
+    text = f"{previous}\n{seq}\n{kind}\n{time!r}\n{body}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def chained(count, hashed_from=1):
+    """Rows of a log; those before `hashed_from` carry no hash, as in earlier versions."""
+    rows, previous = [], ""
+    for seq in range(1, count + 1):
+        row = (seq, "note", f'{{"n":{seq}}}', float(seq))
+        previous = digest(previous, *row)
+        rows.append((*row, previous if seq >= hashed_from else None))
+    return rows
+
+
+def check(rows, columns="seq, kind, body, time, hash"):
+    """The chain of a log without rules, which takes any rows."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute(f"CREATE TABLE event ({columns})")
+        marks = ", ".join("?" for _ in columns.split(", "))
+        connection.executemany(f"INSERT INTO event VALUES ({marks})", rows)
+        return check_chain(connection)
+
+
+def test_the_hash_of_an_event_covers_all_of_it_and_what_was_before():
+    assert event_hash("abc", 7, b"note", b"{}", 1.5) == digest("abc", 7, "note", "{}", 1.5)
+    assert event_hash("", 1, b"note", b"{}", 1) != event_hash("", 1, b"note", b"{}", 1.0)
+
+
+def test_a_whole_log():
+    rows = chained(3)
+    assert check(rows) == Chain(Head(3, rows[-1][-1]), 1)
+    assert check([]) == Chain(Head(0, ""), None)
+
+
+def test_a_log_of_an_earlier_version_is_covered_by_its_first_hash():
+    rows = chained(4, hashed_from=3)
+    assert check(rows) == Chain(Head(4, rows[-1][-1]), 3)
+    last = digest("", 1, "note", '{"n":1}', 1.0)
+    assert check([chained(1)[0][:4]], "seq, kind, body, time") == Chain(Head(1, last), None)
+    rows[0] = (1, "note", '{"n":9}', 1.0, None)
+    problem = "one of the events 1 to 3 is not what was recorded"
+    broken = check(rows)
+    assert (broken.head.seq, broken.first_hashed) == (2, None)
+    assert (broken.break_at, broken.problem) == (3, problem)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "seq", "problem"),
+    [
+        (lambda rows: rows.pop(1), 2, "event 2 is missing"),
+        (lambda rows: rows.pop(0), 1, "event 1 is missing"),
+        (lambda rows: rows.__setitem__(1, (*rows[1][:3], 9.0, rows[1][4])), 2, "not what was"),
+        (lambda rows: rows.__setitem__(0, (*rows[0][:4], "0")), 1, "event 1 is not what was"),
+        (lambda rows: rows.__setitem__(2, (*rows[2][:4], None)), 3, "event 3 carries no hash"),
+        (
+            lambda rows: rows.__setitem__(2, (3, "note", None, 3.0, "0")),
+            3,
+            "event 3 cannot be read",
+        ),
+    ],
+)
+def test_the_first_event_that_does_not_fit_is_named(spoil, seq, problem):
+    rows = chained(3)
+    before = rows[seq - 2][4] if seq > 1 else ""
+    spoil(rows)
+    chain = check(rows)
+    assert chain.head == Head(seq - 1, before)
+    assert chain.break_at == seq
+    assert problem in chain.problem
+    assert chain.first_hashed == (1 if seq > 1 else None)
+
+
+def test_the_pages_of_a_database(tmp_path):
+    file = tmp_path / "a.sqlite"
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE t (a)")
+        connection.commit()
+        assert check_pages(connection) is None
+    file.write_bytes(b"no database" * 100)
+    with closing(sqlite3.connect(file)) as connection:
+        assert check_pages(connection) == "file is not a database"
+
+
+def test_what_sqlite_says_is_one_line():
+    assert one_line(" two\n  lines ") == "two lines"

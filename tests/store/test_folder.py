@@ -1,0 +1,147 @@
+"""What a study's folder must hold before anybody goes on with it."""
+
+import sqlite3
+
+import pytest
+
+from autorl.store import Store
+from autorl.store.folder import (
+    DATABASE,
+    check_database,
+    check_free,
+    check_recorded,
+    holds_study,
+    remove_unstarted,
+)
+from autorl.store.snapshot import snapshot
+from autorl.types import InputError
+
+
+def test_a_folder_holds_a_study_where_its_file_lies(tmp_path):
+    assert not holds_study(tmp_path)
+    assert not holds_study(tmp_path / "nowhere")
+    (tmp_path / "study.yaml").symlink_to("nowhere")
+    assert holds_study(tmp_path)
+    assert not holds_study(tmp_path / "study.yaml" / "below")
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("a\0b", "embedded null"), ("a" * 300, "File name too long")]
+)
+def test_a_path_that_is_none_is_one_line(tmp_path, name, reason):
+    with pytest.raises(InputError, match=f"cannot be a study's folder .*{reason}"):
+        holds_study(tmp_path / name)
+
+
+def test_a_database_that_is_missing_or_empty_is_lost(tmp_path):
+    with pytest.raises(InputError, match="is missing"):
+        check_database(tmp_path)
+    (tmp_path / DATABASE).write_bytes(b"")
+    with pytest.raises(InputError, match=r"is empty \(0 bytes\)"):
+        check_database(tmp_path)
+    (tmp_path / DATABASE).write_bytes(b"x")
+    check_database(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("columns", "saved", "refused"),
+    [
+        ("seq, kind, body, time, hash", False, True),  # of this version: the log was left behind
+        ("seq, kind, body, time", False, False),  # of an earlier one that had trained nothing
+        ("seq, kind, body, time", True, True),
+        ("", False, True),
+    ],
+)
+@pytest.mark.parametrize("data", ["checkpoints", "logs"])
+def test_a_log_without_events_is_lost_unless_nothing_was_trained(
+    tmp_path, columns, saved, refused, data
+):
+    connection = sqlite3.connect(":memory:")
+    if columns:
+        connection.execute(f"CREATE TABLE event ({columns})")
+    (tmp_path / data).mkdir()
+    if saved:
+        (tmp_path / data / "1.0").write_text("")
+    if refused:
+        with pytest.raises(InputError, match="holds no events"):
+            check_recorded(tmp_path, connection)
+    else:
+        check_recorded(tmp_path, connection)
+    if columns:
+        marks = ", ".join("1" for _ in columns.split(", "))
+        connection.execute(f"INSERT INTO event VALUES ({marks})")
+        check_recorded(tmp_path, connection)
+    connection.close()
+
+
+@pytest.mark.parametrize(
+    "name", ["study.sqlite", "study.sqlite-wal", "study.lock", ".tmp-abc", "checkpoints/"]
+)
+def test_a_study_begins_beside_what_a_killed_start_left(tmp_path, name):
+    place = tmp_path / name
+    place.mkdir() if name.endswith("/") else place.write_text("")
+    check_free(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "checkpoints/1.0", "logs/1.0.log", "study.sql"])
+def test_a_study_does_not_begin_beside_anything_else(tmp_path, name):
+    place = tmp_path / name
+    place.parent.mkdir(exist_ok=True)
+    place.write_text("")
+    first = name.partition("/")[0]
+    with pytest.raises(InputError, match=rf"is not empty \({first}\)"):
+        check_free(tmp_path)
+
+
+def database(path, *kinds):
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE event (seq, kind, body, time, hash)")
+    connection.executemany(
+        "INSERT INTO event VALUES (1, ?, '{}', 0.0, '')", [(kind,) for kind in kinds]
+    )
+    connection.commit()
+    connection.close()
+
+
+def test_a_database_of_a_start_that_was_killed_is_removed(tmp_path):
+    for kinds in ((), ("study_file",)):
+        database(tmp_path / DATABASE, *kinds)
+        (tmp_path / f"{DATABASE}-wal").write_bytes(b"")
+        remove_unstarted(tmp_path)
+        assert list(tmp_path.iterdir()) == []
+    remove_unstarted(tmp_path)
+    (tmp_path / DATABASE).write_bytes(b"")
+    remove_unstarted(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_holds_more_is_kept(tmp_path):
+    database(tmp_path / DATABASE, "study_file", "session")
+    with pytest.raises(InputError, match=r"whose study\.yaml is missing"):
+        remove_unstarted(tmp_path)
+    assert (tmp_path / DATABASE).exists()
+
+
+def test_a_database_that_cannot_be_read_is_kept(tmp_path):
+    (tmp_path / DATABASE).write_bytes(b"no database" * 100)
+    with pytest.raises(InputError, match="cannot be used"):
+        remove_unstarted(tmp_path)
+    assert (tmp_path / DATABASE).exists()
+
+
+def test_a_locked_database_is_waited_for_half_a_minute(tmp_path, monkeypatch):
+    """By its driver, by who reads it meanwhile, and by who would begin anew there."""
+    waits = []
+    connect = sqlite3.connect
+
+    def noted(place, **options):
+        waits.append(options.get("timeout"))
+        return connect(place, **options)
+
+    monkeypatch.setattr(sqlite3, "connect", noted)
+    store = Store.create(tmp_path / "s", "text")
+    snapshot(tmp_path / "s" / DATABASE).close()
+    store.close()
+    (tmp_path / "s" / "study.yaml").unlink()
+    remove_unstarted(tmp_path / "s")
+    assert [wait for wait in waits if wait is not None] == [30] * 3
