@@ -44,6 +44,7 @@ class FunctionRuns:
         self._check(name)
         self._processes: FunctionProcesses | None = None
         self._by_value: bytes | None = None
+        self._executor: Executor | None = None
         self._trainer: FunctionTrainer
         if self._takes_trial:
             if name == "processes":
@@ -57,13 +58,15 @@ class FunctionRuns:
 
     def executor(self) -> Executor:
         """Make what runs the segments, with as many at once as the study says."""
-        name = self.spec.executor.name
         if self._by_value is not None:
             load = loader(self._by_value, {})
-            return make_named_executor("processes", self.spec, load, preload=[loader.__module__])
-        if name == "in_process":
-            return InProcess(self.load)
-        return LocalThreads(self.load, segments_at_once(self.spec, "threads"))
+            preload = [loader.__module__]
+            self._executor = make_named_executor("processes", self.spec, load, preload=preload)
+        elif self.spec.executor.name == "in_process":
+            self._executor = InProcess(self.load)
+        else:
+            self._executor = LocalThreads(self.load, segments_at_once(self.spec, "threads"))
+        return self._executor
 
     def follow(self, study: Study) -> None:
         """Let go, from now on, of every call that nothing of the study goes on from."""
@@ -76,7 +79,10 @@ class FunctionRuns:
         study.journal.subscribe(take)
 
     def close(self) -> None:
-        """End every call and every process of the function."""
+        """End every call, every process and every thread of the function."""
+        # A study that is over has returned before it has closed its executor.
+        if self._executor is not None:
+            self._executor.close()
         if isinstance(self._trainer, TrialTrainer):
             self._trainer.close()
         if self._processes is not None:
