@@ -95,7 +95,7 @@ def test_the_losses_of_an_algorithm_are_those_its_library_logs(
         return latest_losses(model, names)
 
     monkeypatch.setattr(trainer_module, "latest_losses", recording)
-    outcome = trained(tmp_path, algorithm)
+    outcome = trained(tmp_path, algorithm, logs="metrics")
     names = {name.removeprefix("train/") for name in logged} - NO_LOSSES
     # Of continuous actions: CartPole has none.
     assert set(ALGORITHMS[algorithm].losses) - {"std"} == names
@@ -106,9 +106,9 @@ def test_the_losses_of_an_algorithm_are_those_its_library_logs(
 
 
 def test_a_cut_run_reports_the_losses_of_the_uncut_one(tmp_path: Path) -> None:
-    whole = trained(tmp_path, until=128)
-    half = trained(tmp_path, number=1)
-    rest = trained(tmp_path, until=128, number=2, after=half)
+    whole = trained(tmp_path, until=128, logs="metrics")
+    half = trained(tmp_path, number=1, logs="metrics")
+    rest = trained(tmp_path, until=128, number=2, after=half, logs="metrics")
     assert [report.metrics for report in rest.reports] == [
         report.metrics for report in whole.reports
     ]
@@ -117,7 +117,10 @@ def test_a_cut_run_reports_the_losses_of_the_uncut_one(tmp_path: Path) -> None:
 
 
 def test_nothing_is_logged_unasked(tmp_path: Path) -> None:
-    trained(tmp_path)
+    outcome = trained(tmp_path)
+    assert set(outcome.reports[-1].metrics) == {
+        *("eval_return", "eval_return_std", "eval_length", "train_return"),
+    }
     assert not list((tmp_path / "logs").glob("*-*"))
 
 
@@ -126,7 +129,7 @@ def test_csv_and_tensorboard_logs_lie_beside_the_segment_s(algorithm: str, tmp_p
     accumulator = pytest.importorskip(
         "tensorboard.backend.event_processing.event_accumulator", reason="needs tensorboard"
     )
-    logged = trained(tmp_path / "a", algorithm, until=128, logs=["csv", "tensorboard"])
+    logged = trained(tmp_path / "a", algorithm, until=128, logs=["metrics", "csv", "tensorboard"])
     folder = tmp_path / "a" / "logs" / "0.1-2-1"
     with (folder / "progress.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -139,7 +142,7 @@ def test_csv_and_tensorboard_logs_lie_beside_the_segment_s(algorithm: str, tmp_p
     scalars = events.Scalars(loss)
     assert scalars[-1].step == 128
     # The files change nothing: the same run without them is the same.
-    silent = trained(tmp_path / "b", algorithm, until=128)
+    silent = trained(tmp_path / "b", algorithm, until=128, logs=["metrics"])
     assert silent.reports == logged.reports
 
 

@@ -178,12 +178,12 @@ def test_a_preset_is_the_default_of_what_is_searched_and_fixes_the_rest(file: Pa
 
 
 def test_what_the_study_says_beats_the_preset(file: Path) -> None:
-    text = STUDY.replace("environment: CartPole-v1", "environment: {id: CartPole-v1, n_envs: 2}")
+    text = STUDY.replace("environment: CartPole-v1", "environment: {id: CartPole-v1, n_envs: 16}")
     text = text.replace("trainer: sb3/ppo", "trainer: {name: sb3/ppo, kwargs: {policy: CnnPolicy}}")
     text = text.replace("hyperparameters: {", "hyperparameters: {gamma: 0.9, ")
     text += "fidelity: {steps: 50_000}\n"
     spec = load_spec(written(file.parent, text))
-    assert (spec.environment.n_envs, spec.fidelity.steps) == (2, 50_000)
+    assert (spec.environment.n_envs, spec.fidelity.steps) == (16, 50_000)
     assert spec.trainer is not None
     assert spec.trainer.kwargs["policy"] == "CnnPolicy"
     assert spec.search_space.default()["gamma"] == 0.9
@@ -212,7 +212,7 @@ trainer: {name: sb3/ppo, kwargs: {gae_lambda: 0.8, ent_coef: 0.0, clip_range: 0.
                                   clip_range.shape: linear, clip_range.end: 0.0}}
 environment: {id: CartPole-v1, n_envs: 8}
 space: sb3/ppo-small
-fidelity: {steps: 20_000, evaluations: 4}
+fidelity: {steps: 200_000}
 budget: {runs: 8}
 warm_start: {zoo: ppo.yml}
 """

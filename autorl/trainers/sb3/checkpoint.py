@@ -79,8 +79,6 @@ def save(
         "values": plain_mappings(values),
         "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
         "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
-        "memory": _memory(model),
-        "losses": dict(losses),
         # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
@@ -94,6 +92,11 @@ def save(
         if normaliser is None
         else normaliser_state(normaliser, normaliser.returns),
     }
+    # Only where there are some: checkpoints of other runs stay what they were.
+    if hasattr(model, _MEMORY):
+        state["memory"] = _memory(model)
+    if losses:
+        state["losses"] = dict(losses)
     parts: dict[str, Mapping[str, Any]] = {STATE: state, NETWORKS: _networks_state(model)}
     buffer = getattr(model, "replay_buffer", None)
     if buffer is not None:

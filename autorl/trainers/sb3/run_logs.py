@@ -1,8 +1,10 @@
 """What a run of Stable-Baselines3 logs: losses for the study, files for people.
 
-Losses of the latest update (KL, entropy, value loss, ...) are metrics of every evaluation,
-`train_approx_kl` and the like. With the option `logs`, SB3's own log goes to files beside the
-segment's, at the steps where `learn` writes it: after each rollout, or every four episodes.
+With `metrics` among the option `logs`, losses of the latest update (KL, entropy, value loss, ...)
+are metrics of every evaluation, `train_approx_kl` and the like; unasked they are not, as studies of
+earlier versions go on with the tables they have. With `csv` or `tensorboard`, SB3's own log goes to
+files beside the segment's, at the steps where `learn` writes it: after each rollout, or every four
+episodes.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from autorl.types import InputError, Segment
 if TYPE_CHECKING:
     from stable_baselines3.common.logger import Logger
 
-FORMATS = ("csv", "tensorboard")
+METRICS = "metrics"
+FORMATS = (METRICS, "csv", "tensorboard")
 EPISODES = 4
 """Episodes between two rows of an algorithm without rollouts, as SB3's `log_interval`."""
 _KEY = "trainer.kwargs.logs"

@@ -36,7 +36,7 @@ from autorl.trainers._shared import (
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.options import check_names, search_folders
-from autorl.trainers.sb3 import checkpoint
+from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
 from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
@@ -87,8 +87,8 @@ class SB3Trainer(AgentTrainer):
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), `policy`
     (MlpPolicy, CnnPolicy, MultiInputPolicy, or `module:Class`; by default what the observations
     need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
-    `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (csv,
-    tensorboard), `deterministic` (evaluate the mode of the policy; default true), `device`
+    `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (metrics,
+    csv, tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default true), `device`
     (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where the user's
     modules are; default the working folder).
     """
@@ -99,7 +99,9 @@ class SB3Trainer(AgentTrainer):
         self.kwargs = spec.kwargs
         # For its errors: wrong options are said before anything trains.
         Settings(self.name, self.kwargs, {})
-        self.logs = read_formats(spec.kwargs.get("logs"))
+        logs = read_formats(spec.kwargs.get("logs"))
+        self.losses = self.algorithm.losses if run_logs.METRICS in logs else ()
+        self.logs = tuple(name for name in logs if name != run_logs.METRICS)
         self.folders = search_folders(spec.kwargs)
 
     @property
@@ -160,7 +162,7 @@ class SB3Trainer(AgentTrainer):
         return fixed_values(self.kwargs)
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        return (*METRICS, *map(metric, self.algorithm.losses))
+        return (*METRICS, *map(metric, self.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last rollout up to `step`.
@@ -454,7 +456,7 @@ class _Run:
 
     def _note_losses(self) -> None:
         """Keep the losses of the latest update, and those it has not computed as they were."""
-        names = self.trainer.algorithm.losses
+        names = self.trainer.losses
         # What has become NaN is no longer what it was.
         for name in self.model.logger.name_to_value.keys() & {f"train/{loss}" for loss in names}:
             self.losses.pop(metric(name.removeprefix("train/")), None)
