@@ -59,6 +59,7 @@ COMMANDS = MappingProxyType(
             "Train segments of a study whose folder several machines share.",
         ),
         "status": Source("autorl.cli.inspect:status", "Where a study stands."),
+        "watch": Source("autorl.cli.watch:watch", "Look at a study in the terminal, live."),
         "best": Source("autorl.cli.inspect:best", "The best configurations, to use elsewhere."),
         "test": Source(
             "autorl.cli.run:on_test_seeds", "Train the incumbent so far on held-out seeds."

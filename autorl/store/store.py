@@ -360,15 +360,15 @@ class Store:
                 f"{self._head.seq}): this driver stops, what was recorded is kept"
             )
 
-    def events(self) -> Iterator[Recorded]:
-        """Read every event in the order it was recorded.
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Read the events after number `after`, in the order they were recorded.
 
         Raises:
             InputError: the log is damaged.
         """
         self.check_thread()
         last = EventLog(self.query).last_number()
-        for begin in range(0, last, _EVENTS_AT_ONCE):
+        for begin in range(after, last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 
