@@ -69,6 +69,7 @@ COMMANDS = MappingProxyType(
         ),
         "export": Source("autorl.cli.export:export", "Write a trained model for other programs."),
         "report": Source("autorl.cli.inspect:report", "Write a report: one HTML file."),
+        "serve": Source("autorl.cli.serve:serve", "Show studies as a web page, live."),
         "verify": Source("autorl.cli.safety:verify", "Check that a study's folder is whole."),
         "backup": Source(
             "autorl.cli.safety:backup", "Copy a study, running or not, to a new folder."

@@ -1,4 +1,7 @@
-"""How far each configuration of a study came: complete, pruned, failed, or still training."""
+"""Says how far each configuration of a study came.
+
+It is complete, pruned, failed, or still training.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +76,7 @@ class ConfigurationRow:
 
 
 def header(names: Sequence[str]) -> list[str]:
-    """Name the cells of a row; `names` are the hyperparameters."""
+    """Name the cells of a row, hyperparameters last."""
     return ["configuration", "state", "tuning score", "seeds", "step", *names]
 
 
@@ -112,7 +115,7 @@ def configuration_rows(record: StudyRecord) -> list[ConfigurationRow]:
                 proposal=last.proposal,
                 state=state,
                 until=last.until,
-                score=scored.score[0] if scored.score else None,
+                score=next(iter(scored.score), None),
                 n_seeds=scored.n_seeds or 0,
                 incumbent=any(row.proposal == best for row in proposals),
                 origin=origins[first],
@@ -123,7 +126,7 @@ def configuration_rows(record: StudyRecord) -> list[ConfigurationRow]:
 
 
 def counts_text(rows: Sequence[ConfigurationRow]) -> str:
-    """Count the states, such as `10 configurations: 3 running, 4 pruned, 1 crash`."""
+    """Count the states: `10 configurations: 3 running, 6 pruned, 1 crash`."""
     if not rows:
         return "none yet"
     counts = Counter(row.state for row in rows)

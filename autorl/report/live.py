@@ -1,4 +1,6 @@
-"""Looks at a study again and again, as `autorl watch` and `autorl serve` do.
+"""Looks at a study again and again.
+
+`autorl watch` and `autorl serve` do.
 
 A study is read anew only when its files, or who drives it, have changed. To find that nothing has
 changed costs a few calls of the operating system, whatever the size of the study.
@@ -138,7 +140,9 @@ def revision_of(folder: Path) -> str:
 
 
 def search_seconds_left(record: StudyRecord) -> float | None:
-    """Estimate the driver's time until the search is over, at its pace so far.
+    """Estimate the driver's time until the search is over.
+
+    At its pace so far, in seconds.
 
     None before a twentieth is done, and where no search goes on.
     """

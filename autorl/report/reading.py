@@ -80,12 +80,12 @@ class Replayed:
         self.go_on(store)
 
     def belongs_to(self, spec: Spec, store: Store) -> bool:
-        """Say whether a study is the one that was folded so far, or goes on from it."""
+        """Say whether a study goes on from what was folded so far."""
         seq, link = self._applied
         return self._spec == spec and store.hash_of(seq) == link
 
     def go_on(self, store: Store) -> None:
-        """Take the events that are new since the last call, or since the beginning."""
+        """Take the events that are new since the last call."""
         seq = self._applied[0]
         for recorded in store.events(after=seq):
             self._take(recorded.event)

@@ -37,7 +37,7 @@ _BAR = 30
 
 @dataclass(frozen=True)
 class Watched:
-    """What is shown of a study, as text that does not depend on the time or the terminal.
+    """What is shown of a study, whatever the time and the terminal.
 
     Attributes:
         state: `running`, `finished` or `stopped`.
@@ -97,15 +97,17 @@ def watched(view: StudyView) -> Watched:
 
 
 def block(study: Watched) -> str:
-    """Write the study as lines for a file or a pipe; two of one state are equal."""
+    """Write the study as lines for a file or a pipe.
+
+    Two of one state are equal.
+    """
     return "\n".join(aligned([*study.facts, *study.remarks]))
 
 
 def screen(study: Watched, width: int, height: int, now: float | None = None) -> list[Line]:
     """Fit the study into a terminal of `width` columns and `height` lines.
 
-    Configurations in training come first, then the incumbent and the newest. What is said above
-    the table is cut before the last few rows of the table are.
+    What is said above the table of configurations is cut before its last few rows are.
     """
     facts = list(study.facts)
     if study.last is not None:
@@ -130,7 +132,7 @@ def shortened_end(text: str, width: int) -> str:
 
 
 def _table(study: Watched, count: int) -> Iterator[Line]:
-    rows = _most_wanted(study.configurations, count)
+    rows = _shown_rows(study.configurations, count)
     cells = [row.cells(study.horizon, study.names) for row in rows]
     names = header([printable(shortened(name, 24), keep_lines=False) for name in study.names])
     head, *lines = columns(names, cells, indent="").split("\n")
@@ -139,12 +141,15 @@ def _table(study: Watched, count: int) -> Iterator[Line]:
         yield Line(line, _style_of_row(row))
 
 
-def _most_wanted(rows: Sequence[ConfigurationRow], count: int) -> list[ConfigurationRow]:
-    """Choose what is shown of many: in training, the incumbent, then the newest."""
+def _shown_rows(rows: Sequence[ConfigurationRow], count: int) -> list[ConfigurationRow]:
+    """Choose what is shown of many.
+
+    The incumbent comes first, then what is in training, then the newest.
+    """
     running = [row for row in rows if row.state == RUNNING]
     incumbent = [row for row in rows if row.incumbent and row.state != RUNNING]
-    others = [row for row in reversed(rows) if row.state != RUNNING and not row.incumbent]
-    return list(chain(incumbent, reversed(running), others))[:count]
+    past = [row for row in reversed(rows) if row.state != RUNNING and not row.incumbent]
+    return list(chain(incumbent, reversed(running), past))[:count]
 
 
 def _bar(share: float) -> str:
