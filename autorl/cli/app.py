@@ -59,6 +59,7 @@ COMMANDS = MappingProxyType(
             "Train segments of a study whose folder several machines share.",
         ),
         "status": Source("autorl.cli.inspect:status", "Where a study stands."),
+        "watch": Source("autorl.cli.watch:watch", "Look at a study in the terminal, live."),
         "best": Source("autorl.cli.inspect:best", "The best configurations, to use elsewhere."),
         "test": Source(
             "autorl.cli.run:on_test_seeds", "Train the incumbent so far on held-out seeds."
@@ -68,6 +69,7 @@ COMMANDS = MappingProxyType(
         ),
         "export": Source("autorl.cli.export:export", "Write a trained model for other programs."),
         "report": Source("autorl.cli.inspect:report", "Write a report: one HTML file."),
+        "serve": Source("autorl.cli.serve:serve", "Show studies as a web page, live."),
         "verify": Source("autorl.cli.safety:verify", "Check that a study's folder is whole."),
         "backup": Source(
             "autorl.cli.safety:backup", "Copy a study, running or not, to a new folder."

@@ -14,9 +14,9 @@ from autorl.optimizers.priors.used import prior_text
 from autorl.plain_values import plain
 from autorl.report.checklist import checklist
 from autorl.report.formats import Candidate, candidates
-from autorl.report.reading import StudyView
+from autorl.report.reading import StudyView, TracePoint
 from autorl.report.status import state, warnings
-from autorl.report.svg import Band, step_chart
+from autorl.report.svg import NARROW_WIDTH, WIDTH, Band, step_chart
 from autorl.report.text import (
     GAP,
     beyond_text,
@@ -36,7 +36,7 @@ from autorl.spec.options import resolved_in_short
 from autorl.study import Entry, Result
 
 _MOST_ROWS = 1000
-_STYLE = """
+STYLE = """
 :root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #777; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
@@ -47,6 +47,9 @@ pre { background: var(--muted); padding: .8rem; overflow-x: auto; font-size: 13p
 svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .grid { stroke: var(--muted); }
 .level { stroke: #c4501b; stroke-dasharray: 5 3; } .band { fill: #c4501b22; }
+.for-narrow { display: none; }
+@media (max-width: 600px) { .for-wide { display: none; } .for-narrow { display: block; } }
+@media (prefers-color-scheme: dark) { :root { --line: #5cc3ee; --muted: #9998; --text: #aaa; } }
 """
 
 
@@ -55,24 +58,26 @@ def report_html(view: StudyView) -> str:
     scored = view.record.best is not None
     # A report of a study that has scored nothing yet has proposals and failures.
     result = view.result() if scored else None
-    sections = [_headline(view, result)]
+    sections = [headline(view, result)]
     if result is not None:
         sections += [
-            _configurations(candidates(view, 1)),
-            _seeds(view, result),
-            _front(result),
-            _curve(view, result),
+            incumbent_section(candidates(view, 1)),
+            seeds_section(view, result),
+            front_section(result),
+            # Replays the events: what was the incumbent when is in no table.
+            curve_section(view.trace, result),
         ]
-    sections += [_proposals(view), _failures(view), _checklist(view), _study_file(view)]
+    sections += [_proposals(view), failures_section(view), _checklist(view), _study_file(view)]
     title = escape(f"{view.spec.name} · autorl")
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{_STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
+        f"<style>{STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
     )
 
 
-def _headline(view: StudyView, result: Result | None) -> str:
+def headline(view: StudyView, result: Result | None) -> str:
+    """Write the name of a study, its result and its cautions."""
     spec = view.spec
     names = ", ".join(trainer.name for trainer in spec.trainers.values())
     about = (
@@ -111,12 +116,13 @@ def _headline(view: StudyView, result: Result | None) -> str:
         rows.append(("steps", "", str(result.steps)))
     if result.beyond:
         rows.append(("beyond the budget", "", beyond_text(result)))
-    parts.append(_table((), rows))
+    parts.append(table((), rows))
     parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in warnings(view)]
     return "".join(parts)
 
 
-def _configurations(best: Sequence[Candidate]) -> str:
+def incumbent_section(best: Sequence[Candidate]) -> str:
+    """Write the incumbent's configuration, by the step each part starts at."""
     parts = ["<h2>Incumbent</h2>"]
     for candidate in best:
         for step, config in candidate.schedule:
@@ -124,11 +130,12 @@ def _configurations(best: Sequence[Candidate]) -> str:
                 parts.append(f"<h3>from step {step}</h3>")
             # With every digit, unlike scores: somebody will train with them.
             rows = [(name, json.dumps(plain(value))) for name, value in config.items()]
-            parts.append(_table(("hyperparameter", "value"), rows))
+            parts.append(table(("hyperparameter", "value"), rows))
     return "".join(parts)
 
 
-def _seeds(view: StudyView, result: Result) -> str:
+def seeds_section(view: StudyView, result: Result) -> str:
+    """Write the seeds, and the score of what was tested on each."""
     spec = view.spec
     tuning = escape(str(list(spec.plan.tuning)))
     test = escape(str(list(spec.plan.test)))
@@ -140,7 +147,7 @@ def _seeds(view: StudyView, result: Result) -> str:
             scores = {} if entry.test is None else entry.test.seeds
             # How a run failed stands in the place of its score.
             row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
-        parts.append(_table(header, rows))
+        parts.append(table(header, rows))
     return "".join(parts)
 
 
@@ -151,29 +158,43 @@ def _default_cells(entry: Entry) -> tuple[str, str]:
     return number(entry.test.iqm), f"test, {span}, {seeds_text(entry.test)}"
 
 
-def _front(result: Result) -> str:
+def front_section(result: Result) -> str:
+    """Write what no other proposal dominates.
+
+    Empty with one objective.
+    """
     if not result.front:
         return ""
     note = "<p class=note>Not dominated by any other on tuning seeds.</p>"
-    return f"<h2>Front</h2>{note}{_table(*front_table(result))}"
+    return f"<h2>Front</h2>{note}{table(*front_table(result))}"
 
 
-def _curve(view: StudyView, result: Result) -> str:
-    # Replays the events: what was the incumbent when is in no table.
-    points = [(float(point.steps), point.score) for point in view.trace]
+def curve_section(trace: Sequence[TracePoint], result: Result | None) -> str:
+    """Draw the incumbent over the budget, and its test score beside it.
+
+    Twice: for wide screens and paper, and for narrow screens, where text would become too small.
+    """
+    # A score holds until the next: points in between and equal ones add nothing but size.
+    points = [
+        (float(point.steps), point.score)
+        for before, point in zip([None, *trace], trace, strict=False)
+        if before is None or point.score != before.score or point is trace[-1]
+    ]
     bands = []
-    if result.test is not None:
+    if result is not None and result.test is not None:
         span = result.test.interval
         # None with one test seed.
         low, high = (span.low, span.high) if span is not None else (None, None)
         bands.append(
             Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high)
         )
-    chart = step_chart(
-        points, bands, "tuning steps charged, all seeds", "tuning score of the incumbent"
+    labels = ("tuning steps charged, all seeds", "tuning score of the incumbent")
+    charts = "".join(
+        f"<div class={name}>{step_chart(points, bands, *labels, width=width)}</div>"
+        for name, width in (("for-wide", WIDTH), ("for-narrow", NARROW_WIDTH))
     )
     note = "<p class=note>Tuning scores; the dashed line is the result.</p>"
-    return f"<h2>Incumbent over the budget</h2>{chart}{note}"
+    return f"<h2>Incumbent over the budget</h2>{charts}{note}"
 
 
 def _proposals(view: StudyView) -> str:
@@ -214,11 +235,13 @@ def _proposals(view: StudyView) -> str:
     left_out = sum(tables.count_proposals().values()) - len(cells)
     more = f"<p class=note>{left_out} more are in study.sqlite.</p>" if left_out else ""
     note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
-    return f"<h2>Proposals</h2>{counted}{note}{_table(header, cells)}{more}"
+    return f"<h2>Proposals</h2>{counted}{note}{table(header, cells)}{more}"
 
 
-def _failures(view: StudyView) -> str:
-    failures = view.record.tables.failures()
+def failures_section(view: StudyView, most: int | None = None) -> str:
+    """Write the latest `most` failed segments, with None all of them."""
+    every = view.record.tables.failures()
+    failures = every if most is None else every[-most:]
     if not failures:
         return "<h2>Failures</h2><p>None.</p>"
     rows = [
@@ -232,14 +255,16 @@ def _failures(view: StudyView) -> str:
         )
         for failure in failures
     ]
-    return "<h2>Failures</h2>" + _table(("proposal", "seed", "kind", "message", "log"), rows)
+    earlier = len(every) - len(failures)
+    more = f"<p class=note>{earlier} earlier ones are in study.sqlite.</p>" if earlier else ""
+    return "<h2>Failures</h2>" + table(("proposal", "seed", "kind", "message", "log"), rows) + more
 
 
 def _checklist(view: StudyView) -> str:
     words = {"yes": "yes", "no": "no", "author": "for you to say"}
     rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
     source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
-    return f"<h2>Checklist</h2><p class=note>{source}</p>" + _table(
+    return f"<h2>Checklist</h2><p class=note>{source}</p>" + table(
         ("question", "answer", "evidence"), rows
     )
 
@@ -255,7 +280,8 @@ def _study_file(view: StudyView) -> str:
     return f"<h2>Study file</h2><pre>{escape(text)}</pre>"
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Write a table, all text escaped, that scrolls where too wide."""
     head = (
         "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
     )

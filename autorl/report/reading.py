@@ -70,12 +70,27 @@ class Replayed:
     """
 
     def __init__(self, spec: Spec, store: Store, hours: float) -> None:
+        self._spec = spec
         self._journal = Journal(store)
+        # The last event that was applied, and its hash: a log that goes on has both.
+        self._applied = (0, "")
         self.driver = Driver(spec, self._journal, _Onlooker(), lambda: hours)
         self.tests = TestPhase(spec, self._journal, self.driver)
         self.trace: list[TracePoint] = []
-        for recorded in store.events():
+        self.go_on(store)
+
+    def belongs_to(self, spec: Spec, store: Store) -> bool:
+        """Say whether a study goes on from what was folded so far."""
+        seq, link = self._applied
+        return self._spec == spec and store.hash_of(seq) == link
+
+    def go_on(self, store: Store) -> None:
+        """Take the events that are new since the last call."""
+        seq = self._applied[0]
+        for recorded in store.events(after=seq):
             self._take(recorded.event)
+            seq = recorded.seq
+        self._applied = (seq, store.hash_of(seq))
 
     def _take(self, event: StudyEvent) -> None:
         # A reader looks at no checkpoint: the driver may delete it meanwhile.
@@ -148,6 +163,10 @@ class StudyView:
         Raises:
             StudyError: nothing was scored yet.
         """
+        return self._result
+
+    @cached_property
+    def _result(self) -> Result:
         return read_result(self.record)
 
     def sessions(self) -> list[FrozenMap]:

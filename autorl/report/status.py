@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
@@ -10,8 +11,8 @@ from autorl.plain_text import printable
 from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
+from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
-from autorl.store.tables import Failure
 from autorl.study import Result
 from autorl.study.budget import Spent
 from autorl.study.record import StudyRecord
@@ -120,8 +121,31 @@ def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
 
 def status_text(view: StudyView, now: float | None = None) -> str:
     """Write the same as a screen of text."""
+    rows = status_rows(view)
+    if view.last is not None:
+        rows.append(("last event", last_event_text(view.last, now)))
+    rows += failure_rows(view)
+    rows += [("warning", text) for text in warnings(view)]
+    return "\n".join(aligned(rows))
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Lay names and texts out in lines.
+
+    A terminal obeys no character of them.
+    """
+    width = max(len(name) for name, _ in rows)
+    lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
+    return [printable(line, keep_lines=False) for line in lines]
+
+
+def status_rows(view: StudyView) -> list[tuple[str, str]]:
+    """Write names and texts of where a study stands.
+
+    What depends on the time is left out, and so are failures and warnings.
+    """
     result = _result(view)
-    facts = _facts(view, result, now)
+    facts = _facts(view, result, None)
     environment = facts["environment"] or "its own task"
     counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items())
     counts = counts or "none yet"
@@ -149,14 +173,16 @@ def status_text(view: StudyView, now: float | None = None) -> str:
     if busy is not None:
         busy_text = f"{busy['share']:.0%} of the time of {busy['workers']}"
         rows.append(("workers busy", f"{busy_text}, by segments that have ended"))
-    last = facts["last_event"]
-    if last is not None:
-        rows.append(("last event", f"{last['kind']}, {_ago(last['seconds_ago'])} ago"))
-    rows += _failure_rows(view.record.tables.failures(), facts["lost_workers"])
-    rows += [("warning", text) for text in facts["warnings"]]
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
-    return "\n".join(printable(line, keep_lines=False) for line in lines)
+    return rows
+
+
+def last_event_text(last: Latest, now: float | None = None) -> str:
+    """Say what was recorded last, and how long ago.
+
+    `now` is a time as of `time.time()`.
+    """
+    # Clocks of two machines may differ, and no event is in the future.
+    return f"{last.kind}, {duration_text(max(0.0, (now or time.time()) - last.time))} ago"
 
 
 def state(view: StudyView) -> str:
@@ -235,7 +261,10 @@ def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
     return f"proposal {incumbent['proposal']}: {score} (optimistic: chosen by it)"
 
 
-def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
+def failure_rows(view: StudyView) -> list[tuple[str, str]]:
+    """Write names and texts of the latest failures."""
+    failures = view.record.tables.failures()
+    lost = view.record.tables.count_events("attempt")
     rows = [("failures", f"{len(failures)} segments" if failures else "none")]
     rows += [
         (
@@ -250,7 +279,8 @@ def _failure_rows(failures: list[Failure], lost: int) -> list[tuple[str, str]]:
     return rows
 
 
-def _ago(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
+    """Word a duration: `45 s`, `12 min`, `3.5 h`, `4 days`."""
     # In seconds: a minute and a half, an hour and a half, two days.
     if seconds < 90:
         return f"{seconds:.0f} s"

@@ -13,6 +13,7 @@ from html import escape
 from autorl.report.text import number
 
 WIDTH = 720
+NARROW_WIDTH = 360
 HEIGHT = 320
 # Pixels around the frame: room for numbers on the left, numbers and a label below.
 _LEFT = 70
@@ -32,11 +33,16 @@ class Band:
 
 
 def step_chart(
-    points: Sequence[tuple[float, float]], bands: Sequence[Band], x_label: str, y_label: str
+    points: Sequence[tuple[float, float]],
+    bands: Sequence[Band],
+    x_label: str,
+    y_label: str,
+    *,
+    width: int = WIDTH,
 ) -> str:
     """Draw a staircase through points, and horizontal bands.
 
-    x ascends, y holds until the next x.
+    x ascends, y holds until the next x. The chart is `width` pixels wide.
 
     Raises:
         ValueError: there are no points.
@@ -50,7 +56,7 @@ def step_chart(
     # Equal scores have no range to take a share of, and zeros no size.
     room = 0.06 * (high - low) or 0.1 * abs(high) or 1.0
     # From step 0, so that the first score stands where it was paid for.
-    frame = _Frame((0.0, points[-1][0]), (low - room, high + room))
+    frame = _Frame((0.0, points[-1][0]), (low - room, high + room), width)
     parts = [*_grid(frame), *(part for band in bands for part in _band(frame, band))]
     # Level until the next x, then straight up or down: a score holds until a better one is known.
     path = f"M{frame.x(points[0][0]):.1f} {frame.y(points[0][1]):.1f}"
@@ -58,14 +64,14 @@ def step_chart(
         path += f"H{frame.x(x):.1f}V{frame.y(y):.1f}"
     parts.append(f'<path class="line" d="{path}"/>')
     parts.append(
-        f'<text x="{WIDTH / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
+        f'<text x="{width / 2:.0f}" y="{HEIGHT - 8}" text-anchor="middle">{escape(x_label)}</text>'
     )
     parts.append(
         f'<text transform="translate(14 {HEIGHT / 2:.0f}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_label)}</text>"
     )
     title = f"<title>{escape(y_label)} over {escape(x_label)}</title>"
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img">{title}{"".join(parts)}</svg>'
+    return f'<svg viewBox="0 0 {width} {HEIGHT}" role="img">{title}{"".join(parts)}</svg>'
 
 
 @dataclass(frozen=True)
@@ -74,10 +80,16 @@ class _Frame:
 
     x_range: tuple[float, float]
     y_range: tuple[float, float]
+    width: int = WIDTH
+
+    @property
+    def right(self) -> int:
+        """Where the frame ends."""
+        return self.width - _RIGHT
 
     def x(self, value: float) -> float:
         low, high = self.x_range
-        return _LEFT + (value - low) / ((high - low) or 1.0) * (WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (value - low) / ((high - low) or 1.0) * (self.right - _LEFT)
 
     def y(self, value: float) -> float:
         low, high = self.y_range
@@ -107,12 +119,13 @@ def _grid(frame: _Frame) -> list[str]:
     for value in ticks(*frame.y_range):
         y = frame.y(value)
         parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
+            f'<line class="grid" x1="{_LEFT}" x2="{frame.right}" y1="{y:.1f}" y2="{y:.1f}"/>'
         )
         parts.append(
             f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{number(value)}</text>'
         )
-    for value in ticks(*frame.x_range):
+    # A number every 80 pixels at most.
+    for value in ticks(*frame.x_range, about=min(5, (frame.right - _LEFT) // 80)):
         x = frame.x(value)
         parts.append(
             f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 18}" text-anchor="middle">'
@@ -122,7 +135,7 @@ def _grid(frame: _Frame) -> list[str]:
 
 
 def _band(frame: _Frame, band: Band) -> list[str]:
-    right = WIDTH - _RIGHT
+    right = frame.right
     y = frame.y(band.value)
     parts = []
     if band.low is not None and band.high is not None:

@@ -363,8 +363,8 @@ class Store:
                 f"{self._head.seq}): this driver stops, what was recorded is kept"
             )
 
-    def events(self) -> Iterator[Recorded]:
-        """Read every event in the order it was recorded.
+    def events(self, after: int = 0) -> Iterator[Recorded]:
+        """Read the events after number `after`, in the order they were recorded.
 
         Raises:
             InputError: the log is damaged.
@@ -376,9 +376,11 @@ class Store:
             first_events.clear()  # their checkpoints may lie in the storage
         known = len(first_events)
         while first_events:
-            yield first_events.popleft()
+            event = first_events.popleft()
+            if event.seq > after:
+                yield event
         last = EventLog(self.query).last_number()
-        for begin in range(known, last, _EVENTS_AT_ONCE):
+        for begin in range(max(after, known), last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 

@@ -1,0 +1,175 @@
+"""Looks at a study again and again.
+
+`autorl watch` and `autorl serve` do.
+
+A study is read anew only when its files, or who drives it, have changed. To find that nothing has
+changed costs a few calls of the operating system, whatever the size of the study.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from autorl.report.reading import Replayed, StudyView, TracePoint, open_view
+from autorl.store.folder import DATABASE, STUDY_FILE
+from autorl.store.lock import lock_holder
+from autorl.study.record import StudyRecord
+from autorl.types import AutorlError, InputError
+
+T = TypeVar("T")
+_LEAST_SHARE = 0.05
+"""Share of the search that must be done before its end is predicted."""
+
+
+@dataclass(frozen=True)
+class Look(Generic[T]):
+    """What was read of a study, and when.
+
+    Attributes:
+        revision: differs when the study's files do; names what was read.
+        value: what was read.
+        seconds: that reading took.
+    """
+
+    revision: str
+    value: T
+    seconds: float
+
+
+class LiveStudy(Generic[T]):
+    """Reads a study's folder when it has changed.
+
+    Any thread may look: one reads, the others wait for it.
+
+    Args:
+        folder: of the study.
+        read: makes of a view what looks return; the view is closed afterwards.
+    """
+
+    def __init__(self, folder: Path, read: Callable[[StudyView], T]) -> None:
+        self.folder = folder
+        self._read = read
+        self._lock = threading.Lock()
+        self._latest: Look[T] | None = None
+        self._refused: tuple[str, InputError] | None = None
+
+    def revision(self) -> str:
+        """Name the present state of the study's files, and of its driver."""
+        return revision_of(self.folder)
+
+    def look(self) -> Look[T]:
+        """Return the study as it is now.
+
+        Raises:
+            InputError: there is no study, or it cannot be read.
+        """
+        with self._lock:
+            # Before the study is read: what changes meanwhile is another revision.
+            revision = self.revision()
+            if self._latest is not None and self._latest.revision == revision:
+                return self._latest
+            if self._refused is not None and self._refused[0] == revision:
+                raise self._refused[1]
+            try:
+                self._latest = self._opened(revision)
+            except InputError as error:
+                self._refused = (revision, error)
+                raise
+            return self._latest
+
+    def latest(self) -> Look[T] | None:
+        """Return the last look without reading anything, None before the first."""
+        return self._latest
+
+    def _opened(self, revision: str) -> Look[T]:
+        begun = time.perf_counter()
+        try:
+            view = open_view(self.folder)
+            try:
+                value = self._read(view)
+            finally:
+                view.close()
+        except InputError:
+            raise
+        # What a damaged database answers: one study of many, whose page must say so.
+        except (AutorlError, sqlite3.Error, OSError, ValueError) as error:
+            raise InputError(f"cannot be read ({error})", file=str(self.folder)) from error
+        return Look(revision, value, time.perf_counter() - begun)
+
+
+class Trace:
+    """Follows the incumbent of a study over its events.
+
+    Only events that are new since the last look are replayed.
+    """
+
+    def __init__(self) -> None:
+        self._replayed: Replayed | None = None
+
+    def __call__(self, view: StudyView) -> tuple[TracePoint, ...]:
+        """Return the incumbent after each score so far."""
+        if self._replayed is None or not self._replayed.belongs_to(view.spec, view.store):
+            self._replayed = Replayed(view.spec, view.store, view.hours)
+        else:
+            self._replayed.go_on(view.store)
+        return tuple(self._replayed.trace)
+
+
+def revision_of(folder: Path) -> str:
+    """Name the state of a study's files and of its driver.
+
+    It costs a few calls of the operating system.
+    """
+    parts: list[object] = [lock_holder(folder)]
+    for name in (STUDY_FILE, DATABASE, f"{DATABASE}-wal"):
+        try:
+            status = os.stat(folder / name)
+        except OSError:
+            parts.append(None)
+        else:
+            parts.append((status.st_ino, status.st_size, status.st_mtime_ns))
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def search_seconds_left(record: StudyRecord) -> float | None:
+    """Estimate the driver's time until the search is over.
+
+    At its pace so far, in seconds.
+
+    None before a twentieth is done, and where no search goes on.
+    """
+    spent = record.spent
+    used = spent.budget_used(record.spec)
+    if record.search_ended or used <= 0:
+        return None
+    seconds = spent.hours * 3600
+    if record.spec.budget.hours is not None:
+        return max(0.0, record.spec.budget.hours * 3600 - seconds)
+    done = min(1.0, used) * _trained_share(record)
+    if done < _LEAST_SHARE or seconds <= 0:
+        return None
+    return seconds * (1.0 - done) / done
+
+
+def _trained_share(record: StudyRecord) -> float:
+    """Return the share of what is charged that has an outcome.
+
+    The budget is charged when something is proposed, before it is trained.
+    """
+    pending = set(record.tables.pending())
+    first = len(record.spec.policy().first)
+    missing = 0
+    for row in record.tables.charged():
+        if row.proposal in pending:
+            start = 0 if row.anew else row.start
+            missing += (row.until - start) * first
+    charged = record.spent.charged_steps
+    return max(0.0, 1.0 - missing / charged) if charged else 0.0

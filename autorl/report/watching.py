@@ -1,0 +1,172 @@
+"""The lines of text that `autorl watch` shows of a study."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain
+
+from autorl.plain_text import printable, shortened
+from autorl.report.configurations import (
+    PRUNED,
+    RUNNING,
+    ConfigurationRow,
+    configuration_rows,
+    counts_text,
+    header,
+)
+from autorl.report.live import search_seconds_left
+from autorl.report.reading import StudyView
+from autorl.report.status import (
+    aligned,
+    duration_text,
+    failure_rows,
+    last_event_text,
+    state,
+    status_rows,
+    warnings,
+)
+from autorl.report.table import columns
+from autorl.store.log import Latest
+
+_LEAST_ROWS = 3
+"""Rows of configurations that are shown whatever else there is."""
+_BAR = 30
+
+
+@dataclass(frozen=True)
+class Watched:
+    """What is shown of a study, whatever the time and the terminal.
+
+    Attributes:
+        state: `running`, `finished` or `stopped`.
+        facts: names and texts.
+        remarks: names and texts of failures and warnings.
+        budget_used: share of the budget.
+        last: the latest event.
+        configurations: rows of the table.
+        horizon: steps of a full run.
+        names: of the hyperparameters.
+    """
+
+    state: str
+    facts: tuple[tuple[str, str], ...]
+    remarks: tuple[tuple[str, str], ...]
+    budget_used: float
+    last: Latest | None
+    configurations: tuple[ConfigurationRow, ...]
+    horizon: int
+    names: tuple[str, ...]
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody works on the study."""
+        return self.state != RUNNING
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the screen, and its style as rich names it."""
+
+    text: str
+    style: str = ""
+
+
+def watched(view: StudyView) -> Watched:
+    """Read what is shown of a study."""
+    rows = configuration_rows(view.record)
+    facts = [row for row in status_rows(view) if row[0] != "proposals"]
+    after_budget = 1 + [name for name, _ in facts].index("budget used")
+    stands = state(view)
+    added = [("runs", counts_text(rows))]
+    seconds = search_seconds_left(view.record) if stands == RUNNING else None
+    if seconds is not None:
+        added.insert(0, ("search ends", f"in about {duration_text(seconds)}, at its pace so far"))
+    facts[after_budget:after_budget] = added
+    return Watched(
+        state=stands,
+        facts=tuple(facts),
+        remarks=(*failure_rows(view), *(("caution", text) for text in warnings(view))),
+        budget_used=min(1.0, view.record.spent.budget_used(view.spec)),
+        last=view.last,
+        configurations=tuple(rows),
+        horizon=view.spec.fidelity.steps,
+        names=tuple(view.spec.search_space.names),
+    )
+
+
+def block(study: Watched) -> str:
+    """Write the study as lines for a file or a pipe.
+
+    Two of one state are equal.
+    """
+    return "\n".join(aligned([*study.facts, *study.remarks]))
+
+
+def screen(study: Watched, width: int, height: int, now: float | None = None) -> list[Line]:
+    """Fit the study into a terminal of `width` columns and `height` lines.
+
+    What is said above the table of configurations is cut before its last few rows are.
+    """
+    facts = list(study.facts)
+    if study.last is not None:
+        facts.append(("last event", last_event_text(study.last, now)))
+    texts = aligned([*facts, *study.remarks])
+    lines = [Line(text, _style_of(text)) for text in texts]
+    lines.insert(1, Line(_bar(study.budget_used), "cyan"))
+    footer = "q leaves; the study goes on" if not study.over else f"{study.state}; q leaves"
+    least = min(len(study.configurations), _LEAST_ROWS) + 1
+    room = max(0, height - 2)  # the empty line above the table, and the footer
+    lines = lines[: max(0, room - least)]
+    shown = max(0, room - len(lines) - 1)
+    body = [*lines, Line(""), *_table(study, shown)][: max(0, height - 1)]
+    return [
+        Line(shortened_end(line.text, width), line.style) for line in (*body, Line(footer, "dim"))
+    ]
+
+
+def shortened_end(text: str, width: int) -> str:
+    """Cut a line at its end to the width of the terminal."""
+    return text if len(text) <= width else text[: max(0, width - 1)] + "…"[: width > 0]
+
+
+def _table(study: Watched, count: int) -> Iterator[Line]:
+    rows = _shown_rows(study.configurations, count)
+    cells = [row.cells(study.horizon, study.names) for row in rows]
+    names = header([printable(shortened(name, 24), keep_lines=False) for name in study.names])
+    head, *lines = columns(names, cells, indent="").split("\n")
+    yield Line(head, "bold")
+    for row, line in zip(rows, lines, strict=True):
+        yield Line(line, _style_of_row(row))
+
+
+def _shown_rows(rows: Sequence[ConfigurationRow], count: int) -> list[ConfigurationRow]:
+    """Choose what is shown of many.
+
+    The incumbent comes first, then what is in training, then the newest.
+    """
+    running = [row for row in rows if row.state == RUNNING]
+    incumbent = [row for row in rows if row.incumbent and row.state != RUNNING]
+    past = [row for row in reversed(rows) if row.state != RUNNING and not row.incumbent]
+    return list(chain(incumbent, reversed(running), past))[:count]
+
+
+def _bar(share: float) -> str:
+    full = math.floor(share * _BAR)
+    return f"[{'#' * full}{'.' * (_BAR - full)}] {share:.0%} of the budget"
+
+
+def _style_of(text: str) -> str:
+    name = text.partition("  ")[0]
+    return {"study": "bold", "caution": "yellow", "test score": "bold", "incumbent": "bold"}.get(
+        name, ""
+    )
+
+
+def _style_of_row(row: ConfigurationRow) -> str:
+    if row.failed:
+        return "red"
+    if row.incumbent:
+        return "bold green"
+    return {RUNNING: "cyan", PRUNED: "dim"}.get(row.state, "")

@@ -1,0 +1,421 @@
+"""The live page: what it answers, whom it refuses, and that it writes nothing."""
+
+import http.client
+import json
+import re
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from report_support import run_study
+
+from autorl.report.reading import open_view
+from autorl.report.web import pages
+from autorl.report.web.server import StudyServer, is_loopback
+from autorl.report.web.site import StudySite
+from autorl.seeds import SeedPlan
+from autorl.tuner import Tuner
+from autorl.types import InputError
+
+HOSTILE = "<script>alert(1)<script>"  # a name has no slash
+ATTRIBUTE = '"><img src=x onerror=alert(2)>'
+TOKEN = "0123456789abcdef0123"
+
+
+@contextmanager
+def served(*folders, host="127.0.0.1", token=""):
+    server = StudyServer(StudySite(folders), host, 0, token)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def ask(server, path, *, method="GET", headers=(), body=None):
+    """Status, headers and text of an answer; the path goes out as it is, `..` and all."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
+    try:
+        connection.putrequest(method, path, skip_host=True)
+        for name, value in {"Host": f"localhost:{server.server_port}", **dict(headers)}.items():
+            if value is not None:
+                connection.putheader(name, value)
+        connection.endheaders(body)
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def as_json(server, path):
+    status, _, text = ask(server, path)
+    assert status == 200, text
+    return json.loads(text)
+
+
+def only_study(server):
+    """The address of the one study that is served."""
+    status, headers, _ = ask(server, "/")
+    assert status == 303
+    return headers["Location"]
+
+
+def written(folder):
+    """Content and time of every file and folder."""
+    return {
+        str(path.relative_to(folder)): (
+            path.stat().st_mtime_ns,
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in sorted([folder, *folder.rglob("*")])
+    }
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """A finished study with pruned and crashed runs, whose names and values are hostile."""
+    kwargs = {"optimum": {"x": 0.5}, "noise": 0.1, "crash": {"above": {"x": 0.6}}}
+    return run_study(
+        tmp_path_factory.mktemp("serve") / f"study-{HOSTILE}",
+        name=f"small {HOSTILE}{ATTRIBUTE}",
+        trainer={"name": "synthetic", "kwargs": kwargs},
+        space={
+            "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+            "kind": {"type": "categorical", "choices": [HOSTILE, ATTRIBUTE]},
+        },
+        optimizer={"name": "random", "stop": "median", "peers": 2},
+        parallelism=1,
+    )
+
+
+@pytest.fixture(scope="module")
+def server(study):
+    with served(study) as running:
+        yield running
+
+
+class Tags(HTMLParser):
+    """Collects tags with their attributes, and text."""
+
+    def __init__(self):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += attributes
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+def parsed(html):
+    parser = Tags()
+    parser.feed(html)
+    return parser
+
+
+def test_the_page_has_the_result_first_and_every_part(server, study):
+    base = only_study(server)
+    status, headers, html = ask(server, base)
+    assert (status, headers["Content-Type"]) == (200, "text/html; charset=utf-8")
+    assert [name for name, _ in re.findall(r'id="(\w+)"( role)?', html)][1:] == [
+        *pages.STUDY_PLACES
+    ]
+    state = as_json(server, f"{base}/state")
+    view = open_view(study)
+    result = view.result()
+    view.close()
+    text = " ".join(parsed(state["parts"]["headline"]).text)
+    assert f"{result.test.iqm:.6g}" in text
+    assert text.index("Test score (IQM)") < text.index("Caution:")
+    assert "pruned" in state["parts"]["progress"]
+    assert "crash" in state["parts"]["failures"]
+    assert "<svg" in as_json(server, f"{base}/curve")["parts"]["curve"]
+
+
+def test_hostile_names_and_values_are_text(server, study):
+    base = only_study(server)
+    shell = ask(server, base)[2]
+    parts = [as_json(server, f"{base}/{name}")["parts"] for name in ("state", "runs", "curve")]
+    with served(study.parent) as of_folder:
+        parts.append(as_json(of_folder, "/state")["parts"])
+    htmls = [shell, *(html for part in parts for html in part.values())]
+    scripts = [parsed(html).tags.count("script") for html in htmls]
+    assert scripts == [1] + [0] * (len(htmls) - 1)
+    for html in htmls:
+        tags = parsed(html)
+        assert "img" not in tags.tags
+        assert not [name for name, _ in tags.attributes if name.startswith("on")]
+    assert HOSTILE in "".join(parsed(parts[1]["runs"]).text)
+    assert HOSTILE in "".join(parsed(parts[0]["headline"]).text)
+    assert HOSTILE in "".join(parsed(parts[3]["studies"]).text)
+
+
+def test_runs_are_sorted_filtered_and_paged(server, monkeypatch):
+    base = only_study(server)
+
+    def rows(query):
+        html = as_json(server, f"{base}/runs?{query}")["parts"]["runs"]
+        return [
+            [re.sub("<.*?>", "", cell) for cell in re.findall("<td>(.*?)</td>", row)]
+            for row in re.findall("<tr class=.*?</tr>", html)
+        ]
+
+    every = rows("")
+    numbers = [int(row[0].rstrip(" *")) for row in every]
+    assert numbers == sorted(numbers)
+    assert sum(row[0].endswith("*") for row in every) == 1
+    scores = [float(row[2]) for row in rows("sort=score&order=desc") if row[2] != "-"]
+    assert scores == sorted(scores, reverse=True)
+    values = [float(row[5]) for row in rows("sort=value:x")]
+    assert values == sorted(values)
+    pruned = rows("state=pruned")
+    assert {row[1] for row in pruned} == {"pruned"}
+    assert pruned == [row for row in every if row[1] == "pruned"]
+    assert {row[1] for row in every} == {"pruned", "crash", "complete"}
+    monkeypatch.setattr(pages, "ROWS_OF_A_PAGE", 3)
+    assert rows("page=1") == every[3:6]
+    assert rows("page=999") == every[len(every) - (len(every) - 1) % 3 - 1 :]
+
+
+@pytest.mark.parametrize(
+    "query", ["sort=config", "sort=value:nothing", "order=up", "page=-1", "page=x"]
+)
+def test_a_query_that_means_nothing_is_refused(server, query):
+    status, _, text = ask(server, f"{only_study(server)}/runs?{query}")
+    assert status == 400
+    assert text.startswith(query.partition("=")[0])
+
+
+def test_what_has_not_changed_is_not_sent_again(tmp_path):
+    tuner = Tuner({"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, "random",
+                  seeds=SeedPlan(1, 2), path=tmp_path / "study")  # fmt: skip
+    trial = tuner.ask()
+    with served(tmp_path / "study") as server:
+        base = only_study(server)
+        for part in ("state", "runs", "curve"):
+            status, headers, _ = ask(server, f"{base}/{part}")
+            assert status == 200
+            etag = headers["ETag"]
+            status, _, text = ask(server, f"{base}/{part}", headers={"If-None-Match": etag})
+            assert (status, text) == (304, "")
+        assert (
+            "No proposal has been scored" in as_json(server, f"{base}/state")["parts"]["headline"]
+        )
+        tuner.tell(trial, 0.25)
+        trial = tuner.ask()
+        status, headers, text = ask(server, f"{base}/state", headers={"If-None-Match": etag})
+        assert status == 200
+        assert headers["ETag"] != etag
+        assert "0.25" in json.loads(text)["parts"]["headline"]
+        # The curve goes on from the events it has seen.
+        first = as_json(server, f"{base}/curve")["parts"]["curve"]
+        tuner.tell(trial, 0.75)
+        tuner.ask()
+        assert as_json(server, f"{base}/curve")["parts"]["curve"] != first
+    tuner.close()
+
+
+def test_serving_writes_nothing(study, tmp_path):
+    """Of a study that has ended, and of one that was killed with its log open."""
+    tuner = Tuner({"x": {"type": "float", "lower": 0.0, "upper": 1.0}}, "random",
+                  seeds=SeedPlan(1, 2), path=tmp_path / "killed")  # fmt: skip
+    tuner.tell(tuner.ask(), 0.25)
+    tuner.ask()
+    folder = tmp_path / "studies"
+    shutil.copytree(tmp_path / "killed", folder / "killed")
+    shutil.copytree(study, folder / "ended")
+    tuner.close()
+    before = written(folder)
+    assert any(name.endswith("-wal") for name in before)
+    with served(folder) as server:
+        while (state := as_json(server, "/state"))["unread"]:
+            pass
+        addresses = re.findall(r'href="(/study/\w+)"', state["parts"]["studies"])
+        assert len(addresses) == 2
+        for base in addresses:
+            for part in ("", "/state", "/runs", "/curve"):
+                assert ask(server, base + part)[0] == 200
+    assert written(folder) == before
+
+
+def test_studies_that_begin_later_are_listed_and_unreadable_ones_say_so(tmp_path, study):
+    with served(tmp_path) as server:
+        assert "No study here yet" in as_json(server, "/state")["parts"]["studies"]
+        shutil.copytree(study, tmp_path / "compare" / "random" / "0")
+        broken = shutil.copytree(study, tmp_path / "broken")
+        (broken / "study.sqlite").write_bytes(b"")
+        while (state := as_json(server, "/state"))["unread"]:
+            pass
+        tags = parsed(state["parts"]["studies"])
+        assert tags.tags.count("a") == 2
+        assert "is empty (0 bytes)" in " ".join(tags.text)
+        assert "finished" in tags.text
+        assert "script" not in tags.tags
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "HEAD", "OPTIONS", "PATCH", "BREW"])
+def test_other_methods_are_refused(server, method):
+    status, headers, _ = ask(server, "/", method=method)
+    assert (status, headers["Allow"]) == (405, "GET")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/../study.yaml",
+        "/study/../../etc/passwd",
+        "/%2e%2e/study.yaml",
+        "/study/%2e%2e%2fstudy.yaml",
+        "/..%2f..%2fetc/passwd",
+        "/study\\..\\x",
+        "http://localhost/",
+        "/study/%00",
+        "*",
+    ],
+)
+def test_bad_paths_are_refused(server, path):
+    assert ask(server, path)[0] == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/study.yaml", "//etc/passwd", "/study/", "/study/nothing", "/study/nothing/state", "/x/y"],
+)
+def test_unknown_paths_are_not_found(server, path):
+    assert ask(server, path)[0] == 404
+
+
+def test_no_file_of_the_study_has_an_address(server):
+    base = only_study(server)
+    for name in ("study.yaml", "study.sqlite", "logs", "state/study.yaml"):
+        assert ask(server, f"{base}/{name}")[0] == 404
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example:80",
+        "192.0.2.7",
+        "",
+        "[",
+        None,
+    ],
+)
+def test_foreign_hosts_are_refused(server, host):
+    status, _, text = ask(server, "/", headers={"Host": host})
+    assert (status, "Host" in text) == (403, True)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:1234", "[::1]:9000", "LOCALHOST:9000"])
+def test_names_of_this_machine_are_answered(server, host):
+    assert ask(server, "/", headers={"Host": host})[0] == 303
+
+
+def test_every_answer_keeps_scripts_and_frames_of_others_out(server):
+    for path in ("/", "/page.js", "/page.css", "/nothing", "/%2e%2e"):
+        _, headers, _ = ask(server, path)
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert "Access-Control-Allow-Origin" not in headers
+
+
+def test_nothing_of_the_page_leads_outside(server):
+    base = only_study(server)
+    texts = [ask(server, path)[2] for path in (base, "/page.js", "/page.css")]
+    texts += [*as_json(server, f"{base}/state")["parts"].values()]
+    assert not [text for text in texts if re.search(r"https?:|//\w+\.|@import|url\(", text)]
+
+
+def test_a_token_is_needed_where_there_is_one(study):
+    with served(study, token=TOKEN) as server:
+        assert ask(server, "/page.css")[0] == 401
+        assert ask(server, "/?token=0123456789abcdef9999")[0] == 401
+        assert ask(server, "/", headers={"Authorization": "Bearer nothing"})[0] == 401
+        # Programs bring it each time.
+        assert ask(server, f"/page.css?token={TOKEN}")[0] == 200
+        assert ask(server, "/page.css", headers={"Authorization": f"Bearer {TOKEN}"})[0] == 200
+        # A browser gets a cookie for it, and an address without it.
+        status, headers, _ = ask(server, f"/?token={TOKEN}", headers={"Accept": "text/html"})
+        assert (status, headers["Location"]) == (303, "/")
+        cookie, *attributes = headers["Set-Cookie"].split("; ")
+        assert {"HttpOnly", "SameSite=Strict"} <= {*attributes}
+        assert ask(server, "/page.css", headers={"Cookie": cookie})[0] == 200
+        other = f"autorl-{server.server_port + 1}={TOKEN}"
+        assert ask(server, "/page.css", headers={"Cookie": other})[0] == 401
+        assert server.url().endswith(f"/?token={TOKEN}")
+
+
+def test_who_listens_for_others_needs_a_token_and_answers_addresses(study):
+    with pytest.raises(InputError, match="a token is needed"):
+        StudyServer(StudySite([study]), "0.0.0.0", 0)
+    bearer = {"Authorization": f"Bearer {TOKEN}"}
+    with served(study, host="0.0.0.0", token=TOKEN) as server:
+        assert ask(server, "/page.css", headers={**bearer, "Host": "192.0.2.7"})[0] == 200
+        assert ask(server, "/page.css", headers={**bearer, "Host": "evil.example"})[0] == 403
+        assert ask(server, "/page.css", headers={"Host": "192.0.2.7"})[0] == 401
+
+
+def test_a_port_that_is_taken_is_said_in_a_line(server, study):
+    with pytest.raises(InputError, match=f"cannot listen at 127.0.0.1 port {server.server_port}"):
+        StudyServer(StudySite([study]), "127.0.0.1", server.server_port)
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("localhost", True),
+     ("0.0.0.0", False), ("", False), ("192.168.1.2", False), ("localhost.evil.example", False)],
+)  # fmt: skip
+def test_loopback_is_told_from_other_addresses(host, expected):
+    assert is_loopback(host) == expected
+
+
+def test_an_ordinary_client_reads_the_page(server):
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/", timeout=600) as answer:
+        assert answer.url.endswith(only_study(server))
+        assert b"<!doctype html>" in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{server.server_port}/nothing", timeout=600)
+
+
+BROWSER = Path(__file__).with_name("page_in_node.js")
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="runs page.js in Node.js, which is missing"
+)
+def test_the_script_asks_for_what_changed_and_puts_it_in_its_place(server):
+    """In Node.js with a stand-in for the document: no browser lays anything out here."""
+    address = f"http://127.0.0.1:{server.server_port}"
+    script = Path(pages.__file__).with_name("page.js")
+    done = subprocess.run(
+        ["node", BROWSER, script, address, only_study(server)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert set(seen["places"]) >= {"headline", "progress", "runs", "curve", "failures"}
+    assert seen["title"].startswith("small <script>")
+    assert seen["asked"][:3] == ["/state", "/runs?sort=number&order=asc&page=0&state=", "/curve"]
+    assert "/runs?sort=score&order=asc&page=0&state=" in seen["asked"]
+    assert "/runs?sort=score&order=desc&page=0&state=" in seen["asked"]
+    # An unchanged study is asked for its state alone.
+    later = [path for path in seen["asked"][3:] if "sort=score" not in path]
+    assert len(later) >= 1
+    assert {*later} == {"/state"}
+    assert seen["connection"] == "live"
+    assert "ago" in seen["time"]
