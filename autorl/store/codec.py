@@ -137,7 +137,7 @@ def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
     # Scores and seeds, more than half of all texts in the tables: to begin costs the encoder more
     # than to write one of these lengths.
-    if type(body) in _SEQUENCES and _NUMBERS.issuperset(map(type, body)):
+    if isinstance(body, _SEQUENCES) and _NUMBERS.issuperset(map(type, body)):
         text = ",".join(map(repr, body))
         if "n" not in text:  # `nan` and `inf`, which JSON calls `NaN` and `Infinity`
             return f"[{text}]"

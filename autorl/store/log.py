@@ -121,7 +121,7 @@ class EventLog:
         Raises:
             ValueError: a body is no JSON.
         """
-        rows = self._query(
+        rows: list[Any] = self._query(
             "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
             (begin, end),
         )
