@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.metadata
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -63,11 +64,13 @@ def test_the_source_is_hashed_by_path_and_text(monkeypatch, tmp_path):
     assert provenance.own_source() == {"sha256": digest}
 
 
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 def test_a_checkout_says_its_commit_and_whether_files_differ(monkeypatch, tmp_path):
     (tmp_path / "autorl").mkdir()
     file = tmp_path / "autorl" / "__init__.py"
     file.write_bytes(b"")
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    git += ["-c", "commit.gpgsign=false", "-c", "tag.gpgsign=false"]
     for command in (["init", "-q"], ["add", "."], ["commit", "-qm", "text"], ["tag", "v1"]):
         subprocess.run([*git, *command], check=True, capture_output=True)
     monkeypatch.setattr(autorl, "__file__", str(file))
