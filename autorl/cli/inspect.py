@@ -56,10 +56,10 @@ def best(
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
     view = open_view(folder)
     try:
-        best_ones = candidates(view, top)
+        ranked = candidates(view, top)
         if style in _WITH_REMARKS and view.record.prior_use is not None:
             say(f"# {prior_text(view.record.prior_use)}")
-        say(render(best_ones, style))
+        say(render(ranked, style))
     finally:
         view.close()
 
