@@ -512,6 +512,11 @@ RUNS_WHAT_IT_READS = (
 )
 UNPICKLES = ("pickle", "cloudpickle", "dill", "joblib", "pandas.read_pickle", "pd.read_pickle")
 MAY_UNPICKLE = {
+    "executors/function_processes.py": [  # what this process has pickled for its own children
+        "pickle.loads",
+        "pickle.loads",
+        "pickle.loads",
+    ],
     "trainers/agents.py": ["pickle.loads"],  # a file that it has just written from arrays
     "testing/trainers.py": ["pickle.loads"],  # tests that something can be pickled
     "trainers/sb3/environments.py": [

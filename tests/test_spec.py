@@ -50,6 +50,7 @@ test: {top: 5}
 keep: {checkpoints: top}
 landscape: {id: me/synthetic/Quadratic, bounds: [0, 500], licence: MIT}
 storage: s3://bucket/everything
+callbacks: ["m:C", {"m:D": {every: 10}}]
 """
 
 

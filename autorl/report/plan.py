@@ -25,6 +25,7 @@ from autorl.store import Store
 from autorl.store.store import DATABASE
 from autorl.store.tables import StudyTables
 from autorl.study import Study
+from autorl.study.callbacks import check_callbacks
 from autorl.study.lengths import Reach
 from autorl.study.placing import segments_at_once
 from autorl.study.setup import check, executor_name, make_optimizer, trainer_loader
@@ -101,6 +102,7 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     """
     load = trainer_loader(spec)
     check(spec, load)
+    check_callbacks(spec)
     open_ended = spec.budget.hours is not None
     horizon = spec.fidelity.steps
     # 1. make the study with an optimizer that is asked fast

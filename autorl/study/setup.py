@@ -22,7 +22,6 @@ from autorl.spec import Spec
 from autorl.spec.optimizer import optimizer_of
 from autorl.store.cache import cache_bound
 from autorl.store.remote import RemoteFolder
-from autorl.study.callbacks import check_callbacks
 from autorl.study.fixed import check_fixed_values
 from autorl.study.order import predicted_cost
 from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
@@ -83,7 +82,6 @@ def _check(spec: Spec, load: Load) -> None:
     if spec.observation_order == "predicted_end":
         # Asked of every proposal later on, when it is too late to refuse a study.
         predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
-    check_callbacks(spec)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
         message = (

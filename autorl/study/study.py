@@ -36,7 +36,7 @@ from autorl.store.offsite import Offsite, check_free
 from autorl.store.remote import StorageError
 from autorl.store.tables import StudyTables
 from autorl.study.budget import is_extension
-from autorl.study.callbacks import Callback, Listeners, make_callbacks
+from autorl.study.callbacks import Callback, Listeners, check_callbacks, make_callbacks
 from autorl.study.driver import Driver
 from autorl.study.folder_checks import check_covers_folder, check_space
 from autorl.study.garbage import collection_paused
@@ -152,6 +152,7 @@ class Study:
                 hyperparameters.
         """
         check(spec, load or trainer_loader(spec))
+        check_callbacks(spec)
         check_answers(spec)
         if spec.storage is not None:
             check_free(spec.storage)
@@ -211,6 +212,7 @@ class Study:
         Nothing survives the process, and no storage is used.
         """
         check(spec, load or trainer_loader(spec))
+        check_callbacks(spec)
         return cls(spec, Store.in_memory(), load)
 
     def listen(self, callbacks: Sequence[Callback]) -> None:
