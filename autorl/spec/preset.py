@@ -1,8 +1,9 @@
 """Fills in a study file from a preset of RL Baselines3 Zoo.
 
-The section is `preset: {zoo: FILE}`. A preset is a default: what the study file says comes first. Values of hyperparameters that the
-space searches become its defaults, others options of the trainer. Nothing of the preset is left to
-the file it came from: the section is gone once it is written out.
+The section is `preset: {zoo: FILE}`. A preset is a default: what the study file says comes first.
+Values of hyperparameters that the space searches become its defaults, others options of the
+trainer. Nothing of the preset is left to the file it came from: the section is gone once it is
+written out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Builds a model once before a study: what cannot be built fails there.
+"""Builds a model once before a study, so that failures come early.
 
 Only the task's spaces are needed: environments that cannot be stepped stand in for it, and a replay
 buffer is cut to one row an environment.
