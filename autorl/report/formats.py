@@ -158,7 +158,10 @@ def render(best: Sequence[Candidate], style: str) -> str:
 
 
 def _zoo(candidate: Candidate) -> str:
-    """Write a candidate as a file of RL Baselines3 Zoo; of a schedule, its last part."""
+    """Write a candidate as a file of RL Baselines3 Zoo.
+
+    Of a schedule of configurations it is the last part.
+    """
     run = TrainedRun(
         candidate.trainer,
         candidate.parts[-1][1],

@@ -1,4 +1,4 @@
-"""Short forms of a hyperparameter in a search space, and the long forms they stand for.
+"""Short forms of hyperparameters, and the long forms they stand for.
 
 | short | long |
 | --- | --- |
@@ -45,7 +45,9 @@ def is_short(definition: object) -> bool:
 
 
 def long_form(name: str, definition: object) -> object:
-    """Write out a short form; a mapping, and null, are returned as they are.
+    """Write out a short form.
+
+    A mapping, and null, are returned as they are.
 
     Args:
         name: of the hyperparameter, for errors.

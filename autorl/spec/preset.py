@@ -1,8 +1,9 @@
-"""Fills in a study file from a preset of RL Baselines3 Zoo: `preset: {zoo: FILE}`.
+"""Fills in a study file from a preset of RL Baselines3 Zoo.
 
-A preset is a default: what the study file says comes first. Values of hyperparameters that the
-space searches become its defaults, others options of the trainer. Nothing of the preset is left to
-the file it came from: the section is gone once it is written out.
+The section is `preset: {zoo: FILE}`. A preset is a default: what the study file says comes first.
+Values of hyperparameters that the space searches become its defaults, others options of the
+trainer. Nothing of the preset is left to the file it came from: the section is gone once it is
+written out.
 """
 
 from __future__ import annotations
@@ -57,17 +58,17 @@ def apply_preset(data: Content) -> None:
     n_envs = kwargs.get("n_envs", environment.get("n_envs", preset.environment.get("n_envs", 1)))
     if "n_envs" in space.hyperparameters:
         # The space decides it, from the preset's number on.
-        given = {name: value for name, value in preset.environment.items() if name != "n_envs"}
+        of_task = {name: value for name, value in preset.environment.items() if name != "n_envs"}
         values = {"n_envs": n_envs, **preset.values}
     else:
-        given = {**preset.environment, "n_envs": n_envs}
+        of_task = {**preset.environment, "n_envs": n_envs}
         values = dict(preset.values)
-    data["environment"] = {**plain(given), **environment}
+    data["environment"] = {**plain(of_task), **environment}
     searched = {name: value for name, value in values.items() if name in space.hyperparameters}
     data["space"] = _with_defaults(space, searched, n_envs)
-    others = _others(space, values, kwargs)
+    beside_space = _beside_space(space, values, kwargs)
     policy = {} if preset.policy is None else {"policy": preset.policy}
-    data["trainer"] = {**trainer, "kwargs": {**plain(others), **policy, **kwargs}}
+    data["trainer"] = {**trainer, "kwargs": {**plain(beside_space), **policy, **kwargs}}
     if preset.steps is not None and isinstance(data.setdefault("fidelity", {}), dict):
         data["fidelity"].setdefault("steps", preset.steps)
 
@@ -96,8 +97,8 @@ def read(
         raise
 
 
-def _others(space: Space, values: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Content:
-    """Return what the preset says beside the space, less what the study file fixes.
+def _beside_space(space: Space, values: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Content:
+    """Return what the preset says beside space and study file.
 
     A schedule goes with its start: where that is fixed, the preset's shape is not asked.
     """
@@ -115,7 +116,7 @@ def _others(space: Space, values: Mapping[str, Any], kwargs: Mapping[str, Any]) 
 
 
 def _section(data: Content, key: str, name: str) -> Content:
-    """Return a section that may be written as its name alone, as a mapping."""
+    """Return a section as a mapping, also where its name stands alone."""
     section = data.get(key)
     if isinstance(section, str):
         return {name: section}
@@ -158,7 +159,7 @@ def within(hyperparameter: Hyperparameter, value: object) -> Any:
 def start_of_preset(
     space: Space, preset: Preset, fixed: Mapping[str, Any], environment: Mapping[str, Any]
 ) -> Content:
-    """Make a configuration of a space of a preset, defaults where it says nothing.
+    """Make a configuration of a preset, with defaults where it says nothing.
 
     Args:
         space: of the study.

@@ -396,7 +396,7 @@ class KeepSection(Section):
 
 
 class WarmStartSection(Section):
-    """Configurations of another study, of a landscape, or of a preset, to begin with."""
+    """Configurations of a study, a landscape or a preset to begin with."""
 
     study: str | None = None
     """Another study's folder, relative to the study file or the working folder.

@@ -131,7 +131,7 @@ def open_log(path: str) -> Iterator[CappedLog | Printed]:
 
 
 def log_bytes(folder: Path) -> int:
-    """Add up the size of all logs in a folder, those that trainers keep included.
+    """Add up the size of all logs below a folder.
 
     It is 0 if there is none.
     """

@@ -220,7 +220,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
-    """Copy what segments that have ended printed, and the folders of their training logs.
+    """Copy what segments that have ended printed, and their training logs.
 
     Those under way print into a log of their own later.
 
@@ -236,12 +236,12 @@ def _copy_logs(folder: Path, scratch: Path, segments: set[str]) -> int:
         if match is not None and match["segment"] in segments
     ]
     printed = [log for log, is_log in ended if is_log and log.is_file()]
-    kept = [log for log, is_log in ended if not is_log and log.is_dir() and not log.is_symlink()]
-    if printed or kept:
+    folders = [log for log, is_log in ended if not is_log and log.is_dir() and not log.is_symlink()]
+    if printed or folders:
         (scratch / "logs").mkdir()
     for log in printed:
         shutil.copy2(log, scratch / "logs" / log.name)
-    for log in kept:
+    for log in folders:
         shutil.copytree(log, scratch / "logs" / log.name, symlinks=True)
     return len(printed)
 

@@ -38,7 +38,9 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class Preset:
-    """Hyperparameters that others publish for an environment, in the words of a study file.
+    """Hyperparameters that others publish for an environment.
+
+    They are in the words of a study file.
 
     Attributes:
         name: of the entry.

@@ -211,7 +211,7 @@ trainer: {name: sb3/ppo, kwargs: {gae_lambda: 0.8, ent_coef: 0.0, clip_range: 0.
                                   learning_rate.shape: linear, learning_rate.end: 0.0,
                                   clip_range.shape: linear, clip_range.end: 0.0}}
 environment: {id: CartPole-v1, n_envs: 8}
-space: sb3/ppo-small
+space: {extends: sb3/ppo-small, hyperparameters: {n_steps: [32, 64, 2048]}}
 fidelity: {steps: 200_000}
 budget: {runs: 8}
 warm_start: {zoo: ppo.yml}

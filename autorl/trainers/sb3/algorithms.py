@@ -128,7 +128,7 @@ class Algorithm:
         return getattr(importlib.import_module(self.library), self.class_name)
 
     def policy_name(self, kind: str) -> str:
-        """Return the name of its policy of a kind: `Mlp`, `Cnn` or `MultiInput`."""
+        """Name its policy of a kind: `Mlp`, `Cnn` or `MultiInput`."""
         return f"{kind}{self.policy_prefix}Policy"
 
 

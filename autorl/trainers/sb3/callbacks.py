@@ -64,7 +64,7 @@ def check_continues(continued: bool, model: Any) -> None:
     if not continued:
         raise RuntimeError(
             f"a callback ended the training at step {model.num_timesteps} (its `_on_step` returned "
-            "False): a run is as long as its study says; let an optimizer with `stop: median` cut it"
+            "False): a run is as long as its study says; an optimizer with `stop: median` cuts it"
         )
 
 

@@ -260,7 +260,7 @@ def restore_streams(model: BaseAlgorithm, saved: Saved) -> None:
 
 
 def _memory(model: BaseAlgorithm) -> list[Any]:
-    """Return what a recurrent policy remembers: arrays of actor and critic, or none."""
+    """Return the arrays that a recurrent policy remembers, or none."""
     states = getattr(model, _MEMORY, ())
     return [state.cpu().numpy() for pair in states for state in pair]
 
@@ -272,15 +272,15 @@ def _restore_memory(model: BaseAlgorithm, saved: Saved) -> None:
         CheckpointError: it is missing, or of another network.
     """
     states = getattr(model, _MEMORY)
-    own = [state for pair in states for state in pair]
+    of_model = [state for pair in states for state in pair]
     arrays = saved.state.get("memory") or []
-    if [np.shape(array) for array in arrays] != [tuple(state.shape) for state in own]:
+    if [np.shape(array) for array in arrays] != [tuple(state.shape) for state in of_model]:
         raise CheckpointError(
             "the memory of the recurrent policy is missing or has another shape",
             file=saved.file(STATE),
         )
     # In place: pairs of tensors in a tuple of a class of sb3-contrib.
-    for state, array in zip(own, arrays, strict=True):
+    for state, array in zip(of_model, arrays, strict=True):
         state.copy_(torch.as_tensor(array))
 
 

@@ -102,7 +102,7 @@ def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]
 
 
 def _class_code(value: object) -> str:
-    """Write a class that is named as `module:Class`, or an activation by its lower-case name."""
+    """Write the class that `module:Class` or the name of an activation means."""
     if is_name(value):
         return str(value).replace(":", ".")
     return f"torch.nn.{activation(str(value)).__name__}"

@@ -60,13 +60,13 @@ def named_class(
         raise InputError(message, key=key) from error
     if not hasattr(imported, name):
         raise InputError(f"{module!r} has no {name!r}{did_you_mean(name, vars(imported))}", key=key)
-    found = getattr(imported, name)
+    named = getattr(imported, name)
     if base:
         of_base, _, base_name = base.partition(":")
         expected = getattr(importlib.import_module(of_base), base_name)
-        if not (isinstance(found, type) and issubclass(found, expected)):
+        if not (isinstance(named, type) and issubclass(named, expected)):
             raise InputError(f"{target!r} is no subclass of {of_base}.{base_name}", key=key)
-    return found
+    return named
 
 
 def policy_class(name: str, value: object, folders: Sequence[str] = ()) -> Any:

@@ -1,4 +1,4 @@
-"""What a run of Stable-Baselines3 logs: losses for the study, files for people.
+"""Logs of a run: losses for the study, files for people.
 
 With `metrics` among the option `logs`, losses of the latest update (KL, entropy, value loss, ...)
 are metrics of every evaluation, `train_approx_kl` and the like; unasked they are not, as studies of
@@ -30,7 +30,9 @@ _KEY = "trainer.kwargs.logs"
 
 
 def read_formats(option: object) -> tuple[str, ...]:
-    """Read the option `logs`: one of `FORMATS`, a list of them, or nothing.
+    """Read the option `logs`.
+
+    It is one of `FORMATS`, a list of them, or nothing.
 
     Raises:
         InputError: it names another, or the library of one is missing.
@@ -48,9 +50,9 @@ def read_formats(option: object) -> tuple[str, ...]:
 
 
 def log_folder(segment: Segment) -> Path | None:
-    """Return where the logs of a segment lie; None where there is no place for them.
+    """Return where the logs of a segment lie.
 
-    There is none without a study's folder on this machine. Attempts have folders of their own, so
+    None without a study's folder on this machine. Attempts have folders of their own, so
     that a second one adds nothing to the first.
     """
     if segment.log is None or not Path(segment.log).parent.parent.is_dir():
@@ -60,7 +62,10 @@ def log_folder(segment: Segment) -> Path | None:
 
 
 def make_logger(formats: Sequence[str], folder: Path | None) -> Logger:
-    """Make SB3's logger; without formats or folder it only remembers the latest values."""
+    """Make SB3's logger.
+
+    Without formats or folder it only remembers the latest values.
+    """
     from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 
     outputs: list[Any] = []

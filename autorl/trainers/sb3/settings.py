@@ -185,9 +185,8 @@ class Settings:
         if self.values.get("use_rms_prop", True):
             repairs["a2c"] = "A2C's own RMSprop does not read them: set rms_prop_eps, or "
             repairs["a2c"] += "use_rms_prop: false beside them"
-        repairs["qrdqn"] = (
-            "QR-DQN's own Adam does not read them: set optimizer_class: torch.optim:Adam beside them"
-        )
+        repairs["qrdqn"] = "QR-DQN's own Adam does not read them: "
+        repairs["qrdqn"] += "set optimizer_class: torch.optim:Adam beside them"
         message = repairs.get(self.algorithm)
         overruled = "optimizer_kwargs" in policy_kwargs and "optimizer_class" not in policy_kwargs
         if message is not None and overruled:
@@ -202,7 +201,7 @@ class Settings:
         return [model, *(part for part in parts if name in _COPIED and hasattr(part, name))]
 
     def _policy(self, observation_space: gym.Space[object]) -> Any:
-        """Return the name of a policy of the library, or the class of one of the user's."""
+        """Return the name of the library's policy, or the user's class."""
         of_algorithm = ALGORITHMS[self.algorithm]
         policy = self.options.get("policy") or of_algorithm.policy_name(
             observation_kind(observation_space)
@@ -260,7 +259,7 @@ def fixed_values(kwargs: Mapping[str, object]) -> tuple[FixedValue, ...]:
 
 
 def _check_options(algorithm: str, kwargs: Mapping[str, object]) -> None:
-    """Check that what a trainer is given is an option or a hyperparameter."""
+    """Check that a trainer is given options and hyperparameters alone."""
     allowed = hyperparameter_names(algorithm) | set(OPTIONS)
     what = f"option or hyperparameter of sb3/{algorithm}"
     check_names(map(base_name, kwargs), allowed, what, "trainer.kwargs")
@@ -327,7 +326,10 @@ def layers(value: object) -> Any:
 
 
 def activation(name: str) -> Any:
-    """Return the torch module of an activation, by its lower-case name or as `module:Class`."""
+    """Return the torch module of an activation.
+
+    It goes by its lower-case name, or as `module:Class`.
+    """
     from torch import nn
 
     if is_name(name):

@@ -88,9 +88,9 @@ class SB3Trainer(AgentTrainer):
     (MlpPolicy, CnnPolicy, MultiInputPolicy, or `module:Class`; by default what the observations
     need), `policy_kwargs` (features extractor, optimizer and activation as `module:Class`),
     `callbacks` (`module:Class` or `{module:Class: {argument: value}}`, or a list), `logs` (metrics,
-    csv, tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default true), `device`
-    (default cpu), `evaluation_envs` (episodes side by side; default 16), `path` (where the user's
-    modules are; default the working folder).
+    csv, tensorboard; see `run_logs`), `deterministic` (evaluate the mode of the policy; default
+    true), `device` (default cpu), `evaluation_envs` (episodes side by side; default 16), `path`
+    (where the user's modules are; default the working folder).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -455,7 +455,10 @@ class _Run:
             self._note_losses()
 
     def _note_losses(self) -> None:
-        """Keep the losses of the latest update, and those it has not computed as they were."""
+        """Take on the losses of the latest update.
+
+        Those it has not computed stay as they were.
+        """
         names = self.trainer.losses
         # What has become NaN is no longer what it was.
         for name in self.model.logger.name_to_value.keys() & {f"train/{loss}" for loss in names}:

@@ -1,4 +1,4 @@
-"""Builds a model once before a study, so that what cannot be built fails there.
+"""Builds a model once before a study, so that failures come early.
 
 Only the task's spaces are needed: environments that cannot be stepped stand in for it, and a replay
 buffer is cut to one row an environment.
@@ -30,7 +30,7 @@ def check_model(
     environment: EnvironmentSpec,
     n_envs: int,
 ) -> None:
-    """Build the model of a configuration, let it act once, and drop it.
+    """Build the model of a configuration and let it act once.
 
     Args:
         settings: of the configuration.
@@ -77,7 +77,7 @@ def _build_and_act(
 
 
 def _located(error: Exception, settings: Settings) -> InputError:
-    """Make an input error of a library's, with the key of the first argument it names."""
+    """Make an input error, with the key of the first argument named."""
     text = shortened(printable(str(error), keep_lines=False).strip(), _LONGEST)
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     message = f"sb3/{settings.algorithm} cannot be built with it: {kind}{text}"

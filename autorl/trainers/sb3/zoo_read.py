@@ -1,8 +1,8 @@
 """Reads presets in the YAML format of RL Baselines3 Zoo (`hyperparams/ppo.yml`).
 
 A file has an entry for each environment. Beside arguments of Stable-Baselines3's constructor it has
-`n_timesteps`, `n_envs`, `normalize`, `env_wrapper`, schedules such as `lin_0.001` (to 0), noise, and
-`policy_kwargs` as Python code. That code is read as data here: nothing in it runs.
+`n_timesteps`, `n_envs`, `normalize`, `env_wrapper`, schedules such as `lin_0.001` (to 0), noise,
+and `policy_kwargs` as Python code. That code is read as data here: nothing in it runs.
 
 Reference: Raffin (2020), RL Baselines3 Zoo, https://github.com/DLR-RM/rl-baselines3-zoo.
 """
@@ -72,13 +72,13 @@ def _entry_name(document: Document, environment: str | None, entry: str | None) 
             raise document.error(f"has no entry {shown(entry)}{hint}")
         return entry
     # The module that registers it is no part of a name there.
-    wanted = (environment or "").rpartition(":")[2]
-    if wanted in names:
-        return wanted
-    if "atari" in names and ("NoFrameskip" in wanted or wanted.startswith("ALE/")):
+    asked = (environment or "").rpartition(":")[2]
+    if asked in names:
+        return asked
+    if "atari" in names and ("NoFrameskip" in asked or asked.startswith("ALE/")):
         return "atari"
-    hint = did_you_mean(wanted, names, "name one as `entry`")
-    raise document.error(f"has no entry for the environment {shown(wanted)}{hint}")
+    hint = did_you_mean(asked, names, "name one as `entry`")
+    raise document.error(f"has no entry for the environment {shown(asked)}{hint}")
 
 
 def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
@@ -151,7 +151,8 @@ def _wrappers(value: object) -> list[Any]:
             wrappers.append(_class_name(entry))
         else:
             raise InputError(
-                f"expected module.Class or {{module.Class: {{argument: value}}}}, got {shown(entry)}",
+                "expected module.Class or {module.Class: {argument: value}}, "
+                f"got {shown(entry)}",
                 key="env_wrapper",
             )
     return wrappers

@@ -53,7 +53,10 @@ def zoo_entry(run: TrainedRun) -> str:
 
 
 def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
-    """Return constructor arguments with noise and policy, and the environments side by side."""
+    """Return constructor arguments, and the environments side by side.
+
+    Noise and arguments of the policy are among them.
+    """
     config = run.config
     of_policy = policy_names(algorithm)
     written: dict[str, Any] = {}
@@ -108,7 +111,10 @@ def _of_engine(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[
 
 
 def _value(name: str, value: object, notes: list[str]) -> Any:
-    """Write a value; of a schedule that the format has no word for, its start."""
+    """Write a value.
+
+    Of a schedule that the format has no word for it is the start.
+    """
     if not isinstance(value, Schedule):
         return value
     if name in CALLABLES and value.shape == "linear" and value.end == 0:
@@ -121,7 +127,10 @@ def _value(name: str, value: object, notes: list[str]) -> Any:
 
 
 def _class_code(value: object) -> str:
-    """Write a class as code that the zoo can evaluate: it knows `th` and `nn` alone."""
+    """Write a class as code that the zoo can evaluate.
+
+    Of modules it knows `th` and `nn`.
+    """
     if not is_name(value):
         return f"nn.{activation(str(value)).__name__}"
     module, _, name = str(value).partition(":")
@@ -140,7 +149,7 @@ def _policy(algorithm: str, run: TrainedRun, notes: list[str]) -> str:
 
 
 def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
-    """Return what the entry says of the environment besides how many there are."""
+    """Return what the entry says of the environment, `n_envs` apart."""
     written: dict[str, Any] = {}
     if environment.get("normalize"):
         written["normalize"] = plain(environment["normalize"])
