@@ -77,7 +77,8 @@ class LiveStudy(Generic[T]):
             if self._latest is not None and self._latest.revision == revision:
                 return self._latest
             if self._refused is not None and self._refused[0] == revision:
-                raise self._refused[1]
+                # Raised again and again, it would collect the places of all its raises.
+                raise self._refused[1].with_traceback(None)
             try:
                 self._latest = self._opened(revision)
             except InputError as error:

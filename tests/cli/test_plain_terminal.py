@@ -88,6 +88,7 @@ def test_a_result_and_a_status_obey_no_text_of_the_study(study):
     for text in (
         result,
         shown("status", folder),
+        shown("watch", folder),
         shown("best", folder, "--format", "table"),
         shown("resume", folder),
     ):

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autorl import __version__
 from autorl.plain_text import shown
 from autorl.report.live import LiveStudy, Trace
 from autorl.report.reading import TracePoint
@@ -249,5 +250,8 @@ def _json(revision: str, title: str, parts: Mapping[str, str], unread: int = 0) 
 
 
 def _quoted(revision: str) -> str:
-    """Write a revision as an ETag."""
-    return f'"{revision}"'
+    """Write a revision as an ETag.
+
+    Another version of this package may say the same of a study in other HTML.
+    """
+    return f'"{__version__}-{revision}"'

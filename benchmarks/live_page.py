@@ -1,0 +1,90 @@
+"""Time what `autorl serve` answers first for a large study, by a browser's requests in their order.
+
+    python benchmarks/live_page.py                      # makes a study of 4,096 runs, then asks
+    python benchmarks/live_page.py --study studies/ppo  # asks for one that is there
+
+Prints seconds of this process's CPU and of the wall clock, and bytes, of each answer: the page and
+its first parts (what is painted first), the first rows of the table, the curve, and the answers of
+a study that has not changed since.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from autorl.report.web.server import StudyServer
+from autorl.report.web.site import StudySite
+from autorl.spec import load_spec
+from autorl.study import Study
+
+STUDY = {
+    "name": "large",
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}, "noise": 0.1}},
+    "space": {
+        "x": {"type": "float", "lower": 0.0, "upper": 1.0},
+        "rate": {"type": "float", "lower": 1e-5, "upper": 1.0, "scale": "log"},
+    },
+    "fidelity": {"steps": 100, "evaluations": 5},
+    "seeds": {"tuning": 1, "test": 5},
+    "optimizer": "random",
+    "executor": {"name": "in_process"},
+}
+
+
+def make(folder: Path, runs: int) -> None:
+    """Run a study of so many runs."""
+    study = Study.create(load_spec({**STUDY, "budget": {"runs": runs}}), folder)
+    try:
+        study.run()
+    finally:
+        study.close()
+
+
+def main() -> None:
+    """Print a line for each answer."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--study", type=Path, help="folder of a study; without, one is made")
+    parser.add_argument("--runs", type=int, default=4096, help="runs of the study that is made")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = arguments.study or Path(scratch) / "large"
+        if arguments.study is None:
+            make(folder, arguments.runs)
+        server = StudyServer(StudySite([folder]), "127.0.0.1", 0)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        base = _ask(server, "/", "")[1]["Location"]
+        for path in ("", "/state", "/runs", "/curve"):
+            _print(server, base + path, "")
+        etag = _ask(server, f"{base}/state", "")[1]["ETag"]
+        for path in ("/state", "/runs", "/curve"):
+            _print(server, base + path, etag)
+        server.shutdown()
+        server.server_close()
+
+
+def _ask(server: StudyServer, path: str, etag: str) -> tuple[int, http.client.HTTPMessage, bytes]:
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
+    connection.request("GET", path, headers={"If-None-Match": etag} if etag else {})
+    answer = connection.getresponse()
+    body = answer.read()
+    connection.close()
+    return answer.status, answer.headers, body
+
+
+def _print(server: StudyServer, path: str, etag: str) -> None:
+    cpu = time.process_time()
+    wall = time.perf_counter()
+    status, _, body = _ask(server, path, etag)
+    cpu = time.process_time() - cpu
+    wall = time.perf_counter() - wall
+    place = "/".join(path.split("/")[3:]) or "page"
+    print(f"{place:6} {status}  {cpu:6.3f} s CPU  {wall:6.2f} s  {len(body):8,} bytes")
+
+
+if __name__ == "__main__":
+    main()
