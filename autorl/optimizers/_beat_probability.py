@@ -1,4 +1,4 @@
-"""The probability that a run's final score beats the incumbent, from learning curves.
+"""The probability that a run beats the incumbent, from learning curves.
 
 Reference curves are made into situations like that of the study: of a task, as many curves as the
 study has ended runs are drawn, the best final score among them is the incumbent, and other curves
@@ -16,8 +16,8 @@ A task counts as 100 curves, and its curves share that. The study's own complete
 more task, which counts n / (n + inertia): with their number they outweigh the references. Who is in
 a situation's draw is never regressed on in it, so every probability is of a curve left out.
 
-Probabilities of runs below a threshold, as a stopping rule, are [Domhan2015]; a regression on curves
-in place of parametric ones is [Baker2018].
+Stopping where such a probability is low is of [Domhan2015], a regression on recorded curves in
+place of parametric ones of [Baker2018].
 
 References:
     [Domhan2015] Domhan, Springenberg, Hutter, "Speeding up automatic hyperparameter optimization of
@@ -84,11 +84,11 @@ class Standing:
 
     @classmethod
     def of(cls, first: Array, best: float, high: float) -> Standing:
-        """Make it of the scores at the first rung, shape (runs,), and the best ones."""
+        """Make it of the first rung's scores, shape (runs,)."""
         return cls(float(np.quantile(first, _LOW)), best, high)
 
     def features(self, scores: Array) -> Array:
-        """Return the last score and what it gained at the last rung, shape (runs, 2).
+        """Return the last score and its last gain, shape (runs, 2).
 
         Args:
             scores: of runs until a rung, shape (runs, rungs).
@@ -123,7 +123,7 @@ class Rows:
 
 
 def own_count(complete: int) -> int:
-    """Return how many of a study's complete runs a model is fitted to."""
+    """Return how many complete runs a model is fitted to."""
     return max((size for size in OWN if size <= complete), default=0)
 
 
@@ -216,7 +216,7 @@ def _sigmoid(values: Array) -> Array:
 
 
 class BeatProbability:
-    """The probability that a run beats the incumbent, by reference curves and own ones.
+    """States the probability that a run beats the incumbent.
 
     Args:
         references: one for each task; empty without.
@@ -268,7 +268,7 @@ class BeatProbability:
         return joined([references.scaled(total * (1.0 - share)), rows.scaled(total * share)])
 
     def _of_references(self, ended: int, rung: int) -> Rows | None:
-        """Return situations of all tasks that say something of a rung, or None."""
+        """Return situations of all tasks that know a rung, or None."""
         tasks = [task for task in self.references if task.first <= rung and len(task.scores) > 1]
         if not tasks:
             return None

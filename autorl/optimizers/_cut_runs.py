@@ -1,8 +1,9 @@
-"""Runs cut into segments, of which a stopping rule ends some, around an optimizer of full runs.
+"""Runs cut into segments, some of which a stopping rule ends.
 
-Each run is cut at `rungs` equally spaced steps. When a segment is scored, the rule says whether the
-run is stopped; otherwise it is continued before anything new is started. The optimizer inside sees
-one proposal per run, and one outcome when the run has ended: the score at the highest rung reached.
+It stands around an optimizer of full-length runs. Each run is cut at `rungs` equally spaced steps.
+When a segment is scored, the rule says whether the run is stopped; otherwise it is continued before
+anything new is started. The optimizer inside sees one proposal per run, and one outcome when the
+run has ended: the score at the highest rung reached.
 
     run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)  -> the rule: continue
             Proposed(9, until=40, resume_from=3, meta {root: 3, rung: 1})  Scored(9, 0.6)
@@ -60,7 +61,7 @@ class CutRun:
 
 
 class StoppingRule(BaseOptimizer[O]):
-    """Cuts the runs of an optimizer at rungs, and continues what is not stopped."""
+    """Cuts runs at rungs, and continues those it does not stop."""
 
     partial = True
 
@@ -75,13 +76,13 @@ class StoppingRule(BaseOptimizer[O]):
 
     @abstractmethod
     def _stops(self, run: CutRun, scored: Scored) -> bool:
-        """Tell whether a run just scored at its rung, which could be continued, is stopped."""
+        """Tell whether a run just scored, which could go on, is stopped."""
 
     def _take(self, run: CutRun, from_rung: int) -> None:
-        """Take note of a run that has ended, or of a score that is new at a rung."""
+        """Take note of an ended run, or of a new score."""
 
     def _reason(self, run: CutRun) -> str:
-        """Say why a run is continued, after the rung; empty where that is all."""
+        """Say why a run is continued, or nothing."""
         return ""
 
     def outline(self) -> tuple[str, ...]:

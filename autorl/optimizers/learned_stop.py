@@ -1,11 +1,11 @@
-"""Stopping by the probability of beating the incumbent, around any optimizer of full-length runs.
+"""Stopping runs that are unlikely to beat the incumbent.
 
-A run stops at a rung if the probability that its final score beats the incumbent is below
-`threshold`. The probability is of learning curves (`autorl.optimizers._beat_probability`): those of
-landscapes, earlier studies and prior files of the algorithm that `curves` names, which stand in the
-frozen study file (`curve_data`), and those of the study's own complete runs, which count more and
-more. Nothing is stopped before there are `references` curves and `peers` ended runs, nor before a
-run has a final score to beat.
+It stands around any optimizer of full-length runs. A run stops at a rung if the probability that
+its final score beats the incumbent is below `threshold`. The probability is of learning curves
+(`autorl.optimizers._beat_probability`): those of landscapes, earlier studies and prior files of the
+algorithm that `curves` names, which stand in the frozen study file (`curve_data`), and those of the
+study's own complete runs, which count more and more. Nothing is stopped before there are
+`references` curves and `peers` ended runs, nor before a run has a final score to beat.
 
 A run that is stopped never shows whether that was right. So every `check`-th one that would be
 stopped is trained to its end, and counts as the study's own complete runs do: curves that mislead
@@ -153,13 +153,14 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         cautions = super().cautions()
         if self.curves.count >= self.options.references:
             return cautions
-        late = self.options.references - self.curves.count
+        count = self.curves.count
+        late = self.options.references - count
         consequence = f"no run is stopped before {late} of the study are complete"
         if late >= self.problem.budget:
             consequence = f"no run will be stopped: {late} of the study had to be complete first"
         return (
             *cautions,
-            f"stop: learned has {self.curves.count} learning curves to begin with, so {consequence}",
+            f"stop: learned has {count} learning curves to begin with, so {consequence}",
         )
 
     def _stops(self, run: CutRun, scored: Scored) -> bool:
@@ -181,7 +182,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         return True
 
     def _chance(self, run: CutRun) -> float | None:
-        """Return the probability that a run beats the incumbent, None where too little is known."""
+        """Return the probability of a run, None where too little is known."""
         curves = self.curves.count + len(self._complete)
         if (
             len(self._ended) < self.options.peers
@@ -189,15 +190,15 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             or not self._complete
         ):
             return None
-        best = max(self._final(other) for other in self._complete.values())
-        recent = [other for other in list(self._ended.values())[-MOST_RUNS:] if other.scores]
-        first = np.array([other.scores[0] for other in recent if 0 in other.scores])
-        high = max(max(other.scores.values()) for other in recent) if recent else best
+        best = max(self._final(complete) for complete in self._complete.values())
+        recent = [ended for ended in self._ended.values() if ended.scores][-MOST_RUNS:]
+        first = np.array([ended.scores[0] for ended in recent])
+        high = max(max(ended.scores.values()) for ended in recent)
         scores = np.array([run.scores[rung] for rung in range(run.rung + 1)])
         # The model of as many is fitted once: an ask costs the same however long a study is.
-        own = list(self._complete.values())[: own_count(len(self._complete))]
-        standing = Standing.of(first if len(first) else scores[:1], best, max(high, best))
-        return self._probability(scores, standing, len(self._ended), self._curves(own))
+        fitted = list(self._complete.values())[: own_count(len(self._complete))]
+        standing = Standing.of(first, best, max(high, best))
+        return self._probability(scores, standing, len(self._ended), self._curves(fitted))
 
     def _curves(self, runs: Sequence[CutRun]) -> Array:
         """Return complete runs as curves, shape (runs, rungs).

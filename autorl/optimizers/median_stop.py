@@ -132,5 +132,5 @@ class MedianStop(StoppingRule[MedianStopOptions]):
 
 
 def average(run: CutRun, rung: int) -> float:
-    """Return the mean of a run's scores at a rung and all before."""
+    """Return the mean of a run's scores until a rung."""
     return mean(score for scored, score in run.scores.items() if scored <= rung)

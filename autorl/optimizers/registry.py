@@ -184,7 +184,7 @@ def resolved_names(name: str, stop: object, folder: str | None = None) -> tuple[
 
 
 def _classes(name: str, stop: object, folder: str | None) -> list[type[BaseOptimizer[Any]]]:
-    """List the class of an optimizer and that of its stopping rule, if there is such a rule."""
+    """List the classes of an optimizer and its stopping rule."""
     classes = [find(name, folder)]
     if isinstance(stop, str) and stop in STOPPING and not classes[0].partial:
         classes.append(find_stopping(stop))

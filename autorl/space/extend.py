@@ -40,7 +40,7 @@ def extended(
     base = read_base(definition[EXTENDS])
     own_parts = _parts(definition)
     base_parts = _parts(base)
-    entries = {
+    entries: dict[str, Any] = {
         name: long_form(name, entry) for name, entry in base_parts["hyperparameters"].items()
     }
     conditions = dict(base_parts["conditions"])

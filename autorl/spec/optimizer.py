@@ -69,8 +69,8 @@ def with_resolved_options(spec: Spec) -> Spec:
         n_seeds=len(spec.policy().first),
         reduction=spec.objective[0].reduce,
     )
-    given = section.options | {"stop": section.stop}
-    resolved = resolved_options(section.name, given, surroundings, spec.path)
+    stated = section.options | {"stop": section.stop}
+    resolved = resolved_options(section.name, stated, surroundings, spec.path)
     options = {name: value for name, value in resolved.items() if name != "stop"}
     named: dict[str, Any] = {"name": section.name, "stop": section.stop, "rungs": section.rungs}
     return spec.changed(optimizer=OptimizerSection(**named, **options))

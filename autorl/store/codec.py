@@ -137,7 +137,7 @@ def dumps(body: object) -> str:
     """Write one line of canonical JSON: sorted keys, no spaces."""
     # Scores and seeds, more than half of all texts in the tables: to begin costs the encoder more
     # than to write one of these lengths.
-    if isinstance(body, _SEQUENCES) and _NUMBERS.issuperset(map(type, body)):
+    if isinstance(body, list | tuple) and _NUMBERS.issuperset(map(type, body)):
         text = ",".join(map(repr, body))
         if "n" not in text:  # `nan` and `inf`, which JSON calls `NaN` and `Infinity`
             return f"[{text}]"
@@ -166,7 +166,6 @@ def _unfrozen(value: object) -> object:
 
 
 _CONTAINERS = (dict, list)  # all that JSON has; the rest cannot be changed
-_SEQUENCES = (list, tuple)
 _NUMBERS = frozenset({float, int})  # not `bool`, which JSON writes in another way than Python
 
 # Made once: `json.dumps` makes one at every call that asks for anything of its own.

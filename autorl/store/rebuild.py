@@ -70,8 +70,7 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
 def _file_of(connection: sqlite3.Connection) -> str:
     """Return the path of a connection's database, empty where it lies in memory."""
     databases = connection.execute("PRAGMA database_list").fetchall()
-    path: str = next(file for _, name, file in databases if name == "main")
-    return path
+    return next(str(file) for _, name, file in databases if name == "main")
 
 
 def _derived_beside(

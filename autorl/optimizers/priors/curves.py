@@ -69,7 +69,7 @@ def curves_of(content: Mapping[str, Any]) -> Curves:
 
 
 def read_curves(data: Dataset) -> Curves | None:
-    """Read the curves of a landscape or of a study's folder, None where they say nothing.
+    """Read the curves of a landscape or study, None without any.
 
     Runs that lack an evaluation, as those that a study has stopped, are left out.
     """
@@ -100,9 +100,9 @@ def _complete(curves: Array) -> Array | None:
 
     With as many seeds as enough configurations have.
     """
-    whole = np.isfinite(curves).all(axis=-1)  # (configurations, seeds)
+    is_complete = np.isfinite(curves).all(axis=-1)  # (configurations, seeds)
     for count in range(min(MOST_SEEDS, curves.shape[1]), 0, -1):
-        rows = np.flatnonzero(whole.sum(axis=1) >= count)
+        rows = np.flatnonzero(is_complete.sum(axis=1) >= count)
         if len(rows) >= FEWEST_CONFIGURATIONS:
             break
     else:
@@ -110,4 +110,4 @@ def _complete(curves: Array) -> Array | None:
     if len(rows) > MOST_CONFIGURATIONS:
         places = np.linspace(0, len(rows) - 1, MOST_CONFIGURATIONS).round().astype(np.int64)
         rows = rows[places]
-    return np.array([curves[row][whole[row]][:count] for row in rows])
+    return np.array([curves[row][is_complete[row]][:count] for row in rows])

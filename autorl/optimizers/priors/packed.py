@@ -1,4 +1,4 @@
-"""Numbers between 0 and 1 as text: 16 bits each, compressed, nothing that is executed."""
+"""Numbers between 0 and 1 as text: 16 bits each, compressed."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ class SourceCurves:
     sha256: str = ""
 
     def at(self, fractions: Sequence[float]) -> tuple[Array, int]:
-        """Return scores at parts of a run, and the first place that they say something of.
+        """Return scores at parts of a run, and the first one known.
 
         A score is that of the last evaluation by then: what comes later is not known yet. Shape
         (curves, fractions).

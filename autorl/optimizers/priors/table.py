@@ -7,8 +7,8 @@ A prior file is JSON. Configurations that several tasks share stand in it once, 
      "tasks": [{"source": "autorl/ppo/CartPole-v1", "design": 0, "scores": [0.41, ...], ...}],
      "portfolio": [{"learning_rate": 0.0003, ...}, ...]}
 
-A task may have `curves`: learning curves as text (`curves.py`). `inactive` names the rows at which a
-hyperparameter has no value; null is a value. Nothing in the file is code, and its hash is over
+A task may have `curves`: learning curves as text (`curves.py`). `inactive` names the rows at which
+a hyperparameter has no value; null is a value. Nothing in the file is code, and its hash is over
 everything but the hash itself. A file that passes on data of others has their licence's text as
 `notice`; `built_with` is the command that makes the file again.
 """
