@@ -143,7 +143,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             f"{self.options.threshold:g}, after {self.options.peers} ended runs and "
             f"{self.options.references} learning curves"
         )
-        lines = ("no reference curves: curves is none",)
+        lines: tuple[str, ...] = ("no reference curves: curves is none",)
         if self.options.curves != NONE:
             lines = self.curves.lines()
         return (*super().outline(), rule, *lines)

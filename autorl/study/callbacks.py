@@ -193,12 +193,7 @@ class Listeners:
     def __init__(
         self, callbacks: Sequence[Callback], spec: Spec, folder: Path | None, lineage: Lineage
     ) -> None:
-        for callback in callbacks:
-            if not isinstance(callback, Callback):
-                kind = type(callback).__name__
-                hint = ": give an instance" if isinstance(callback, type) else ""
-                message = f"expected objects of subclasses of autorl.Callback, got {kind}{hint}"
-                raise InputError(message, key="callbacks")
+        _check(callbacks)
         self._callbacks = list(callbacks)
         self._lineage = lineage
         self._segments: dict[str, Segment] = {}
@@ -280,6 +275,16 @@ class Listeners:
                 sys.stderr.write(
                     f"autorl: callback {name} raised and is told nothing more; the study goes on\n"
                 )
+
+
+def _check(callbacks: Sequence[object]) -> None:
+    """Raise `InputError` for an object that is no callback."""
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            kind = type(callback).__name__
+            hint = ": give an instance" if isinstance(callback, type) else ""
+            message = f"expected objects of subclasses of autorl.Callback, got {kind}{hint}"
+            raise InputError(message, key="callbacks")
 
 
 def _unchangeable(outcome: Outcome) -> Outcome:

@@ -97,7 +97,7 @@ class SB3Info(AgentInfo):
     """Stable-Baselines3's own algorithms."""
 
     extra = "sb3"
-    needs = ("torch", "stable_baselines3")
+    needs: tuple[str, ...] = ("torch", "stable_baselines3")
 
     def read_preset(
         self, name: str, file: Path, environment: str | None, entry: str | None

@@ -100,7 +100,7 @@ def _complete(curves: Array) -> Array | None:
 
     With as many seeds as enough configurations have.
     """
-    is_complete = np.isfinite(curves).all(axis=-1)  # (configurations, seeds)
+    is_complete = np.asarray(np.isfinite(curves).all(axis=-1))  # (configurations, seeds)
     for count in range(min(MOST_SEEDS, curves.shape[1]), 0, -1):
         rows = np.flatnonzero(is_complete.sum(axis=1) >= count)
         if len(rows) >= FEWEST_CONFIGURATIONS:

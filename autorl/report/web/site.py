@@ -134,13 +134,12 @@ class StudySite:
         look = study.page.look()
         if _quoted(look.revision) == etag:
             return Answer(304, _JSON, b"", etag)
-        page = look.value
+        read = look.value
+        parts: Mapping[str, str] = read.parts
         if part == "runs":
-            choice = choice_of(query, page.study.names)
-            parts: Mapping[str, str] = {"runs": runs(page.study, choice)}
-        else:
-            parts = page.parts
-        return _json(look.revision, page.name, parts)
+            choice = choice_of(query, read.study.names)
+            parts = {"runs": runs(read.study, choice)}
+        return _json(look.revision, read.name, parts)
 
     def _curve(self, study: _Served, etag: str) -> Answer:
         look = study.trace.look()
