@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from autorl import seeds as streams
-from autorl.evaluation import Adaptive, Racing, Ranking, Worst
+from autorl.evaluation import Racing, Ranking, Worst
 from autorl.spec import Spec
 from autorl.store.events import (
     ENQUEUED,
@@ -40,13 +40,13 @@ from autorl.store.events import (
     StudyEvent,
 )
 from autorl.study.baseline import DefaultRuns
-from autorl.study.budget import Spent, is_extension
+from autorl.study.budget import Spent
 from autorl.study.charges import Charges
-from autorl.study.confirming import Confirmation, Funds
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.order import AsTheyCome, Order, predicted_cost
-from autorl.study.queue import Changes, Item, Queue
+from autorl.study.purse import Purse
+from autorl.study.queue import Changes, Incomplete, Item, Queue
 from autorl.study.races import Races
 from autorl.study.retention import Retention
 from autorl.study.work import Work
@@ -87,10 +87,10 @@ class Driver:
         ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
             the log says what is tested. More budget opens the search again.
         exhausted: the optimizer has said that it has nothing more to propose.
-        extra_runs: added to the budget.
         steps_at_outcome: those charged when the latest outcome was due. Blind asks that went ahead
             of it are not among them, so it depends on the study file alone.
         charges: what the budget was charged.
+        purse: what the budget still allows.
         default_runs: the proposals of the default configuration.
         last_failure: message of the latest proposal that failed.
     """
@@ -106,19 +106,13 @@ class Driver:
         self.work = Work(spec, journal, self.lineage, self.judge)
         self.ended = False
         self.exhausted = False
-        self.extra_runs = 0.0
         self.steps_at_outcome = 0
         self.charges = Charges(self.lineage)
-        self._confirmation: Confirmation | None = None
-        if isinstance(self.policy, Adaptive):
-            self._confirmation = Confirmation(
-                self.policy, spec.fidelity.steps, self.ranking, self.lineage, self.charges
-            )
+        self.purse = Purse(spec, self.ranking, self.lineage, self.charges, elapsed)
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
         self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
-        self._elapsed = elapsed
         self._worst = Worst()
         self._queue = Queue(self.lineage.chain)
         self._retention = Retention(self, self._queue, optimizer)
@@ -127,17 +121,14 @@ class Driver:
         self._races = Races(self, self._queue, self._order, self._costs)
         self._charged_before: list[int] = []  # each ask
         self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
-        # Items whose next segments may be ready, those that may be complete (asynchronous mode),
-        # and those that may have been completed (asks that go ahead). A study that is only read
-        # follows none of them.
+        # Items whose next segments may be ready, and those that may be complete (asynchronous
+        # mode). A study that is only read follows none of them.
         self._to_request: Changes | None = None
         self._to_observe: Changes | None = None
-        self._to_count: Changes | None = None
-        self._incomplete: set[int] = set()
+        self._incomplete = Incomplete(self._queue, self._complete)
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self._enqueued: deque[Config] = deque()
         self._asked = 0
-        self._begun = 0
         self._waiting = False
         self._failures = 0
         journal.subscribe(self.apply)
@@ -163,9 +154,7 @@ class Driver:
                 self.ended = True
             case BudgetExtended(runs=runs):
                 self.ended = False
-                # Earlier versions recorded NaN, which no budget comes back from.
-                if is_extension(runs):
-                    self.extra_runs += runs
+                self.purse.extend(runs)
 
     def end_search(self) -> None:
         """Propose nothing more in this session.
@@ -303,10 +292,8 @@ class Driver:
         """
         if self._queue:
             return ""
-        before = self.extra_runs
-        self.extra_runs += more
-        try:
-            more_seeds = self._next_level()
+        with self.purse.extended(more):
+            more_seeds = self.purse.next_level()
             if more_seeds is not None and more_seeds.proposals:
                 return ""
             # Asking changes no optimizer (`optimizers/base.py`): this is what the next ask will
@@ -320,17 +307,14 @@ class Driver:
                 )
             # An adaptive study that has confirmed explores with what is added.
             if more_seeds is None and (
-                self._out_of_budget()
+                self.purse.explored
                 or (isinstance(answer, Proposal) and not self._affordable(answer))
             ):
-                steps_left = max(0.0, self.budget_steps - self.charged_steps)
                 return (
                     "would train nothing: the next proposal costs more than the "
-                    f"{steps_left / self.spec.fidelity.steps:g} full runs left; add more"
+                    f"{self.purse.left / self.spec.fidelity.steps:g} full runs left; add more"
                 )
             return ""
-        finally:
-            self.extra_runs = before
 
     def add_baseline(self) -> bool:
         """Have the default configuration trained as far as the incumbent.
@@ -404,7 +388,7 @@ class Driver:
         return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
-        if self._out_of_budget():
+        if self.purse.explored:
             self._end_exploration()
             return
         # The generator follows from the number of the ask: the same after a kill and after `Wait`.
@@ -440,29 +424,19 @@ class Driver:
 
         The latter when every outcome is in, as long as the budget pays.
         """
-        if self._confirmation is not None and self._queue:
+        if self.purse.confirmation is not None and self._queue:
             self._waiting = True
             return
-        granted = self._next_level()
+        granted = self.purse.next_level()
         if granted is None:
             self.ended = True
         else:
             self._journal.record(granted)
 
-    def _next_level(self) -> SeedsGranted | None:
-        if self._confirmation is None or (
-            self.spec.budget.hours is not None and self.budget_used >= 1
-        ):
-            return None
-        most = self.spec.budget.configurations
-        may_explore = most is not None and self._begun < most + self.extra_runs
-        return self._confirmation.next_level(
-            Funds(self.budget_steps, self.charged_steps, may_explore)
-        )
-
     def _apply_granted(self, event: SeedsGranted) -> None:
-        assert self._confirmation is not None, "seeds were granted in a study that grants none"
-        self._confirmation.apply(event)
+        confirmation = self.purse.confirmation
+        assert confirmation is not None, "seeds were granted in a study that grants none"
+        confirmation.apply(event)
         for proposal in event.proposals:
             seeds = list(dict.fromkeys([*self._seeds_of[proposal], *event.seeds]))
             if len(seeds) > len(self._seeds_of[proposal]):
@@ -491,7 +465,7 @@ class Driver:
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
             return False
-        if self._count_incomplete() >= self.spec.parallelism or self._out_of_budget():
+        if self._incomplete.count() >= self.spec.parallelism or self.purse.explored:
             return False
         answer = self._answer()
         if not isinstance(answer, Proposal) or not self._affordable(answer):
@@ -499,20 +473,6 @@ class Driver:
         assert answer.parent is None, "a blind proposal continues a run"
         self._propose(answer)
         return True
-
-    def _count_incomplete(self) -> int:
-        """Count the items that lack outcomes.
-
-        With fixed seeds none comes back.
-        """
-        if self._to_count is None:
-            self._to_count = self._queue.follow()
-        for number, item in self._to_count.take():
-            if item is None or self._complete(item):
-                self._incomplete.discard(number)
-            else:
-                self._incomplete.add(number)
-        return len(self._incomplete)
 
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)
@@ -541,7 +501,7 @@ class Driver:
         self._order.begin(event.id, self._costs[event.id])
         self._charged_before.append(self.charged_steps)
         self._asked += 1
-        self._begun += event.proposal.resume_from is None
+        self.purse.begun += event.proposal.resume_from is None
         if event.proposal.origin == ENQUEUED and self._enqueued:
             self._enqueued.popleft()
         first = list(self.policy.first)
@@ -618,7 +578,7 @@ class Driver:
     @property
     def spent(self) -> Spent:
         """The amounts the search has used so far."""
-        return Spent(self.charged_steps, self._begun, self.extra_runs, self._elapsed())
+        return self.purse.spent
 
     @property
     def budget_steps(self) -> float:
@@ -626,7 +586,7 @@ class Driver:
 
         It is infinite when it is not counted in steps.
         """
-        return self.spent.budget_steps(self.spec)
+        return self.purse.steps
 
     @property
     def budget_used(self) -> float:
@@ -634,7 +594,7 @@ class Driver:
 
         Racing may end a little above.
         """
-        return self.spent.budget_used(self.spec)
+        return self.purse.used
 
     @property
     def charged_steps(self) -> int:
@@ -656,32 +616,6 @@ class Driver:
         )
 
     def _affordable(self, proposal: Proposal) -> bool:
-        configurations = self.spec.budget.configurations
-        if configurations is not None:
-            most = configurations + self.extra_runs
-            return proposal.resume_from is not None or self._begun < most
         parent = None if self._starts_anew(proposal) else proposal.resume_from
         begin = 0 if parent is None else self.lineage[parent].until
-        cost = (proposal.until - begin) * len(self.policy.first)
-        return self.charged_steps + cost <= self._exploration_steps
-
-    def _out_of_budget(self) -> bool:
-        if self._confirmation is not None:
-            if self._confirmation.under_way:
-                return True
-            if self.spec.budget.hours is None:
-                return self.charged_steps >= self._exploration_steps
-        # Configurations that have begun go on to their end: `_affordable` refuses only new ones.
-        return self.budget_used >= self._explored_share and self.spec.budget.configurations is None
-
-    @property
-    def _explored_share(self) -> float:
-        """The share of the budget that the search may explore with."""
-        return 1 - self.policy.share if isinstance(self.policy, Adaptive) else 1.0
-
-    @property
-    def _exploration_steps(self) -> float:
-        """The charged steps at which the search explores no more."""
-        if self._confirmation is None:
-            return self.budget_steps
-        return self._confirmation.limit(self.budget_steps)
+        return self.purse.pays_for(proposal, begin)

@@ -230,7 +230,7 @@ def test_a_budget_of_hours_is_split_by_the_clock():
     changes = {**UNTESTED, "budget": {"hours": 1}}
     study = Study.in_memory(small_spec(**changes))
     driver = study.driver
-    driver._elapsed = lambda: driver.work.sent / 10
+    driver.purse._elapsed = lambda: driver.work.sent / 10
     driver.work.sent = 0
     while segments := driver.advance():
         for segment in segments:
@@ -347,7 +347,7 @@ def test_live_state_is_resumed_state_after_every_event(tmp_path, changes):
         live, again = (
             {
                 name: value
-                for name, value in vars(one._confirmation).items()
+                for name, value in vars(one.purse.confirmation).items()
                 if name in ("under_way", "_begun", "_confirmed", "_last")
             }
             for one in (study.driver, driver)
