@@ -280,7 +280,7 @@ class Tuner:
             answer.result()
 
     async def ask_async(self) -> Trial:
-        """Return the next trial of the search, as soon as there is one.
+        """Return the next trial as soon as there is one.
 
         Raises:
             Finished: nothing is left to ask for.
@@ -413,7 +413,7 @@ class Tuner:
         raise Finished("the optimizer is done")
 
     def _ask_or_news(self) -> Trial | Future[None]:
-        """Return a trial, or what is done when asking again may bring one."""
+        """Return a trial, or the future after which to ask again."""
         try:
             return self._ask()
         except Waiting:
@@ -425,7 +425,7 @@ class Tuner:
         news.set_result(None)
 
     def _put_back(self, asked: Future[Trial | Future[None]]) -> None:
-        """Have a trial handed out again that was asked for by a coroutine that is cancelled."""
+        """Have a trial of a cancelled coroutine handed out again."""
         if asked.cancelled() or asked.exception() is not None:
             return
         answer = asked.result()

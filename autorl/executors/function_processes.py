@@ -1,4 +1,4 @@
-"""Calls a function in a process of its own, each time it is called.
+"""Calls a function in a process of its own at each call.
 
 The function goes there by value, as Gymnasium sends environments to its workers (cloudpickle), so a
 lambda or a function of a script or notebook will do.
@@ -48,7 +48,7 @@ def by_value(function: Callable[..., object]) -> bytes:
 
 
 def loader(code: bytes, options: Mapping[str, Any]) -> Load:
-    """Return what makes the trainer of a pickled `f(config, *, seed, ...)` in any process."""
+    """Return the loader of a pickled `f(config, *, seed, ...)`."""
     return functools.partial(_trainer, code, dict(options))
 
 
@@ -166,7 +166,7 @@ def _child(connection: Connection, code: bytes, trial: LiveTrial) -> None:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return an error that another process can load, with the traceback of this one as a note."""
+    """Return a portable error with the traceback of this process."""
     text = "".join(traceback.format_exception(error))
     copied: object = None
     with suppress(Exception):  # a class of the user's may fail in any way

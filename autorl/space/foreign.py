@@ -26,12 +26,12 @@ def foreign_space(space: object) -> Space | None:
     if distributions is None or not isinstance(space, Mapping):
         return None
     base = distributions.BaseDistribution
-    others = [name for name, value in space.items() if not isinstance(value, base)]
-    if len(others) == len(space):
+    unfit = [name for name, value in space.items() if not isinstance(value, base)]
+    if len(unfit) == len(space):
         return None
-    if others:
-        kind = type(space[others[0]]).__name__
+    if unfit:
+        kind = type(space[unfit[0]]).__name__
         raise InputError(
-            f"expected a distribution of Optuna like the others, got {kind}", key=str(others[0])
+            f"expected a distribution of Optuna like the others, got {kind}", key=str(unfit[0])
         )
     return from_optuna(space)

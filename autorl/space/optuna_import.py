@@ -17,7 +17,9 @@ _MOST_STEPS = 10_000  # values of a distribution with a step
 
 
 def from_optuna(distributions: Mapping[str, BaseDistribution]) -> Space:
-    """Make the space of distributions by name, as `trial.distributions` of Optuna has them.
+    """Make the space of distributions by name.
+
+    So `trial.distributions` of Optuna has them.
 
     A number with a `step` becomes an ordered choice of its values, a distribution of one value a
     constant. Optuna has no defaults: the default configuration is the middle of each range, on its
@@ -45,17 +47,17 @@ def _hyperparameter(name: str, item: BaseDistribution) -> Hyperparameter:
         )
     if item.single():
         return Hyperparameter.constant(name, item.low)
-    whole = isinstance(item, IntDistribution)
-    if item.step is not None and not (whole and item.step == 1):
-        return _stepped(name, item, whole=whole)
+    integral = isinstance(item, IntDistribution)
+    if item.step is not None and not (integral and item.step == 1):
+        return _stepped(name, item, integral=integral)
     scale: Scale = "log" if item.log else "linear"
-    if whole:
+    if integral:
         return Hyperparameter.integer(name, int(item.low), int(item.high), scale=scale)
     return Hyperparameter.real(name, float(item.low), float(item.high), scale=scale)
 
 
 def _stepped(
-    name: str, item: FloatDistribution | IntDistribution, *, whole: bool
+    name: str, item: FloatDistribution | IntDistribution, *, integral: bool
 ) -> Hyperparameter:
     assert item.step is not None
     count = round((item.high - item.low) / item.step) + 1  # Optuna has made `high` a multiple
@@ -65,7 +67,7 @@ def _stepped(
             key=f"hyperparameters.{name}",
         )
     values: list[float]
-    if whole:
+    if integral:
         values = [int(item.low + place * item.step) for place in range(count)]
     else:
         # Rounded: three times 0.1 is above 0.3.

@@ -66,14 +66,17 @@ def check_options(options: Collection[str], allowed: Collection[str]) -> None:
             continue
         message = unknown_key(name, allowed)
         if name in _OF_OTHERS:
-            named, _, known = message.partition(";")
-            known = known.partition("known keys: ")[2]
-            message = f"{named}; here it is {_OF_OTHERS[name]}; known keys: {known}"
+            named, _, hint = message.partition(";")
+            keys = hint.partition("known keys: ")[2]
+            message = f"{named}; here it is {_OF_OTHERS[name]}; known keys: {keys}"
         raise InputError(message, key=name)
 
 
 def check_direction(direction: object) -> None:
-    """Raise `InputError` for a list of directions, and say how several objectives are given."""
+    """Raise `InputError` for a list of directions.
+
+    It says how several objectives are given.
+    """
     if isinstance(direction, list | tuple):
         example = (
             'objective=[{"metric": "a", "direction": "maximize"}, '

@@ -1,4 +1,4 @@
-"""What a study may be read from: a file, a mapping, or the name of a search space."""
+"""Reads a study of a file, a mapping or a space's name."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def read_study(
 
 
 def is_file(what: str | Path) -> bool:
-    """Say whether a study is meant by its file, not by the name of a space."""
+    """Say whether a study is named by its file."""
     return Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()

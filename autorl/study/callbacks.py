@@ -219,7 +219,7 @@ class Listeners:
         return bool(self._callbacks)
 
     def begun(self, segment: Segment) -> None:
-        """Take note of a segment that is handed out, whose end will be told."""
+        """Take note of a segment that is handed out."""
         self._segments[segment.id] = segment
 
     def recorded(self, event: StudyEvent) -> None:
@@ -288,7 +288,7 @@ def _check(callbacks: Sequence[object]) -> None:
 
 
 def _unchangeable(outcome: Outcome) -> Outcome:
-    """Return an outcome that shares nothing with the study that could be changed."""
+    """Return an outcome that shares nothing changeable with the study."""
     reports = tuple(
         dataclasses.replace(report, metrics=FrozenMap(report.metrics)) for report in outcome.reports
     )

@@ -408,9 +408,10 @@ class Driver:
             self._propose(answer)
 
     def _answer(self) -> Proposal | Wait | Done:
-        """Ask the optimizer, and put an enqueued configuration in the place of a new one.
+        """Ask the optimizer for its answer, or an enqueued configuration.
 
-        The default configuration and the warm starts come before.
+        That takes the place of a new one. The default configuration and the warm starts come
+        before.
         """
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         if not isinstance(answer, Proposal) or answer.parent is not None:

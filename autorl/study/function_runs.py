@@ -1,4 +1,4 @@
-"""How a function that is given to `autorl.tune` is run: here, in threads, or in processes."""
+"""Runs a function given to `autorl.tune`: here, in threads, in processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class FunctionRuns:
         self.load: Load = lambda _: self._trainer
 
     def executor(self) -> Executor:
-        """Make what runs the segments, with as many at once as the study says."""
+        """Make what runs the segments of the study."""
         if self._by_value is not None:
             load = loader(self._by_value, {})
             preload = [loader.__module__]
@@ -69,7 +69,7 @@ class FunctionRuns:
         return self._executor
 
     def follow(self, study: Study) -> None:
-        """Let go, from now on, of every call that nothing of the study goes on from."""
+        """Let go of every call that nothing goes on from."""
 
         def take(event: StudyEvent) -> None:
             if isinstance(event, CheckpointsCollected):
@@ -112,7 +112,10 @@ class FunctionRuns:
 
 
 def _executor_of(spec: Spec) -> str:
-    """Name where a function runs: where the study says, else in threads if there are several."""
+    """Name where a function runs.
+
+    That is where the study says, else in threads if there are several workers.
+    """
     name = spec.executor.name
     if name is None:
         return "threads" if (spec.executor.workers or 1) > 1 else "in_process"

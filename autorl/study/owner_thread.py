@@ -1,4 +1,4 @@
-"""A thread that a study is opened, changed and closed in, whichever thread asks for it."""
+"""A thread that owns a study, whichever thread asks for it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class OwnerThread:
         return self._pool.submit(function, *arguments, **named)
 
     def call(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call a function, and return what it returns or raise what it raises.
+        """Call a function, and return what it returns.
 
         Raises:
             StudyError: as `submit`.

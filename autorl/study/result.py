@@ -108,12 +108,12 @@ class Result:
 
     @property
     def best_params(self) -> dict[str, Any]:
-        """The incumbent's hyperparameters, by name; at the end, where its schedule changes them."""
+        """The incumbent's hyperparameters by name, at the end of its schedule."""
         params: dict[str, Any] = plain(self.incumbent.config)
         return params
 
     def trials(self) -> pd.DataFrame:
-        """Make a table of every run that has begun: a configuration with a seed.
+        """Make a table of every run that has begun.
 
         Columns: `run`, `configuration` (the number of the proposal that introduced it), `proposal`
         (the last that trained the run), `role` and `seed`, `state` (`complete`, `stopped` before

@@ -216,7 +216,9 @@ class Study:
         return cls(spec, Store.in_memory(), load)
 
     def listen(self, callbacks: Sequence[Callback]) -> None:
-        """Tell these callbacks, and those of the study file, from now on what happens.
+        """Tell callbacks from now on what happens.
+
+        Those of the study file are told as well.
 
         Raises:
             InputError: one of them is no `Callback`.
@@ -409,12 +411,12 @@ class Study:
         return len(outcomes)
 
     def take_report(self, report: Report) -> None:
-        """Take note of an evaluation, and tell of it where its attempt lives."""
+        """Take note of an evaluation, and tell the callbacks."""
         if self.driver.work.take_report(report) and self._listeners is not None:
             self._listeners.reported(report)
 
     def tell_begun(self, segment: Segment) -> None:
-        """Have the callbacks told of what becomes of a segment that is handed out."""
+        """Have the callbacks told of a segment that begins."""
         if self._listeners is not None:
             self._listeners.begun(segment)
 

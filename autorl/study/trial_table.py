@@ -1,4 +1,4 @@
-"""The runs of a study as rows: what `Result.trials` makes a data frame of."""
+"""The runs of a study as rows, for `Result.trials`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Curves: TypeAlias = Mapping[tuple[int, str], Mapping[int, float]]
 
 
 def trial_rows(record: StudyRecord) -> list[TrialRow]:
-    """List the runs of a study that have begun, in the order of their numbers.
+    """List the runs of a study that have begun.
 
     `Result.trials` says what a row holds.
     """
@@ -73,12 +73,12 @@ def trial_rows(record: StudyRecord) -> list[TrialRow]:
 
 
 def _state(run: RunRow, until: int, steps: int) -> str:
-    """Say how a run stands: `complete`, `stopped` before its last step, or its failure."""
+    """Say how a run stands: `complete`, `stopped`, or its failure."""
     if run.status not in SUCCEEDED:
         return run.status
     # A test run may end at the step that tuning seeds have chosen, and is whole then.
-    whole = run.status == "done" and (until >= steps or run.seed_role == "test")
-    return "complete" if whole else "stopped"
+    at_end = run.status == "done" and (until >= steps or run.seed_role == "test")
+    return "complete" if at_end else "stopped"
 
 
 def _curves(evaluations: Sequence[EvaluationRow]) -> Curves:
@@ -96,7 +96,7 @@ def _value(
     curves: Curves,
     cuts: set[int],
 ) -> float | None:
-    """Reduce the learning curve of a run, from step 0, as the study does."""
+    """Reduce the learning curve of a run as the study does."""
     if objective.metric in COST_METRICS:
         costs = {"environment_steps": run.environment_steps, "wall_seconds": run.wall_seconds}
         return costs[objective.metric]
@@ -104,8 +104,10 @@ def _value(
     link: RunRow | None = run
     end = None
     while link is not None:
-        own = curves.get((link.run_id, objective.metric), {})
-        points |= {step: value for step, value in own.items() if end is None or step <= end}
+        points_of_run = curves.get((link.run_id, objective.metric), {})
+        points |= {
+            step: value for step, value in points_of_run.items() if end is None or step <= end
+        }
         end = link.start_step
         link = None if link.parent_run is None else runs.get(link.parent_run)
     series = [value for step, value in sorted(points.items()) if step not in cuts]

@@ -1,4 +1,4 @@
-"""The trial that a function `f(trial)` is given, and the call that it runs in.
+"""The trial of a function `f(trial)`, and the call it runs in.
 
 The study cuts runs where it compares them (`stop: median`, `asha`, ...). A function is not called
 again at each cut: its call waits in `LiveTrial.should_stop` until the study has decided, and goes
@@ -40,7 +40,7 @@ class TrialStopped(AutorlError):  # noqa: N818 - a state of the search, not a mi
 
 
 class Line(Protocol):
-    """What a trial is connected to: its call, or the process that has started its own."""
+    """The call that a trial is connected to, or the way there."""
 
     def report(self, step: int, value: object) -> None: ...
 
@@ -108,7 +108,7 @@ class _State(Enum):
 
 
 class Call:
-    """One call of a function, in a thread that waits between the segments of its run.
+    """One call of a function, which waits between its segments.
 
     Args:
         function: is called with a `LiveTrial`.
@@ -160,7 +160,7 @@ class Call:
         self._wait()
 
     def go_on(self, segment: Segment, told: Told) -> None:
-        """Let the call that waits train the next segment, and return where that ends."""
+        """Let the call train its next segment, and return there."""
         with self._changed:
             self._segment = segment
             self._told = told
@@ -170,11 +170,14 @@ class Call:
 
     @property
     def waits(self) -> bool:
-        """Whether the function has come to the end of a segment and waits."""
+        """Whether the function waits at the end of a segment."""
         return self._state is _State.WAITING
 
     def stop(self) -> None:
-        """Tell the function that its run is stopped. A stopped call never waits."""
+        """Tell the function that its run is stopped.
+
+        A stopped call never waits.
+        """
         with self._changed:
             self._stopped = True
             if self._state is _State.WAITING:

@@ -52,7 +52,10 @@ _ANNOTATIONS = ("LiveTrial", "autorl.LiveTrial")
 
 
 def takes_trial(function: Callable[..., object]) -> bool:
-    """Say whether a function is `f(trial)`, by the name or annotation of its first parameter."""
+    """Say whether a function is `f(trial)`.
+
+    The name or the annotation of its first parameter says so.
+    """
     first = next(iter(inspect.signature(function).parameters.values()), None)
     if first is None:
         return False
@@ -69,7 +72,7 @@ def make(spec: TrainerSpec) -> FunctionTrainer:
 
 
 def waiting_call(segment: SegmentId) -> str:
-    """Name the call that waits at the end of a segment, in place of a checkpoint's path."""
+    """Name the call that waits at the end of a segment."""
     return f"live:{segment}"
 
 
@@ -117,7 +120,7 @@ class TrialTrainer(FunctionTrainer):
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
         check_start(segment)
-        told = Told(segment, report)
+        points_told = Told(segment, report)
         parent = "" if segment.parent is None else segment.parent.path
         with self._guard:
             waiting = self._waiting.pop(parent, None)
@@ -125,18 +128,18 @@ class TrialTrainer(FunctionTrainer):
             self._training.add(call)
         try:
             if waiting is None:
-                call.begin(segment, told, _trial(segment, call))
+                call.begin(segment, points_told, _trial(segment, call))
             else:
-                call.go_on(segment, told)
+                call.go_on(segment, points_told)
         finally:
             with self._guard:
                 self._training.discard(call)
         if call.waits:
-            return self._paused(call, segment, told)
-        return self._ended(call, segment, told)
+            return self._paused(call, segment, points_told)
+        return self._ended(call, segment, points_told)
 
     def release(self, paths: Iterable[str]) -> None:
-        """Stop the calls that wait under these names: nobody goes on with them."""
+        """Stop the calls that wait under these names."""
         with self._guard:
             calls = [self._waiting.pop(path) for path in paths if path in self._waiting]
         for call in calls:
@@ -156,7 +159,7 @@ class TrialTrainer(FunctionTrainer):
         for call in calls:
             call.join()
 
-    def _paused(self, call: Call, segment: Segment, told: Told) -> Outcome:
+    def _paused(self, call: Call, segment: Segment, points_told: Told) -> Outcome:
         try:
             if not call.reported:
                 raise ValueError(
@@ -164,7 +167,7 @@ class TrialTrainer(FunctionTrainer):
                     "compares runs: report earlier, or compare later (`rungs`)"
                 )
             saved = Checkpoint(segment.id, waiting_call(segment.id)) if segment.save else None
-            outcome = told.outcome(saved)
+            outcome = points_told.outcome(saved)
         except BaseException:
             call.stop()
             raise
@@ -177,13 +180,15 @@ class TrialTrainer(FunctionTrainer):
         self.release(longest)
         return outcome
 
-    def _ended(self, call: Call, segment: Segment, told: Told) -> Outcome:
-        """Return the outcome of a segment in which the function returned or raised."""
+    def _ended(self, call: Call, segment: Segment, points_told: Told) -> Outcome:
+        """Return the outcome where the function returned or raised."""
         if isinstance(call.error, Diverged):
-            return told.outcome(None)
+            return points_told.outcome(None)
         if isinstance(call.error, TrialStopped):
-            last = max([segment.start, *(point.step for point in told.reports)])
-            return dataclasses.replace(told.outcome(None), status=Status.STOPPED, reached=last)
+            last = max([segment.start, *(point.step for point in points_told.reports)])
+            return dataclasses.replace(
+                points_told.outcome(None), status=Status.STOPPED, reached=last
+            )
         if call.error is not None:
             raise call.error
         if call.value is None and not call.reported:
@@ -199,12 +204,12 @@ class TrialTrainer(FunctionTrainer):
                 self._final(
                     segment,
                     call.value,
-                    told.reports,
-                    lambda step, value: told.add(self._report(segment, step, value)),
+                    points_told.reports,
+                    lambda step, value: points_told.add(self._report(segment, step, value)),
                 )
         except Diverged:
             early = False
-        outcome = told.outcome(None)
+        outcome = points_told.outcome(None)
         # Ended by itself, as by a rule of its own: there is nothing to go on from.
         return dataclasses.replace(outcome, status=Status.STOPPED) if early else outcome
 
