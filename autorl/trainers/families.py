@@ -75,7 +75,7 @@ class AgentInfo(TrainerInfo):
         return self._written(run, "--format zoo")
 
     def _written(self, run: TrainedRun, option: str) -> str:
-        """Write a configuration in the format that an option of `autorl best` names.
+        """Write a configuration in a format of `autorl best`.
 
         Raises:
             InputError: its library is not installed.
