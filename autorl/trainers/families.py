@@ -27,6 +27,7 @@ from autorl.trainers.costs import (
 )
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import OPTIONS
+from autorl.trainers.sb3.zoo_read import read_preset
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -68,29 +69,28 @@ class AgentInfo(TrainerInfo):
     def arguments(self, run: TrainedRun, *, as_flags: bool) -> Arguments:
         if as_flags:
             return Arguments(run.config)
-        # Loads the compiled engine, and with it Numba.
-        from autorl.trainers.sb3.constructor import constructor_arguments
-
-        self._check_constructor(run, "--format kwargs")
-        return Arguments(run.config, code=constructor_arguments(run))
+        return Arguments(run.config, code=self._written(run, "--format kwargs"))
 
     def zoo_entry(self, run: TrainedRun) -> str:
-        from autorl.trainers.sb3.zoo_write import zoo_entry
+        return self._written(run, "--format zoo")
 
-        self._check_constructor(run, "--format zoo")
-        return zoo_entry(run)
-
-    def _check_constructor(self, run: TrainedRun, key: str) -> None:
-        """Check that the names of the constructor's arguments can be read.
+    def _written(self, run: TrainedRun, option: str) -> str:
+        """Write a configuration in a format of `autorl best`.
 
         Raises:
             InputError: its library is not installed.
         """
+        # Loads the compiled engine, and with it Numba.
+        from autorl.trainers.sb3 import constructor, zoo_write
+
         try:
             self.check_installed(run.trainer.name)
         except InputError as error:
             message = f"the names of its constructor are unknown: {error.message}"
-            raise InputError(message, key=key) from None
+            raise InputError(message, key=option) from None
+        if option == "--format zoo":
+            return zoo_write.zoo_entry(run)
+        return constructor.constructor_arguments(run)
 
 
 class SB3Info(AgentInfo):
@@ -102,9 +102,6 @@ class SB3Info(AgentInfo):
     def read_preset(
         self, name: str, file: Path, environment: str | None, entry: str | None
     ) -> Preset:
-        # Loads the reader of YAML, and with it NumPy.
-        from autorl.trainers.sb3.zoo_read import read_preset
-
         return read_preset(file, environment, entry)
 
 
