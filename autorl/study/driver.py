@@ -416,7 +416,7 @@ class Driver:
         answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
         if not isinstance(answer, Proposal) or answer.parent is not None:
             return answer
-        if not self._enqueued or self._begun <= len(self.spec.starts):
+        if not self._enqueued or self.purse.begun <= len(self.spec.starts):
             return answer
         return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
 
