@@ -61,11 +61,14 @@ class ClusterWorker:
 
     @property
     def has_news(self) -> bool:
-        """Say whether there is something to tell it, or to hear from it."""
+        """Say whether it is to be told or to be heard."""
         return bool(self.outbox or self.cancelled or self.running)
 
     def give(self, segment: Segment, now: float) -> None:
-        """Count an attempt among those it has; it is told with the next call."""
+        """Count an attempt among those it has.
+
+        It is told with the next call.
+        """
         self.running[segment.key] = segment
         self.given_at[segment.key] = now
         self.outbox.append(segment)
@@ -84,7 +87,7 @@ class ClusterWorker:
         self.outbox = unsent
 
     def drain(self) -> tuple[tuple[Segment, ...], tuple[Segment, ...]]:
-        """Return what it is to be told: the attempts it is given, and those it is to stop."""
+        """Return the attempts it is to begin and those to stop."""
         segments = tuple(self.outbox)
         cancelled = tuple(self.cancelled)
         self.outbox = []

@@ -68,7 +68,7 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
 
 
 def _file_of(connection: sqlite3.Connection) -> str:
-    """Return the path of a connection's database, empty where it lies in memory."""
+    """Return the path of a database, empty of one in memory."""
     databases = connection.execute("PRAGMA database_list").fetchall()
     return next(str(file) for _, name, file in databases if name == "main")
 
@@ -76,10 +76,10 @@ def _file_of(connection: sqlite3.Connection) -> str:
 def _derived_beside(
     file: str, entries: Iterator[LogEntry], *, counts_from_1: bool, see: See
 ) -> sqlite3.Connection:
-    """Make the tables that follow from all events of a database file, in memory.
+    """Make the tables that follow from the events of a file.
 
-    The file is attached as `stored`. No event is copied: the log that is read beside the tables is
-    the one in the file.
+    They lie in memory, and the file is attached to them as `stored`. No event is copied: the log
+    that is read beside the tables is the one in the file.
     """
     derived = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(derived)
@@ -177,7 +177,10 @@ def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -
 
 
 def _columns(connection: sqlite3.Connection, table: str) -> tuple[list[str], list[str]]:
-    """List the columns of a table, and those of its primary key in the order they have there."""
+    """List the columns of a table, and those of its primary key.
+
+    The latter are in the order they have in the key.
+    """
     columns = connection.execute(f"PRAGMA table_info({table})").fetchall()
     names = [name for _, name, *_ in columns]
     keys = sorted((place, number) for number, (*_, place) in enumerate(columns) if place > 0)

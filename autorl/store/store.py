@@ -43,6 +43,7 @@ from autorl.store.folder import (
 from autorl.store.lock import FolderLock
 from autorl.store.log import EventLog, LogEntry, add_event, first_event_hash
 from autorl.store.offsite import CHECKPOINTS, Offsite
+from autorl.store.open_file import OpenFile
 from autorl.store.rebuild import check_tables
 from autorl.store.remote import is_url
 from autorl.store.tables import StudyTables
@@ -129,7 +130,7 @@ class Store:
         # From the start of the log, read when its tables were checked. They are given out once.
         self._first_events: deque[Recorded] = deque()
         self._file = (
-            None if folder is None or lock is None else _OpenFile((folder / DATABASE).absolute())
+            None if folder is None or lock is None else OpenFile((folder / DATABASE).absolute())
         )
         self._thread = threading.get_ident()
         self._lock = lock
@@ -374,18 +375,18 @@ class Store:
         self._first_events = deque()
         if self.offsite is not None:
             first_events.clear()  # their checkpoints may lie in the storage
-        known = len(first_events)
+        begun = len(first_events)
         while first_events:
             event = first_events.popleft()
             if event.seq > after:
                 yield event
         last = EventLog(self.query).last_number()
-        for begin in range(max(after, known), last, _EVENTS_AT_ONCE):
+        for begin in range(max(after, begun), last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 
     def _read_ahead(self, entries: Sequence[LogEntry]) -> None:
-        """Read the next events from the start of the log, while they are in memory.
+        """Read the next events of the log while they are in memory.
 
         After one that cannot be read, none are: `events` comes to it, and says so.
         """
@@ -549,33 +550,6 @@ def shown_folder(folder: Path) -> str:
     with suppress(ValueError, OSError):  # it lies elsewhere, or there is no working folder any more
         return str(folder.relative_to(Path.cwd()))
     return str(folder)
-
-
-class _OpenFile:
-    """The database file a driver has open.
-
-    It notices when its path leads to another file or nowhere.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._identity = self._now()
-
-    def check(self) -> None:
-        """Raise `StudyError` when the file was removed, moved or replaced."""
-        if self._now() != self._identity:
-            raise StudyError(
-                f"{self._path}: was removed, moved or replaced while the study ran: this driver "
-                "stops, what it writes "
-                "from now on would be lost"
-            )
-
-    def _now(self) -> tuple[int, int] | None:
-        try:
-            status = os.stat(self._path)
-        except OSError:
-            return None
-        return status.st_dev, status.st_ino
 
 
 def _connect(path: Path) -> sqlite3.Connection:

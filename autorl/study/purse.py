@@ -19,7 +19,7 @@ from autorl.types import Proposal
 
 
 class Purse:
-    """The budget of one search, what was spent of it, and what that still allows.
+    """The budget of one search, and what is left of it.
 
     Args:
         spec: the study file.
@@ -62,7 +62,7 @@ class Purse:
 
     @contextmanager
     def extended(self, more: float) -> Iterator[None]:
-        """Have so many runs more in a block, to see what they would allow."""
+        """Have so many runs more in a block."""
         before = self.extra_runs
         self.extra_runs += more
         try:
@@ -95,13 +95,19 @@ class Purse:
 
     @property
     def left(self) -> float:
-        """Nominal tuning steps that are left; infinite when it is not counted in steps."""
+        """Nominal tuning steps that are left.
+
+        They are infinite when the budget is not counted in steps.
+        """
         return max(0.0, self.steps - self._charges.steps)
 
     # -- what that allows --------------------------------------------------------------------------
 
     def pays_for(self, proposal: Proposal, begin: int) -> bool:
-        """Say whether a proposal can be trained from step `begin`, with the first seeds."""
+        """Say whether the first seeds of a proposal can be trained.
+
+        They are trained from step `begin`.
+        """
         configurations = self._spec.budget.configurations
         if configurations is not None:
             most = configurations + self.extra_runs

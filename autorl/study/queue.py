@@ -172,9 +172,9 @@ class Queue:
 
 
 class Incomplete:
-    """The items that lack outcomes, where no item comes to lack one again.
+    """The items that lack outcomes, counted.
 
-    The queue is followed from the first count on.
+    None that has all comes to lack one again. The queue is followed from the first count on.
 
     Args:
         queue: whose items they are.
