@@ -456,7 +456,7 @@ SQL = re.compile(
     r"\b(SELECT\s+([\w*(\"]|$)|INSERT\s+(OR\s+\w+\s+)?INTO\s|UPDATE\s+(\w+\s+SET\s|$)|"
     r"DELETE\s+FROM\s|CREATE\s+(TEMP\s+|UNIQUE\s+)?(TABLE|VIEW|INDEX)\s|DESCRIBE\s+(\w|$))"
 )  # `$`: what follows is a value of an f-string
-ASKS_STUDIES = {"store/log.py", "store/schema.py", "store/standing.py", "store/tables.py"}
+ASKS_STUDIES = {"store/log.py", "store/schema.py", "store/tables.py"}
 ASKS_LANDSCAPES = {
     "landscapes/_queries.py",
     "landscapes/_rules.py",

@@ -18,6 +18,7 @@ from autorl.store import schema
 from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
 from autorl.store.log import LogEntry, add_events, bodies_until, entries_until, events_until
+from autorl.store.tables import derived_tables, has_same_rows, ordered_rows
 from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
@@ -145,8 +146,8 @@ def check_tables(
         beside = _derived_beside(file, entries, counts_from_1=counts_from_1, see=see)
         with closing(beside) as derived:
             agree = all(
-                schema.has_same_rows(derived, table, *_columns(derived, table))
-                for table in schema.derived_tables(derived)
+                has_same_rows(derived, table, *_columns(derived, table))
+                for table in derived_tables(derived)
             )
             lines = [] if agree else table_differences(connection, derived)
     else:
@@ -166,7 +167,7 @@ def table_differences(stored: sqlite3.Connection, derived: sqlite3.Connection) -
     It is one line each, with the first row that differs.
     """
     lines = []
-    for table in schema.derived_tables(derived):
+    for table in derived_tables(derived):
         try:
             difference = _first_difference(stored, derived, table)
         except sqlite3.DatabaseError as error:
@@ -191,8 +192,8 @@ def _first_difference(
     stored: sqlite3.Connection, derived: sqlite3.Connection, table: str
 ) -> str | None:
     names, order = _columns(derived, table)
-    rows_of_stored = schema.ordered_rows(stored, table, names, order)
-    rows_of_derived = schema.ordered_rows(derived, table, names, order)
+    rows_of_stored = ordered_rows(stored, table, names, order)
+    rows_of_derived = ordered_rows(derived, table, names, order)
     # Many at once: they are equal almost always, and lists are compared without Python.
     have: list[tuple[Any, ...]] = []
     ought: list[tuple[Any, ...]] = []

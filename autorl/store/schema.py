@@ -4,16 +4,26 @@
 updated in the same transaction, and carry the names of the landscape schema so that a live study
 can be queried like a data set.
 
-Where each proposal stands in the search has tables of its own (`standing.py`).
+Where proposals stand in the search is kept too: `status` and `best` read it instead of replaying
+every event. A database that an earlier version wrote has none of these tables: they are filled from
+its events when it is opened for writing, and in memory when it is only read.
+
+    standing    provisional, baseline, anew, informed: of the proposal (informed is NULL where it
+        was not recorded) infeasible, reached, n_seeds, value, mean, spread: what it is ranked by,
+        larger is better; NULL until scored. `objectives`: the values of all objectives, a JSON
+        list. A later failure leaves them. seeds: tuning seeds of the latest score or failure;
+        charged: those its chain was charged for; beyond: steps trained beyond the budget
+    places    the place in the log of the proposal `12` and of the outcome of the segment `12.3`
+    noted       what trainers noted about segments, each once
 """
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from autorl.store import standing
 from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
 from autorl.store.events import (
     Body,
@@ -26,7 +36,6 @@ from autorl.store.events import (
     ProposalScored,
     SegmentEnded,
 )
-from autorl.store.standing import Placed
 from autorl.types import SegmentId
 
 # 2: events carry hashes, and there are tables of where proposals stand. Of one version, `apply`
@@ -80,6 +89,19 @@ seed INTEGER NOT NULL, value REAL,
 ) WITHOUT ROWID;
 """
 
+_STANDING_TABLES = """
+CREATE TABLE standing (
+    proposal INTEGER PRIMARY KEY, provisional INTEGER NOT NULL, baseline INTEGER NOT NULL, \
+anew INTEGER NOT NULL,
+    informed INTEGER, infeasible REAL, reached INTEGER, n_seeds INTEGER, value REAL, mean REAL, \
+spread REAL,
+    objectives TEXT, seeds TEXT, charged TEXT, beyond INTEGER
+);
+CREATE TABLE places (subject TEXT PRIMARY KEY, seq INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE noted (note TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX event_kind ON event (kind);
+"""
+
 _FREQUENT_KINDS = (
     ProposalMade.kind,
     SegmentEnded.kind,
@@ -91,12 +113,24 @@ _FREQUENT_KINDS = (
 A segment's row comes after its proposal's and before its checkpoint is taken out of it.
 """
 
+_STANDING_KINDS = (
+    ProposalMade.kind,
+    SegmentEnded.kind,
+    CheckpointRegained.kind,
+    ProposalScored.kind,
+    ProposalFailed.kind,
+)
+"""The kinds of event that `_change_standing` knows."""
+
+Placed: TypeAlias = tuple[int, Body]
+"""An event's place in the log, and its body."""
+
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a database that has none."""
     # All in one transaction: a kill leaves an empty database, or a whole one without events.
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_FIRST_TABLES} {standing.TABLES} "
+        f"BEGIN IMMEDIATE; {_FIRST_TABLES} {_STANDING_TABLES} "
         f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
 
@@ -115,7 +149,7 @@ def bring_up_to_date(connection: sqlite3.Connection) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         connection.execute("ALTER TABLE event ADD COLUMN hash TEXT")
-        standing.add(connection)
+        _add_standing(connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         connection.execute("COMMIT")
     finally:
@@ -168,7 +202,7 @@ def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, B
             continue
         _apply_gathered(connection, gathered)
         _change_tables(connection, kind, [(seq, body)])
-        standing.change(connection, kind, [(seq, body)])
+        _change_standing(connection, kind, [(seq, body)])
     _apply_gathered(connection, gathered)
 
 
@@ -177,7 +211,7 @@ def _apply_gathered(connection: sqlite3.Connection, gathered: Mapping[str, list[
     for kind, events in gathered.items():
         if events:
             _change_tables(connection, kind, events)
-            standing.change(connection, kind, events)
+            _change_standing(connection, kind, events)
             events.clear()
 
 
@@ -414,6 +448,125 @@ def _score_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> 
     )
 
 
+# -- where proposals stand -----------------------------------------------------------------------
+
+
+def _add_standing(connection: sqlite3.Connection) -> None:
+    """Make the tables of where proposals stand, and fill them."""
+    # One by one: `executescript` would commit the transaction that the caller has begun.
+    for statement in _STANDING_TABLES.split(";")[:-1]:
+        connection.execute(statement)
+    marks = ", ".join("?" for _ in _STANDING_KINDS)
+    rows = connection.execute(
+        f"SELECT seq, kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", _STANDING_KINDS
+    )
+    for seq, kind, text in rows.fetchall():
+        _change_standing(connection, kind, [(seq, loads(text))])
+
+
+def _change_standing(connection: sqlite3.Connection, kind: str, events: Sequence[Placed]) -> None:
+    """Change the tables of where proposals stand by events of one kind."""
+    bodies = [body for _, body in events]
+    match kind:
+        case ProposalMade.kind:
+            _stand(connection, bodies)
+            connection.executemany(
+                "INSERT INTO places VALUES (?, ?)", [(str(body["id"]), seq) for seq, body in events]
+            )
+        case SegmentEnded.kind:
+            connection.executemany(
+                "INSERT OR REPLACE INTO places VALUES (?, ?)",
+                [(body["segment"], seq) for seq, body in events],
+            )
+            _note(connection, bodies)
+        case CheckpointRegained.kind:
+            # The outcome of the segment stays the first one; what was noted of it is new.
+            _note(connection, bodies)
+        case ProposalScored.kind:
+            _rank(connection, bodies)
+            _charge(connection, bodies)
+        case ProposalFailed.kind:
+            _charge(connection, bodies)
+
+
+def _stand(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    rows = []
+    for body in bodies:
+        flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
+        informed = None if "informed" not in body else int(body["informed"])
+        rows.append((body["id"], *flags, informed))
+    connection.executemany(
+        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
+        "VALUES (?, ?, ?, ?, ?)",
+        rows,
+    )
+
+
+def _note(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    connection.executemany(
+        "INSERT OR IGNORE INTO noted VALUES (?)",
+        [(note,) for body in bodies for note in body["notes"]],
+    )
+
+
+def _rank(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    rows = []
+    for body in bodies:
+        values = body["values"]
+        mean = body["mean"]
+        spread = body["spread"]
+        # As `Ranking` has them, whose order these columns give.
+        first_mean = mean[0] if mean else values[0]
+        first_spread = spread[0] if spread else 0.0
+        rows.append(
+            (
+                sum(max(0, violation) for violation in body["constraints"]),
+                body["reached"],
+                body["n_seeds"],
+                values[0],
+                first_mean,
+                first_spread,
+                dumps(values),
+                body["proposal"],
+            )
+        )
+    connection.executemany(
+        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
+        "spread = ?, objectives = ? WHERE proposal = ?",
+        rows,
+    )
+
+
+def _charge(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+    """Note the seeds.
+
+    They are charged unless all of it was beyond the budget.
+    """
+    for body in bodies:
+        proposal = body["proposal"]
+        seeds = dumps(body["seeds"])
+        if "beyond" in body:
+            connection.execute(
+                "UPDATE standing SET seeds = ?, beyond = coalesce(beyond, 0) + ? "
+                "WHERE proposal = ?",
+                (seeds, body["beyond"], proposal),
+            )
+            continue
+        charged = connection.execute(
+            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
+            (seeds, seeds, proposal),
+        )
+        if charged.rowcount == 0:  # more seeds came in: each is charged once
+            (before,) = connection.execute(
+                "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+            ).fetchone()
+            charged_now = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
+            connection.execute(
+                "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
+                (seeds, charged_now, proposal),
+            )
+
+
 # -- derived anew ----------------------------------------------------------------------------------
 
 
@@ -433,55 +586,3 @@ def count_from_1(connection: sqlite3.Connection) -> None:
     """
     connection.execute("UPDATE configs SET config_id = 1")
     connection.execute("UPDATE proposals SET config_id = 1")
-
-
-def derived_tables(connection: sqlite3.Connection) -> list[str]:
-    """List the tables that follow from the events."""
-    rows = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
-    )
-    return [name for (name,) in rows.fetchall()]
-
-
-def ordered_rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], order: Sequence[str]
-) -> sqlite3.Cursor:
-    """Read columns of a table, ordered by some of them."""
-    return connection.execute(
-        f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(order)}"
-    )
-
-
-def has_same_rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], keys: Sequence[str]
-) -> bool:
-    """Say whether a table is that of the database attached as `stored`.
-
-    Rows are compared by SQLite, for a fifth of what it costs to compare them in Python. False also
-    where that tells nothing: the table is defined in another way, or cannot be read.
-
-    Args:
-        connection: to both databases.
-        table: its name in both.
-        columns: of the table, all of them.
-        keys: those of its primary key.
-    """
-    equal = [f"ought.{name} = has.{name}" for name in keys]
-    equal += [f"ought.{name} IS has.{name}" for name in columns if name not in keys]
-    definitions = [
-        f"SELECT sql FROM {database}.sqlite_master WHERE type = 'table' AND name = '{table}'"
-        for database in ("main", "stored")
-    ]
-    counts = [
-        f"SELECT count(*) FROM main.{table} AS ought CROSS JOIN stored.{table} AS has "
-        f"WHERE {' AND '.join(equal)}",
-        f"SELECT count(*) FROM main.{table}",
-        f"SELECT count(*) FROM stored.{table}",
-    ]
-    try:
-        return all(
-            len({connection.execute(query).fetchone() for query in queries}) == 1
-            for queries in (definitions, counts)
-        )
-    except sqlite3.DatabaseError:
-        return False

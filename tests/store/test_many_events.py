@@ -9,6 +9,7 @@ import pytest
 from autorl.store import schema
 from autorl.store.codec import UnknownEventError, dumps
 from autorl.store.log import add_event
+from autorl.store.tables import derived_tables
 
 
 def proposed(number, parent=None, flags=()):
@@ -123,7 +124,7 @@ def database(events):
 def tables(connection):
     return {
         name: connection.execute(f"SELECT * FROM {name}").fetchall()
-        for name in schema.derived_tables(connection)
+        for name in derived_tables(connection)
     }
 
 
