@@ -72,7 +72,7 @@ OWN_TESTS = {  # of modules whose tests have another name
     "optimizers/asha.py": "test_halving.py",
     "optimizers/hyperband.py": "test_halving.py",
     "optimizers/schedule.py": "test_schedule_optimizer.py",
-    "optimizers/stand_in.py": "test_model_share.py",
+    "optimizers/stand_in.py": "test_model_share_of_optimizers.py",
     "statistics/_check.py": "test_bootstrap.py",
     "store/checkpoints.py": "test_checkpoint_files.py",
     "store/schema.py": "test_store.py",

@@ -484,7 +484,7 @@ ADDED = [
         "'dummy' or 'subproc', got 'thread'",
     ),
     ("environment: {id: A, n_envs: 1.5}", "environment.n_envs", "1.5"),
-    ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median', got 'mean'"),
+    ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median' or 'learned', got 'mean'"),
     ("optimizer: {name: tpe, stop: median, rungs: 0}", "optimizer.rungs", "got 0"),
     ("seed: -1", "seed", "got -1"),
     ("asynchronous: maybe", "asynchronous", "got 'maybe'"),

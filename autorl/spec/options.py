@@ -138,7 +138,7 @@ def resolved_in_short(section: OptimizerSection, path: str | None) -> dict[str, 
         path: folder that a class of the user's lies in.
     """
     try:
-        resolved = optimizers.find(section.name, path).resolved
+        resolved = resolved_names(section.name, section.stop, path)
     except InputError:
         return {}
     values = {name: section.options.get(name) for name in resolved}

@@ -185,13 +185,18 @@ class Listeners:
         callbacks: are told in this order.
         spec: the study file.
         folder: of the study; None in memory.
+        lineage: returns that of the study as it is now.
 
     Raises:
         InputError: one of them is no `Callback`.
     """
 
     def __init__(
-        self, callbacks: Sequence[Callback], spec: Spec, folder: Path | None, lineage: Lineage
+        self,
+        callbacks: Sequence[Callback],
+        spec: Spec,
+        folder: Path | None,
+        lineage: Callable[[], Lineage],
     ) -> None:
         _check(callbacks)
         self._callbacks = list(callbacks)
@@ -220,7 +225,8 @@ class Listeners:
 
     def begun(self, segment: Segment) -> None:
         """Take note of a segment that is handed out."""
-        self._segments[segment.id] = segment
+        if self._callbacks:
+            self._segments[segment.id] = segment
 
     def recorded(self, event: StudyEvent) -> None:
         """Tell of an event that is in the log."""
@@ -249,12 +255,13 @@ class Listeners:
         self._tell(lambda callback: callback.on_result(self._study, result))
 
     def _run(self, segment: Segment) -> RunInfo:
-        run = self._lineage.run(segment.id.proposal)
+        lineage = self._lineage()
+        run = lineage.run(segment.id.proposal)
         parent = None
         if run.parent_root is not None:
-            parent = self._lineage.run_id(run.parent_root, segment.role, segment.seed)
+            parent = lineage.run_id(run.parent_root, segment.role, segment.seed)
         return RunInfo(
-            run=self._lineage.run_id(run.root, segment.role, segment.seed),
+            run=lineage.run_id(run.root, segment.role, segment.seed),
             proposal=segment.id.proposal,
             config=segment.config,
             seed=segment.seed,

@@ -224,7 +224,10 @@ class Study:
             InputError: one of them is no `Callback`.
         """
         everyone = [*make_callbacks(self.spec), *callbacks]
-        self._listeners = Listeners(everyone, self.spec, self.store.folder, self.driver.lineage)
+        # Asked for anew each time: seeds that are added make another driver, with more runs.
+        self._listeners = Listeners(
+            everyone, self.spec, self.store.folder, lambda: self.driver.lineage
+        )
 
     def _tell(self, event: StudyEvent) -> None:
         if self._listeners is not None:

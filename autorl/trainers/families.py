@@ -8,6 +8,7 @@ names a trainer imports this module, whatever of its libraries is installed.
 
 from __future__ import annotations
 
+import importlib
 import shlex
 from collections.abc import Collection, Mapping
 from contextlib import suppress
@@ -27,7 +28,6 @@ from autorl.trainers.costs import (
 )
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import OPTIONS
-from autorl.trainers.sb3.zoo_read import read_preset
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -102,7 +102,10 @@ class SB3Info(AgentInfo):
     def read_preset(
         self, name: str, file: Path, environment: str | None, entry: str | None
     ) -> Preset:
-        return read_preset(file, environment, entry)
+        # By name, like the trainers: it needs the reader of YAML, and with it NumPy.
+        zoo = importlib.import_module("autorl.trainers.sb3.zoo_read")
+        preset: Preset = zoo.read_preset(file, environment, entry)
+        return preset
 
 
 class ContribInfo(SB3Info):

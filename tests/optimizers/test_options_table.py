@@ -42,11 +42,16 @@ POPULATION = {
     "slower": (2, "int >= 2"),
 }
 STOP = {
-    "stop": (None, "null or median"),
+    "stop": (None, "null or learned or median"),
     "rungs": (5, "int >= 2"),
     "grace": (1, "int >= 0"),
     "peers": (4, POSITIVE),
     "against": ("averages", "averages or scores"),
+    "threshold": (0.05, "float in [0.0, 0.5]"),
+    "references": (16, "int >= 2"),
+    "check": (10, "int >= 0"),
+    "curves": ("auto", "str or list"),
+    "curve_data": (None, "mapping or null"),
 }
 OPTIONS = {
     "asha": {"eta": (2, "int >= 2"), "rungs": (3, POSITIVE)},

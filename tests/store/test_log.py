@@ -80,7 +80,7 @@ def test_events_are_read_by_number_and_kind(written):
         add("proposed" if number % 2 else "session", {"n": number}, time=float(number))
     add("test_seeds", {"seeds": [7, 5]}, time=1.5)
     add("test_seeds", {"seeds": [6]}, time=0.5)
-    assert [row[0] for row in log.rows_between(1, 3)] == [2, 3]
+    assert [row[0] for row in log.entries_between(1, 3)] == [2, 3]
     assert log.events("proposed", "nothing") == [("proposed", {"n": 1}), ("proposed", {"n": 3})]
     assert log.count_events("proposed") == 2
     assert log.added_test_seeds() == [7, 5, 6]

@@ -2,9 +2,12 @@
 
 import pandas as pd
 import pytest
+from scripted import run as run_study
+from study_support import small_spec
 
 import autorl
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
+from autorl.study import Study
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 STUDY = {
@@ -201,3 +204,16 @@ def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, 
     with pytest.raises(InputError, match=message):
         tune(study_with(tmp_path, callback), out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_runs_of_test_seeds_that_were_added_are_told_too():
+    log = Log()
+    study = Study.in_memory(small_spec())
+    study.listen([log])
+    have = set(run_study(study).test.seeds)
+    study.add_test_seeds(len(have) + 2)
+    more = set(run_study(study).test.seeds) - have
+    assert len(more) == 2
+    told = [info for info, _ in log.of("outcome") if info.role == "test"]
+    assert {info.seed for info in told} == have | more
+    assert len({info.run for info in told}) == len(told)

@@ -83,8 +83,8 @@ def test_the_most_overdue_come_first_by_what_they_were_predicted():
     situation = Situation(lengths=(100, 400, 100, 200))
     situation.end(0)
     assert situation.chosen(90.0, slots=4) == ["2.0"]
-    assert situation.chosen(90.0, slots=6) == ["3.0"], "90 s of 20 s, then of 40 s"
-    assert situation.chosen(90.0, slots=7) == ["1.0"]
+    assert situation.chosen(90.0, slots=5) == ["3.0"], "90 s of 20 s, then of 40 s"
+    assert situation.chosen(90.0, slots=6) == ["1.0"]
 
 
 def test_the_pace_is_the_median_of_those_that_ended():

@@ -23,7 +23,14 @@ _LATEST = (
 )
 
 
-def save(model: Any, venv: Any, segment: Segment, values: Mapping[str, Any]) -> Checkpoint:
+def save(
+    model: Any,
+    venv: Any,
+    segment: Segment,
+    values: Mapping[str, Any],
+    *,
+    losses: Mapping[str, float],  # earlier versions had none
+) -> Checkpoint:
     """In place of `autorl.trainers.sb3.checkpoint.save`."""
     frozen = [cloudpickle.dumps(environment.env) for environment in venv.envs]
     with writing(segment) as folder:
