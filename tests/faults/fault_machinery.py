@@ -31,6 +31,7 @@ GROUPS = ("kills", "faults", "signals")
 PATIENCE = 900.0  # seconds until a session counts as one that hangs
 GRACE = 20.0  # seconds a process of an ended session has to end as well
 KILLS_PER_STUDY = 4
+STOPS = 20  # tries to kill a study on its way: on a loaded machine it may be over before
 MARKER = (
     "AUTORL_FAULT_CASE"  # in the environment of every process of a case, however it was started
 )
@@ -349,13 +350,20 @@ class Library:
         folder = self.folder / kind.replace("/", "-") / name
         with self._locks[kind]:
             if not (folder / "done").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-                place = Place(folder, Case(self._seed, name, 0, kind))
-                session = place.begin()
-                if stop_at is not None:
-                    wait_for_events(session, place.study, stop_at)
-                    kill_all(place.marker)
-                code = session.end()
+                for _ in range(STOPS):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    place = Place(folder, Case(self._seed, name, 0, kind))
+                    session = place.begin()
+                    if stop_at is not None:
+                        wait_for_events(session, place.study, stop_at)
+                        kill_all(place.marker)
+                    code = session.end()
+                    if stop_at is None or events(place.study) < self._references[kind].events:
+                        break
+                else:
+                    raise RuntimeError(
+                        f"{kind}: the study was over before it was killed, each time"
+                    )
                 if stop_at is None and code != 0:
                     raise RuntimeError(
                         f"{kind}: the uninterrupted study ended with {code}: {session.lines}"

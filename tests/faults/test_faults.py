@@ -227,6 +227,20 @@ def test_a_stopped_study_is_on_its_way(library):
     assert 0 < events(library.stopped("racing", 2)) < events(library.whole("racing"))
 
 
+def test_a_study_that_was_over_before_it_was_killed_is_made_again(library, monkeypatch):
+    """One run of the tests in six on a loaded machine had a stopped study that was a whole one."""
+    whole = events(library.whole("racing"))
+    late = [whole]  # the first kill comes after the last event
+    wait_for_events = fault_machinery.wait_for_events
+
+    def wait(session, study, count):
+        wait_for_events(session, study, late.pop() if late else count)
+
+    monkeypatch.setattr(fault_machinery, "wait_for_events", wait)
+    assert 0 < events(library.stopped("racing", 3)) < whole
+    assert not late
+
+
 def test_the_page_counts_what_was_delivered(tmp_path):
     raw = benchmark.Raw(tmp_path / "raw.jsonl")
     verdicts = [
