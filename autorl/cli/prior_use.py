@@ -12,14 +12,14 @@ import typer
 import yaml
 
 from autorl.cli.options import AsJson, print_json, say
-from autorl.optimizers.priors.sources import find_prior
+from autorl.optimizers.priors.sources import AUTO, NONE, find_prior
 from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.used import OPTIMIZER
 from autorl.space import read_document
 from autorl.spec import Spec, load_spec
 from autorl.types import InputError
 
-AUTOMATIC = ("auto", "none")
+AUTOMATIC = (AUTO, NONE)
 """What `prior` may be besides a list of sources."""
 
 

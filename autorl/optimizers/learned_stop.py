@@ -34,7 +34,14 @@ from autorl.optimizers._beat_probability import (
 from autorl.optimizers._cut_runs import CutRun, StoppingRule
 from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, equal_parts, option
 from autorl.optimizers.priors.packed import Array
-from autorl.optimizers.priors.sources import Gathered, automatic_tables, named_tables
+from autorl.optimizers.priors.sources import (
+    AUTO,
+    NONE,
+    Gathered,
+    automatic_tables,
+    named_tables,
+    source_names,
+)
 from autorl.optimizers.priors.study_curves import (
     StudyCurves,
     reference_curves,
@@ -43,8 +50,7 @@ from autorl.optimizers.priors.study_curves import (
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, ProposalId, Scored
 
-AUTO = "auto"
-NONE = "none"
+_CURVES_KEY = "optimizer.curves"
 MOST_RUNS = 256
 """Ended runs that scores are scaled by: the latest."""
 
@@ -94,7 +100,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             InputError: `curves` is none of what it may be, or a source it names cannot be used.
         """
         curves = options.get("curves", AUTO)
-        names = named_sources(curves)
+        names = source_names(curves, _CURVES_KEY, "curves")
         if options.get("curve_data") is not None or curves == NONE:
             return options
         named = names is not None
@@ -230,26 +236,6 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         return f"{text}, a check of the rule" if run.root in self._checked else text
 
 
-def named_sources(curves: object) -> list[str] | None:
-    """Return the sources that `curves` names, None where it names none.
-
-    Raises:
-        InputError: it is none of what it may be.
-    """
-    if curves in (AUTO, NONE):
-        return None
-    key = "optimizer.curves"
-    if isinstance(curves, str) or not isinstance(curves, Sequence):
-        message = f"expected {AUTO}, {NONE} or a list of landscapes, got {curves!r}"
-        raise InputError(message, key=key)
-    wrong = [name for name in curves if not isinstance(name, str)]
-    if wrong or not curves:
-        message = "expected ids or folders of landscapes in the list"
-        message += f", got {wrong[0]!r}" if wrong else ", got none: `none` is without curves"
-        raise InputError(message, key=key)
-    return list(curves)
-
-
 def _gathered(names: Sequence[str] | None, surroundings: Surroundings) -> Gathered:
     """Read the sources that are named, or all of the algorithm."""
     algorithms = surroundings.algorithms
@@ -259,7 +245,7 @@ def _gathered(names: Sequence[str] | None, surroundings: Surroundings) -> Gather
         return named_tables(names, surroundings.folder, algorithms)
     except InputError as error:
         # Found where curves are looked for, not where an optimizer's prior is.
-        located = InputError(error.message, file=error.file, key="optimizer.curves")
+        located = InputError(error.message, file=error.file, key=_CURVES_KEY)
         raise located from None
 
 
@@ -269,7 +255,7 @@ def _curves_of(options: LearnedStopOptions) -> StudyCurves:
     Raises:
         InputError: landscapes are named and were not looked up, or the content was changed.
     """
-    names = named_sources(options.curves)
+    names = source_names(options.curves, _CURVES_KEY, "curves")
     if options.curve_data is not None:
         return study_curves_of(options.curve_data)
     if names is not None:

@@ -41,7 +41,14 @@ from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
 from autorl.optimizers.cost_aware import Encoding
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.ensemble import Ensemble, ensemble_of, gains, ranking_weights
-from autorl.optimizers.priors.sources import Gathered, automatic_tables, named_tables
+from autorl.optimizers.priors.sources import (
+    AUTO,
+    NONE,
+    Gathered,
+    automatic_tables,
+    named_tables,
+    source_names,
+)
 from autorl.optimizers.priors.stated import check_beliefs, stated_table
 from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, study_prior_of
 from autorl.optimizers.priors.table import Array
@@ -51,8 +58,7 @@ from autorl.types import Config, Event, InputError, Proposal, ProposalId, Propos
 if TYPE_CHECKING:
     from autorl.space import Space
 
-AUTO = "auto"
-NONE = "none"
+_PRIOR_KEY = "optimizer.prior"
 FEWEST_SCORES = 4
 """Outcomes before evidence counts."""
 FIRST_RANDOM = 8
@@ -116,7 +122,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
             InputError: `prior` is none of what it may be, or a source it names cannot be used.
         """
         prior = options.get("prior", AUTO)
-        names = _named(prior)
+        names = source_names(prior, _PRIOR_KEY, "a prior")
         beliefs = options.get("beliefs")
         if options.get("prior_data") is not None or (prior == NONE and not beliefs):
             return options
@@ -139,7 +145,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)
-        _named(options.prior)
+        source_names(options.prior, _PRIOR_KEY, "a prior")
         self.prior = _prior_of(options, problem.space)
         self._own = OwnResults(problem.space)
         self._encoding = Encoding(problem.space)
@@ -300,25 +306,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
                 self._arms[event.id] = meta["arm"]
         else:
             self._own.observe(event)
-
-
-def _named(prior: object) -> list[str] | None:
-    """Return the sources that `prior` names, None where it names none.
-
-    Raises:
-        InputError: it is none of what it may be.
-    """
-    if prior in (AUTO, NONE):
-        return None
-    if isinstance(prior, str) or not isinstance(prior, Sequence):
-        message = f"expected {AUTO}, {NONE} or a list of landscapes, got {prior!r}"
-        raise InputError(message, key="optimizer.prior")
-    wrong = [name for name in prior if not isinstance(name, str)]
-    if wrong or not prior:
-        message = "expected ids or folders of landscapes in the list"
-        message += f", got {wrong[0]!r}" if wrong else ", got none: `none` is without a prior"
-        raise InputError(message, key="optimizer.prior")
-    return list(prior)
 
 
 def _prior_of(options: TransferOptions, space: Space) -> StudyPrior:

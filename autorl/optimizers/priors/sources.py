@@ -25,6 +25,8 @@ from autorl.shipped import shipped_folder
 from autorl.space.canonical import sha256
 from autorl.types import InputError
 
+AUTO = "auto"
+NONE = "none"
 MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
@@ -46,6 +48,32 @@ class Gathered:
 
     groups: list[list[TaskTable]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+
+
+def source_names(value: object, key: str, what: str) -> list[str] | None:
+    """Return the sources that an option names.
+
+    None where it is `auto` or `none`.
+
+    Args:
+        value: of the option.
+        key: of the option, as `optimizer.prior`.
+        what: a study with `none` is without.
+
+    Raises:
+        InputError: it is none of what it may be.
+    """
+    if value in (AUTO, NONE):
+        return None
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        message = f"expected {AUTO}, {NONE} or a list of landscapes, got {value!r}"
+        raise InputError(message, key=key)
+    wrong = [name for name in value if not isinstance(name, str)]
+    if wrong or not value:
+        message = "expected ids or folders of landscapes in the list"
+        message += f", got {wrong[0]!r}" if wrong else f", got none: `none` is without {what}"
+        raise InputError(message, key=key)
+    return list(value)
 
 
 def algorithm_of(name: str) -> str:
