@@ -15,6 +15,7 @@ from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
 from autorl.study import Result
 from autorl.study.budget import Spent
+from autorl.study.cautions import loss_cautions
 from autorl.study.record import StudyRecord
 from autorl.trainers import installed_info
 
@@ -200,6 +201,7 @@ def warnings(view: StudyView) -> list[str]:
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
     texts = [] if result is None else [*result.caveats, *against_default(result)]
+    texts += loss_cautions(view.record)
     changed = changes_text(view.record.tables.sessions())
     if changed is not None:
         texts.append(changed)

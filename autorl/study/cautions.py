@@ -5,6 +5,7 @@ They are on failed test runs, broken constraints, short intervals, ...
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ from autorl.optimizers.model_share import share_caution
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
+from autorl.store.events import SegmentLost
 from autorl.store.sessions import changes_text
 from autorl.study.damaged_checkpoints import FROM_START
 from autorl.study.estimates import Entry
@@ -165,6 +167,25 @@ def _anew_cautions(record: StudyRecord) -> list[str]:
     return [
         f"{count} proposals continue runs that left no checkpoint: "
         f"they were trained from step 0 again, the budget was charged for {which}"
+    ]
+
+
+def loss_cautions(record: StudyRecord) -> list[str]:
+    """Name segments that took down several workers of one host.
+
+    Each was handed out again and may go on so, where workers are many: the training is more likely
+    at fault than the host. Hosts that were preempted are no sign of that.
+    """
+    losses: Counter[tuple[str, str]] = Counter()
+    for _, body in record.tables.events(SegmentLost.kind):
+        # Logs of earlier versions say neither.
+        if not body.get("preempted", False):
+            losses[body["segment"], body.get("host", "")] += 1
+    return [
+        f"segment {segment} took down {count} workers of {host or 'this machine'}, "
+        f"see logs/{segment}.log"
+        for (segment, host), count in losses.items()
+        if count > 1
     ]
 
 

@@ -12,6 +12,8 @@ from test_lineage import waiting_for
 from autorl import Tuner
 from autorl.executors import InProcess
 from autorl.executors.worker import failure, run_segment
+from autorl.report.reading import open_view
+from autorl.report.status import status_dict
 from autorl.store.checkpoints import damage
 from autorl.store.events import OutcomeIgnored, SegmentLost, SessionBegun
 from autorl.study.verify import verify
@@ -353,6 +355,20 @@ def test_hosts_are_counted_over_restarts(monkeypatch, tmp_path):
     assert study.driver.work.outcome(1, 0).status is Status.LOST
     assert pool.losses == [("d", False)], "not tried again after the third host"
     study.close()
+
+
+def test_a_segment_that_takes_down_workers_again_and_again_is_named(monkeypatch, tmp_path):
+    study = flat(monkeypatch, tmp_path / "study")
+    losses = [("a", False), ("b", True), ("b", True), ("a", False), ("a", False), ("b", False)]
+    study.run(executor=Hosts(study.load, losses))
+    study.close()
+    view = open_view(tmp_path / "study")
+    warnings = status_dict(view)["warnings"]
+    view.close()
+    named = [text for text in warnings if "took down" in text]
+    assert named == ["segment 1.0 took down 3 workers of a, see logs/1.0.log"], (
+        "preempted hosts do not count, nor does one lost worker"
+    )
 
 
 # -- folders -----------------------------------------------------------------------------------------------------------
