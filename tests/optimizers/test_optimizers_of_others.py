@@ -185,7 +185,7 @@ def test_a_registered_optimizer_has_its_name_in_the_list_and_in_study_files(
         EntryPoint("tpe", "my_optimizers:Shrinking", GROUP),
         EntryPoint("broken", "my_optimizers:Nothing", GROUP),
     ]
-    monkeypatch.setattr("autorl.plugins.entry_points", lambda group: points)
+    monkeypatch.setattr("autorl.plugins._installed", lambda group, path: points)
     assert set(names()) == {*REGISTRY, "shrinking", "broken"}
     assert describe("shrinking").summary == "Draws around the middle of the space, ever closer."
     assert find("tpe").__module__ == "autorl.optimizers.optuna_"

@@ -51,7 +51,7 @@ def test_a_registered_trainer_has_its_name_in_the_list_and_in_study_files(study_
         EntryPoint("sb3/ppo", "my_trainers:HillTrainer", GROUP),
         EntryPoint("hills/broken", "my_trainers:Nothing", GROUP),
     ]
-    monkeypatch.setattr("autorl.plugins.entry_points", lambda group: points)
+    monkeypatch.setattr("autorl.plugins._installed", lambda group, path: points)
     listed = trainers.names()
     assert listed["hills/steep"] == "climbs a hill: the score grows with every step"
     assert listed["hills/broken"].startswith("cannot be imported: AttributeError")
