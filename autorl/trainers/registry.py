@@ -78,8 +78,11 @@ _TRAINERS: dict[str, _Entry] = {
     "sb3/recurrent_ppo": _contrib("sb3-contrib PPO with an LSTM on any Gymnasium environment"),
     "sb3/maskable_ppo": _contrib("sb3-contrib PPO where the environment says which actions count"),
     "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
+    "population/a2c": _population("A2C compiled, with RMSprop or Adam"),
     "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
     "population/sac": _population("SAC compiled, for continuous actions"),
+    "population/td3": _population("TD3 compiled, for continuous actions"),
+    "population/ddpg": _population("DDPG compiled, for continuous actions"),
     "rlhf/ppo": _Entry(
         "autorl.trainers.rlhf.ppo:make",
         OwnPPOInfo(
