@@ -185,11 +185,11 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     inputs = environment.observation_size
     actions = environment.action_size
     gradient = np.zeros_like(parameters)
-    # Of one critic the last is the first: programs of both take the same arguments.
-    last = a + c * (int(hp.n_critics) - 1)
     actor = network(parameters[:a], gradient[:a], actor_sizes, word, rows)
     first = network(parameters[a : a + c], gradient[a : a + c], critic_sizes, word, rows)
-    second = network(parameters[last:], gradient[last:], critic_sizes, word, rows)
+    second = first
+    if hp.n_critics > 1:
+        second = network(parameters[a + c :], gradient[a + c :], critic_sizes, word, rows)
     return Agent(
         actor=actor,
         first=first,
@@ -197,7 +197,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         # Only the targets' outputs are read, before actor and critics run: they share scratch.
         target_actor=actor._replace(parameters=target[:a]),
         target_1=first._replace(parameters=target[a : a + c]),
-        target_2=second._replace(parameters=target[last:]),
+        target_2=second._replace(parameters=target[len(target) - c :]),
         target=state["target"],
         exploration=state["exploration"],
         replay=state["replay"],
@@ -365,7 +365,7 @@ def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
         forward(agent.target_2, agent.pairs, n)
     for r in range(n):
         row = agent.replay.rows[agent.batch[r]]
-        # Of one critic both are the same.
+        # Of one critic both are the same, and so are their outputs.
         following = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
         agent.targets[r] = row[-2] + hp.gamma * (1.0 - row[-1]) * following
 
