@@ -8,7 +8,8 @@ version writes prove nothing. For a new family add a study to `fixture_studies.p
 One archive holds one study: `finished/`, one `interrupted-N/` for each place it was killed at (SIGKILL, right after an
 event became durable), what lies beside them (scripts, a landscape, a model), `landscape/` if one was written from it,
 and `expected.json`: the tables, the result, the best configurations and the answers of the landscape. `index.json`
-lists the archives and the installation that wrote them, its packages and the type of its CPU among it.
+lists the archives and the installation that wrote them, its packages and the type of its CPU among it; an archive that
+another installation wrote has its own there.
 
 What is not of the study is left out, as it was written and not afterwards: event hashes hold. Events are a second
 apart from 2026-01-01, a step takes a millisecond, the platform is "Linux", and all paths are relative: trainers of
@@ -393,6 +394,8 @@ def main(names: list[str]) -> None:
             except ExpectedError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
+        if installation() != index["installation"]:
+            index["studies"][name]["installation"] = installation()
         print(name, (ARCHIVES / f"{name}.tar.xz").stat().st_size)
         INDEX.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from autorl.population import engine
+from autorl.population import engine, rng
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.hyperparameters import record
@@ -93,6 +93,35 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
         squashed = low + 0.5 * (high - low) * (1 + np.tanh(outputs))
         ours = squashed if bound.head == SQUASHED else np.clip(outputs, low, high)
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_greedy_returns_agree(name, tmp_path):
+    """The same episodes, by the engine in its environment and by the exported model in Gymnasium's."""
+    environment, config = ENVIRONMENTS["Pendulum-v1"], {**_OFF_POLICY, "net_width": 20}
+    trainer, outcome = _trained(name, "Pendulum-v1", config, tmp_path, until=512, horizon=512)
+    file = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
+    model = getattr(stable_baselines3, name.upper()).load(file, device="cpu")
+    state = _state(trainer, outcome)
+    hp = record(trainer.algorithm.settings, config, 512)
+    bound = trainer.algorithm.bind(state, environment, hp)
+    original = gymnasium.make("Pendulum-v1")
+    for key in range(3):
+        ours = engine.evaluation(bound, state, environment, [key])["eval_return"]
+        original.reset(seed=0)
+        first = np.zeros(environment.state_size)
+        with np.errstate(over="ignore"):
+            word = rng.stream(np.uint64(key), rng.RESET)
+            environment.reset(first, word)
+        original.unwrapped.state = first.copy()
+        angle, speed = first
+        observation = np.array([np.cos(angle), np.sin(angle), speed], np.float32)
+        total, over = 0.0, False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, reward, _, over, _ = original.step(action)
+            total += reward
+        assert ours == pytest.approx(total, rel=5e-3)
 
 
 _RATE = {"learning_rate": 3e-3, "gamma": 0.9}
