@@ -96,9 +96,7 @@ def sb3_arguments(settings: Settings, hp: Record, step: int = 0) -> SB3Arguments
     return _split(values, notes, hidden_widths(int(hp["net_width"]), int(hp["net_depth"])))
 
 
-def _split(
-    values: dict[str, Any], notes: list[str], net_arch: tuple[int, ...]
-) -> SB3Arguments:
+def _split(values: dict[str, Any], notes: list[str], net_arch: tuple[int, ...]) -> SB3Arguments:
     n_envs = int(values.pop("n_envs"))
     policy = {name: values.pop(name) for name in _OF_POLICY if name in values}
     of_sb3_policy = {name: values.pop(name) for name in _OF_SB3_POLICY if name in values}

@@ -106,7 +106,7 @@ class TestDDPG(TrainerConformance):
 class TestA2C(TrainerConformance):
     case = Case(
         TrainerSpec("population/a2c", FrozenMap({"n_steps": 8, "net_width": 16})),
-        EnvironmentSpec("CartPole-v1", n_envs=2),
+        EnvironmentSpec("Pendulum-v1", n_envs=2),
         configs=(
             Config(learning_rate=1e-2, rms_prop_eps=1e-5),
             Config(learning_rate=1e-3, rms_prop_eps=1e-4),
