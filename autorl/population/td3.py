@@ -59,7 +59,6 @@ from autorl.population.networks import (
     uniform_fan_in,
 )
 from autorl.population.replay import Replay
-from autorl.population.sac import pair, take
 
 NORMAL, ORNSTEIN_UHLENBECK, NO_NOISE = range(3)
 NOISES = {"normal": NORMAL, "ornstein-uhlenbeck": ORNSTEIN_UHLENBECK, "none": NO_NOISE}
@@ -337,6 +336,29 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
         agent.target.updates[0] += 1
         descend(member, agent, hp, (rate, agent.target.updates[0]), (0, actor_end))
         polyak(agent.target.parameters, member.parameters, hp.tau)
+
+
+@kernel
+def take(agent: Agent, first: int) -> None:
+    """Copy columns of the minibatch into the actor's inputs.
+
+    `first` is the first column: 0 for s, the observation size for s'.
+    """
+    for r in range(len(agent.batch)):
+        row = agent.replay.rows[agent.batch[r]]
+        for j in range(agent.observations.shape[1]):
+            agent.observations[r, j] = row[first + j]
+
+
+@kernel
+def pair(agent: Agent) -> None:
+    """Fill the critics' inputs with the actor's inputs and `actions`."""
+    inputs = agent.observations.shape[1]
+    for r in range(len(agent.batch)):
+        for j in range(inputs):
+            agent.pairs[r, j] = agent.observations[r, j]
+        for i in range(len(agent.action)):
+            agent.pairs[r, inputs + i] = agent.actions[r, i]
 
 
 @kernel

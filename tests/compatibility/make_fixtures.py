@@ -70,32 +70,33 @@ def make_anonymous() -> None:
     }
     ticks = iter(range(10**9))
     engine.time = SimpleNamespace(perf_counter=lambda: next(ticks) / 1000, thread_time=lambda: 0.0)
-    append = store.Store.append
+    entry = store.Store._entry
 
-    def at_a_fixed_time(self: Any, kind: str, body: Mapping[str, Any]) -> None:
-        store.time.time = lambda: START + self._head.seq
-        append(self, kind, body)
+    def at_a_fixed_time(self: Any, kind: str, body: Mapping[str, Any]) -> Any:
+        waiting = [] if self._batch is None else self._batch.entries
+        store.time.time = lambda: START + (waiting[-1].seq if waiting else self._head.seq)
+        return entry(self, kind, body)
 
     store.time = SimpleNamespace(time=lambda: START)
-    store.Store.append = at_a_fixed_time
+    store.Store._entry = at_a_fixed_time
 
 
 def kill_at(kind: str, count: int) -> None:
     """Have this process end by SIGKILL right after its study recorded so many events of a kind."""
     import autorl.store.store as store
 
-    append = store.Store.append
+    write = store.Store._write
 
-    def deadly(self: Any, this: str, body: Mapping[str, Any]) -> None:
-        append(self, this, body)
+    def deadly(self: Any, entries: Any) -> None:
+        write(self, entries)
         rows = self.query("SELECT kind, body FROM event ORDER BY seq")
         if (
-            counts_as(kind, this, body)
-            and sum(counts_as(kind, other, json.loads(text)) for other, text in rows) == count
+            any(counts_as(kind, entry.kind, entry.body) for entry in entries)
+            and sum(counts_as(kind, other, json.loads(text)) for other, text in rows) >= count
         ):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store.Store.append = deadly
+    store.Store._write = deadly
 
 
 def counts_as(name: str, kind: str, body: Mapping[str, Any]) -> bool:
