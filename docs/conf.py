@@ -76,14 +76,14 @@ def toctree(caption: str, pages: list[str]) -> str:
 
 
 def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
-    """Append the side bar to the start page, which is plain Markdown in the repository."""
+    """Append the side bar to the start page, which has none in Markdown."""
     if name == root_doc:
         parts = [toctree(caption, pages) for caption, pages in NAVIGATION.items()]
         source[0] += "".join(parts)
 
 
 def write_redirect(app: Sphinx, error: Exception | None) -> None:
-    """Let the top of the site lead to the start page, which lies in `docs/`."""
+    """Let the top of the site lead to the start page."""
     if error is None and app.builder.format == "html":
         Path(app.outdir, "index.html").write_text(REDIRECT, encoding="utf-8")
 
