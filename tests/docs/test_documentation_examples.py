@@ -6,7 +6,6 @@ how a block is marked.
 
 import contextlib
 import io
-import logging
 import re
 import sys
 import tomllib
@@ -166,7 +165,6 @@ def folder(tmp_path, monkeypatch):
         if origin.startswith(str(tmp_path)):
             del sys.modules[name]
     trainers.load.cache_clear()
-    logging.captureWarnings(False)
 
 
 def check_yaml(block, folder):
