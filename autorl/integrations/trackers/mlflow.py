@@ -31,7 +31,7 @@ from autorl.study.callbacks import RunInfo, StudyInfo
 from autorl.study.result import Result
 from autorl.types import Outcome
 
-_STUDY = 0  # in place of a run's number: the run of the study itself
+_STUDY = -1  # in place of a run's number: the run of the study itself
 _STATUS = {"complete": "FINISHED", "stopped": "KILLED"}  # whatever else is a failure
 _PER_REQUEST = 100  # parameters or tags that a server takes at once
 _LONGEST = 1000  # characters of a message
@@ -94,6 +94,8 @@ class MLflowTracker(Tracker):
         self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
     ) -> None:
         """Write metrics at their step, once."""
+        if not metrics:
+            return
         with _considerate():
             client = self._client(study)
             known_run = self._run(study, run)

@@ -105,12 +105,13 @@ class WandbTracker(Tracker):
         """Write a run with all its evaluations, or end the one that was sent."""
         state = state_of(study, run, outcome)
         if self._mode == "online":
+            before = []
             sent = self._online(study, run)
             del self._sending[run.run]
         else:
             points = self._points_of(study, run)
             points |= {report.step: report.metrics for report in outcome.reports}
-            before = self._written(study, str(run.run))
+            before = self._set_aside(study, str(run.run))
             sent = self._begin_run(study, run)
             for step, metrics in sorted(points.items()):
                 sent.log(dict(metrics), step=step)
@@ -122,13 +123,12 @@ class WandbTracker(Tracker):
         if outcome.message:
             sent.summary["message"] = outcome.message
         sent.finish(exit_code=int(outcome.status.failed))
-        if self._mode == "offline":
-            _remove(before)
+        _remove(before)
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the summary."""
         summary = summarise(result)
-        before = self._written(study, "study")
+        before = self._set_aside(study, "study")
         sent = self._begin(
             study,
             "study",
@@ -138,8 +138,7 @@ class WandbTracker(Tracker):
         )
         sent.summary.update({**summary.numbers, **summary.facts})
         sent.finish(exit_code=0)
-        if self._mode == "offline":
-            _remove(before)
+        _remove(before)
 
     def _online(self, study: StudyInfo, run: RunInfo) -> Any:
         if run.run not in self._sending:
@@ -171,6 +170,7 @@ class WandbTracker(Tracker):
                 disable_git=True,
                 x_disable_stats=True,
                 x_disable_meta=True,
+                x_save_requirements=False,
             )
             return wandb.init(
                 project=_project(self._project or study.name),
@@ -194,10 +194,14 @@ class WandbTracker(Tracker):
         self._directory.mkdir(parents=True, exist_ok=True)
         return self._directory
 
-    def _written(self, study: StudyInfo, name_in_id: str) -> list[Path]:
-        """List the folders of a run that were written offline."""
+    def _set_aside(self, study: StudyInfo, name_in_id: str) -> list[Path]:
+        """Rename the folders of a run that were written offline, so that no sync takes them.
+
+        W&B names folders by the second: a new one could be the old one.
+        """
         folder = self._place(study) / "wandb"
-        return list(folder.glob(f"offline-run-*-{_id(study, name_in_id)}"))
+        written = folder.glob(f"offline-run-*-{_id(study, name_in_id)}")
+        return [path.rename(path.with_name(f"replaced-{path.name}")) for path in written]
 
     def _points_of(self, study: StudyInfo, run: RunInfo) -> _Points:
         """Return the evaluations of a run in earlier segments, of other sessions too."""
