@@ -85,7 +85,7 @@ class MLflowTracker(Tracker):
         self._runs: dict[int, _Run] = {}
 
     def on_study(self, study: StudyInfo) -> None:
-        """Check that there is a place to write to, and forget any other study."""
+        """Check that there is a place to write to, and begin anew."""
         check_place(study, self._uri(), "mlflow", "tracking_uri")
         self._connected = None
         self._runs.clear()
@@ -140,7 +140,10 @@ class MLflowTracker(Tracker):
         return self._connect(study)[0]
 
     def _connect(self, study: StudyInfo) -> tuple[Any, str]:
-        """Return the client and the id of the experiment, and read what earlier sessions wrote."""
+        """Return the client and the experiment's id.
+
+        What earlier sessions wrote is read the first time.
+        """
         if self._connected is not None:
             return self._connected
         from mlflow.tracking import MlflowClient
@@ -257,6 +260,6 @@ def _name(name: str) -> str:
 
 @contextmanager
 def _considerate() -> Iterator[None]:
-    """Let MLflow send nothing of its own, and give up early, while the block runs."""
+    """Keep MLflow from sending reports of its own and from long waits."""
     with environment(_ALWAYS), environment(_UNLESS_SET, replace=False):
         yield

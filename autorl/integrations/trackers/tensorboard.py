@@ -55,7 +55,7 @@ class TensorBoardTracker(Tracker):
         self._open: dict[int, Path] = {}  # runs of this session that have no end
 
     def on_study(self, study: StudyInfo) -> None:
-        """Check that there is a place to write to, and forget any other study."""
+        """Check that there is a place to write to, and begin anew."""
         check_place(study, self._directory, "tensorboard", "directory")
         self._files.clear()
         self._steps.clear()
@@ -113,7 +113,8 @@ class TensorBoardTracker(Tracker):
         self._steps.pop(run, None)
         # TensorBoard takes the first end that it reads.
         if not any(folder.glob(f"{_PREFIX}*{_END}")):
-            _EventFile(folder, _END).add([_events().end(succeeded=state in ("complete", "stopped"))])
+            succeeded = state in ("complete", "stopped")
+            _EventFile(folder, _END).add([_events().end(succeeded=succeeded)])
         self._files.pop(folder, None)
 
     def _folder(self, study: StudyInfo) -> Path:
@@ -206,7 +207,10 @@ class _Events:
         return self._event.Event(summary=self._summary.Summary(value=[value]))
 
     def hyperparameters(self, run: RunInfo) -> Any:
-        """Write a run's hyperparameters; runs that share all of them are a group."""
+        """Write a run's hyperparameters.
+
+        Runs that share all of them are a group.
+        """
         values = {**hyperparameters(run.config), "seed_role": run.role}
         pb = self._hparams.hparams_pb(values, start_time_secs=time.time())
         return self._event.Event(summary=pb)

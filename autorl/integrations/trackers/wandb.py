@@ -1,4 +1,4 @@
-"""Weights & Biases: a study as a group of runs, offline unless told otherwise."""
+"""Weights & Biases: a study as a group of runs, offline by default."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class WandbTracker(Tracker):
         self._sending: dict[int, Any] = {}  # runs that are open online
 
     def on_study(self, study: StudyInfo) -> None:
-        """Check that there is a place to write to, and forget any other study."""
+        """Check that there is a place to write to, and begin anew."""
         check_place(study, self._directory, "wandb", "directory")
         self._points.clear()
         self._earlier = None
@@ -102,7 +102,7 @@ class WandbTracker(Tracker):
             self._online(study, run).log(dict(metrics), step=step)
 
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
-        """Write a run with all its evaluations, or end the one that was sent."""
+        """Write a run with all its evaluations, or end a sent one."""
         state = state_of(study, run, outcome)
         if self._mode == "online":
             before = []
@@ -195,16 +195,16 @@ class WandbTracker(Tracker):
         return self._directory
 
     def _set_aside(self, study: StudyInfo, name_in_id: str) -> list[Path]:
-        """Rename the folders of a run that were written offline, so that no sync takes them.
+        """Rename the folders of a run that were written offline.
 
-        W&B names folders by the second: a new one could be the old one.
+        No sync takes them then, and they are removed once the new one is whole. W&B names folders by the second: a new one could be the old one.
         """
         folder = self._place(study) / "wandb"
         written = folder.glob(f"offline-run-*-{_id(study, name_in_id)}")
         return [path.rename(path.with_name(f"replaced-{path.name}")) for path in written]
 
     def _points_of(self, study: StudyInfo, run: RunInfo) -> _Points:
-        """Return the evaluations of a run in earlier segments, of other sessions too."""
+        """Return the evaluations of earlier segments, of other sessions too."""
         if run.run not in self._points:
             points: _Points = {}
             if run.start > 0 and study.folder is not None:
