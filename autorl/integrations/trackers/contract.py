@@ -1,4 +1,4 @@
-"""What trackers share: where they write, how they name runs, the summary of a study.
+"""What trackers share: places, names, the summary of a study.
 
 A tracker has one run for each run of the study, found again by (id of the study, number of the run)
 in whatever session, and one for the study itself, which gets the summary.
@@ -88,7 +88,7 @@ def check_place(study: StudyInfo, given: object, name: str, key: str) -> None:
 
 
 def folder_of(study: StudyInfo) -> Path:
-    """Return the folder of trackers within a study's, made if it is missing.
+    """Return the folder of trackers within a study's, and make it.
 
     Raises:
         StudyError: the study has no folder any more, and none is made in its place.
@@ -101,7 +101,7 @@ def folder_of(study: StudyInfo) -> Path:
 
 
 def study_label(study: StudyInfo) -> str:
-    """Name a study so that another one of the same name has another."""
+    """Name a study unlike another one of the same name."""
     return f"{study.name}-{study.id[:_ID_SHOWN]}"
 
 

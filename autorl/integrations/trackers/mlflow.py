@@ -1,4 +1,4 @@
-"""MLflow: a study in a database, on a server or in the study's folder."""
+"""MLflow: a study on a server, or in a database."""
 
 from __future__ import annotations
 
