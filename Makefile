@@ -38,7 +38,7 @@ clean:
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev,sb3,contrib,bo,smac,ray,rlhf,integrations,plots]"
+	$(PIP) --editable ".[dev,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,plots]"
 	@touch $@
 
 # mlcroissant reads the metadata of the shipped landscapes as their publishers would

@@ -1,4 +1,4 @@
-"""Weights & Biases: a study as a group of runs, offline by default."""
+"""Weights & Biases: a study as a group of runs, mostly offline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from autorl.study.record import open_copy
 from autorl.study.result import Result
 from autorl.types import InputError, Outcome
 
-_MODES = ("offline", "online")
+_RESUME = {"offline": None, "online": "allow"}  # by mode; offline W&B resumes nothing
 _LONGEST_TAG = 64  # characters
 _LONGEST_PROJECT = 128
 _ID = 12  # characters of a study's id in those of its runs
@@ -74,8 +74,8 @@ class WandbTracker(Tracker):
     ) -> None:
         check_text(project, "wandb.project")
         check_text(entity, "wandb.entity")
-        if mode not in _MODES:
-            message = f"expected {' or '.join(_MODES)}, got {shown(mode)}"
+        if mode not in _RESUME:
+            message = f"expected {' or '.join(_RESUME)}, got {shown(mode)}"
             raise InputError(message, key="callbacks.wandb.mode")
         self._directory = check_directory(directory, "wandb.directory")
         need("wandb", "wandb")
@@ -182,7 +182,7 @@ class WandbTracker(Tracker):
                 job_type=job_type,
                 tags=[study.name[:_LONGEST_TAG]],
                 config=config,
-                resume="allow" if self._mode == "online" else None,
+                resume=_RESUME[self._mode],
                 reinit="create_new",
                 settings=settings,
             )
@@ -197,7 +197,8 @@ class WandbTracker(Tracker):
     def _set_aside(self, study: StudyInfo, name_in_id: str) -> list[Path]:
         """Rename the folders of a run that were written offline.
 
-        No sync takes them then, and they are removed once the new one is whole. W&B names folders by the second: a new one could be the old one.
+        No sync takes them then, and they go once the new one is whole. W&B names folders by the
+        second: a new one could be the old one.
         """
         folder = self._place(study) / "wandb"
         written = folder.glob(f"offline-run-*-{_id(study, name_in_id)}")
