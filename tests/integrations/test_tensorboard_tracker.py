@@ -14,7 +14,7 @@ from tracker_studies import (
     two_sessions,
 )
 
-from autorl import InputError, tune
+from autorl import Callback, InputError, tune
 from autorl.integrations.trackers import TensorBoardTracker
 
 accumulator = pytest.importorskip(
@@ -115,6 +115,38 @@ def test_a_segment_that_is_trained_again_replaces_what_it_had(tmp_path):
         "seed_role": "tuning",
     }
     assert end(folder) is None, "it goes on"
+
+
+def test_members_of_a_population_name_the_runs_they_copied(tmp_path):
+    parents = {}
+
+    class Parents(Callback):
+        def on_report(self, study, run, step, metrics):
+            parents[run.run] = run.parent_run
+
+    x = SPACE["hyperparameters"]["x"] | {"changeable": True}
+    study = {
+        "name": "members",
+        "trainer": "synthetic",
+        "space": {"hyperparameters": {"x": x}},
+        "fidelity": {"steps": 40, "evaluations": 8, "episodes": 1},
+        "budget": {"runs": 8},
+        "seeds": {"tuning": 2, "test": 1},
+        "optimizer": {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5},
+        "executor": {"name": "in_process"},
+    }
+    tune(study, callbacks=[TensorBoardTracker(tmp_path), Parents()])
+    folders = {
+        int(path.name.split("-")[0]): path
+        for path in tmp_path.glob("members-*/t*/*")
+        if path.is_dir()
+    }
+    assert set(folders) == set(parents)
+    copies = {run: parent for run, parent in parents.items() if parent is not None}
+    assert copies
+    for run, folder in folders.items():
+        line = f"| parent_run | {copies.get(run)} |"
+        assert (line in text(folder, "run")) == (run in copies)
 
 
 def test_many_sessions_are_read_in_their_order(tmp_path):
