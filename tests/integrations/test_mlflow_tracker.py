@@ -1,6 +1,7 @@
 """A study in MLflow, read back by MLflow's client."""
 
 import http.server
+import math
 import socket
 import threading
 
@@ -173,9 +174,12 @@ def test_names_that_mlflow_refuses_are_written_with_underscores(uri, tmp_path):
     tracker = MLflowTracker(uri)
     tracker.on_study(study)
     config = {f"net.arch[{index}]": index for index in range(120)}
-    tracker.on_report(study, run_info(config=config), 1, {"gain (%)": 1.0})
+    metrics = {"gain (%)": 1.0, "loss": float("nan"), "ratio": float("inf")}
+    tracker.on_report(study, run_info(config=config), 1, metrics)
     run = runs_of(client_of(uri))["7"]
-    assert run.data.metrics == {"gain ___": 1.0}
+    assert run.data.metrics.pop("gain ___") == 1.0
+    assert math.isnan(run.data.metrics["loss"])
+    assert run.data.metrics["ratio"] > 1e300, "the largest number of its database"
     assert run.data.params["net.arch_119_"] == "119"
     assert len(run.data.params) == 120
 

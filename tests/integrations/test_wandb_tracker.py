@@ -1,6 +1,7 @@
 """A study in Weights & Biases, offline, read back by W&B's own reader of its files."""
 
 import json
+import shutil
 import subprocess
 import sys
 
@@ -66,9 +67,24 @@ def curve(run, metric="value"):
     return {step: item[metric] for step, item in run["history"].items()}
 
 
+def kill(folder):
+    """Leave what kills leave: a run that was not written, one in writing, one that is too short."""
+    written = sorted(path for path in folder.glob("offline-run-*") if (path / "autorl").exists())
+    shutil.rmtree(written[0])
+    written[1].rename(folder / f"replaced-{written[1].name}")
+    (written[2] / "autorl").write_text("1 values, stopped")
+
+
 def test_a_study_of_two_sessions_has_every_run_once(reader, tmp_path):
-    result = two_sessions(tmp_path / "s", lambda: [WandbTracker("tests")])
-    runs = runs_in(tmp_path / "s" / "logs" / "trackers")
+    place = tmp_path / "s" / "logs" / "trackers"
+
+    def callbacks():
+        if place.exists():
+            kill(place / "wandb")
+        return [WandbTracker("tests")]
+
+    result = two_sessions(tmp_path / "s", callbacks)
+    runs = runs_in(place)
     of_study = runs.pop("study")
     rows = rows_of(result)
     assert {int(number) for number in runs} == set(rows)
@@ -99,7 +115,8 @@ def test_a_run_that_goes_on_has_all_its_evaluations_in_one_folder(reader, tmp_pa
     tracker.on_study(study)
     for until in (20, 40):
         reports = tuple(
-            Report(SegmentId(3, 1), step, {"value": float(step)}) for step in (until - 10, until)
+            Report(SegmentId(3, 1), step, {"value": float(step), "loss": float("nan")})
+            for step in (until - 10, until)
         )
         done = Outcome(SegmentId(3, 1), Status.DONE, reached=until, reports=reports)
         tracker.on_outcome(study, run_info(start=until - 20, until=until, parent_run=5), done)

@@ -19,7 +19,7 @@ from autorl.plain_text import shown
 from autorl.plain_values import json_value, plain
 from autorl.study.callbacks import Callback, RunInfo, StudyInfo
 from autorl.study.result import Result
-from autorl.types import Config, InputError, Outcome, StudyError
+from autorl.types import Config, InputError, Outcome, ProposalId, Status, StudyError
 
 FOLDER = Path("logs", "trackers")
 """Where trackers write in a study's folder; `autorl verify` knows it."""
@@ -151,21 +151,40 @@ def facts_of_run(study: StudyInfo, run: RunInfo) -> dict[str, str]:
 def state_of(study: StudyInfo, run: RunInfo, outcome: Outcome) -> str:
     """Say how a run stands after a segment.
 
-    `complete`, the kind of failure, or `open` where that depends on what the study decides next.
+    `complete`, the kind of failure, `stopped` by a rule on its own evaluations, or `open` where
+    that depends on what the study decides next.
     """
-    if outcome.status.failed:
+    if outcome.status is not Status.DONE:
         return outcome.status.value
-    # A test run ends where tuning seeds have chosen, and is never continued.
-    return "complete" if run.until >= study.steps or run.role == "test" else "open"
+    # A test run may be whole before that, at the step that tuning seeds have chosen.
+    return "complete" if run.until >= study.steps else "open"
 
 
-def final_states(result: Result) -> dict[int, str]:
-    """Return the state of every run by its number.
+@dataclass(frozen=True)
+class EndedRun:
+    """A run at the end of a session.
 
-    `complete`, `stopped` before its last step, or the kind of failure.
+    Attributes:
+        proposal: the last that trained it.
+        state: `complete`, `stopped` before its last step, or the kind of failure.
     """
-    rows = result.trials()
-    return dict(zip(rows["run"].tolist(), rows["state"].tolist(), strict=True)) if len(rows) else {}
+
+    proposal: ProposalId
+    role: str
+    seed: int
+    state: str
+
+
+def ended_runs(result: Result) -> dict[int, EndedRun]:
+    """List every run of a study by its number, those of earlier sessions too.
+
+    A kill may have come between the record of an end and the word to a callback.
+    """
+    rows = result.trials().to_dict("records")
+    return {
+        row["run"]: EndedRun(row["proposal"], row["role"], row["seed"], row["state"])
+        for row in rows
+    }
 
 
 @dataclass(frozen=True)

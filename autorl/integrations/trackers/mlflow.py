@@ -15,10 +15,10 @@ from autorl.integrations.trackers.contract import (
     Tracker,
     check_place,
     check_text,
+    ended_runs,
     environment,
     facts_of_run,
     facts_of_study,
-    final_states,
     folder_of,
     hyperparameters,
     need,
@@ -119,15 +119,15 @@ class MLflowTracker(Tracker):
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the ends of stopped runs, and the summary."""
-        states = final_states(result)
+        ended = ended_runs(result)
         summary = summarise(result)
         incumbent = {f"incumbent.{name}": value for name, value in summary.config.items()}
         with _considerate():
             client = self._client(study)
             of_study = self._study_run(study)
             for number, known_run in self._runs.items():
-                if number in states and not known_run.ended:
-                    self._end(study, known_run, states[number])
+                if number in ended and not known_run.ended:
+                    self._end(study, known_run, ended[number].state)
             client.log_batch(of_study.id, metrics=_metrics(summary.numbers, 0))
             _set_tags(client, of_study.id, _tags({**summary.facts, **incumbent}))
             client.set_tag(of_study.id, "mlflow.note.content", summary.text)

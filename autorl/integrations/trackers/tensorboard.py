@@ -13,9 +13,9 @@ from autorl.integrations.trackers.contract import (
     Tracker,
     check_directory,
     check_place,
+    ended_runs,
     facts_of_run,
     facts_of_study,
-    final_states,
     folder_of,
     hyperparameters,
     need,
@@ -52,25 +52,22 @@ class TensorBoardTracker(Tracker):
         need("tensorboard", "integrations")
         self._files: dict[Path, _EventFile] = {}
         self._steps: dict[int, int] = {}  # the last of each run of this session
-        self._open: dict[int, Path] = {}  # runs of this session that have no end
 
     def on_study(self, study: StudyInfo) -> None:
         """Check that there is a place to write to, and begin anew."""
         check_place(study, self._directory, "tensorboard", "directory")
         self._files.clear()
         self._steps.clear()
-        self._open.clear()
 
     def on_report(
         self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
     ) -> None:
         """Write scalars."""
-        folder = self._folder(study) / _place(run)
+        folder = self._folder(study) / _place(run.role, run.run, run.seed)
         events = _events()
         written = []
         before = self._steps.get(run.run)
         if before is None:
-            self._open[run.run] = folder
             written += [events.hyperparameters(run), events.text("run", facts_of_run(study, run))]
         # An earlier session, or an attempt whose worker was lost, may have come further.
         if before is None or step <= before:
@@ -84,7 +81,7 @@ class TensorBoardTracker(Tracker):
         state = state_of(study, run, outcome)
         if state == "open":
             return
-        folder = self._folder(study) / _place(run)
+        folder = self._folder(study) / _place(run.role, run.run, run.seed)
         if run.run not in self._steps:  # it failed before its first evaluation
             events = _events()
             facts = facts_of_run(study, run)
@@ -93,9 +90,10 @@ class TensorBoardTracker(Tracker):
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the ends of stopped runs, and the summary."""
-        states = final_states(result)
-        for run, folder in dict(self._open).items():
-            self._end(run, folder, states.get(run, "stopped"))
+        for number, run in ended_runs(result).items():
+            folder = self._folder(study) / _place(run.role, number, run.seed)
+            if folder.is_dir():
+                self._end(number, folder, run.state)
         summary = summarise(result)
         events = _events()
         scores = {f"result/{name}": value for name, value in summary.numbers.items()}
@@ -109,7 +107,6 @@ class TensorBoardTracker(Tracker):
         )
 
     def _end(self, run: int, folder: Path, state: str) -> None:
-        self._open.pop(run, None)
         self._steps.pop(run, None)
         # TensorBoard takes the first end that it reads.
         if not any(folder.glob(f"{_PREFIX}*{_END}")):
@@ -128,8 +125,8 @@ class TensorBoardTracker(Tracker):
         return self._files[folder]
 
 
-def _place(run: RunInfo) -> Path:
-    return Path(run.role, f"{run.run}-seed{run.seed}")
+def _place(role: str, run: int, seed: int) -> Path:
+    return Path(role, f"{run}-seed{seed}")
 
 
 class _EventFile:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from autorl.integrations.trackers.contract import (
     check_directory,
     check_place,
     check_text,
+    ended_runs,
     environment,
     facts_of_run,
     facts_of_study,
@@ -31,7 +34,7 @@ from autorl.store.tables import StudyTables
 from autorl.study.callbacks import RunInfo, StudyInfo
 from autorl.study.record import open_copy
 from autorl.study.result import Result
-from autorl.types import InputError, Outcome
+from autorl.types import FrozenMap, InputError, Outcome
 
 _RESUME = {"offline": None, "online": "allow"}  # by mode; offline W&B resumes nothing
 _LONGEST_TAG = 64  # characters
@@ -39,6 +42,8 @@ _LONGEST_PROJECT = 128
 _ID = 12  # characters of a study's id in those of its runs
 # It sends reports of its own errors unless told not to.
 _ALWAYS = {"WANDB_ERROR_REPORTING": "false"}
+
+_MARK = "autorl"  # file in the folder of a run, beside W&B's: what was written there
 
 _Points = dict[int, Mapping[str, float]]
 """Metrics by step."""
@@ -84,6 +89,7 @@ class WandbTracker(Tracker):
         self._mode = mode
         self._points: dict[int, _Points] = {}
         self._earlier: dict[int, _Points] | None = None
+        self._marks: dict[int, str] = {}  # of the runs that this session has written
         self._sending: dict[int, Any] = {}  # runs that are open online
 
     def on_study(self, study: StudyInfo) -> None:
@@ -91,6 +97,7 @@ class WandbTracker(Tracker):
         check_place(study, self._directory, "wandb", "directory")
         self._points.clear()
         self._earlier = None
+        self._marks.clear()
         self._sending.clear()
 
     def on_report(
@@ -104,29 +111,24 @@ class WandbTracker(Tracker):
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
         """Write a run with all its evaluations, or end a sent one."""
         state = state_of(study, run, outcome)
+        # Where an open run is continued, this is written anew.
+        said = {"state": "stopped" if state == "open" else state, "message": outcome.message}
         if self._mode == "online":
-            before = []
             sent = self._online(study, run)
             del self._sending[run.run]
-        else:
-            points = self._points_of(study, run)
-            points |= {report.step: report.metrics for report in outcome.reports}
-            before = self._set_aside(study, str(run.run))
-            sent = self._begin_run(study, run)
-            for step, metrics in sorted(points.items()):
-                sent.log(dict(metrics), step=step)
-            # A failed or complete run gets no more.
-            if state != "open":
-                del self._points[run.run]
-        # Where it is continued, this is written anew.
-        sent.summary["state"] = "stopped" if state == "open" else state
-        if outcome.message:
-            sent.summary["message"] = outcome.message
-        sent.finish(exit_code=int(outcome.status.failed))
-        _remove(before)
+            _finish(sent, said)
+            return
+        points = self._points_of(study, run)
+        points |= {report.step: report.metrics for report in outcome.reports}
+        self._write(study, run, points, said)
+        # A failed or complete run gets no more.
+        if state != "open":
+            del self._points[run.run]
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
-        """Write the summary."""
+        """Write the summary, and what kills have kept earlier sessions from writing."""
+        if self._mode == "offline" and study.folder is not None:
+            self._write_missing(study, study.folder, result)
         summary = summarise(result)
         before = self._set_aside(study, "study")
         sent = self._begin(
@@ -139,6 +141,47 @@ class WandbTracker(Tracker):
         sent.summary.update({**summary.numbers, **summary.facts})
         sent.finish(exit_code=0)
         _remove(before)
+
+    def _write(
+        self, study: StudyInfo, run: RunInfo, points: _Points, said: Mapping[str, str]
+    ) -> None:
+        """Write a run offline, in place of what was written of it before."""
+        before = self._set_aside(study, str(run.run))
+        sent = self._begin_run(study, run)
+        for step, metrics in sorted(points.items()):
+            sent.log(dict(metrics), step=step)
+        _finish(sent, said)
+        self._marks[run.run] = _mark(points, said["state"])
+        (Path(sent.dir).parent / _MARK).write_text(self._marks[run.run])
+        _remove(before)
+
+    def _write_missing(self, study: StudyInfo, folder: Path, result: Result) -> None:
+        """Write the runs whose evaluations or state are not those that the study has recorded.
+
+        A kill may have come before they were written, and of a test run the study alone knows
+        whether it is whole.
+        """
+        curves = _recorded(folder)
+        ended = ended_runs(result)
+        for run in _runs_in(folder):
+            points = curves.get(run.run, {})
+            end = ended[run.run]
+            if self._mark_of(study, run) != _mark(points, end.state):
+                last = dataclasses.replace(run, proposal=end.proposal)
+                self._write(study, last, points, {"state": end.state})
+        _remove(list((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}")))
+
+    def _mark_of(self, study: StudyInfo, run: RunInfo) -> str:
+        """Return the mark of a run that was written, empty where none was."""
+        if run.run not in self._marks:
+            files = list(self._folders(study, str(run.run), f"/{_MARK}"))
+            self._marks[run.run] = files[0].read_text() if len(files) == 1 else ""
+        return self._marks[run.run]
+
+    def _folders(self, study: StudyInfo, name_in_id: str, inside: str = "") -> Iterator[Path]:
+        """List the folders of a run that were written offline, or a file in them."""
+        name = f"offline-run-*-{_id(study, name_in_id)}{inside}"
+        return (self._place(study) / "wandb").glob(name)
 
     def _online(self, study: StudyInfo, run: RunInfo) -> Any:
         if run.run not in self._sending:
@@ -200,8 +243,7 @@ class WandbTracker(Tracker):
         No sync takes them then, and they go once the new one is whole. W&B names folders by the
         second: a new one could be the old one.
         """
-        folder = self._place(study) / "wandb"
-        written = folder.glob(f"offline-run-*-{_id(study, name_in_id)}")
+        written = list(self._folders(study, name_in_id))
         return [path.rename(path.with_name(f"replaced-{path.name}")) for path in written]
 
     def _points_of(self, study: StudyInfo, run: RunInfo) -> _Points:
@@ -209,7 +251,8 @@ class WandbTracker(Tracker):
         if run.run not in self._points:
             points: _Points = {}
             if run.start > 0 and study.folder is not None:
-                if self._earlier is None:
+                # What this session has written and forgotten may be newer than what it has read.
+                if self._earlier is None or run.run in self._marks:
                     self._earlier = _recorded(study.folder)
                 points = self._earlier.get(run.run, {})
             self._points[run.run] = points
@@ -226,6 +269,38 @@ def _recorded(folder: Path) -> dict[int, _Points]:
                 curve = curves.setdefault(row.run_id, {})
                 curve.setdefault(row.step, {})[row.metric] = row.value
     return {run: dict(curve) for run, curve in curves.items()}
+
+
+def _runs_in(folder: Path) -> list[RunInfo]:
+    """List the runs of a study as a callback is told of them."""
+    _, connection = open_copy(folder)
+    with closing(connection):
+        tables = StudyTables.of(connection)
+        values = {row.first: row.values for row in tables.configs()}
+        return [
+            RunInfo(
+                run=row.run_id,
+                proposal=row.config_id,
+                config=FrozenMap(values[row.config_id]),
+                seed=row.seed,
+                role=row.seed_role,
+                start=row.start_step,
+                until=row.start_step,
+                parent_run=row.parent_run,
+            )
+            for row in tables.runs()
+        ]
+
+
+def _mark(points: _Points, state: str) -> str:
+    # The study records no value of what is no number.
+    counts = (sum(not math.isnan(value) for value in step.values()) for step in points.values())
+    return f"{sum(counts)} values, {state}"
+
+
+def _finish(sent: Any, said: Mapping[str, str]) -> None:
+    sent.summary.update({name: text for name, text in said.items() if text})
+    sent.finish(exit_code=int(said["state"] not in ("complete", "stopped")))
 
 
 def _id(study: StudyInfo, name: str) -> str:
