@@ -160,7 +160,10 @@ SHORT_NAMES = {
     "mlflow": f"{_TRACKERS}.mlflow:MLflowTracker",
     "wandb": f"{_TRACKERS}.wandb:WandbTracker",
 }
-"""Callbacks of this package by their names in study files: text, as no room imports a higher one."""
+"""Callbacks of this package by their names in study files.
+
+They are texts, for the classes lie on a higher floor.
+"""
 
 _PLUGINS = Plugins(
     "autorl.callbacks",
@@ -314,7 +317,7 @@ class Listeners:
         for callback in list(self._callbacks):
             try:
                 call(callback)
-            except Exception as error:  # noqa: BLE001 - user code: no reason to end the study
+            except Exception as error:  # user code: no reason to end the study
                 if refusing and isinstance(error, InputError):
                     raise
                 self._callbacks.remove(callback)

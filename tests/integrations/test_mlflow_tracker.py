@@ -18,12 +18,11 @@ from tracker_studies import (
 )
 
 from autorl import InputError, tune
+from autorl.integrations.trackers import MLflowTracker
 from autorl.types import Outcome, SegmentId, Status
 
 pytest.importorskip("mlflow", reason="needs mlflow-skinny, or mlflow")
 pytest.importorskip("cryptography", reason="MLflow's database needs cryptography")
-
-from autorl.integrations.trackers import MLflowTracker
 
 
 @pytest.fixture(autouse=True)
@@ -190,8 +189,10 @@ def test_a_server_that_nobody_runs_does_not_end_the_study(monkeypatch, capsys):
         taken.bind(("127.0.0.1", 0))  # nobody listens
         server = f"http://127.0.0.1:{taken.getsockname()[1]}"
         told = tune(climb, SPACE, callbacks=[MLflowTracker(server)], **STUDY)
-    assert told.trials().drop(columns="wall_seconds").equals(
-        tune(climb, SPACE, **STUDY).trials().drop(columns="wall_seconds")
+    assert (
+        told.trials()
+        .drop(columns="wall_seconds")
+        .equals(tune(climb, SPACE, **STUDY).trials().drop(columns="wall_seconds"))
     )
     said = capsys.readouterr().err
     assert "callback MLflowTracker raised and is told nothing more; the study goes on" in said

@@ -18,11 +18,10 @@ from tracker_studies import (
 )
 
 from autorl import InputError, tune
+from autorl.integrations.trackers import WandbTracker
 from autorl.types import Outcome, Report, SegmentId, Status
 
 wandb = pytest.importorskip("wandb", reason="needs wandb")
-
-from autorl.integrations.trackers import WandbTracker
 
 pytestmark = pytest.mark.slow  # its service starts in seconds, and each run takes a part of one
 

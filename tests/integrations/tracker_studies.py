@@ -1,4 +1,4 @@
-"""Studies for the tests of trackers: runs that are complete, stopped and failed, in two sessions."""
+"""Studies for the tests of trackers: complete, stopped and failed runs, in two sessions."""
 
 import pytest
 

@@ -209,7 +209,10 @@ def test_a_study_file_names_callbacks(tmp_path):
         ("lines", 'expected "module:Class"'),
         ("tensorbord", "among tensorboard, mlflow, wandb; got 'tensorbord'; did you mean 'tensorb"),
         ({"tensorboard": {"folder": "x"}}, "'folder'; arguments: directory"),
-        ({"tensorboard": {"directory": 3}}, "callbacks.tensorboard.directory: expected a directory"),
+        (
+            {"tensorboard": {"directory": 3}},
+            "callbacks.tensorboard.directory: expected a directory",
+        ),
         ({"my_lines:Even": {"every": 3}}, "callbacks: every: expected an even number"),
         (3, 'expected "module:Class"'),
     ],
@@ -236,11 +239,11 @@ def test_trackers_have_short_names(tmp_path):
 
 
 def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
-    class Refuses(Callback):
-        told = []
+    told = []
 
+    class Refuses(Callback):
         def on_study(self, study):
-            self.told.append(study.id)
+            told.append(study.id)
             raise InputError("expected another study", key="callbacks")
 
     class Breaks(Callback):
@@ -252,7 +255,7 @@ def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
             tune(climb, SPACE, callbacks=[Breaks(), Refuses()], **STUDY)
         with pytest.raises(InputError, match="expected another study"):
             Tuner(SPACE, "random", callbacks=[Refuses()])
-    assert len(set(Refuses.told)) == len(Refuses.told) == 4, "each has an id of its own"
+    assert len(set(told)) == len(told) == 4, "each has an id of its own"
 
 
 def test_a_study_has_the_same_id_whenever_it_is_taken_up_again(tmp_path):

@@ -176,7 +176,7 @@ class EndedRun:
 
 
 def ended_runs(result: Result) -> dict[int, EndedRun]:
-    """List every run of a study by its number, those of earlier sessions too.
+    """List the runs of all sessions of a study by number.
 
     A kill may have come between the record of an end and the word to a callback.
     """

@@ -34,7 +34,7 @@ from autorl.store.tables import StudyTables
 from autorl.study.callbacks import RunInfo, StudyInfo
 from autorl.study.record import open_copy
 from autorl.study.result import Result
-from autorl.types import FrozenMap, InputError, Outcome
+from autorl.types import Config, InputError, Outcome
 
 _RESUME = {"offline": None, "online": "allow"}  # by mode; offline W&B resumes nothing
 _LONGEST_TAG = 64  # characters
@@ -145,7 +145,7 @@ class WandbTracker(Tracker):
     def _write(
         self, study: StudyInfo, run: RunInfo, points: _Points, said: Mapping[str, str]
     ) -> None:
-        """Write a run offline, in place of what was written of it before."""
+        """Write a run offline, in place of what was written before."""
         before = self._set_aside(study, str(run.run))
         sent = self._begin_run(study, run)
         for step, metrics in sorted(points.items()):
@@ -156,10 +156,10 @@ class WandbTracker(Tracker):
         _remove(before)
 
     def _write_missing(self, study: StudyInfo, folder: Path, result: Result) -> None:
-        """Write the runs whose evaluations or state are not those that the study has recorded.
+        """Write the runs that the study has recorded otherwise.
 
-        A kill may have come before they were written, and of a test run the study alone knows
-        whether it is whole.
+        They differ in evaluations or state. A kill may have come before they were written, and of a
+        test run the study alone knows whether it is whole.
         """
         curves = _recorded(folder)
         ended = ended_runs(result)
@@ -172,14 +172,14 @@ class WandbTracker(Tracker):
         _remove(list((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}")))
 
     def _mark_of(self, study: StudyInfo, run: RunInfo) -> str:
-        """Return the mark of a run that was written, empty where none was."""
+        """Return the mark of a run, empty where none was written."""
         if run.run not in self._marks:
             files = list(self._folders(study, str(run.run), f"/{_MARK}"))
             self._marks[run.run] = files[0].read_text() if len(files) == 1 else ""
         return self._marks[run.run]
 
     def _folders(self, study: StudyInfo, name_in_id: str, inside: str = "") -> Iterator[Path]:
-        """List the folders of a run that were written offline, or a file in them."""
+        """List the folders written of a run, or files in them."""
         name = f"offline-run-*-{_id(study, name_in_id)}{inside}"
         return (self._place(study) / "wandb").glob(name)
 
@@ -272,7 +272,7 @@ def _recorded(folder: Path) -> dict[int, _Points]:
 
 
 def _runs_in(folder: Path) -> list[RunInfo]:
-    """List the runs of a study as a callback is told of them."""
+    """List the runs of a study as callbacks know them."""
     _, connection = open_copy(folder)
     with closing(connection):
         tables = StudyTables.of(connection)
@@ -281,7 +281,7 @@ def _runs_in(folder: Path) -> list[RunInfo]:
             RunInfo(
                 run=row.run_id,
                 proposal=row.config_id,
-                config=FrozenMap(values[row.config_id]),
+                config=Config(values[row.config_id]),
                 seed=row.seed,
                 role=row.seed_role,
                 start=row.start_step,
