@@ -41,7 +41,8 @@ clean:
 	$(PIP) --editable ".[dev,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,plots]"
 	@touch $@
 
-# mlcroissant reads the metadata of the shipped landscapes as their publishers would
+# mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves
+# MLflow to the test of its tracker
 .venv/all: .venv/dev
-	$(PIP) --editable ".[dev,all]" "mlcroissant>=1.1" pyarrow
+	$(PIP) --editable ".[dev,all]" "mlcroissant>=1.1" pyarrow flask
 	@touch $@

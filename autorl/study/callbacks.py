@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.masking import masked
 from autorl.plain_text import did_you_mean, shown
 from autorl.plain_values import plain
 from autorl.plugins import Plugins
@@ -322,7 +323,8 @@ class Listeners:
                     raise
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
-                sys.stderr.write(traceback.format_exc())
+                # MLflow's errors quote the address of its server, password and all.
+                sys.stderr.write(masked(traceback.format_exc()))
                 sys.stderr.write(
                     f"autorl: callback {name} raised and is told nothing more; the study goes on\n"
                 )
