@@ -1,6 +1,8 @@
 """A study in TensorBoard, read back by TensorBoard's own reader."""
 
 import importlib.util
+import os
+import signal
 
 import pytest
 from tracker_studies import (
@@ -14,7 +16,7 @@ from tracker_studies import (
     two_sessions,
 )
 
-from autorl import Callback, InputError, tune
+from autorl import Callback, InputError, SeedPlan, tune
 from autorl.integrations.trackers import TensorBoardTracker
 
 accumulator = pytest.importorskip(
@@ -154,6 +156,34 @@ def test_members_of_a_population_name_the_runs_they_copied(tmp_path):
     for run, folder in folders.items():
         line = f"| parent_run | {copies.get(run)} |"
         assert (line in text(folder, "run")) == (run in copies)
+
+
+def test_a_run_whose_worker_was_killed_has_every_step_once(tmp_path):
+    killed = tmp_path / "killed"
+
+    def train(trial):
+        for step in range(1, trial.until + 1):
+            trial.report(step, trial.config["x"] * step)
+            if step == 3 and not killed.exists():
+                killed.touch()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    told = []
+
+    class Steps(Callback):
+        def on_report(self, study, run, step, metrics):
+            told.append((run.run, step))
+
+    options = {"runs": 2, "steps": 4, "seeds": SeedPlan(1, 0), "executor": "processes"}
+    callbacks = [TensorBoardTracker(tmp_path / "runs"), Steps()]
+    result = tune(train, SPACE, callbacks=callbacks, name="lost", **options)
+    assert killed.exists()
+    assert len(told) > len(set(told)), "steps were told twice"
+    rows = result.trials().to_dict("records")
+    assert [row["state"] for row in rows] == ["complete"] * 2
+    for row in rows:
+        (folder,) = tmp_path.glob(f"runs/lost-*/tuning/{row['run']}-seed0")
+        assert curve(folder) == curve_of(row)
 
 
 def test_many_sessions_are_read_in_their_order(tmp_path):
