@@ -409,6 +409,7 @@ FINISHED = [
     "evaluation.py",
     "executors/",
     "forks.py",
+    "integrations/trackers/",
     "landscapes/",
     "masking.py",
     "optimizers/",

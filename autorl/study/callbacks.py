@@ -10,12 +10,14 @@ import dataclasses
 import inspect
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import shown
+from autorl.masking import masked
+from autorl.plain_text import did_you_mean, shown
 from autorl.plain_values import plain
 from autorl.plugins import Plugins
 from autorl.spec import Spec
@@ -49,6 +51,8 @@ class StudyInfo:
         objectives: what is optimized, each with `metric`, `reduce` and `direction`.
         steps: of a full run.
         seed: of the study.
+        id: what no other study has, the same whenever this one is taken up again; in memory it is
+            drawn anew.
     """
 
     name: str
@@ -59,6 +63,7 @@ class StudyInfo:
     objectives: tuple[Mapping[str, str], ...]
     steps: int
     seed: int
+    id: str
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,22 @@ class Callback:
     session, and the study goes on; the table is the same with any callbacks or none.
     """
 
+    @classmethod
+    def check(cls, **arguments: Any) -> None:
+        """Check the arguments of a study file, before the study begins.
+
+        Raises:
+            InputError: this class cannot work with them.
+        """
+
+    def on_study(self, study: StudyInfo) -> None:
+        """Take note of the study, before anything is told of it.
+
+        Raises:
+            InputError: this callback cannot be told of such a study. It ends the call that has
+                given the callback; nothing was trained by it.
+        """
+
     def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
         """Take note of a proposal, before it is trained."""
 
@@ -134,12 +155,23 @@ class Callback:
         """Take note of the result, at the end of a session."""
 
 
+_TRACKERS = "autorl.integrations.trackers"
+SHORT_NAMES = {
+    "tensorboard": f"{_TRACKERS}.tensorboard:TensorBoardTracker",
+    "mlflow": f"{_TRACKERS}.mlflow:MLflowTracker",
+    "wandb": f"{_TRACKERS}.wandb:WandbTracker",
+}
+"""Callbacks of this package by their names in study files.
+
+They are texts, for the classes lie on a higher floor.
+"""
+
 _PLUGINS = Plugins(
     "autorl.callbacks",
     Callback,
     ("callback", "autorl.Callback"),
     key="callbacks",
-    reserved=lambda name: False,
+    reserved=lambda name: name in SHORT_NAMES,
     flaw=lambda found: "",
 )
 
@@ -148,13 +180,18 @@ def check_callbacks(spec: Spec) -> None:
     """Check the classes that a study file names, without making any.
 
     Raises:
-        InputError: one cannot be imported, is no `Callback`, or does not take its arguments.
+        InputError: one cannot be imported, is no `Callback`, does not take its arguments, or cannot
+            work with them.
     """
     for kind, arguments in _named(spec):
+        signature = inspect.signature(kind)
         try:
-            inspect.signature(kind).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError as error:
-            raise InputError(f"{kind.__name__}: {error}", key="callbacks") from None
+            allowed = ", ".join(signature.parameters) or "none"
+            message = f"{kind.__name__}: {error}; arguments: {allowed}"
+            raise InputError(message, key="callbacks") from None
+        kind.check(**arguments)
 
 
 def make_callbacks(spec: Spec) -> list[Callback]:
@@ -167,11 +204,13 @@ def _named(spec: Spec) -> list[tuple[type[Callback], dict[str, Any]]]:
     for number, entry in enumerate(spec.callbacks or ()):
         pairs = entry.items() if isinstance(entry, Mapping) else [(entry, {})]
         for name, arguments in pairs:
-            kind = _PLUGINS.find(name, spec.path) if isinstance(name, str) else None
+            full_name = SHORT_NAMES.get(name, name) if isinstance(name, str) else ""
+            kind = _PLUGINS.find(full_name, spec.path)
             if kind is None or not isinstance(arguments, Mapping):
+                hint = did_you_mean(name, SHORT_NAMES)
                 raise InputError(
-                    'expected "module:Class" or {"module:Class": {arguments}}, got '
-                    f"{shown(entry)}",
+                    'expected "module:Class" or {"module:Class": {arguments}}, or in place of '
+                    f"module:Class a name among {', '.join(SHORT_NAMES)}; got {shown(entry)}{hint}",
                     key=f"callbacks[{number}]",
                 )
             named.append((kind, plain(dict(arguments))))
@@ -186,9 +225,10 @@ class Listeners:
         spec: the study file.
         folder: of the study; None in memory.
         lineage: returns that of the study as it is now.
+        identity: of the study; drawn where it is None.
 
     Raises:
-        InputError: one of them is no `Callback`.
+        InputError: one of them is no `Callback`, or cannot be told of this study.
     """
 
     def __init__(
@@ -197,6 +237,7 @@ class Listeners:
         spec: Spec,
         folder: Path | None,
         lineage: Callable[[], Lineage],
+        identity: str | None = None,
     ) -> None:
         _check(callbacks)
         self._callbacks = list(callbacks)
@@ -218,7 +259,9 @@ class Listeners:
             ),
             steps=spec.fidelity.steps,
             seed=spec.seed,
+            id=identity or uuid.uuid4().hex,
         )
+        self._tell(lambda callback: callback.on_study(self._study), refusing=True)
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -271,14 +314,17 @@ class Listeners:
             parent_run=parent,
         )
 
-    def _tell(self, call: Callable[[Callback], None]) -> None:
+    def _tell(self, call: Callable[[Callback], None], *, refusing: bool = False) -> None:
         for callback in list(self._callbacks):
             try:
                 call(callback)
-            except Exception:  # noqa: BLE001 - user code: no reason to end the study
+            except Exception as error:  # user code: no reason to end the study
+                if refusing and isinstance(error, InputError):
+                    raise
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
-                sys.stderr.write(traceback.format_exc())
+                # MLflow's errors quote the address of its server, password and all.
+                sys.stderr.write(masked(traceback.format_exc()))
                 sys.stderr.write(
                     f"autorl: callback {name} raised and is told nothing more; the study goes on\n"
                 )

@@ -8,6 +8,7 @@ from study_support import small_spec
 import autorl
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
 from autorl.study import Study
+from autorl.study.verify import verify
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 STUDY = {
@@ -156,6 +157,15 @@ class Lines(autorl.Callback):
             with open(self.file, "a") as lines:
                 lines.write(f"{run.run} {step}\\n")
 
+class Even(autorl.Callback):
+    @classmethod
+    def check(cls, every=2):
+        if every % 2:
+            raise autorl.InputError("every: expected an even number", key="callbacks")
+
+    def __init__(self, every=2):
+        raise RuntimeError("made before the study began")
+
 class NotOne:
     pass
 """
@@ -197,6 +207,13 @@ def test_a_study_file_names_callbacks(tmp_path):
         ({"my_lines:Lines": {"path": 1}}, "Lines: "),
         ("nowhere:Lines", "cannot be imported"),
         ("lines", 'expected "module:Class"'),
+        ("tensorbord", "among tensorboard, mlflow, wandb; got 'tensorbord'; did you mean 'tensorb"),
+        ({"tensorboard": {"folder": "x"}}, "'folder'; arguments: directory"),
+        (
+            {"tensorboard": {"directory": 3}},
+            "callbacks.tensorboard.directory: expected a directory",
+        ),
+        ({"my_lines:Even": {"every": 3}}, "callbacks: every: expected an even number"),
         (3, 'expected "module:Class"'),
     ],
 )
@@ -204,6 +221,57 @@ def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, 
     with pytest.raises(InputError, match=message):
         tune(study_with(tmp_path, callback), out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_trackers_have_short_names(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs tensorboard")
+    study = study_with(tmp_path, "tensorboard", {"tensorboard": {"directory": str(tmp_path / "t")}})
+    tune(study, out=tmp_path / "s")
+    default = tmp_path / "s" / "logs" / "trackers" / "tensorboard"
+    (label,) = (tmp_path / "t").iterdir()
+    runs = {path.parent.relative_to(label) for path in label.glob("*/*/*.tfevents*")}
+    assert runs
+    assert {path.parent.relative_to(default) for path in default.glob("*/*/*.tfevents*")} == runs
+    verdict = verify(tmp_path / "s")
+    assert (verdict.problems, verdict.notes) == ([], [])
+    with pytest.raises(InputError, match="tensorboard needs a directory: a study in memory"):
+        tune(study)
+
+
+def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
+    told = []
+
+    class Refuses(Callback):
+        def on_study(self, study):
+            told.append(study.id)
+            raise InputError("expected another study", key="callbacks")
+
+    class Breaks(Callback):
+        def on_study(self, study):
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(InputError, match="callbacks: expected another study"):
+            tune(climb, SPACE, callbacks=[Breaks(), Refuses()], **STUDY)
+        with pytest.raises(InputError, match="expected another study"):
+            Tuner(SPACE, "random", callbacks=[Refuses()])
+    assert len(set(told)) == len(told) == 4, "each has an id of its own"
+
+
+def test_a_study_has_the_same_id_whenever_it_is_taken_up_again(tmp_path):
+    class Ids(Log):
+        def on_study(self, study):
+            self.calls.append(("study", study))
+
+    logs = [Ids(), Ids()]
+    for log in logs:
+        tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    first, again = ({study.id for _, study, *_ in log.calls} for log in logs)
+    assert len(first) == 1
+    assert again == first
+    other = Ids()
+    tune(climb, SPACE, out=tmp_path / "other", callbacks=[other], **STUDY)
+    assert {study.id for _, study, *_ in other.calls}.isdisjoint(first)
 
 
 def test_runs_of_test_seeds_that_were_added_are_told_too():
