@@ -27,7 +27,8 @@ from autorl.trainers.costs import (
     language_model_cost,
 )
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
-from autorl.trainers.sb3.algorithms import OPTIONS
+from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS
+from autorl.trainers.sb3.suites import suite_of
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -98,6 +99,31 @@ class SB3Info(AgentInfo):
 
     extra = "sb3"
     needs: tuple[str, ...] = ("torch", "stable_baselines3")
+
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
+        """Begin a study as the suite of its environment says (`sb3.suites`).
+
+        With the trainer's bare name the space is that of the suite where there is one.
+        """
+        from autorl.space import find_space
+
+        study = super().study_of_space(name, trainer, environment)
+        asked = environment.get("id") if isinstance(environment, Mapping) else environment
+        suite = suite_of(asked) if isinstance(asked, str) else None
+        algorithm = ALGORITHMS.get(trainer.rpartition("/")[2])
+        if suite is None or algorithm is None:
+            return study
+        sections = suite.begin(str(asked), algorithm.on_policy)
+        study["environment"] = sections["environment"]
+        study["fidelity"] = sections["fidelity"]
+        study["trainer"] = {"name": trainer, **sections.get("trainer", {})}
+        # A space of the user's own with the trainer's name is the one meant.
+        own = Path("search_spaces", f"{name}.yaml").is_file()
+        if name == trainer and not own:
+            with suppress(InputError):  # the suite has none for this algorithm
+                find_space(f"{name}-{suite.name}")
+                study["space"] = f"{name}-{suite.name}"
+        return study
 
     def read_preset(
         self, name: str, file: Path, environment: str | None, entry: str | None

@@ -5,6 +5,7 @@ They have any Gymnasium id or `module:Env-v0`.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -27,6 +28,7 @@ from autorl.trainers._streams import preserved
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
+from autorl.trainers.sb3.suites import suite_of
 from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 _PURPOSE = "environment of a checkpoint"
+_OF_IMAGES = (
+    "stable_baselines3.common.atari_wrappers:AtariWrapper",
+    "stable_baselines3.common.atari_wrappers:WarpFrame",
+)
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
@@ -157,7 +163,8 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
         for entry in spec.wrappers:
             for target, kwargs in with_arguments(entry, "environment.wrappers"):
                 wrapper = named_class(target, "environment.wrappers", folders=folders)
-                env = wrapper(env, **kwargs)
+                _check_image(target, env)
+                env = _wrapped(wrapper, env, target, kwargs)
     return env
 
 
@@ -261,9 +268,45 @@ def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
     return {"gamma": gamma, **options}
 
 
+def _wrapped(
+    wrapper: Any, env: gym.Env[Any, Any], target: str, kwargs: Mapping[str, Any]
+) -> gym.Env[Any, Any]:
+    try:
+        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(
+            f"{target!r} needs a library that is missing: {error}", key="environment.wrappers"
+        ) from error
+    return wrapped
+
+
+def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
+    """Check what Stable-Baselines3's wrappers of images only find out at their first frame.
+
+    Raises:
+        InputError: there is no image, or no library that changes its size.
+    """
+    if target not in _OF_IMAGES:
+        return
+    shape = env.observation_space.shape or ()
+    if len(shape) != 3:
+        raise InputError(
+            f"{target!r} is for images of height, width and colour, the observations have the "
+            f"shape {shape}",
+            key="environment.wrappers",
+        )
+    if importlib.util.find_spec("cv2") is None:
+        raise InputError(
+            f'{target!r} needs OpenCV: pip install "autorl[atari]"', key="environment.wrappers"
+        )
+
+
 def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     assert spec.id is not None
     name = spec.id.rpartition(":")[2]
+    suite = suite_of(spec.id)
+    if suite is not None:
+        suite.require(spec.id)
     try:
         return make(spec.id, **plain(spec.kwargs))
     except ModuleNotFoundError as error:

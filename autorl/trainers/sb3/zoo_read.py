@@ -18,6 +18,7 @@ from autorl.plain_text import did_you_mean, shown
 from autorl.space import Document, read_document
 from autorl.trainers.info import Preset
 from autorl.trainers.sb3.algorithms import CALLABLES
+from autorl.trainers.sb3.suites import FRAME_STACK
 from autorl.types import InputError
 
 # Names that code in such a file may use; the zoo's own modules import them.
@@ -28,7 +29,6 @@ _NAMES: Mapping[str, str] = {
     "torch": "torch",
 }
 _WITHOUT_PLACE: Mapping[str, str] = {
-    "frame_stack": "put gymnasium.wrappers:FrameStackObservation among environment.wrappers",
     "vec_env_wrapper": "wrap single environments by environment.wrappers",
     "callback": "name callbacks in trainer.kwargs.callbacks",
     "monitor_kwargs": "give a wrapper of environment.wrappers these arguments",
@@ -86,6 +86,7 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
     environment: dict[str, Any] = {}
     policy: str | None = None
     steps: int | None = None
+    stacked: list[Any] = []
     for key, written in content.items():
         value = _from_code(written, str(key)) if key in _CODE else written
         match key:
@@ -101,6 +102,8 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
                 environment["kwargs"] = _mapping(value, key)
             case "env_wrapper":
                 environment["wrappers"] = _wrappers(value)
+            case "frame_stack":
+                stacked = [{FRAME_STACK: {"n_stack": _whole(value, key)}}]
             case "policy_kwargs":
                 values |= _policy_values(_mapping(value, key))
             case _ if key in _WITHOUT_PLACE:
@@ -109,6 +112,9 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
                 values |= _schedule(str(key), value)
             case _:
                 values[str(key)] = value
+    if stacked:
+        # The Zoo stacks what its wrappers give, wherever the key stands.
+        environment["wrappers"] = [*environment.get("wrappers", ()), *stacked]
     return Preset(name, steps, values, policy, environment)
 
 

@@ -19,6 +19,7 @@ from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
+from autorl.trainers.sb3.suites import FRAME_STACK
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
@@ -155,7 +156,12 @@ def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, 
         written["normalize"] = plain(environment["normalize"])
     if environment.get("kwargs"):
         written["env_kwargs"] = plain(environment["kwargs"])
-    wrappers = [_wrapper(entry) for entry in environment.get("wrappers", ())]
+    listed = list(environment.get("wrappers", ()))
+    last = listed[-1] if listed else None
+    if isinstance(last, Mapping) and list(last) == [FRAME_STACK]:
+        listed.pop()
+        written["frame_stack"] = int((last[FRAME_STACK] or {}).get("n_stack", 4))
+    wrappers = [_wrapper(entry) for entry in listed]
     if wrappers:
         written["env_wrapper"] = wrappers
     if environment.get("vec_env", "dummy") != "dummy":
