@@ -18,6 +18,7 @@ from typing import Any, Literal
 import autorl
 from autorl.masking import masked
 from autorl.rlhf.tasks import task, tasks
+from autorl.shipped import shipped_folder
 from autorl.source_code import code_hash
 from autorl.trainers.costs import (
     COMPILED,
@@ -117,11 +118,12 @@ class SB3Info(AgentInfo):
         study["environment"] = sections["environment"]
         study["fidelity"] = sections["fidelity"]
         study["trainer"] = {"name": trainer, **sections.get("trainer", {})}
-        # A space of the user's own with the trainer's name is the one meant.
-        own = Path("search_spaces", f"{name}.yaml").is_file()
-        if name == trainer and not own:
-            with suppress(InputError):  # the suite has none for this algorithm
-                find_space(f"{name}-{suite.name}")
+        shipped = shipped_folder("search_spaces")
+        with suppress(InputError):  # the suite has no space for this algorithm
+            find_space(f"{name}-{suite.name}")
+            own = shipped is None or not find_space(name).resolve().is_relative_to(shipped)
+            # A space of the user's own with the trainer's name is the one meant.
+            if name == trainer and not own:
                 study["space"] = f"{name}-{suite.name}"
         return study
 

@@ -5,7 +5,8 @@ space `TRAINER-SUITE` where there is one, wrappers, environments side by side, n
 length. Only a study that a space's bare name stands for is begun so (`autorl tune sb3/ppo --env
 Hopper-v5`); a study file says all of this itself.
 
-Source of these settings: the presets of RL Baselines3 Zoo (Raffin 2020), commit 22e3ff2, `hyperparams/`.
+Source of these settings: the presets of RL Baselines3 Zoo (Raffin 2020), `hyperparams/` at commit
+22e3ff2.
 """
 
 from __future__ import annotations
@@ -54,8 +55,12 @@ class Suite:
                 f'{environment!r} needs {self.module}: pip install "autorl[{self.name}]"',
                 key="environment.id",
             )
-        if self.registers:
-            importlib.import_module(self.module)
+        if not self.registers:
+            return
+        package = importlib.import_module(self.module)
+        if self.module == "ale_py":
+            # It writes who it is to the standard error of every process.
+            package.ALEInterface.setLoggerMode(package.LoggerMode.Error)
 
 
 def suite_of(environment: str) -> Suite | None:
