@@ -21,6 +21,7 @@ from autorl.report.plan_text import plan_text
 from autorl.space import load_space
 from autorl.spec.sources import read_study, space_study
 from autorl.study.setup import check, trainer_loader
+from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3 import suites
@@ -334,6 +335,27 @@ def test_opencv_that_is_missing_is_said_before_training(monkeypatch: pytest.Monk
     with pytest.raises(InputError, match="needs OpenCV") as caught:
         make_environment(EnvironmentSpec("ALE/Pong-v5", wrappers=(ATARI_WRAPPER,)))
     assert caught.value.key == "environment.wrappers"
+
+
+def test_text_among_the_observations_is_refused_with_the_wrapper_for_it() -> None:
+    needs("minigrid")
+    changes = {"environment.id": "MiniGrid-Empty-5x5-v0", "environment.wrappers": []}
+    spec = read_study("sb3/ppo", changes)
+    with pytest.raises(InputError, match=r"takes no MissionSpace \(mission\).*FlatObsWrapper"):
+        check(spec, trainer_loader(spec))
+
+
+class TestStackedFrames(TrainerConformance):
+    """The stack is part of the state of an environment: n + n steps equal 2n."""
+
+    case = Case(
+        TrainerSpec("sb3/ppo", freeze(ROLLOUT | {"net_arch": [16]})),
+        EnvironmentSpec(
+            "CartPole-v1", n_envs=2, wrappers=(freeze({FRAME_STACK: {"n_stack": 3}}),)
+        ),
+        configs=(Config(learning_rate=1e-2), Config(learning_rate=1e-3)),
+        fixed=("net_arch", (8,)),
+    )
 
 
 class Noisy(gym.Env[Any, Any]):

@@ -23,6 +23,7 @@ from autorl.types import InputError
 FRAME_STACK = "autorl.trainers.sb3.wrappers:FrameStack"
 """The wrapper that stacks the latest observations of an episode."""
 _ATARI_WRAPPERS = "stable_baselines3.common.atari_wrappers"
+_GRID_AS_VECTOR = "minigrid.wrappers:FlatObsWrapper"
 _WHOLE_RUN = 1_000_000  # steps; the presets of these suites train 100,000 to 10 million
 
 
@@ -36,6 +37,7 @@ class Suite:
         module: of the package.
         registers: whether its import registers the ids; else Gymnasium has them.
         begin: gives the sections a study begins with, by id and whether training is on-policy.
+        wrapper: that makes observations ones Stable-Baselines3 takes; empty where they are.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Suite:
     module: str
     registers: bool
     begin: Callable[[str, bool], dict[str, Any]]
+    wrapper: str = ""
 
     def require(self, environment: str) -> None:
         """Import what registers the suite.
@@ -107,7 +110,7 @@ def _mujoco(environment: str, on_policy: bool) -> dict[str, Any]:
 
 def _minigrid(environment: str, on_policy: bool) -> dict[str, Any]:
     """Grid and mission as a vector; Stable-Baselines3 takes no text."""
-    section: dict[str, Any] = {"wrappers": ["minigrid.wrappers:FlatObsWrapper"]}
+    section: dict[str, Any] = {"wrappers": [_GRID_AS_VECTOR]}
     if on_policy:
         section |= {"n_envs": 8, "normalize": True}
     return {"environment": section, "fidelity": {"steps": _WHOLE_RUN}}
@@ -124,5 +127,8 @@ SUITES = (
         *("Box2D", False, _box2d),
     ),
     Suite("mujoco", re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"), "mujoco", False, _mujoco),
-    Suite("minigrid", re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"), "minigrid", True, _minigrid),
+    Suite(
+        *("minigrid", re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"), "minigrid", True, _minigrid),
+        _GRID_AS_VECTOR,
+    ),
 )

@@ -65,6 +65,8 @@ from autorl.trainers.sb3.settings import (
     fixed_values,
     optimizers,
 )
+from autorl.trainers.sb3.spaces import parts_that_do_not_fit
+from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.trial_build import check_model
 from autorl.types import (
     Checkpoint,
@@ -119,7 +121,9 @@ class SB3Trainer(AgentTrainer):
         """
         check_hyperparameters(self.name, frozenset(hyperparameters))
         env = make_environment(environment, self.folders)
+        suite = suite_of(environment.id or "")
         observations = type(env.observation_space).__name__
+        unfit = parts_that_do_not_fit(env.observation_space)
         actions = type(env.action_space).__name__
         says_valid = env.has_wrapper_attr(ACTION_MASKS)
         env.close()
@@ -127,6 +131,13 @@ class SB3Trainer(AgentTrainer):
             raise InputError(
                 f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, "
                 f"{environment.id} has {observations}",
+                key="environment",
+            )
+        if unfit:
+            raise InputError(
+                f"Stable-Baselines3 takes no {' and no '.join(unfit)} among the observations of "
+                f"{environment.id}; leave it out by a wrapper in environment.wrappers"
+                + (f", such as {suite.wrapper}" if suite is not None and suite.wrapper else ""),
                 key="environment",
             )
         if actions not in self.algorithm.actions:
