@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -29,6 +30,7 @@ from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.suites import suite_of
+from autorl.trainers.sb3.vector_rewards import PACKAGE, WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 _PURPOSE = "environment of a checkpoint"
+NO_WEIGHTS: Mapping[str, Any] = MappingProxyType({})
 _OF_IMAGES = (
     "stable_baselines3.common.atari_wrappers:AtariWrapper",
     "stable_baselines3.common.atari_wrappers:WarpFrame",
@@ -143,10 +146,15 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         self.action_space.seed(seed)
 
 
-def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gym.Env[Any, Any]:
+def make_environment(
+    spec: EnvironmentSpec,
+    folders: tuple[str, ...] = (),
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> gym.Env[Any, Any]:
     """Make one environment, monitored and wrapped.
 
-    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
+    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order. A
+    reward that is a vector becomes a number before the monitor, by `weights` (`vector_rewards`).
 
     Raises:
         InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments
@@ -159,7 +167,10 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
             "the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id"
         )
     with module_path(*folders):
-        env: gym.Env[Any, Any] = Monitor(_make(spec))
+        task = _make(spec)
+        if components(task):
+            task = WeightedReward(task, weights)
+        env: gym.Env[Any, Any] = Monitor(task)
         for entry in spec.wrappers:
             for target, kwargs in with_arguments(entry, "environment.wrappers"):
                 wrapper = named_class(target, "environment.wrappers", folders=folders)
@@ -178,11 +189,21 @@ class SpacesOnly(gym.Env[Any, Any]):
         self.action_space = action_space
 
 
-def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
-    return Freezable(make_environment(spec, folders), partial(make_environment, spec, folders))
+def make_training_environment(
+    spec: EnvironmentSpec,
+    folders: tuple[str, ...] = (),
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> Freezable:
+    make = partial(make_environment, spec, folders, weights)
+    return Freezable(make(), make)
 
 
-def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
+def vectorise(
+    spec: EnvironmentSpec,
+    n_envs: int,
+    folders: tuple[str, ...],
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> Any:
     """Make `n_envs` training environments in one of SB3's classes.
 
     They are `DummyVecEnv` and `SubprocVecEnv`.
@@ -190,7 +211,7 @@ def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> A
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
-        partial(make_training_environment, spec, folders)
+        partial(make_training_environment, spec, folders, weights)
     ] * n_envs
     if spec.vec_env not in ("dummy", "subproc"):
         raise InputError(
@@ -307,8 +328,11 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     suite = suite_of(spec.id)
     if suite is not None:
         suite.require(spec.id)
+    # Gymnasium's checker stops at a reward that is a vector.
+    of_vectors = spec.id.partition(":")[0] == PACKAGE
+    options = {"disable_env_checker": True} if of_vectors else {}
     try:
-        return make(spec.id, **plain(spec.kwargs))
+        return make(spec.id, **{**options, **plain(spec.kwargs)})
     except ModuleNotFoundError as error:
         raise InputError(
             f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"

@@ -20,6 +20,7 @@ from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
 from autorl.trainers.sb3.suites import FRAME_STACK
+from autorl.trainers.sb3.vector_rewards import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
@@ -67,7 +68,9 @@ def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str
         if base != name or name == "n_envs":
             continue
         shape = config.get(f"{name}.shape", "constant")
-        if name in ("activation", *POLICY_CLASSES):
+        if is_weight(name):
+            notes.append(f"{name}={plain(value)!r} is no argument: weight the reward by a wrapper")
+        elif name in ("activation", *POLICY_CLASSES):
             argument = "activation_fn" if name == "activation" else name
             policy.append(f"{argument}={_class_code(value)}")
         elif name in of_policy or name not in {*constructor_names(algorithm), *_NOISE}:
