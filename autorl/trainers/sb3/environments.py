@@ -166,6 +166,8 @@ def make_environment(
         raise InputError(
             "the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id"
         )
+    if is_game(spec):
+        return _agent_of_game(spec, folders)
     with module_path(*folders):
         task = _make(spec)
         if components(task):
@@ -179,8 +181,32 @@ def make_environment(
     return env
 
 
+def is_game(spec: EnvironmentSpec) -> bool:
+    """Tell whether an id names a game of several agents (PettingZoo; see `shared_policy`)."""
+    return (spec.id or "").endswith(":parallel_env")
+
+
+def _agent_of_game(spec: EnvironmentSpec, folders: tuple[str, ...]) -> gym.Env[Any, Any]:
+    """Return what one agent sees and does; it cannot be stepped."""
+    # Imports torch, which this module does without.
+    from autorl.trainers.sb3.shared_policy import make_game
+
+    game = make_game(spec, folders)
+    agent = game.possible_agents[0]
+    view = SpacesOnly(game.observation_space(agent), game.action_space(agent))
+    view.agents = len(game.possible_agents)
+    game.close()
+    return view
+
+
 class SpacesOnly(gym.Env[Any, Any]):
-    """An environment of spaces only: it cannot be stepped."""
+    """An environment of spaces only: it cannot be stepped.
+
+    Attributes:
+        agents: how many of its kind a game has.
+    """
+
+    agents: int = 1
 
     def __init__(
         self, observation_space: gym.Space[object], action_space: gym.Space[object]
@@ -210,6 +236,10 @@ def vectorise(
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+    if is_game(spec):
+        from autorl.trainers.sb3.shared_policy import make_games
+
+        return make_games(spec, n_envs, folders)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
         partial(make_training_environment, spec, folders, weights)
     ] * n_envs

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.trainers._streams import preserved, seed_global
-from autorl.trainers.sb3.environments import NO_WEIGHTS, make_environment
+from autorl.trainers.sb3 import shared_policy
+from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
+from autorl.trainers.sb3.shared_policy import stacked
 from autorl.types import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -89,9 +91,13 @@ def _episodes(
 
     A free environment takes the next seed.
     """
+    policy = _Policy(model, deterministic)
+    if is_game(environment):
+        for index, returned, length in shared_policy.played(policy, environment, seeds, folders):
+            yield index, returned, length, None, ()
+        return
     count = min(n_envs, len(seeds))
     envs = [make_environment(environment, folders, weights) for _ in range(count)]
-    policy = _Policy(model, deterministic)
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
@@ -99,12 +105,8 @@ def _episodes(
         while running:
             # The order of rows is that of the environments, whichever are still running.
             slots = sorted(running)
-            stacked = _stack([observations[slot] for slot in slots], envs[0].observation_space)
-            normaliser = model.get_vec_normalize_env()
-            if normaliser is not None:
-                # Reads the statistics only; `step` of a `VecNormalize` would update them.
-                stacked = normaliser.normalize_obs(stacked)
-            actions = policy.actions(stacked, envs, slots)
+            rows = stacked([observations[slot] for slot in slots], envs[0].observation_space)
+            actions = policy.actions(policy.normalised(rows), envs, slots)
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
                 if not (terminated or truncated):
@@ -153,6 +155,12 @@ class _Policy:
                 self._memory[slot] = [state[:, row] for state in states]
         return actions
 
+    def normalised(self, observations: Any) -> Any:
+        """Normalise observations by the statistics of the training."""
+        normaliser = self._model.get_vec_normalize_env()
+        # Reads the statistics only; `step` of a `VecNormalize` would update them.
+        return observations if normaliser is None else normaliser.normalize_obs(observations)
+
     def forget(self, slot: int) -> None:
         """Begin an episode in an environment."""
         self._memory.pop(slot, None)
@@ -185,12 +193,3 @@ def _result(
         of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
     succeeded = None if success is None else float(success)
     return returned, int(info["episode"]["l"]), succeeded, of_components
-
-
-def _stack(observations: list[Any], space: Any) -> Any:
-    """Stack observations as SB3's vectorised environments give them."""
-    if isinstance(observations[0], dict):
-        return {
-            key: _stack([item[key] for item in observations], space[key]) for key in observations[0]
-        }
-    return np.stack([np.asarray(item) for item in observations]).astype(space.dtype)

@@ -41,6 +41,7 @@ from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_p
 from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
     close_all,
+    is_game,
     make_environment,
     normaliser,
     raise_if_ended,
@@ -65,6 +66,7 @@ from autorl.trainers.sb3.settings import (
     fixed_values,
     optimizers,
 )
+from autorl.trainers.sb3.shared_policy import check_agents
 from autorl.trainers.sb3.spaces import parts_that_do_not_fit
 from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.trial_build import check_model
@@ -175,7 +177,10 @@ class SB3Trainer(AgentTrainer):
         spaces = (env.observation_space, env.action_space)
         env.close()
         settings = Settings(self.name, self.kwargs, config)
-        check_model(settings, spaces, environment, self.n_envs(config, environment))
+        n_envs = self.n_envs(config, environment)
+        if is_game(environment):
+            check_agents(environment, env.get_wrapper_attr("agents"), n_envs)
+        check_model(settings, spaces, environment, n_envs)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return fixed_values(self.kwargs)
