@@ -28,9 +28,9 @@ def space_study(name: str, environment: object = None) -> dict[str, Any]:
         return study
     if "environment" not in study:
         return study | {"environment": environment}
-    given = environment if isinstance(environment, Mapping) else {"id": environment}
+    section = environment if isinstance(environment, Mapping) else {"id": environment}
     # What a trainer's family begins with lies below what the user says.
-    return study | {"environment": {**study["environment"], **given}}
+    return study | {"environment": {**study["environment"], **section}}
 
 
 def read_study(

@@ -11,7 +11,6 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
@@ -106,8 +105,6 @@ class SB3Info(AgentInfo):
 
         With the trainer's bare name the space is that of the suite where there is one.
         """
-        from autorl.space import find_space
-
         study = super().study_of_space(name, trainer, environment)
         asked = environment.get("id") if isinstance(environment, Mapping) else environment
         suite = suite_of(asked) if isinstance(asked, str) else None
@@ -118,13 +115,9 @@ class SB3Info(AgentInfo):
         study["environment"] = sections["environment"]
         study["fidelity"] = sections["fidelity"]
         study["trainer"] = {"name": trainer, **sections.get("trainer", {})}
-        shipped = shipped_folder("search_spaces")
-        with suppress(InputError):  # the suite has no space for this algorithm
-            find_space(f"{name}-{suite.name}")
-            own = shipped is None or not find_space(name).resolve().is_relative_to(shipped)
-            # A space of the user's own with the trainer's name is the one meant.
-            if name == trainer and not own:
-                study["space"] = f"{name}-{suite.name}"
+        # A space of the user's with the trainer's name is the one meant.
+        if name == trainer and _is_shipped(name) and _is_shipped(f"{name}-{suite.name}"):
+            study["space"] = f"{name}-{suite.name}"
         return study
 
     def read_preset(
@@ -198,17 +191,13 @@ class RLHFInfo(TrainerInfo):
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
         taken where there is one.
         """
-        from autorl.space import find_space
-
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
         study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
         study["budget"] = {"runs": 48}
         # `files` is a model of the user's, of any size.
         of_package = environment in tasks() and environment != "files"
-        if of_package:
-            with suppress(InputError):  # there is none for tiny models
-                find_space(f"{name}-tiny")
-                study["space"] = f"{name}-tiny"
+        if of_package and _space_file(f"{name}-tiny") is not None:
+            study["space"] = f"{name}-tiny"
         return study
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
@@ -338,6 +327,26 @@ class SyntheticInfo(TrainerInfo):
     """Learning curves by formula."""
 
     description = "analytic learning curves with a known optimum, for tests"
+
+
+def _space_file(name: str) -> Path | None:
+    """Find the file of a space by its name, else None."""
+    # With the reader of YAML comes NumPy.
+    from autorl.space import find_space
+
+    try:
+        return find_space(name)
+    except InputError:
+        return None
+
+
+def _is_shipped(name: str) -> bool:
+    """Tell whether a space's name means one of the package."""
+    file = _space_file(name)
+    shipped = shipped_folder("search_spaces")
+    if file is None or shipped is None:
+        return False
+    return file.resolve().is_relative_to(shipped)
 
 
 def module_of(name: str) -> str:

@@ -102,7 +102,9 @@ def update(policy, critic, optimizer, seen, args):
             weight = (weight - weight.mean()) / (weight.std(correction=0) + 1e-8)
             clipped = ratio.clamp(1 - args.clip_coef, 1 + args.clip_coef)
             policy_loss = -torch.min(weight * ratio, weight * clipped).mean()
-            value_loss = 0.5 * (critic(observations[part]).squeeze(-1) - targets[part]).square().mean()
+            value_loss = (
+                0.5 * (critic(observations[part]).squeeze(-1) - targets[part]).square().mean()
+            )
             entropy = distribution.entropy().mean()
             loss = policy_loss - args.ent_coef * entropy + args.vf_coef * value_loss
             optimizer.zero_grad()

@@ -1,5 +1,7 @@
 """A game of PettingZoo's parallel interface: agents on a line are to meet, wherever."""
 
+from typing import ClassVar
+
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -11,7 +13,7 @@ class Meeting(ParallelEnv):
     Each sees where it stands and how far away the others are, all in parts of the line.
     """
 
-    metadata = {"name": "meeting_v0", "render_modes": []}
+    metadata: ClassVar = {"name": "meeting_v0", "render_modes": []}
 
     def __init__(self, agents=3, cells=11, max_steps=20):
         self.possible_agents = [f"agent_{number}" for number in range(agents)]

@@ -65,7 +65,9 @@ def networks(env):
 def evaluate(env, actor, episodes):
     """Mean undiscounted return of the mode of the policy."""
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
-        returns = [float(env.rollout(10_000, actor)["next", "reward"].sum()) for _ in range(episodes)]
+        returns = [
+            float(env.rollout(10_000, actor)["next", "reward"].sum()) for _ in range(episodes)
+        ]
     return sum(returns) / len(returns)
 
 

@@ -350,9 +350,7 @@ class TestStackedFrames(TrainerConformance):
 
     case = Case(
         TrainerSpec("sb3/ppo", freeze(ROLLOUT | {"net_arch": [16]})),
-        EnvironmentSpec(
-            "CartPole-v1", n_envs=2, wrappers=(freeze({FRAME_STACK: {"n_stack": 3}}),)
-        ),
+        EnvironmentSpec("CartPole-v1", n_envs=2, wrappers=(freeze({FRAME_STACK: {"n_stack": 3}}),)),
         configs=(Config(learning_rate=1e-2), Config(learning_rate=1e-3)),
         fixed=("net_arch", (8,)),
     )

@@ -35,7 +35,7 @@ REPLAY = {
     **{"learning_starts": 60, "batch_size": 16, "buffer_size": 600, "net_arch": [16]},
     "train_freq": 4,
 }
-GAMES = '''
+GAMES = """
 import gymnasium as gym
 import numpy as np
 from pettingzoo import ParallelEnv
@@ -69,7 +69,7 @@ class Duel(ParallelEnv):
         )
 
 parallel_env = Duel
-'''
+"""
 
 
 @pytest.fixture
@@ -122,7 +122,9 @@ def test_agents_of_games_are_environments_side_by_side() -> None:
         results = []
         for number, game in enumerate(games):
             chosen = actions[3 * number : 3 * number + 3]
-            results.append(game.step(dict(zip(game.possible_agents, map(int, chosen), strict=True))))
+            results.append(
+                game.step(dict(zip(game.possible_agents, map(int, chosen), strict=True)))
+            )
         expected = [row for result in results for row in result[0].values()]
         if step < 20:
             assert np.array_equal(rows, expected)

@@ -29,6 +29,7 @@ from autorl.trainers._streams import preserved
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
+from autorl.trainers.sb3.shared_policy import make_game, make_games
 from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.vector_rewards import PACKAGE, WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
@@ -182,15 +183,15 @@ def make_environment(
 
 
 def is_game(spec: EnvironmentSpec) -> bool:
-    """Tell whether an id names a game of several agents (PettingZoo; see `shared_policy`)."""
+    """Tell whether an id names a game of several agents.
+
+    It is one of PettingZoo, or has its interface (`shared_policy`).
+    """
     return (spec.id or "").endswith(":parallel_env")
 
 
 def _agent_of_game(spec: EnvironmentSpec, folders: tuple[str, ...]) -> gym.Env[Any, Any]:
-    """Return what one agent sees and does; it cannot be stepped."""
-    # Imports torch, which this module does without.
-    from autorl.trainers.sb3.shared_policy import make_game
-
+    """Return what one agent sees and does, as what cannot be stepped."""
     game = make_game(spec, folders)
     agent = game.possible_agents[0]
     view = SpacesOnly(game.observation_space(agent), game.action_space(agent))
@@ -237,8 +238,6 @@ def vectorise(
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
     if is_game(spec):
-        from autorl.trainers.sb3.shared_policy import make_games
-
         return make_games(spec, n_envs, folders)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
         partial(make_training_environment, spec, folders, weights)
@@ -332,7 +331,7 @@ def _wrapped(
 
 
 def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
-    """Check what Stable-Baselines3's wrappers of images only find out at their first frame.
+    """Check what wrappers of images find out only at their first frame.
 
     Raises:
         InputError: there is no image, or no library that changes its size.

@@ -65,11 +65,11 @@ class SharedPolicyVecEnv(VecEnv):
         for number, game in enumerate(self.games):
             begin = number * len(self.agents)
             chosen = self._actions[begin : begin + len(self.agents)]
-            seen, gained, terminated, truncated, told = game.step(
+            seen, gained, terminated, truncated, remarks = game.step(
                 named_actions(self.agents, chosen, self.action_space)
             )
             over = is_over(self.agents, terminated, truncated)
-            of_game = [dict(told.get(agent, {})) for agent in self.agents]
+            of_game = [dict(remarks.get(agent, {})) for agent in self.agents]
             if over:
                 for agent, info in zip(self.agents, of_game, strict=True):
                     info["terminal_observation"] = seen[agent]
@@ -92,7 +92,10 @@ class SharedPolicyVecEnv(VecEnv):
             game.close()
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
-        """Answer for all agents that there is no state to freeze, the one method they have."""
+        """Answer for all agents that no state can be frozen.
+
+        It is the one method they have.
+        """
         if method_name != "freeze":
             raise AttributeError(f"agents of a game have no method {method_name!r}")
         return [None] * self.num_envs
@@ -153,12 +156,13 @@ def make_games(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> 
     """
     game = make_game(spec, folders)
     check_agents(spec, len(game.possible_agents), n_envs)
-    others = range(n_envs // len(game.possible_agents) - 1)
-    return VecMonitor(SharedPolicyVecEnv([game, *(make_game(spec, folders) for _ in others)]))
+    further = n_envs // len(game.possible_agents) - 1
+    games = [game, *(make_game(spec, folders) for _ in range(further))]
+    return VecMonitor(SharedPolicyVecEnv(games))
 
 
 def check_agents(spec: EnvironmentSpec, agents: int, n_envs: int) -> None:
-    """Check that a number of environments is that of whole games in one process."""
+    """Check that environments make up whole games, in one process."""
     if n_envs % agents:
         raise InputError(
             f"{spec.id} has {agents} agents, each of which counts as an environment: expected a "
@@ -182,7 +186,8 @@ def played(
     """
     game = make_game(spec, folders)
     agents = list(game.possible_agents)
-    observations, actions = game.observation_space(agents[0]), game.action_space(agents[0])
+    observations = game.observation_space(agents[0])
+    actions = game.action_space(agents[0])
     slots = range(len(agents))
     try:
         for index, seed in enumerate(seeds):
@@ -207,7 +212,7 @@ def played(
 
 
 def named_actions(agents: Sequence[Any], chosen: Any, space: gym.Space[Any]) -> dict[Any, Any]:
-    """Name actions by their agents; one of a few is a plain number."""
+    """Name actions by their agents, those of a few as plain numbers."""
     discrete = isinstance(space, gym.spaces.Discrete)
     return {
         agent: int(action) if discrete else action

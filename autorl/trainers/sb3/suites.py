@@ -67,13 +67,16 @@ class Suite:
 
 
 def suite_of(environment: str) -> Suite | None:
-    """Find the suite of an id, with or without the module before it."""
+    """Find the suite of an id, with or without its module."""
     name = environment.rpartition(":")[2]
     return next((suite for suite in SUITES if suite.ids.fullmatch(name)), None)
 
 
 def _atari(environment: str, on_policy: bool) -> dict[str, Any]:
-    """Frames of 84 x 84, four of them, rewards by their sign, an episode for each life."""
+    """Begin with four frames of 84 x 84.
+
+    Rewards are their signs, and each life is an episode of the training.
+    """
     section: dict[str, Any] = {
         "wrappers": [f"{_ATARI_WRAPPERS}:AtariWrapper", {FRAME_STACK: {"n_stack": 4}}]
     }
@@ -109,7 +112,10 @@ def _mujoco(environment: str, on_policy: bool) -> dict[str, Any]:
 
 
 def _minigrid(environment: str, on_policy: bool) -> dict[str, Any]:
-    """Grid and mission as a vector; Stable-Baselines3 takes no text."""
+    """Begin with grid and mission as a vector.
+
+    Stable-Baselines3 takes no text.
+    """
     section: dict[str, Any] = {"wrappers": [_GRID_AS_VECTOR]}
     if on_policy:
         section |= {"n_envs": 8, "normalize": True}
@@ -120,15 +126,17 @@ _MUJOCO = (
     *("Ant", "HalfCheetah", "Hopper", "Humanoid", "HumanoidStandup", "InvertedDoublePendulum"),
     *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
 )
+_BOX2D = r"(LunarLander|BipedalWalker|CarRacing)\w*"
 SUITES = (
     Suite("atari", re.compile(r"ALE/.+|.+NoFrameskip-v\d+"), "ale_py", True, _atari),
-    Suite(
-        *("box2d", re.compile(r"(LunarLander|BipedalWalker|CarRacing)\w*-v\d+")),
-        *("Box2D", False, _box2d),
-    ),
+    Suite("box2d", re.compile(rf"{_BOX2D}-v\d+"), "Box2D", False, _box2d),
     Suite("mujoco", re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"), "mujoco", False, _mujoco),
     Suite(
-        *("minigrid", re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"), "minigrid", True, _minigrid),
-        _GRID_AS_VECTOR,
+        name="minigrid",
+        ids=re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"),
+        module="minigrid",
+        registers=True,
+        begin=_minigrid,
+        wrapper=_GRID_AS_VECTOR,
     ),
 )

@@ -30,9 +30,9 @@ Weights = Mapping[str, Any]
 
 
 class WeightedReward(gym.Wrapper[Any, Any, Any, Any]):
-    """Gives the weighted mean of a reward's components, and sums them up by episode.
+    """Gives the weighted mean of a reward's components.
 
-    It lies inside the monitor, which adds up plain numbers.
+    It sums each of them up by episode. It lies inside the monitor, which adds up plain numbers.
 
     Args:
         weights: by the name of the hyperparameter.
@@ -61,7 +61,10 @@ class WeightedReward(gym.Wrapper[Any, Any, Any, Any]):
         return self.env.reset(seed=seed, options=options)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Make one step; the components stand in its info as `reward_vector`."""
+        """Make one step.
+
+        The components stand in its info as `reward_vector`.
+        """
         observation, reward, terminated, truncated, info = self.env.step(action)
         vector = np.asarray(reward, dtype=float)
         self.component_returns = self.component_returns + vector
@@ -70,7 +73,10 @@ class WeightedReward(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def components(env: gym.Env[Any, Any]) -> int:
-    """Count the components of an environment's reward; 0 where it is a plain number."""
+    """Count the components of an environment's reward.
+
+    There are 0 where it is a plain number.
+    """
     space = getattr(env.unwrapped, "reward_space", None)
     shape = space.shape if isinstance(space, gym.spaces.Box) else None
     return int(shape[0]) if shape else 0
@@ -87,7 +93,7 @@ def weights_of(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_weights(weights: Weights, size: int) -> None:
-    """Check that an environment with `size` components has what the weights are of.
+    """Check weights for a reward of `size` components.
 
     Raises:
         InputError: it does not, or a weight is no number from 0 on.
@@ -102,7 +108,11 @@ def check_weights(weights: Weights, size: int) -> None:
 
 
 def check_weight_names(names: Iterable[str], size: int) -> None:
-    """Check that an environment with `size` components has what the weights are of."""
+    """Check the names of weights for a reward of `size` components.
+
+    Raises:
+        InputError: there is no such component.
+    """
     for name in names:
         if not size:
             raise InputError(

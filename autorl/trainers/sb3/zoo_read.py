@@ -86,7 +86,6 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
     environment: dict[str, Any] = {}
     policy: str | None = None
     steps: int | None = None
-    stacked: list[Any] = []
     for key, written in content.items():
         value = _from_code(written, str(key)) if key in _CODE else written
         match key:
@@ -100,10 +99,8 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
                 environment["normalize"] = value
             case "env_kwargs":
                 environment["kwargs"] = _mapping(value, key)
-            case "env_wrapper":
-                environment["wrappers"] = _wrappers(value)
-            case "frame_stack":
-                stacked = [{FRAME_STACK: {"n_stack": _whole(value, key)}}]
+            case "env_wrapper" | "frame_stack":
+                environment["wrappers"] = _all_wrappers(content)
             case "policy_kwargs":
                 values |= _policy_values(_mapping(value, key))
             case _ if key in _WITHOUT_PLACE:
@@ -112,9 +109,6 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
                 values |= _schedule(str(key), value)
             case _:
                 values[str(key)] = value
-    if stacked:
-        # The Zoo stacks what its wrappers give, wherever the key stands.
-        environment["wrappers"] = [*environment.get("wrappers", ()), *stacked]
     return Preset(name, steps, values, policy, environment)
 
 
@@ -142,6 +136,18 @@ def _policy_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # Those of torch go by their lower-case name in the shipped spaces.
         values["activation"] = kind.lower() if module == "torch.nn" else activation
     return values
+
+
+def _all_wrappers(content: Mapping[Any, Any]) -> list[Any]:
+    """Read `env_wrapper`, and `frame_stack` after it.
+
+    The Zoo stacks what its wrappers give, wherever the keys stand.
+    """
+    wrappers = _wrappers(content.get("env_wrapper"))
+    if content.get("frame_stack") is not None:
+        number = _whole(content["frame_stack"], "frame_stack")
+        wrappers.append({FRAME_STACK: {"n_stack": number}})
+    return wrappers
 
 
 def _wrappers(value: object) -> list[Any]:
