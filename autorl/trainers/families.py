@@ -137,6 +137,18 @@ class ContribInfo(SB3Info):
     packages = ("sb3_contrib",)
 
 
+class OfflineInfo(TrainerInfo):
+    """Trainers on recorded episodes of Minari."""
+
+    extra = "offline"
+    needs: tuple[str, ...] = ("torch", "stable_baselines3", "minari")
+    step_unit: StepUnit | None = "optimizer_steps"
+    packages = ("minari",)
+
+    def __init__(self, description: str) -> None:
+        self.description = description
+
+
 class PopulationInfo(AgentInfo):
     """Algorithms of the compiled engine."""
 
