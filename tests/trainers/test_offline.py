@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
-minari = pytest.importorskip("minari", reason="needs the extra offline")
+pytest.importorskip("minari", reason="needs the extra offline")
 
+import minari
 import torch
 from minari.data_collector import EpisodeBuffer
 
@@ -229,8 +230,8 @@ def study(**changes: Any) -> dict[str, Any]:
 
 
 def wrong(**changes: Any) -> InputError:
+    spec = load_spec(study(**changes))
     with pytest.raises(InputError) as caught:
-        spec = load_spec(study(**changes))
         check(spec, trainer_loader(spec))
     return caught.value
 

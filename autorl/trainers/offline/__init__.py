@@ -1,4 +1,4 @@
-"""Trainers that learn from recorded episodes of Minari, without acting: `offline/bc`, `offline/iql`.
+"""Trainers that learn from recorded episodes of Minari, without acting.
 
-See `autorl.trainers.offline.trainer`. Importing this package loads no library.
+They are `offline/bc` and `offline/iql`; see `trainer`. Importing this package loads no library.
 """

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,10 @@ APPLIED = ("learning_rate", "batch_size", "gamma", "tau", "expectile", "temperat
 
 
 class Policy(nn.Module):
-    """Distribution of actions: numbered ones, or normal around a point in [-1, 1]."""
+    """Gives a distribution of actions.
+
+    They are numbered, or normal around a point in [-1, 1].
+    """
 
     def __init__(self, inputs: int, layers: Sequence[int], actions: int, discrete: bool) -> None:
         super().__init__()
@@ -40,14 +44,14 @@ class Policy(nn.Module):
     def forward(self, observations: torch.Tensor) -> Distribution:
         outputs = self.body(observations)
         if self.discrete:
-            return Categorical(logits=outputs)  # type: ignore[no-untyped-call]
+            return Categorical(logits=outputs)
         spread = self.log_std.clamp(*_LOG_STD).exp()
-        return Normal(torch.tanh(outputs), spread)  # type: ignore[no-untyped-call]
+        return Normal(torch.tanh(outputs), spread)
 
     def log_likelihood(self, observations: torch.Tensor, actions: torch.Tensor) -> torch.Tensor:
         """Return the log-likelihood of actions: (rows,)."""
-        each_part: torch.Tensor = self(observations).log_prob(actions)  # type: ignore[no-untyped-call]
-        return each_part if self.discrete else each_part.sum(-1)
+        of_parts: torch.Tensor = self(observations).log_prob(actions)
+        return of_parts if self.discrete else of_parts.sum(-1)
 
 
 class Learner:
@@ -71,9 +75,13 @@ class Learner:
         self.data = data
         self.generator = generator
         self.action_space: Any = data.action_space
-        discrete = isinstance(self.action_space, Discrete)
         size = data.observations.shape[1]
-        width = int(self.action_space.n) if discrete else data.actions.shape[1]
+        if isinstance(data.action_space, Discrete):
+            discrete = True
+            width = int(data.action_space.n)
+        else:
+            discrete = False
+            width = data.actions.shape[1]
         layers = [int(number) for number in values["net_arch"]]
         self.moments: tuple[Floats, Floats] | None = None
         if values["standardize"]:
@@ -173,7 +181,10 @@ class Learner:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take on what `state` returned; learning rates stay those of now."""
+        """Take on what `state` returned.
+
+        Learning rates stay those of now.
+        """
         rate = self.applied()["learning_rate"]
         for name, network in self.networks.items():
             network.load_state_dict(state[f"network.{name}"])
@@ -189,7 +200,7 @@ class Learner:
         """
         settings = self.settings
         with torch.no_grad():
-            judged = self._lower(self.targets, batch)
+            judged = torch.stack([self._judged(old, batch) for old in self.targets]).amin(0)
         values = self.values(batch["observations"]).squeeze(-1)
         advantage = judged - values
         expectile = float(settings["expectile"])
@@ -205,11 +216,8 @@ class Learner:
         with torch.no_grad():
             for old, new in zip(self.targets.parameters(), self.critics.parameters(), strict=True):
                 old.lerp_(new, share)
-        weights = (float(settings["temperature"]) * advantage.detach()).exp()
-        return weights.clamp(max=_HEAVIEST)
-
-    def _lower(self, critics: Iterable[nn.Module], batch: Mapping[str, torch.Tensor]) -> Any:
-        return torch.stack([self._judged(critic, batch) for critic in critics]).amin(0)
+        exponents: torch.Tensor = float(settings["temperature"]) * advantage.detach()
+        return exponents.exp().clamp(max=_HEAVIEST)
 
     def _judged(self, critic: nn.Module, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Return what a critic says of the recorded actions: (rows,)."""
@@ -241,6 +249,6 @@ def perceptron(inputs: int, layers: Sequence[int], outputs: int) -> nn.Sequentia
     """Make layers with rectifiers between them."""
     widths = [inputs, *layers]
     body: list[nn.Module] = []
-    for before, after in zip(widths[:-1], widths[1:], strict=True):
+    for before, after in pairwise(widths):
         body += [nn.Linear(before, after), nn.ReLU()]
     return nn.Sequential(*body, nn.Linear(widths[-1], outputs))

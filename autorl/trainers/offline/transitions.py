@@ -54,7 +54,8 @@ def read_transitions(name: str) -> Transitions:
         dataset = minari.load_dataset(name)
     except (FileNotFoundError, ValueError) as error:
         raise InputError(
-            f"no data set {name!r} on this machine: `minari download {name}` brings a published one",
+            f"no data set {name!r} on this machine; a published one comes by "
+            f"`minari download {name}`",
             key=_KEY,
         ) from error
     parts = [
@@ -64,7 +65,8 @@ def read_transitions(name: str) -> Transitions:
     if not parts:
         raise InputError(f"the data set {name!r} has no episodes", key=_KEY)
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return Transitions(*columns, dataset.action_space)
+    observations, actions, rewards, following, ended = columns
+    return Transitions(observations, actions, rewards, following, ended, dataset.action_space)
 
 
 def _of_episode(
@@ -114,7 +116,7 @@ def to_unit(actions: NDArray[Any], space: Any) -> Floats:
     low = space.low.reshape(-1)
     high = space.high.reshape(-1)
     rows = np.asarray(actions, np.float32).reshape(len(actions), -1)
-    return (2 * (rows - low) / (high - low) - 1).astype(np.float32)
+    return np.asarray(2 * (rows - low) / (high - low) - 1, np.float32)
 
 
 def from_unit(actions: Floats, space: Any) -> NDArray[Any]:
