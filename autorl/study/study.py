@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -226,8 +227,13 @@ class Study:
         everyone = [*make_callbacks(self.spec), *callbacks]
         # Asked for anew each time: seeds that are added make another driver, with more runs.
         self._listeners = Listeners(
-            everyone, self.spec, self.store.folder, lambda: self.driver.lineage
+            everyone,
+            self.spec,
+            self.store.folder,
+            lambda: self.driver.lineage,
+            self.tables.identity() or secrets.token_hex(16),  # random: nobody takes it up again
         )
+        self._listeners.repeat(recorded.event for recorded in self.store.events())
 
     def _tell(self, event: StudyEvent) -> None:
         if self._listeners is not None:
