@@ -38,7 +38,8 @@ FLOORS = [
         "spec"
     },  # the study file builds the judge and the seed policy it describes: one floor above evaluation
     {"study"},
-    {"tuner", "integrations"},
+    {"tuner"},
+    {"integrations"},
     {"report"},
     {"building"},
     {"cli"},
