@@ -45,6 +45,15 @@ _AUTO = "auto"
 _PEER_KEYS = frozenset(
     ("seeds", "seed_keyword", "maximize", "max_budget", "max_parallelization", "deterministic")
 )
+# Keys of a study file, and where a sweep has them.
+_OWN_KEYS: Mapping[str, str] = {
+    "space": "search_space",
+    "optimizer": "optimizer",
+    "direction": "direction",
+    "seeds": "tuning_seeds and test_seeds",
+    "fidelity": "steps",
+    "callbacks": "callbacks",
+}
 
 
 class HydraSweeper(Protocol):
@@ -102,6 +111,9 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
             ", ".join(ignored),
         )
     study = dict(options.get("study") or {})
+    for name, key in _OWN_KEYS.items():
+        if name in study:
+            raise InputError(f"stands under hydra.sweeper.{key}", key=f"hydra.sweeper.study.{name}")
     n_trials = options["n_trials"]
     if n_trials is None and "budget" not in study:
         raise InputError("say how many configurations are tried", key="hydra.sweeper.n_trials")
@@ -468,11 +480,26 @@ def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict
         "test_iqm_interval": None if test is None else _bounds(test.iqm_interval),
         "test_values": {} if test is None else {str(k): v for k, v in test.seeds.items()},
         "gap": result.gap,
+        "default": _default(result),
         "caveats": list(result.caveats),
         "study": STUDY,
     }
     plain_results: dict[str, Any] = plain(results)
     return plain_results
+
+
+def _default(result: Result) -> dict[str, Any] | None:
+    """Write what the application's own configuration scored, None where it was not tested."""
+    default = result.default
+    if default is None or default.test is None:
+        return None
+    return {
+        "params": plain(default.schedule[-1][1]),
+        "tuning_score": default.tuning,
+        "test_score": default.test.value,
+        "improvement_iqm": result.improvement,
+        "improvement_interval": _bounds(result.difference),
+    }
 
 
 def _bounds(interval: Interval | None) -> list[float] | None:

@@ -12,7 +12,7 @@ from omegaconf import DictConfig
 
 @hydra.main(version_base=None, config_path="configs", config_name="app")
 def train(cfg: DictConfig) -> float:
-    noise = random.Random(f"{cfg.seed} {cfg.algorithm.learning_rate}").gauss(0, 0.1)
+    noise = random.Random(cfg.seed).gauss(0, 0.1)
     height = -abs(math.log10(cfg.algorithm.learning_rate) + 3)
     return height - 0.1 * (cfg.algorithm.activation != "tanh") + noise
 
