@@ -32,22 +32,23 @@ _WRITE_SECONDS = 1.0
 
 _IDENTITY = "autorl_study"
 _PROPOSAL = "proposal"
+_PROPOSALS = "proposals"
 _DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
 
 
 class OptunaStorage(Callback):
     """Mirrors a study into an Optuna study.
 
-    Each proposal is a trial, in their order, so that their numbers agree. Its value is the
-    proposal's score over its seeds, its intermediate values are the first objective over the seeds
-    that have reported. `COMPLETE` is a proposal of full length, `PRUNED` one that ends before (what
-    goes on from it is a trial of its own, with the attribute `continues`) or whose score is
-    provisional, `FAIL` one whose seeds all failed. Under `evaluation.seeds: racing` and `adaptive`
-    a trial ends with the search, since more seeds may bring another score until then.
+    A configuration that is proposed is a trial, with all proposals that train it on. Its value is
+    the score of the last of them over its seeds, its intermediate values are the first objective
+    over the seeds that have reported. `COMPLETE` is a trial of full length, `PRUNED` one that ended
+    before or whose score is provisional, `FAIL` one whose seeds all failed. A trial that may go on
+    runs until that is decided: by a stopping rule at once, without one when the search is over.
+    So does one that may be given more seeds and another score (`racing`, `adaptive`).
 
-    User attributes of a trial: `proposal`, `origin`, `steps`, `continues`, `seeds`, `failure`; of
-    the study: the incumbent with its scores on tuning and test seeds. A study that is taken up
-    again goes on in the same Optuna study.
+    User attributes of a trial: `proposal` (that introduced the configuration), `proposals`,
+    `origin`, `steps`, `continues`, `seeds`, `failure`; of the study: the incumbent with its scores
+    on tuning and test seeds. A study that is taken up again goes on in the same Optuna study.
 
     Args:
         storage: URL of a database (`sqlite:///x.db`), of a Redis server, or the path of a journal
@@ -184,19 +185,30 @@ class _Mirror:
         self._aggregate = parse_aggregate(study.aggregate)
         self._study = self._opened(name)
         self._id = storage.get_study_id_from_name(name)
-        trials = {
-            trial.user_attrs[_PROPOSAL]: trial
-            for trial in storage.get_all_trials(self._id, deepcopy=False)
-            if _PROPOSAL in trial.user_attrs  # a dashboard can add trials
-        }
-        self._trials = {number: trial._trial_id for number, trial in trials.items()}
-        self._ended = {number for number, trial in trials.items() if trial.state.is_finished()}
-        self._values = {number: trial.values for number, trial in trials.items()}
+        self._trials: dict[ProposalId, int] = {}
+        self._ended: dict[ProposalId, list[float] | None] = {}
+        self._trial_of: dict[ProposalId, ProposalId] = {}
+        self._read_trials()
+        self._open: dict[ProposalId, ProposalId] = {}
         self._proposals: dict[ProposalId, ProposalInfo] = {}
+        self._chains: dict[ProposalId, list[ProposalId]] = {}
         self._curves: dict[ProposalId, dict[int, dict[int, float]]] = {}
         self._unwritten: dict[ProposalId, set[int]] = {}
-        self._scores: dict[ProposalId, ScoreInfo] = {}
+        self._held: dict[ProposalId, ScoreInfo] = {}
+        self._later: dict[ProposalId, ScoreInfo] = {}
         self._written = time.monotonic()
+
+    def _read_trials(self) -> None:
+        """Read what an earlier session has written."""
+        for trial in self._storage.get_all_trials(self._id, deepcopy=False):
+            first = trial.user_attrs.get(_PROPOSAL)
+            if first is None:  # somebody else's: a dashboard can add trials
+                continue
+            self._trials[first] = trial._trial_id
+            for number in (first, *trial.user_attrs.get(_PROPOSALS, ())):
+                self._trial_of[number] = first
+            if trial.state.is_finished():
+                self._ended[first] = trial.values
 
     def _opened(self, name: str) -> optuna.Study:
         import optuna
@@ -226,21 +238,34 @@ class _Mirror:
         return names
 
     def begin(self, proposal: ProposalInfo) -> None:
-        """Begin the trial of a proposal, unless there is one."""
-        from optuna.trial import FrozenTrial, TrialState
-
+        """Begin the trial of a proposal, or go on with that of its run."""
         number = proposal.number
         self._proposals[number] = proposal
         before = {} if proposal.parent is None else self._curves.get(proposal.parent, {})
         # A run that goes on has one curve from its first step.
         self._curves[number] = {seed: dict(points) for seed, points in before.items()}
-        if number in self._trials:
-            return
-        steps = sorted({step for points in before.values() for step in points})
+        if proposal.parent is None and self._info.stop is not None:
+            self._end_stopped()
+        first = self._trial_of.get(number)
+        if first is None:
+            opened = self._open.get(proposal.run)
+            # One that has ended after all goes on as another: Optuna opens none again.
+            first = number if opened is None or opened in self._ended else opened
+            self._trial_of[number] = first
+        self._open[proposal.run] = first
+        self._chains.setdefault(first, []).append(number)
+        self._held.pop(first, None)
+        if first not in self._trials:
+            self._trials[first] = self._created(proposal)
+
+    def _created(self, proposal: ProposalInfo) -> int:
+        from optuna.trial import FrozenTrial, TrialState
+
         items = self._info.space.hyperparameters
         names = [name for name in proposal.config if name in items]
+        steps = {step for points in self._curves[proposal.number].values() for step in points}
         attributes = {
-            _PROPOSAL: number,
+            _PROPOSAL: proposal.number,
             "origin": proposal.origin,
             "steps": proposal.until,
             "continues": proposal.parent,
@@ -257,9 +282,11 @@ class _Mirror:
             distributions={name: self._distributions[name] for name in names},
             user_attrs={key: value for key, value in attributes.items() if value is not None},
             system_attrs={},
-            intermediate_values={step: self._combined(number, step) for step in steps},
+            intermediate_values={
+                step: self._combined(proposal.number, step) for step in sorted(steps)
+            },
         )
-        self._trials[number] = self._storage.create_new_trial(self._id, template)
+        return self._storage.create_new_trial(self._id, template)
 
     def measured(self, run: RunInfo, step: int, metrics: Mapping[str, float]) -> None:
         """Take a point of the learning curve of one seed."""
@@ -279,11 +306,12 @@ class _Mirror:
 
     def _write(self, number: ProposalId) -> None:
         steps = self._unwritten.pop(number, set())
-        if number in self._ended:
+        first = self._trial_of[number]
+        if first in self._ended:
             return
         for step in sorted(steps):
             value = self._combined(number, step)
-            self._storage.set_trial_intermediate_value(self._trials[number], step, value)
+            self._storage.set_trial_intermediate_value(self._trials[first], step, value)
 
     def _combined(self, number: ProposalId, step: int) -> float:
         """Aggregate over the seeds that have reported a step, as scores are."""
@@ -295,56 +323,75 @@ class _Mirror:
         return sign * float(self._aggregate(sign * np.array(values, dtype=float)))
 
     def scored(self, score: ScoreInfo) -> None:
-        """Take a proposal's score, and end its trial if it is final."""
+        """Take a proposal's score, and end its trial if nothing can change it."""
         number = score.proposal
-        if number in self._ended:
-            self._scored_again(score)
+        first = self._trial_of[number]
+        if number != self._chains[first][-1]:
+            return  # it has gone on: what counts is the score of where it is now
+        if first in self._ended:
+            self._later[first] = score
             return
-        self._scores[number] = score
-        if score.final:
-            self._end(self._scores.pop(number))
-        else:
-            self._write(number)
+        self._write(number)
+        self._held[first] = score
+        whole = self._proposals[number].until >= self._info.steps
+        if score.final and (whole or score.failure is not None):
+            self._end(first)
 
     def end_scored(self) -> None:
-        """End the trials whose scores were not final before."""
-        for score in list(self._scores.values()):
-            self._end(self._scores.pop(score.proposal))
+        """End every trial that has a score."""
+        for first in list(self._held):
+            self._end(first)
+        self._note_later_scores()
 
-    def _end(self, score: ScoreInfo) -> None:
+    def _end_stopped(self) -> None:
+        """End the trials that a stopping rule has not continued."""
+        for first, score in list(self._held.items()):
+            if score.final:
+                self._end(first)
+
+    def _end(self, first: ProposalId) -> None:
         from optuna.trial import TrialState
 
-        number = score.proposal
-        self._write(number)
-        trial = self._trials[number]
-        self._storage.set_trial_user_attr(trial, "seeds", list(score.seeds))
+        score = self._held.pop(first)
+        trial = self._trials[first]
+        proposal = self._proposals[score.proposal]
+        attributes = {
+            _PROPOSALS: self._chains[first],
+            "steps": proposal.until,
+            "seeds": list(score.seeds),
+        }
+        if score.failure is not None:
+            said = f"{score.failure}: {score.message}" if score.message else str(score.failure)
+            attributes["failure"] = said
+        for name, value in attributes.items():
+            self._storage.set_trial_user_attr(trial, name, value)
         for place, violation in enumerate(score.constraints):
             # As `Trial.set_constraint` of Optuna names it.
             self._storage.set_trial_system_attr(trial, f"constraints:{place}", violation)
-        proposal = self._proposals[number]
-        if score.failure is not None:
-            said = f"{score.failure}: {score.message}" if score.message else str(score.failure)
-            self._storage.set_trial_user_attr(trial, "failure", said)
-            self._storage.set_trial_state_values(trial, TrialState.FAIL)
-        else:
-            whole = proposal.until >= self._info.steps and not proposal.provisional
-            state = TrialState.COMPLETE if whole else TrialState.PRUNED
-            self._storage.set_trial_state_values(trial, state, list(score.values))
-        self._ended.add(number)
-        self._values[number] = None if score.failure is not None else list(score.values)
-
-    def _scored_again(self, score: ScoreInfo) -> None:
-        """Note the score of a proposal whose trial has ended.
-
-        Optuna changes no trial that has ended.
-        """
-        number = score.proposal
         values = None if score.failure is not None else list(score.values)
-        if values == self._values.get(number):
-            return
+        if values is None:
+            state = TrialState.FAIL
+        elif proposal.until >= self._info.steps and not proposal.provisional:
+            state = TrialState.COMPLETE
+        else:
+            state = TrialState.PRUNED
+        # Last: Optuna changes no trial that has ended.
+        self._storage.set_trial_state_values(trial, state, values)
+        self._ended[first] = values
+
+    def _note_later_scores(self) -> None:
+        """Note the scores that trials have been given after they had ended.
+
+        So it is where a search that was over is given more budget and more seeds.
+        """
         again = dict(self._study.user_attrs.get("scored_again", {}))
-        again[str(number)] = values
-        self._set("scored_again", again)
+        before = dict(again)
+        for first, score in self._later.items():
+            values = None if score.failure is not None else list(score.values)
+            if values != self._ended[first]:
+                again[str(first)] = values
+        if again != before:
+            self._set("scored_again", again)
 
     def result(self, result: Result) -> None:
         """Write the incumbent and its scores as attributes of the Optuna study."""

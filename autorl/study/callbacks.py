@@ -62,6 +62,8 @@ class StudyInfo:
         seed: of the study.
         space: its search space.
         aggregate: of a proposal's seeds, e.g. "mean".
+        stop: name of its stopping rule, which has a run continued before it begins another; None
+            without.
         identity: the same in every session of this study, and of no other study.
     """
 
@@ -75,6 +77,7 @@ class StudyInfo:
     seed: int
     space: Space
     aggregate: str
+    stop: str | None
     identity: str
 
 
@@ -86,6 +89,7 @@ class ProposalInfo:
         number: of the proposal.
         until: the step.
         parent: the proposal whose agent is trained on; None: from scratch.
+        run: the first proposal of the run: of the chain that trains on with one configuration.
         origin: why, for people.
         provisional: its score is no ground to choose it by.
     """
@@ -94,6 +98,7 @@ class ProposalInfo:
     config: Config
     until: int
     parent: ProposalId | None
+    run: ProposalId
     origin: str
     provisional: bool
 
@@ -285,6 +290,7 @@ class Listeners:
             seed=spec.seed,
             space=spec.search_space,
             aggregate=spec.evaluation.aggregate,
+            stop=spec.optimizer.stop,
             identity=identity,
         )
 
@@ -318,7 +324,7 @@ class Listeners:
         match event:
             case ProposalMade():
                 self._search_over = False
-                proposal = _proposal(event)
+                proposal = _proposal(event, self._lineage())
                 self._tell(lambda callback: callback.on_proposal(self._study, proposal))
             case SegmentEnded():
                 self._ended(event, repeated=repeated)
@@ -425,13 +431,14 @@ def _check(callbacks: Sequence[object]) -> None:
             raise InputError(message, key="callbacks")
 
 
-def _proposal(event: ProposalMade) -> ProposalInfo:
+def _proposal(event: ProposalMade, lineage: Lineage) -> ProposalInfo:
     made = event.proposed.proposal
     return ProposalInfo(
         number=event.proposed.id,
         config=made.config,
         until=made.until,
         parent=made.resume_from,
+        run=lineage.root(event.proposed.id),
         origin=made.origin,
         provisional=made.provisional,
     )

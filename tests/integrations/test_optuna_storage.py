@@ -12,7 +12,10 @@ from optuna.trial import TrialState
 
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
 from autorl.integrations.optuna_storage import OptunaStorage
+from autorl.report.configurations import configuration_rows
 from autorl.store import Store
+from autorl.store.tables import StudyTables
+from autorl.study import Study
 from autorl.study.record import StudyRecord, open_copy
 
 SPACE = {
@@ -61,27 +64,39 @@ def load(storage, name="hills"):
 
 
 def rows_of(folder):
+    """List the configurations of a study as its report does."""
     spec, connection = open_copy(folder)
     with closing(connection):
         record = StudyRecord(spec, Store(connection, folder, None), folder)
-        return record.tables.proposals(), record.lineage(range(len(record.tables.proposals())))
+        return configuration_rows(record)
+
+
+STATES = {
+    "complete": TrialState.COMPLETE,
+    "pruned": TrialState.PRUNED,
+    "continued": TrialState.PRUNED,
+}
+
+
+def scores_of(folder):
+    return [(STATES[row.state], [row.score]) for row in rows_of(folder)]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_each_proposal_is_a_trial_with_its_score(tmp_path, kind):
+def test_each_configuration_is_a_trial_with_its_score(tmp_path, kind):
     storage = url(tmp_path, kind)
     result = tune(climb, SPACE, out=tmp_path / "s", callbacks=[OptunaStorage(storage)], **OPTIONS)
     study = load(storage)
     trials = study.get_trials()
-    rows, lineage = rows_of(tmp_path / "s")
-    assert len(trials) == len(rows) > 12
+    rows = rows_of(tmp_path / "s")
+    assert len(trials) == len(rows) >= 12
     for trial, row in zip(trials, rows, strict=True):
-        assert (trial.number, trial.user_attrs["proposal"]) == (row.proposal, row.proposal)
-        assert trial.values == list(row.score)
-        assert trial.state == (TrialState.COMPLETE if row.until == 8 else TrialState.PRUNED)
+        assert trial.user_attrs["proposal"] == row.number
+        assert trial.user_attrs["proposals"][-1] == row.proposal
+        assert trial.values == [row.score]
+        assert trial.state == STATES[row.state]
         assert trial.user_attrs["steps"] == row.until
-        assert trial.user_attrs["origin"] == lineage[row.proposal].origin
-        assert trial.user_attrs.get("continues") == lineage[row.proposal].resume_from
+        assert trial.user_attrs["origin"] == row.origin
         assert trial.user_attrs["seeds"] == [0, 1]
         # One curve from the first step, over both seeds, and the score is its end.
         assert sorted(trial.intermediate_values) == list(range(1, row.until + 1))
@@ -94,7 +109,7 @@ def test_each_proposal_is_a_trial_with_its_score(tmp_path, kind):
         assert json.loads(trial.params["net"]) == list(row.values["net"])
         assert ("slope" in trial.params) == (trial.params["act"] == "relu")
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.PRUNED}
-    assert study.best_trial.number == result.incumbent.proposal
+    assert study.best_trial.user_attrs["proposals"][-1] == result.incumbent.proposal
     assert study.best_value == result.tuning
     assert study.metric_names == ["value"]
     assert study.user_attrs["incumbent"] == result.incumbent.proposal
@@ -138,10 +153,9 @@ class Kills(Callback):
 
 
 def content(study):
+    names = ("number", "state", "params", "values", "user_attrs", "intermediate_values")
     return [
-        (trial.number, trial.state, trial.params, trial.values, trial.user_attrs)
-        + (trial.intermediate_values, trial.distributions)
-        for trial in study.get_trials()
+        [getattr(trial, name) for name in (*names, "distributions")] for trial in study.get_trials()
     ]
 
 
@@ -171,13 +185,11 @@ def test_what_was_not_written_before_a_kill_is_written_later(tmp_path):
         tune(climb, SPACE, out=tmp_path / "s", callbacks=[Kills(60)], **OPTIONS)
     storage = url(tmp_path)
     tune(climb, SPACE, out=tmp_path / "s", callbacks=[OptunaStorage(storage)], **OPTIONS)
-    rows, _ = rows_of(tmp_path / "s")
-    assert [trial.values for trial in load(storage).get_trials()] == [
-        list(row.score) for row in rows
-    ]
+    trials = load(storage).get_trials()
+    assert [(trial.state, trial.values) for trial in trials] == scores_of(tmp_path / "s")
     with closing(sqlite3.connect(tmp_path / "x.db")) as database:
         ((count,),) = database.execute("SELECT COUNT(*) FROM trials").fetchall()
-    assert count == len(rows)
+    assert count == len(trials)
 
 
 def test_trials_run_until_their_seeds_are_in(tmp_path):
@@ -272,13 +284,66 @@ def test_a_score_is_that_of_all_its_seeds(tmp_path, seeds):
         climb(trial)
 
     folder = tmp_path / "s"
+    with pytest.raises(Killed):
+        tune(watched, SPACE, out=folder, callbacks=[OptunaStorage(storage), Kills(40)], **options)
     result = tune(watched, SPACE, out=folder, callbacks=[OptunaStorage(storage)], **options)
-    rows, _ = rows_of(folder)
     trials = load(storage).get_trials()
-    assert [trial.values for trial in trials] == [list(row.score) for row in rows]
+    assert [(trial.state, trial.values) for trial in trials] == scores_of(folder)
+    assert [trial.number for trial in trials] == [trial.user_attrs["proposal"] for trial in trials]
     assert len({len(trial.user_attrs["seeds"]) for trial in trials}) > 1
     assert TrialState.RUNNING in seen
     assert trials[result.incumbent.proposal].value == result.tuning
+    assert "scored_again" not in load(storage).user_attrs
+
+
+STEPPED = {
+    "trainer": {"name": "synthetic"},
+    "space": {
+        "hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}}
+    },
+    "fidelity": {"steps": 9, "evaluations": 9, "episodes": 1},
+    "budget": {"runs": 24},
+    "seeds": {"tuning": 2, "test": 1},
+    "executor": {"name": "in_process"},
+    "name": "hills",
+}
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"name": "asha", "eta": 3, "rungs": 3},
+        {"name": "hyperband", "eta": 3},
+        {"name": "pbt", "population": 4, "generations": 3},
+    ],
+    ids=lambda optimizer: optimizer["name"],
+)
+def test_what_may_go_on_runs_until_the_search_is_over(tmp_path, optimizer):
+    """Killed in between: what went on in one session and ended in another is one trial."""
+    storage = url(tmp_path, "journal")
+    study = STEPPED | {"optimizer": optimizer}
+    folder = tmp_path / "s"
+    with pytest.raises(Killed):
+        tune(study, out=folder, callbacks=[OptunaStorage(storage), Kills(40)])
+    states = {trial.state for trial in load(storage).get_trials()}
+    assert TrialState.RUNNING in states
+    assert TrialState.PRUNED not in states
+    result = tune(study, out=folder, callbacks=[OptunaStorage(storage)])
+    trials = load(storage).get_trials()
+    assert {trial.user_attrs["proposal"] for trial in trials} >= {
+        row.number for row in rows_of(folder)
+    }
+    with closing(open_copy(folder)[1]) as connection:
+        proposals = {row.proposal: row for row in StudyTables.of(connection).proposals()}
+    numbers = [number for trial in trials for number in trial.user_attrs["proposals"]]
+    assert sorted(numbers) == sorted(proposals)
+    for trial in trials:
+        last = proposals[trial.user_attrs["proposals"][-1]]
+        whole = last.until == 9 and "provisional" not in trial.user_attrs
+        assert trial.state == (TrialState.COMPLETE if whole else TrialState.PRUNED)
+        assert trial.values == list(last.score)
+    best = load(storage).best_trial
+    assert best.user_attrs["proposals"][-1] == result.incumbent.proposal
     assert "scored_again" not in load(storage).user_attrs
 
 
@@ -291,7 +356,7 @@ def test_another_study_of_the_same_name_is_left_alone(tmp_path, capsys):
     assert "the Optuna study 'hills' is of something else" in capsys.readouterr().err
     assert len(load(storage).get_trials()) == 1
     tune(climb, SPACE, callbacks=[OptunaStorage(storage, study="mine")], **OPTIONS)
-    assert len(load(storage, "mine").get_trials()) > 12
+    assert len(load(storage, "mine").get_trials()) >= 12
 
 
 @pytest.mark.parametrize(
@@ -328,6 +393,13 @@ def test_a_study_file_names_it(tmp_path):
     trials = load(storage, "file").get_trials()
     assert len(trials) == 4
     assert trials[result.incumbent.proposal].value == result.tuning
+    with closing(Study.open(tmp_path / "s")) as longer:
+        longer.extend(3)
+        result = longer.run()
+    assert load(storage, "file").get_trials()[:4] == trials
+    assert len(load(storage, "file").get_trials()) == 7
+    assert load(storage, "file").best_trial.number == result.incumbent.proposal
+    assert load(storage, "file").user_attrs["incumbent"] == result.incumbent.proposal
 
 
 def test_the_dashboard_lists_the_trials(tmp_path):
