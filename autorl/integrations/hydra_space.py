@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -42,7 +43,9 @@ class Searched:
     stated: set[str] = field(default_factory=set)
 
     def add(self, override: Override) -> None:
-        """Search what a sweep of Hydra's own syntax names, in place of what was.
+        """Search what a sweep in Hydra's own syntax names.
+
+        It takes the place of what was searched under that key.
 
         Raises:
             InputError: the sweep has no counterpart.
@@ -59,7 +62,7 @@ class Searched:
         self.stated.add(name)
 
     def start_from(self, values: Mapping[str, Any]) -> Space:
-        """Make the space; its default configuration has the application's own values.
+        """Make the space, whose default configuration has the application's own values.
 
         Where these are no configuration of the space, the space's own defaults stand.
         """
@@ -107,16 +110,16 @@ def read_searched(source: object, folder: Path) -> Searched:
     entries = source.get("hyperparameters", source)
     if _is_configspace(source, entries):
         return _of_configspace(source)
-    whole = plain(source if "hyperparameters" in source else {"hyperparameters": source})
+    content = source if "hyperparameters" in source else {"hyperparameters": source}
     stated = {name for name, entry in entries.items() if _states_default(entry)}
-    definition = load_space(whole).to_dict()
-    return Searched(definition, {}, stated)
+    return Searched(load_space(plain(content)).to_dict(), {}, stated)
 
 
 def _json_of(source: str, folder: Path) -> Mapping[str, Any] | None:
-    """Read a ConfigSpace's file; None of any other source."""
-    import json
+    """Read the file of a ConfigSpace.
 
+    None of any other source.
+    """
     path = folder / source
     if path.suffix != ".json" or not path.is_file():
         return None
@@ -257,7 +260,7 @@ def override_text(value: object) -> str:
     # Plain words stay readable in folder names and logs.
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_./-]*", text) and not _READ_AS_ANOTHER.fullmatch(text):
         return text
-    return QuotedString(text, Quote.single).with_quotes()
+    return str(QuotedString(text, Quote.single).with_quotes())
 
 
 _READ_AS_ANOTHER = re.compile(r"true|false|null|nan|inf", re.IGNORECASE)

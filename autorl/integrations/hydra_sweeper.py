@@ -64,7 +64,7 @@ class HydraSweeper(Protocol):
     launcher: Any
 
     def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Raise where the overrides of a batch fit no configuration of the application."""
+        """Raise where the overrides of a batch fit no configuration."""
         ...
 
 
@@ -156,7 +156,10 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
 
 
 def _directions(stated: object, maximize: object) -> tuple[str, ...]:
-    """Return the direction of each objective; as other sweepers of Hydra do, `minimize`."""
+    """Return the direction of each objective.
+
+    Without one, `minimize`, as for other sweepers of Hydra.
+    """
     if stated is None:
         return ("maximize" if maximize else "minimize",)
     directions = tuple(stated) if isinstance(stated, list) else (stated,)
@@ -314,7 +317,9 @@ def _seed_key(stated: str | None, composed: DictConfig, fixed: Iterable[str]) ->
         )
     parent, _, last = key.rpartition(".")
     section = OmegaConf.select(composed, parent) if parent else composed
-    if key.startswith("+") or (isinstance(section, DictConfig) and last in section.keys()):  # noqa: SIM118 - `in` leaves out what is missing, `seed: ???`
+    # `last in section` leaves out what has no value yet, `seed: ???`.
+    names = list(section.keys()) if isinstance(section, DictConfig) else []
+    if key.startswith("+") or last in names:
         return key
     if stated == _AUTO:
         log.warning(
@@ -328,7 +333,7 @@ def _seed_key(stated: str | None, composed: DictConfig, fixed: Iterable[str]) ->
 
 
 class Jobs:
-    """The jobs of a sweep: what is asked of a tuner, launched and told.
+    """The jobs of a sweep: asked of a tuner, launched, told.
 
     Args:
         hydra: the application and its launcher.
@@ -489,7 +494,10 @@ def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict
 
 
 def _default(result: Result) -> dict[str, Any] | None:
-    """Write what the application's own configuration scored, None where it was not tested."""
+    """Write the scores of the application's own configuration.
+
+    None where it was not tested.
+    """
     default = result.default
     if default is None or default.test is None:
         return None

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from autorl.study.result import Result
 
+__all__ = ["OptunaStorage"]
+
 _WRITE_SECONDS = 1.0
 """Between writes of learning curves: a value takes a transaction of some milliseconds."""
 
@@ -66,7 +68,7 @@ class OptunaStorage(Callback):
     ) -> None:
         if study is not None and not (isinstance(study, str) and study):
             raise InputError(f"expected a name, got {shown(study)}", key="callbacks.study")
-        self._storage = open_storage(storage)
+        self._storage = _open_storage(storage)
         self._name = study
         self._mirror: _Mirror | None = None
 
@@ -77,7 +79,7 @@ class OptunaStorage(Callback):
     def on_report(
         self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
     ) -> None:
-        """Take a point of a learning curve, and write at most once a second."""
+        """Take a point of a learning curve."""
         if run.role == "tuning":
             mirror = self._of(study)
             mirror.measured(run, step, metrics)
@@ -109,7 +111,7 @@ class OptunaStorage(Callback):
         return self._mirror
 
 
-def open_storage(
+def _open_storage(
     storage: str | optuna.storages.BaseStorage,
 ) -> optuna.storages.BaseStorage:
     """Open a storage of Optuna.
@@ -213,7 +215,8 @@ class _Mirror:
     def _opened(self, name: str) -> optuna.Study:
         import optuna
 
-        directions = [objective.direction for objective in self._objectives]
+        named = optuna.study.StudyDirection
+        directions = [named[objective.direction.upper()] for objective in self._objectives]
         with quieted("optuna"):
             study = optuna.create_study(
                 storage=self._storage, study_name=name, directions=directions, load_if_exists=True
@@ -238,7 +241,7 @@ class _Mirror:
         return names
 
     def begin(self, proposal: ProposalInfo) -> None:
-        """Begin the trial of a proposal, or go on with that of its run."""
+        """Begin a proposal's trial, or go on with that of its run."""
         number = proposal.number
         self._proposals[number] = proposal
         before = {} if proposal.parent is None else self._curves.get(proposal.parent, {})
@@ -299,7 +302,7 @@ class _Mirror:
             self._unwritten.setdefault(run.proposal, set()).add(step)
 
     def write_sometimes(self, number: ProposalId) -> None:
-        """Write the learning curve of a proposal, if none was written for a second."""
+        """Write a learning curve, unless one was written in the last second."""
         if time.monotonic() - self._written >= _WRITE_SECONDS:
             self._write(number)
             self._written = time.monotonic()
@@ -323,7 +326,7 @@ class _Mirror:
         return sign * float(self._aggregate(sign * np.array(values, dtype=float)))
 
     def scored(self, score: ScoreInfo) -> None:
-        """Take a proposal's score, and end its trial if nothing can change it."""
+        """Take a proposal's score, and end its trial where it is final."""
         number = score.proposal
         first = self._trial_of[number]
         if number != self._chains[first][-1]:
@@ -333,8 +336,8 @@ class _Mirror:
             return
         self._write(number)
         self._held[first] = score
-        whole = self._proposals[number].until >= self._info.steps
-        if score.final and (whole or score.failure is not None):
+        at_end = self._proposals[number].until >= self._info.steps
+        if score.final and (at_end or score.failure is not None):
             self._end(first)
 
     def end_scored(self) -> None:

@@ -94,9 +94,10 @@ class EventLog:
         return bool(self._query("SELECT 1 FROM event LIMIT 1"))
 
     def identity(self) -> str:
-        """Return a text that no other study has, empty before the first event.
+        """Return a text that no other study has.
 
-        It follows from the first event and its time, so a copy of the database has the same.
+        It follows from the first event and its time, so a copy of the database has the same. Empty
+        before the first event.
         """
         first = self._query("SELECT kind, body, time FROM event ORDER BY seq LIMIT 1")
         return hashlib.sha256(repr(first[0]).encode()).hexdigest()[:32] if first else ""

@@ -303,7 +303,7 @@ class Listeners:
             self._segments[segment.id] = segment
 
     def repeat(self, events: Iterable[StudyEvent]) -> None:
-        """Tell those that mirror a whole study what was recorded of it before."""
+        """Tell those that mirror a study what was recorded before."""
         mirrors = [callback for callback in self._callbacks if callback.from_the_start]
         if not mirrors:
             return
