@@ -72,42 +72,58 @@ class OptunaStorage(Callback):
         self._name = study
         self._mirror: _Mirror | None = None
 
+    @classmethod
+    def check(cls, **arguments: Any) -> None:
+        """Check the arguments of a study file.
+
+        Raises:
+            InputError: no storage can be opened with them.
+        """
+        cls(**arguments)
+
+    def on_study(self, study: StudyInfo) -> None:
+        """Open the Optuna study.
+
+        Raises:
+            InputError: the storage has another one of this name.
+        """
+        self._mirror = _Mirror(self._storage, self._name or study.name, study)
+
     def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
         """Begin a trial."""
-        self._of(study).begin(proposal)
+        self._told().begin(proposal)
 
     def on_report(
         self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
     ) -> None:
         """Take a point of a learning curve."""
         if run.role == "tuning":
-            mirror = self._of(study)
+            mirror = self._told()
             mirror.measured(run, step, metrics)
             mirror.write_sometimes(run.proposal)
 
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
         """Take the learning curve of a segment."""
         if run.role == "tuning":
-            mirror = self._of(study)
+            mirror = self._told()
             for report in outcome.reports:
                 mirror.measured(run, report.step, report.metrics)
             mirror.write_sometimes(run.proposal)
 
     def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
         """End a trial, if its score is final."""
-        self._of(study).scored(score)
+        self._told().scored(score)
 
     def on_search_end(self, study: StudyInfo) -> None:
         """End the trials whose scores have become final."""
-        self._of(study).end_scored()
+        self._told().end_scored()
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the result as attributes of the Optuna study."""
-        self._of(study).result(result)
+        self._told().result(result)
 
-    def _of(self, study: StudyInfo) -> _Mirror:
-        if self._mirror is None:
-            self._mirror = _Mirror(self._storage, self._name or study.name, study)
+    def _told(self) -> _Mirror:
+        assert self._mirror is not None, "told of something before the study"
         return self._mirror
 
 
@@ -224,9 +240,9 @@ class _Mirror:
             identity = study.user_attrs.get(_IDENTITY)
             # Without trials: the process was killed before it had named the study.
             if identity is None and not study.get_trials(deepcopy=False):
-                study.set_user_attr(_IDENTITY, self._info.identity)
+                study.set_user_attr(_IDENTITY, self._info.id)
                 study.set_metric_names(self._metric_names())
-            elif identity != self._info.identity:
+            elif identity != self._info.id:
                 raise InputError(
                     f"the Optuna study {name!r} is of something else: name another one "
                     "(`study: NAME` beside `storage`), or delete it",

@@ -93,15 +93,6 @@ class EventLog:
         """Say whether the log has an event."""
         return bool(self._query("SELECT 1 FROM event LIMIT 1"))
 
-    def identity(self) -> str:
-        """Return a text that no other study has.
-
-        It follows from the first event and its time, so a copy of the database has the same. Empty
-        before the first event.
-        """
-        first = self._query("SELECT kind, body, time FROM event ORDER BY seq LIMIT 1")
-        return hashlib.sha256(repr(first[0]).encode()).hexdigest()[:32] if first else ""
-
     def last_number(self) -> int:
         """Return the number of the latest event, 0 before the first."""
         return int(self._one("SELECT coalesce(max(seq), 0) FROM event"))

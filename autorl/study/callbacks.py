@@ -10,6 +10,7 @@ import dataclasses
 import inspect
 import sys
 import traceback
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +65,8 @@ class StudyInfo:
         aggregate: of a proposal's seeds, e.g. "mean".
         stop: name of its stopping rule, which has a run continued before it begins another; None
             without.
-        identity: the same in every session of this study, and of no other study.
+        id: what no other study has, the same whenever this one is taken up again; in memory it is
+            drawn anew.
     """
 
     name: str
@@ -78,7 +80,7 @@ class StudyInfo:
     space: Space
     aggregate: str
     stop: str | None
-    identity: str
+    id: str
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,14 @@ class Callback:
 
     from_the_start: ClassVar[bool] = False
 
+    def on_study(self, study: StudyInfo) -> None:
+        """Take note of the study, before anything is told of it.
+
+        Raises:
+            InputError: this callback cannot be told of such a study. It ends the call that has
+                given the callback; nothing was trained by it.
+        """
+
     def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
         """Take note of a proposal, before it is trained."""
 
@@ -252,10 +262,10 @@ class Listeners:
         spec: the study file.
         folder: of the study; None in memory.
         lineage: returns that of the study as it is now.
-        identity: of the study.
+        identity: of the study; drawn where it is None.
 
     Raises:
-        InputError: one of them is no `Callback`.
+        InputError: one of them is no `Callback`, or cannot be told of this study.
     """
 
     def __init__(
@@ -264,7 +274,7 @@ class Listeners:
         spec: Spec,
         folder: Path | None,
         lineage: Callable[[], Lineage],
-        identity: str,
+        identity: str | None = None,
     ) -> None:
         _check(callbacks)
         self._callbacks = list(callbacks)
@@ -291,8 +301,9 @@ class Listeners:
             space=spec.search_space,
             aggregate=spec.evaluation.aggregate,
             stop=spec.optimizer.stop,
-            identity=identity,
+            id=identity or uuid.uuid4().hex,
         )
+        self._tell(lambda callback: callback.on_study(self._study), refusing=True)
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -408,11 +419,13 @@ class Listeners:
             parent_run=place.parent_run,
         )
 
-    def _tell(self, call: Callable[[Callback], None]) -> None:
+    def _tell(self, call: Callable[[Callback], None], *, refusing: bool = False) -> None:
         for callback in list(self._callbacks):
             try:
                 call(callback)
-            except Exception:  # noqa: BLE001 - user code: no reason to end the study
+            except Exception as error:  # noqa: BLE001 - user code: no reason to end the study
+                if refusing and isinstance(error, InputError):
+                    raise
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
                 sys.stderr.write(traceback.format_exc())

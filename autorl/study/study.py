@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -222,16 +221,14 @@ class Study:
         Those of the study file are told as well.
 
         Raises:
-            InputError: one of them is no `Callback`.
+            InputError: one of them is no `Callback`, or cannot be told of this study.
         """
         everyone = [*make_callbacks(self.spec), *callbacks]
         # Asked for anew each time: seeds that are added make another driver, with more runs.
+        folder = self.store.folder
+        identity = None if folder is None else self.store.identity()
         self._listeners = Listeners(
-            everyone,
-            self.spec,
-            self.store.folder,
-            lambda: self.driver.lineage,
-            self.tables.identity() or secrets.token_hex(16),  # random: nobody takes it up again
+            everyone, self.spec, folder, lambda: self.driver.lineage, identity
         )
         self._listeners.repeat(recorded.event for recorded in self.store.events())
 

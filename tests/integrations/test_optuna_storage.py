@@ -347,13 +347,12 @@ def test_what_may_go_on_runs_until_the_search_is_over(tmp_path, optimizer):
     assert "scored_again" not in load(storage).user_attrs
 
 
-def test_another_study_of_the_same_name_is_left_alone(tmp_path, capsys):
+def test_another_study_of_the_same_name_is_left_alone(tmp_path):
     storage = url(tmp_path)
     theirs = optuna.create_study(study_name="hills", storage=storage)
     theirs.add_trial(optuna.trial.create_trial(value=1.0))
-    result = tune(climb, SPACE, callbacks=[OptunaStorage(storage)], **OPTIONS)
-    assert result.test is not None, "the study goes on"
-    assert "the Optuna study 'hills' is of something else" in capsys.readouterr().err
+    with pytest.raises(InputError, match="the Optuna study 'hills' is of something else"):
+        tune(climb, SPACE, callbacks=[OptunaStorage(storage)], **OPTIONS)
     assert len(load(storage).get_trials()) == 1
     tune(climb, SPACE, callbacks=[OptunaStorage(storage, study="mine")], **OPTIONS)
     assert len(load(storage, "mine").get_trials()) >= 12

@@ -214,7 +214,7 @@ def test_the_identity_of_a_study_is_its_own(tmp_path):
             self.seen = set()
 
         def on_proposal(self, study, proposal):
-            self.seen.add(study.identity)
+            self.seen.add(study.id)
 
         from_the_start = True
 
