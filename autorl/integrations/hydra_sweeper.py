@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -76,7 +76,8 @@ class Settings:
         directions: one for each value that a job returns.
         seed_key: override that gets the seed; None: jobs are given none, `auto`: `seed`, if the
             application has it.
-        steps: of a full job, given by `budget_variable`; None: jobs have no length.
+        steps: of a full job, given by `budget_variable`; None: the application's own value of it,
+            and where there is no such key, jobs have no length.
         study: further keys of the study file.
     """
 
@@ -126,10 +127,9 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     steps = options["steps"]
     if steps is None and budget_variable is not None:
         steps = peer.get("max_budget")
-    if (steps is None) != (budget_variable is None):
+    if steps is not None and budget_variable is None:
         raise InputError(
-            "steps (of a full job) and budget_variable (the override that says how many a job is "
-            "trained) go together",
+            "needs budget_variable, the override that says how many steps a job is trained",
             key="hydra.sweeper.steps",
         )
     seed_key = options["seed_key"]
@@ -190,12 +190,14 @@ def run_sweep(
         StudyError: the first jobs failed, or nothing was scored.
     """
     settings = read_settings(options)
-    folder = Path(str(hydra.config.hydra.sweep.dir))
+    # Jobs may change the working directory.
+    folder = Path(str(hydra.config.hydra.sweep.dir)).resolve()
     searched, fixed = _read_space(hydra, options, arguments)
     composed = hydra.hydra_context.config_loader.load_sweep_config(hydra.config, list(fixed))
     own_values = {
         name: _own_value(composed, name) for name in searched.definition["hyperparameters"]
     }
+    settings = replace(settings, steps=_steps(settings, composed))
     space = searched.start_from(own_values)
     seed_key = _seed_key(settings.seed_key, composed, fixed)
     plan = SeedPlan(settings.tuning_seeds, settings.test_seeds) if seed_key else SeedPlan(1, 0)
@@ -301,6 +303,29 @@ def _own_value(composed: DictConfig, name: str) -> Any:
     return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
 
 
+def _steps(settings: Settings, composed: DictConfig) -> int | None:
+    """Return the steps of a full job: those stated, or the application's own.
+
+    None where jobs have no length.
+
+    Raises:
+        InputError: the application's own value is no number of steps.
+    """
+    if settings.steps is not None or settings.budget_variable is None:
+        return settings.steps
+    own = OmegaConf.select(composed, settings.budget_variable)
+    if own in (None, "None"):  # the text is what YAML makes of `None` in hypersweeper's examples
+        log.warning("autorl: %s has no value: every job is full", settings.budget_variable)
+        return None
+    if isinstance(own, int | float) and own >= 1 and own == int(own):
+        return int(own)
+    raise InputError(
+        f"say how many {settings.budget_variable} a full job has: the application's own value is "
+        f"{shown(own)}",
+        key="hydra.sweeper.steps",
+    )
+
+
 def _seed_key(stated: str | None, composed: DictConfig, fixed: Iterable[str]) -> str | None:
     """Return the key that is given seeds, None where jobs have none.
 
@@ -402,7 +427,7 @@ class Jobs:
         overrides = [*self._fixed, *overrides_of(trial.config, self._keys)]
         if self._seed_key is not None:
             overrides.append(f"{self._seed_key}={trial.seed}")
-        if settings.budget_variable is not None:
+        if settings.budget_variable is not None and settings.steps is not None:
             # What is loaded is trained on; without it the job begins anew.
             loads = settings.loading_variable is not None and trial.checkpoint is not None
             steps = trial.until - trial.start if loads else trial.until
@@ -414,7 +439,7 @@ class Jobs:
         return overrides
 
     def _saved(self, trial: Trial) -> str:
-        folder = self._folder.resolve() / "checkpoints"
+        folder = self._folder / "checkpoints"
         folder.mkdir(exist_ok=True)
         return str(folder / trial.id)
 

@@ -106,6 +106,24 @@ HYPERSWEEPER = {
     "conditions": [{"child": "batch", "parent": "solver", "type": "IN", "values": ["sgd"]}],
     "seed": 4,
 }
+ARLBENCH = {
+    "seed": 0,
+    "hyperparameters": {
+        "hp_config.target": {"type": "categorical", "choices": [True, False], "default": True},
+        "hp_config.tau": {"type": "uniform_float", "lower": 0.01, "upper": 1.0, "default": 1.0},
+    },
+    "conditions": [
+        {"child": "hp_config.tau", "parent": "hp_config.target", "value": True, "type": "EQ"}
+    ],
+}
+
+
+def test_spaces_of_arlbench_are_read(tmp_path):
+    space = read_searched(ARLBENCH, tmp_path).start_from({"hp_config.target": False})
+    default = space.default()
+    assert dict(default) == {"hp_config.target": True, "hp_config.tau": 1.0}
+    assert sorted(overrides_of(default, {})) == ["hp_config.target=true", "hp_config.tau=1.0"]
+    assert set(space.config({"hp_config.target": False})) == {"hp_config.target"}
 
 
 def test_spaces_of_hypersweeper_are_read(tmp_path):
