@@ -230,6 +230,7 @@ class Study:
         self._listeners = Listeners(
             everyone, self.spec, folder, lambda: self.driver.lineage, identity
         )
+        self._listeners.repeat(recorded.event for recorded in self.store.events())
 
     def _tell(self, event: StudyEvent) -> None:
         if self._listeners is not None:

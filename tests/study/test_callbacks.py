@@ -131,6 +131,103 @@ def test_a_tuner_tells_callbacks_too():
     assert log.of("result") == [(result,)]
 
 
+class Scores(Callback):
+    """Everything that follows from the log alone."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_proposal(self, study, proposal):
+        self.calls.append(("proposal", proposal))
+
+    def on_outcome(self, study, run, outcome):
+        self.calls.append(("outcome", run, outcome.status, outcome.reports))
+
+    def on_score(self, study, score):
+        self.calls.append(("score", score))
+
+    def on_search_end(self, study):
+        self.calls.append(("end",))
+
+    def of(self, kind):
+        return [call[1] for call in self.calls if call[0] == kind]
+
+
+class Mirror(Scores):
+    from_the_start = True
+
+
+def test_scores_are_told_and_the_end_of_the_search(tmp_path):
+    log = Scores()
+    result = tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    scores = {score.proposal: score for score in log.of("score")}
+    assert scores[result.incumbent.proposal].values == (result.tuning,)
+    assert {score.seeds for score in scores.values()} == {(0, 1)}
+    assert all(score.final and score.failure is None for score in scores.values())
+    proposals = {proposal.number: proposal for proposal in log.of("proposal")}
+    assert set(scores) == set(proposals)
+    for proposal in proposals.values():
+        goes_on = proposal.parent is not None
+        assert proposal.run == (proposals[proposal.parent].run if goes_on else proposal.number)
+    kinds = [call[0] for call in log.calls]
+    assert kinds.count("end") == 1
+    assert {call[0] for call in log.calls[kinds.index("end") :]} == {"end", "outcome"}
+
+
+def test_a_failure_is_told_as_the_score(tmp_path):
+    log = Scores()
+    with Tuner(SPACE, "random", seeds=SeedPlan(1, 0), callbacks=[log]) as tuner:
+        tuner.tell(tuner.ask(), 2.0)
+        tuner.fail(tuner.ask(), "diverged", "NaN")
+        tuner.result()
+    told, failed = log.of("score")
+    assert (told.values, told.failure) == ((2.0,), None)
+    assert (failed.proposal, failed.failure, failed.message) == (1, "diverged", "NaN")
+
+
+def test_a_mirror_is_told_everything_from_the_start(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    class Kills(Callback):
+        told = 0
+
+        def on_outcome(self, study, run, outcome):
+            self.told += 1
+            if self.told == 20:
+                raise Killed
+
+    whole = Scores()
+    tune(climb, SPACE, callbacks=[whole], **STUDY)
+    with pytest.raises(Killed):
+        tune(climb, SPACE, out=tmp_path / "s", callbacks=[Kills()], **STUDY)
+    mirror = Mirror()
+    others = Scores()
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[mirror, others], **STUDY)
+    assert mirror.calls == whole.calls
+    assert 0 < len(others.calls) < len(mirror.calls)
+    assert mirror.calls[-len(others.calls) :] == others.calls
+
+
+def test_the_identity_of_a_study_is_its_own(tmp_path):
+    class Identities(Callback):
+        def __init__(self):
+            self.seen = set()
+
+        def on_proposal(self, study, proposal):
+            self.seen.add(study.id)
+
+        from_the_start = True
+
+    log = Identities()
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    assert len(log.seen) == 1
+    tune(climb, SPACE, out=tmp_path / "t", callbacks=[log], **STUDY)
+    tune(climb, SPACE, callbacks=[log], **STUDY)
+    assert len(log.seen) == 3
+
+
 def test_what_is_no_callback_is_refused(tmp_path):
     with pytest.raises(InputError, match="got type: give an instance"):
         tune(climb, SPACE, callbacks=[Log], **STUDY)
