@@ -41,7 +41,13 @@ html_show_search_summary = False  # a summary is fetched, which a page opened fr
 html_theme_options = {"top_of_page_buttons": []}
 
 NAVIGATION = {
-    "Begin": ["own-environment", "protocol", "embedding", "coming-from"],
+    "Begin": [
+        "own-environment",
+        "protocol",
+        "embedding",
+        "coming-from",
+        "coming-from-hydra-and-optuna",
+    ],
     "Tune": [
         "study-file",
         "/search_spaces/README",
@@ -50,6 +56,8 @@ NAVIGATION = {
         "stable-baselines3",
         "population-engine",
         "rlhf",
+        "offline",
+        "trackers",
         "scaling-out",
     ],
     "Data": ["landscapes-cookbook", "landscapes", "/landscapes/README", "study-folder"],
