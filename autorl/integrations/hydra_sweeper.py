@@ -304,24 +304,24 @@ def _own_value(composed: DictConfig, name: str) -> Any:
 
 
 def _steps(settings: Settings, composed: DictConfig) -> int | None:
-    """Return the steps of a full job: those stated, or the application's own.
+    """Return the steps of a full job.
 
-    None where jobs have no length.
+    Those that are stated, or the application's value. None where jobs have no length.
 
     Raises:
         InputError: the application's own value is no number of steps.
     """
     if settings.steps is not None or settings.budget_variable is None:
         return settings.steps
-    own = OmegaConf.select(composed, settings.budget_variable)
-    if own in (None, "None"):  # the text is what YAML makes of `None` in hypersweeper's examples
+    steps = OmegaConf.select(composed, settings.budget_variable)
+    if steps in (None, "None"):  # the text is what YAML makes of `None` in hypersweeper's examples
         log.warning("autorl: %s has no value: every job is full", settings.budget_variable)
         return None
-    if isinstance(own, int | float) and own >= 1 and own == int(own):
-        return int(own)
+    if isinstance(steps, int | float) and steps >= 1 and steps == int(steps):
+        return int(steps)
     raise InputError(
         f"say how many {settings.budget_variable} a full job has: the application's own value is "
-        f"{shown(own)}",
+        f"{shown(steps)}",
         key="hydra.sweeper.steps",
     )
 

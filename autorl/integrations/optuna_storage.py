@@ -15,6 +15,7 @@ import numpy as np
 
 from autorl.evaluation import Objective
 from autorl.landscapes.export import optuna_distribution, optuna_value
+from autorl.masking import masked
 from autorl.plain_text import shown
 from autorl.quiet import quieted
 from autorl.statistics.aggregates import parse_aggregate
@@ -170,7 +171,8 @@ def _open_storage(
             return RDBStorage(storage, engine_kwargs=options)
     except (SQLAlchemyError, ImportError, OSError, ValueError, RuntimeError) as error:
         said = str(error).splitlines()[0]
-        message = f"Optuna cannot open {storage}: {said}"
+        # An address may hold a password.
+        message = masked(f"Optuna cannot open {storage}: {said}")
         raise InputError(message, key="callbacks.storage") from None
 
 

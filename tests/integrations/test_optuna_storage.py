@@ -373,6 +373,12 @@ def test_what_is_no_storage_is_refused(storage, message):
         OptunaStorage(storage)
 
 
+def test_passwords_of_addresses_are_not_printed():
+    with pytest.raises(InputError, match=r"nothing://\*\*\*@host/x") as error:
+        OptunaStorage("nothing://me:secret@host/x")
+    assert "secret" not in str(error.value)
+
+
 def test_a_study_file_names_it(tmp_path):
     storage = url(tmp_path)
     study = {
