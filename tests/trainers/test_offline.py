@@ -249,6 +249,15 @@ def test_what_does_not_fit_is_refused_before_training() -> None:
     assert "offline/iql" in wrong(space=space).message
 
 
+def test_the_study_of_the_page_can_be_begun(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "offline.md"
+    file = tmp_path / "pendulum.yaml"
+    file.write_text(page.read_text().split("```yaml\n")[1].split("```")[0])
+    spec = load_spec(file)
+    check(spec, trainer_loader(spec))
+    assert spec.space == "offline/iql"
+
+
 @pytest.mark.slow
 def test_a_study_tunes_on_recorded_episodes(tmp_path: Path) -> None:
     result = autorl.tune(study(), out=tmp_path / "study", workers=1)

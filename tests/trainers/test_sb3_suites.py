@@ -19,6 +19,7 @@ from autorl.executors.worker import run_segment
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.space import load_space
+from autorl.spec import load_spec
 from autorl.spec.sources import read_study, space_study
 from autorl.study.setup import check, trainer_loader
 from autorl.testing.trainers import Case, TrainerConformance
@@ -345,6 +346,20 @@ def test_text_among_the_observations_is_refused_with_the_wrapper_for_it() -> Non
         check(spec, trainer_loader(spec))
 
 
+def test_the_study_of_the_page_can_be_built(tmp_path: Path) -> None:
+    needs("atari", "cv2")
+    page = Path(__file__).parents[2] / "docs" / "stable-baselines3.md"
+    [text] = [part for part in page.read_text().split("```") if part.startswith("yaml\nname: pong")]
+    file = tmp_path / "pong.yaml"
+    file.write_text(text.removeprefix("yaml\n"))
+    spec = load_spec(file)
+    check(spec, trainer_loader(spec))
+    of_bare_name = read_study("sb3/ppo", {"environment.id": "ALE/Pong-v5"})
+    assert spec.environment == of_bare_name.environment
+    assert spec.trainer == of_bare_name.trainer
+    assert spec.fidelity == of_bare_name.fidelity
+
+
 class TestStackedFrames(TrainerConformance):
     """The stack is part of the state of an environment: n + n steps equal 2n."""
 
@@ -415,10 +430,11 @@ def test_a_wrong_number_of_frames_is_refused(n_stack: object) -> None:
 def test_frames_are_stacked_for_the_zoo_by_its_own_key() -> None:
     environment = {"id": "ALE/Pong-v5", "wrappers": [ATARI_WRAPPER, {FRAME_STACK: {"n_stack": 3}}]}
     run = TrainedRun(
-        TrainerSpec("sb3/ppo", freeze({"policy": "CnnPolicy"})),
+        TrainerSpec("sb3/ppo"),
         *({"learning_rate": 1e-3}, 1000, 1000, environment),
     )
     text = zoo_entry(run)
     assert "frame_stack: 3" in text
+    assert "policy: CnnPolicy" in text
     assert "atari_wrappers.AtariWrapper" in text
     assert "FrameStack" not in text

@@ -30,7 +30,7 @@ from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.sb3.suites import suite_of
+from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
 from autorl.trainers.sb3.vector_rewards import PACKAGE, WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
 
@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 _PURPOSE = "environment of a checkpoint"
 NO_WEIGHTS: Mapping[str, Any] = MappingProxyType({})
-_OF_IMAGES = (
-    "stable_baselines3.common.atari_wrappers:AtariWrapper",
-    "stable_baselines3.common.atari_wrappers:WarpFrame",
-)
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
@@ -336,7 +332,7 @@ def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
     Raises:
         InputError: there is no image, or no library that changes its size.
     """
-    if target not in _OF_IMAGES:
+    if target not in IMAGE_WRAPPERS:
         return
     shape = env.observation_space.shape or ()
     if len(shape) != 3:

@@ -23,6 +23,8 @@ from autorl.types import InputError
 FRAME_STACK = "autorl.trainers.sb3.wrappers:FrameStack"
 """The wrapper that stacks the latest observations of an episode."""
 _ATARI_WRAPPERS = "stable_baselines3.common.atari_wrappers"
+IMAGE_WRAPPERS = (f"{_ATARI_WRAPPERS}:AtariWrapper", f"{_ATARI_WRAPPERS}:WarpFrame")
+"""Wrappers of Stable-Baselines3 that make images of 8 bits, by OpenCV."""
 _GRID_AS_VECTOR = "minigrid.wrappers:FlatObsWrapper"
 _WHOLE_RUN = 1_000_000  # steps; the presets of these suites train 100,000 to 10 million
 

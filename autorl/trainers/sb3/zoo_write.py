@@ -16,10 +16,15 @@ from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
-from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.algorithms import (
+    ALGORITHMS,
+    CALLABLES,
+    constructor_names,
+    policy_names,
+)
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
-from autorl.trainers.sb3.suites import FRAME_STACK
+from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS
 from autorl.trainers.sb3.vector_rewards import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
@@ -144,10 +149,13 @@ def _class_code(value: object) -> str:
 
 
 def _policy(algorithm: str, run: TrainedRun, notes: list[str]) -> str:
-    """Return the policy of the trainer, else the one for vectors."""
+    """Return the policy of the trainer, else that of images or vectors."""
     policy = run.trainer.kwargs.get("policy")
     if policy is not None:
         return str(policy).replace(":", ".")
+    wrappers = str(plain(run.environment.get("wrappers", ())))
+    if algorithm in ALGORITHMS and any(name in wrappers for name in IMAGE_WRAPPERS):
+        return ALGORITHMS[algorithm].policy_name("Cnn")
     notes.append("policy: that of vectors; images need CnnPolicy, dictionaries MultiInputPolicy")
     return "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
 
