@@ -132,9 +132,7 @@ def network_sizes(environment: Environment, hp: Record) -> tuple[int, ...]:
     A dueling network has one more, the value.
     """
     outputs = environment.n_actions + int(hp.dueling)
-    return hidden_sizes(
-        environment.observation_size, int(hp.net_width), int(hp.net_depth), outputs
-    )
+    return hidden_sizes(environment.observation_size, int(hp.net_width), int(hp.net_depth), outputs)
 
 
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:

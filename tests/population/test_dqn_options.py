@@ -114,7 +114,9 @@ def _filled(seed, environment, config, written):
     _, hp, state = make("dqn", seed, environment, np.float64, **config)
     generator = np.random.default_rng(seed)
     state["target"].parameters[:] += (
-        0.5 * generator.normal(size=len(state["target"].parameters)) * (state["target"].parameters != 0)
+        0.5
+        * generator.normal(size=len(state["target"].parameters))
+        * (state["target"].parameters != 0)
     )
     agent = dqn.make_agent(state, environment, hp)
     histories = [[] for _ in range(int(hp.n_envs))]
@@ -236,9 +238,9 @@ def test_the_exponent_of_the_weights_is_annealed_over_the_horizon(monkeypatch):
 def test_a_folded_head_has_the_q_values_of_the_streams():
     hp, agent, state, _ = _filled(1, ACROBOT, {**SMALL, **ALL}, 20)
     observations = np.random.default_rng(0).normal(size=(8, ACROBOT.observation_size))
-    q, shared, tops = Reference(
-        state["member"].parameters, agent.online, hp, ACROBOT.n_actions
-    ).run(observations)
+    q, _, tops = Reference(state["member"].parameters, agent.online, hp, ACROBOT.n_actions).run(
+        observations
+    )
     weights, biases = folded(*layer_views(state["member"].parameters, agent.online.layers, 2))
     top = np.concatenate([tops[1], tops[0]], axis=1)  # the value's units come first
     assert close(top @ weights + biases, q)
@@ -321,8 +323,15 @@ def test_several_steps_are_learned_from_as_in_stable_baselines3(environment_id, 
     buffers = pytest.importorskip("stable_baselines3.common.buffers")
     if not hasattr(buffers, "NStepReplayBuffer"):
         pytest.skip("Stable-Baselines3 before 2.7 has no n-step memory")
-    from test_sb3_updates import _as_engine_has_it, _assert_same, _copy, _pair, _parameters
-    from test_sb3_updates import _train, _world
+    from test_sb3_updates import (
+        _as_engine_has_it,
+        _assert_same,
+        _copy,
+        _pair,
+        _parameters,
+        _train,
+        _world,
+    )
 
     environment = replace(ENVIRONMENTS[environment_id], time_limit=13)  # truncations as well
     config = {"learning_starts": 20, "buffer_size": 60, "train_freq": 5, "gradient_steps": 3}
@@ -339,7 +348,10 @@ def test_several_steps_are_learned_from_as_in_stable_baselines3(environment_id, 
             dqn.step_environments(before["member"], agent, hp, _world(environment))
         _train(dqn, state, environment, hp, dqn.make_agent(state, environment, hp))
         model.q_net_target.load_state_dict(
-            {key[len("q_net_target.") :]: value for key, value in _targets(model, state, environment, hp)}
+            {
+                key[len("q_net_target.") :]: value
+                for key, value in _targets(model, state, environment, hp)
+            }
         )
         if before["member"].counts[0] <= hp.learning_starts:
             continue
@@ -400,9 +412,8 @@ def _n_step_samples(model, agent, hp, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.cpu_seconds(600)
 def test_with_all_options_cartpole_is_learned():
-    """The median of 12 seeds reaches what DQN reaches, with the settings of the learning test beside SB3."""
+    """The median of 12 seeds is above what plain DQN reaches at the settings of the learning test beside SB3."""
     config = {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000}
     config |= {"learning_starts": 1000, "target_update_interval": 240, "exploration_fraction": 0.2}
     config |= {"priority_beta.shape": "linear", "priority_beta.end": 1.0}
@@ -415,6 +426,6 @@ def test_with_all_options_cartpole_is_learned():
         engine.train_to(algorithm.bind(state, CARTPOLE, hp), algorithm, state, hp, 30_000)
         episodes = int(state["member"].counts[2])
         returns[name].append(state["member"].recent[: min(episodes, 100)].mean())
-    print(returns)
-    assert np.median(returns["all"]) > 150
-    assert np.median(returns["all"]) > 0.7 * np.median(returns["plain"])
+    # Measured on these seeds: 151 and 257.
+    assert np.median(returns["all"]) > 200
+    assert np.median(returns["all"]) > np.median(returns["plain"])

@@ -59,7 +59,12 @@ def test_a_dueling_model_says_what_becomes_of_its_streams_and_learns_on(tmp_path
     trainer, outcome = _trained("dqn", "CartPole-v1", {**CONFIG, **ALL, "n_envs": 2}, tmp_path)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     notes = " ".join(written.notes)
-    for text in ("no double=True", "no prioritized=True", "no dueling=True", "folded into one head"):
+    for text in (
+        "no double=True",
+        "no prioritized=True",
+        "no dueling=True",
+        "folded into one head",
+    ):
         assert text in notes
     assert "new optimizer moments" in notes
     assert "the run's optimizer moments" not in notes
@@ -93,7 +98,9 @@ def test_an_earlier_stable_baselines3_has_no_several_steps(tmp_path, monkeypatch
                      tau, gamma, train_freq, gradient_steps, target_update_interval,
                      exploration_fraction, exploration_initial_eps, exploration_final_eps,
                      max_grad_norm, policy_kwargs, device):  # fmt: skip
-            values = {key: value for key, value in locals().items() if key not in ("self", "__class__")}
+            values = {
+                key: value for key, value in locals().items() if key not in ("self", "__class__")
+            }
             super().__init__(**values)
 
     trainer, outcome = _trained("dqn", "CartPole-v1", {**CONFIG, "n_steps": 4}, tmp_path / "4")

@@ -12,7 +12,7 @@ from autorl.population.members import UPDATES, begin
 pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 pytest.importorskip("torch")
 
-from test_sb3_updates import (  # noqa: E402
+from test_sb3_updates import (
     _as_engine_has_it,
     _assert_same,
     _copy,
