@@ -276,7 +276,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
 
 @kernel
 def q_values(net: Network, agent: Agent, hp: Record, rows: int, n_actions: int) -> None:
-    """Fill the outputs of `net` with the Q-values of the first `rows` rows of the inputs."""
+    """Fill the first `rows` rows of the outputs with the inputs' Q-values."""
     forward(net, agent.inputs, rows)
     if hp.dueling:
         aggregate(net, rows, n_actions)
@@ -311,9 +311,9 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     """Compute the gradient of mean(w * huber(Q(s, a) - y)).
 
     It goes into the online network's gradient, and priorities are set anew. The targets are y = R +
-    gamma^k * (1 - terminated) * Q'(s', a'): R is the discounted sum of k rewards, s' the state after
-    them (`replay.n_step_return`); a' is the best action of Q' itself, or of Q (double Q-learning);
-    Q' is the target network, or Q where there is none.
+    gamma^k * (1 - terminated) * Q'(s', a'): R is the discounted sum of k rewards, s' the state
+    after them (`replay.n_step_return`); a' is the best action of Q' itself, or of Q (double
+    Q-learning); Q' is the target network, or Q where there is none.
     """
     replay = agent.replay
     online = agent.online

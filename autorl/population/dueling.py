@@ -1,4 +1,4 @@
-"""The dueling network of deep Q-learning: two streams, one of the value, one of advantages.
+"""The dueling network of deep Q-learning: streams of value and advantages.
 
     Q(s, a) = V(s) + A(s, a) - mean over b of A(s, b)                  (equation 9 [Wang2016])
 
@@ -38,11 +38,11 @@ def part_streams(parameters: Array, sizes: tuple[int, ...]) -> None:
     layers = layer_table(sizes)
     weights, biases = layer_views(parameters, layers, len(layers) - 1)
     units = len(weights)
-    own = units // 2
-    weights[:own, :-1] = 0.0
-    weights[own:, -1] = 0.0
+    of_value = units // 2
+    weights[:of_value, :-1] = 0.0
+    weights[of_value:, -1] = 0.0
     # Drawn for all units of the layer: wider where a stream has fewer.
-    for columns, of_stream in ((slice(0, -1), units - own), (slice(-1, None), own)):
+    for columns, of_stream in ((slice(0, -1), units - of_value), (slice(-1, None), of_value)):
         weights[:, columns] *= math.sqrt(units / of_stream)
         biases[columns] *= math.sqrt(units / of_stream)
 
@@ -94,9 +94,9 @@ def keep_streams_apart(net: Network, n_actions: int) -> None:
     units = layer[FAN_IN]
     columns = len(net.gradient[layer[WEIGHTS] : layer[BIASES]]) // (n_actions + 1)
     head = net.gradient[layer[WEIGHTS] : layer[BIASES]].reshape(n_actions + 1, columns)
-    own = units // 2
+    of_value = units // 2
     for j in range(n_actions):
-        for k in range(own):
+        for k in range(of_value):
             head[j, k] = 0.0
-    for k in range(own, units):
+    for k in range(of_value, units):
         head[n_actions, k] = 0.0

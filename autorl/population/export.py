@@ -129,7 +129,7 @@ def fill(
 
 
 def keeps_moments(hp: Record) -> bool:
-    """Tell whether a model goes on with the moments of the run's optimizer.
+    """Tell whether a model gets the moments of the run's optimizer.
 
     A dueling network's do not: those of its two streams are none of the folded head's.
     """
@@ -235,7 +235,7 @@ def _copy(net: Network, layers: Iterable[nn.Linear]) -> None:
 
 
 def _copy_dueling(net: Network, layers: list[Any]) -> None:
-    """Copy a dueling network into torch's layers, its streams folded into the last."""
+    """Copy a dueling network into torch's layers, under one head."""
     *hidden, head = layers
     _copy(net, hidden)
     weights, biases = folded(*layer_views(net.parameters, net.layers, len(hidden)))
