@@ -51,7 +51,8 @@ def to_sb3(
         ) from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
     arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
-    if not arguments.constructor.keys() <= inspect.signature(kind).parameters.keys():
+    several = "n_steps" in arguments.constructor
+    if several and "n_steps" not in inspect.signature(kind).parameters:
         raise InputError(
             "n_steps of DQN needs Stable-Baselines3 2.7 or later, installed is "
             f"{stable_baselines3.__version__}"
