@@ -18,7 +18,7 @@ import numpy as np
 
 from autorl.population import engine
 from autorl.population.environments import Environment, find_environment
-from autorl.population.export import to_sb3
+from autorl.population.export import keeps_moments, to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.sb3_arguments import sb3_arguments
@@ -115,7 +115,7 @@ class PopulationTrainer(AgentTrainer):
         hp = self._record(segment.config, segment.environment, segment.horizon)
         stride = self.algorithm.stride(hp)
         n_envs = int(hp.n_envs)
-        length = "n_steps" if "n_steps" in self.algorithm.settings else "train_freq"
+        length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
         state, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
@@ -186,6 +186,7 @@ class PopulationTrainer(AgentTrainer):
         model.save(file)
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
         with_memory = "replay" in state
+        moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
         return ExportedModel(
             path=file,
             kind=f"stable_baselines3.{type(model).__name__}",
@@ -195,8 +196,7 @@ class PopulationTrainer(AgentTrainer):
             notes=(
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
                 "as the run had",
-                "`learn` goes on with the run's optimizer moments"
-                + " and an empty replay memory" * with_memory,
+                f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
                 *arguments.notes,
                 *_variant_notes(environment),
                 ZIP_IS_A_PROGRAM,
