@@ -6,7 +6,7 @@
 
 A cell is one algorithm with one setting. Both systems train for the same number of environment steps and are evaluated
 after 60, 70, ..., 100 % of them; the policy is read out as plain matrices and one evaluator, in Gymnasium's own
-environments, plays it for both: `EPISODES` episodes, PPO and A2C with sampled actions, DQN and SAC with their best
+environments, plays it for both: `EPISODES` episodes, PPO and A2C with sampled actions, the others with their best
 ones. A run's score is the mean of its evaluations. A cell passes when the 95 % bootstrap interval of the
 difference of the interquartile means lies within +-7 % of the task's range of returns.
 
@@ -42,6 +42,7 @@ EVALUATED_AT = (60, 70, 80, 90, 100)  # per cent of the steps
 MARGIN = 0.07
 RANGES = {"CartPole-v1": (0.0, 500.0), "Pendulum-v1": (-1600.0, 0.0)}
 ENGINE, PEER = "engine", "SB3"
+SQUASHED = ("SAC", "TD3", "DDPG")  # their best actions are tanh of what the network says
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,47 @@ SAC = {
     },
 }
 SAC_STEPS = {"1": 6_000, "2": 4_000, "3": 6_000}
+TD3 = {
+    "1": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
+    | {"noise_std": 0.1, "train_freq": 2},
+    "2": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
+    | {
+        "noise_type": "ornstein-uhlenbeck",
+        "noise_std": 0.5,
+        "train_freq": 4,
+        "gradient_steps": 2,
+        "policy_delay": 1,
+        "activation": "tanh",
+    },
+    "3": {
+        "n_envs": 2,
+        "net_width": 32,
+        "batch_size": 128,
+        "learning_rate": 3e-3,
+        "tau": 0.03,
+        "gamma": 0.9,
+        "noise_std": 0.2,
+    }
+    | {
+        "learning_starts": 500,
+        "buffer_size": 2000,
+        "train_freq": 2,
+        "gradient_steps": 2,
+        "policy_delay": 3,
+        "target_policy_noise": 0.1,
+        "target_noise_clip": 0.3,
+    },
+}
+TD3_STEPS = {"1": 8_000, "2": 6_000, "3": 8_000}
+DDPG = {
+    "net_width": 64,
+    "batch_size": 64,
+    "learning_rate": 1e-3,
+    "tau": 0.02,
+    "gamma": 0.95,
+    "noise_std": 0.1,
+    "train_freq": 2,
+}
 CELLS = {
     "a2c-1": a2c("CartPole-v1", 12_000, learning_rate=3e-4),
     "a2c-2": a2c(
@@ -212,6 +254,8 @@ CELLS = {
     },
     **{f"dqn-{n}": Cell("DQN", "CartPole-v1", 15_000, config) for n, config in DQN.items()},
     **{f"sac-{n}": Cell("SAC", "Pendulum-v1", SAC_STEPS[n], config) for n, config in SAC.items()},
+    **{f"td3-{n}": Cell("TD3", "Pendulum-v1", TD3_STEPS[n], config) for n, config in TD3.items()},
+    "ddpg-1": Cell("DDPG", "Pendulum-v1", 8_000, DDPG),
 }
 
 
@@ -295,8 +339,8 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
 
 def head(cell: Cell) -> str:
     """How this cell's policy is evaluated."""
-    if cell.kind in ("DQN", "SAC"):
-        return "best" if cell.kind == "DQN" else "squashed"
+    if cell.kind in ("DQN", *SQUASHED):
+        return "squashed" if cell.kind in SQUASHED else "best"
     return "gaussian" if cell.environment == "Pendulum-v1" else "categorical"
 
 
@@ -310,6 +354,16 @@ def peer_arguments(cell: Cell) -> dict[str, Any]:
         for name in ("n_epochs", "batch_size", "clip_range", "optimizer"):
             del config[name]
         config["rms_prop_eps"] = config.pop("optimizer_eps")
+    if "noise_std" in config:
+        from stable_baselines3.common.noise import (
+            NormalActionNoise,
+            OrnsteinUhlenbeckActionNoise,
+        )
+
+        kinds = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
+        noise = kinds[config.pop("noise_type", "normal")]
+        # Actions of Pendulum have one dimension.
+        config["action_noise"] = noise(np.zeros(1), np.full(1, config.pop("noise_std")))
     policy: dict[str, Any] = {}
     default = 256 if cell.kind == "SAC" else 64
     policy["net_arch"] = [config.pop("net_width", default)] * config.pop("net_depth", 2)
@@ -353,6 +407,8 @@ def peer_policy(cell: Cell, model: Any) -> Policy:
         modules = list(policy.q_net.q_net)
     elif cell.kind == "SAC":
         modules = [*policy.actor.latent_pi, policy.actor.mu]
+    elif cell.kind in SQUASHED:
+        modules = list(policy.actor.mu)[:-1]  # the last is the tanh of actions
     else:
         modules = [*policy.mlp_extractor.policy_net, policy.action_net]
         scale = policy.log_std.detach().exp().numpy().copy() if head(cell) == "gaussian" else None
@@ -471,7 +527,7 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
         f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
-        "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; DQN and SAC: the best "
+        "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; the others: their best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
         f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every "
         "row in returns: within it lies the whole interval; told apart are two that differ by less than the margin, "

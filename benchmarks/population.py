@@ -56,6 +56,7 @@ DQN = {
 }
 DQN |= {"learning_starts": 1000, "target_update_interval": 240, "exploration_fraction": 0.16}
 SAC = {"learning_rate": 1e-3, "buffer_size": 50_000}
+TD3 = {"learning_rate": 1e-3, "buffer_size": 50_000, "noise_std": 0.1}
 JOBS = {
     "ppo-cartpole-64": Job("ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, jax=True),
     "ppo-cartpole-256": Job("ppo", "CartPole-v1", 50_176, {**PPO, "net_width": 256}),
@@ -64,6 +65,9 @@ JOBS = {
     "dqn-cartpole-256": Job("dqn", "CartPole-v1", 10_000, {**DQN, "net_width": 256}),
     "sac-pendulum-64": Job("sac", "Pendulum-v1", 5_000, {**SAC, "net_width": 64}),
     "sac-pendulum-256": Job("sac", "Pendulum-v1", 1_000, {**SAC, "net_width": 256}),
+    "td3-pendulum-64": Job("td3", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
+    "td3-pendulum-256": Job("td3", "Pendulum-v1", 1_000, {**TD3, "net_width": 256}),
+    "ddpg-pendulum-64": Job("ddpg", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
 }
 
 
@@ -137,6 +141,11 @@ def sb3_arguments(job: Job) -> dict[str, Any]:
     arguments = {
         name: value for name, value in job.config.items() if name not in ("n_envs", "net_width")
     }
+    deviation = arguments.pop("noise_std", None)
+    if deviation is not None:
+        from stable_baselines3.common.noise import NormalActionNoise
+
+        arguments["action_noise"] = NormalActionNoise(np.zeros(1), np.full(1, deviation))
     width = job.config["net_width"]
     activation = nn.Tanh if job.algorithm == "ppo" else nn.ReLU
     return {**arguments, "policy_kwargs": {"net_arch": [width, width], "activation_fn": activation}}

@@ -24,7 +24,7 @@ from autorl.population.networks import Network, with_rows
 from autorl.population.replay import Replay, restored, trimmed
 
 State = dict[str, Any]
-ALGORITHMS = ("ppo", "dqn", "sac")
+ALGORITHMS = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.population import dqn, engine, ppo, sac
+from autorl.population import a2c, ddpg, dqn, engine, ppo, sac, td3
 from autorl.population.descent import RMSPROP
 from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS, Environment
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def to_sb3(
     algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Record
 ) -> Any:
-    """Make a PPO, DQN or SAC model of `stable_baselines3` from a member.
+    """Make a model of `stable_baselines3` from a member, of the algorithm's class there.
 
     It has the member's number of environments: `set_env` takes a vectorised one of as many.
 
@@ -63,7 +63,13 @@ def to_sb3(
         warnings.filterwarnings("ignore", message="You have specified a mini-batch size of")
         warnings.filterwarnings("ignore", message="The number of environments used is greater")
         try:
-            model = kind("MlpPolicy", venv, device="cpu", **constructor_arguments(arguments))
+            model = kind(
+                "MlpPolicy",
+                venv,
+                device="cpu",
+                **constructor_arguments(arguments),
+                **_action_noise(arguments, environment),
+            )
         except AssertionError as error:  # Stable-Baselines3 checks its arguments with assertions
             raise InputError(f"Stable-Baselines3 refuses the configuration: {error}") from error
     fill(model, algorithm, state, environment, hp)
@@ -84,6 +90,7 @@ def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
         "activation_fn": {"tanh": nn.Tanh, "relu": nn.ReLU}[arguments.activation],
         "optimizer_class": getattr(optim, optimizer),
         "optimizer_kwargs": dict(options),
+        **arguments.policy,
     }
     values = {
         name: remaining_schedule(value.start, value.end, value.shape)
@@ -92,6 +99,18 @@ def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
         for name, value in arguments.constructor.items()
     }
     return {**values, "policy_kwargs": policy_kwargs}
+
+
+def _action_noise(arguments: SB3Arguments, environment: Environment) -> dict[str, Any]:
+    """Return the argument `action_noise`, where there is exploration noise."""
+    if not arguments.noise:
+        return {}
+    from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
+
+    classes = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
+    mean = np.zeros(environment.action_size)
+    sigma = np.full(environment.action_size, float(arguments.noise["noise_std"]))
+    return {"action_noise": classes[arguments.noise["noise_type"]](mean=mean, sigma=sigma)}
 
 
 def fill(
@@ -105,7 +124,9 @@ def fill(
 
     The model was built with the member's hyperparameters.
     """
-    put = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac}[algorithm.name]
+    put = _FILL[algorithm.name]
+    if algorithm.name in _CONVERTED:
+        hp = _CONVERTED[algorithm.name](hp)
     optimizers = _optimizers(model)
     # PyTorch's names; RMSprop has the second of the two arrays alone.
     names = (
@@ -121,12 +142,15 @@ def fill(
         moments[name] = {id(item): item.detach().clone() for _, item in _trained(optimizers)}
     put(model, state, environment, hp)
     updates = int(state["member"].counts[UPDATES])
+    counts = dict.fromkeys(optimizers, updates)
+    if hasattr(hp, "policy_delay"):  # the actor has steps of its own
+        counts[model.actor.optimizer] = int(state["target"].updates[0])
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             # Stable-Baselines3 makes the temperature's optimizer without arguments of ours.
             group["eps"] = float(hp.optimizer_eps)
-    if updates and keeps_moments(hp):
-        _set_moments(optimizers, moments, updates)
+    if keeps_moments(hp):
+        _set_moments(counts, moments)
 
 
 def keeps_moments(hp: Record) -> bool:
@@ -157,15 +181,19 @@ def _trained(optimizers: list[optim.Optimizer]) -> Iterator[tuple[optim.Optimize
 
 
 def _set_moments(
-    optimizers: list[optim.Optimizer], moments: dict[str, dict[int, Tensor]], updates: int
+    updates: Mapping[optim.Optimizer, int], moments: dict[str, dict[int, Tensor]]
 ) -> None:
-    """Give every parameter its moments and the number of updates behind them."""
+    """Give every parameter its moments and the number of updates behind them.
+
+    `updates` are those of each optimizer; one without any has no state.
+    """
     import torch
 
-    for optimizer, item in _trained(optimizers):
+    for optimizer, item in _trained([key for key, count in updates.items() if count]):
         moments_of_item = {name: values[id(item)] for name, values in moments.items()}
         # PyTorch counts in a tensor of floats.
-        optimizer.state[item] = {"step": torch.tensor(float(updates)), **moments_of_item}
+        step = torch.tensor(float(updates[optimizer]))
+        optimizer.state[item] = {"step": step, **moments_of_item}
 
 
 def _restore_counters(
@@ -220,6 +248,29 @@ def _fill_sac(model: Any, state: engine.State, environment: Environment, hp: Rec
             _copy(source, _linear(target))
     if model.log_ent_coef is not None:  # None where the temperature is fixed
         _set(model.log_ent_coef, agent.log_alpha)
+
+
+def _fill_td3(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
+    agent = td3.make_agent(state, environment, hp)
+    for actor, source in ((model.actor, agent.actor), (model.actor_target, agent.target_actor)):
+        _copy(source, _linear(actor.mu))
+    for critics, pair in (
+        (model.critic, (agent.first, agent.second)),
+        (model.critic_target, (agent.target_1, agent.target_2)),
+    ):
+        for target, source in zip(critics.q_networks, pair[: int(hp.n_critics)], strict=True):
+            _copy(source, _linear(target))
+
+
+_FILL = {
+    "ppo": _fill_ppo,
+    "a2c": _fill_ppo,
+    "dqn": _fill_dqn,
+    "sac": _fill_sac,
+    "td3": _fill_td3,
+    "ddpg": _fill_td3,
+}
+_CONVERTED = {"a2c": a2c.as_ppo, "ddpg": ddpg.as_td3}
 
 
 def _linear(modules: Iterable[nn.Module]) -> list[Any]:

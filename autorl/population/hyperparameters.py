@@ -41,6 +41,7 @@ class Setting:
         codes: the allowed words and the numbers that stand for them in the record.
         special: a word among numbers and what stands for it in the record; the word "none" may also
             be given as None.
+        integral: whether it is whole although its default is a word.
     """
 
     default: Any
@@ -50,11 +51,12 @@ class Setting:
     scheduled: bool = False
     codes: Mapping[str, int] | None = None
     special: tuple[str, float] | None = None
+    integral: bool = False
 
     @property
     def whole(self) -> bool:
         """Whether it is an integer, flag or word, kept as int64."""
-        return self.codes is not None or isinstance(self.default, int)
+        return self.codes is not None or self.integral or isinstance(self.default, int)
 
     def encode(self, name: str, value: object) -> float | int:
         """Return the number that stands for `value` in the record.
@@ -142,6 +144,17 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
             )
     # As a record its fields are attributes in Python too, where kernels run for debugging.
     return values.view(np.recarray)[0]
+
+
+def converted(hp: Record, settings: Settings, values: Mapping[str, float]) -> Record:
+    """Return a record of another algorithm, of which `hp`'s is a special case.
+
+    Fields of the same name keep their numbers; the others have those of `values`.
+    """
+    made = np.zeros(1, record_type(settings))
+    for name in made.dtype.names or ():
+        made[name] = values[name] if name in values else hp[name]
+    return made.view(np.recarray)[0]
 
 
 def check_names(settings: Settings, names: Collection[str]) -> None:

@@ -10,6 +10,8 @@ the biases. Width, depth and activation are run-time values: one compiled progra
 network shape.
 
 References:
+    [Lillicrap2016] T. Lillicrap et al. Continuous control with deep reinforcement learning. ICLR
+        2016.
     [Saxe2014] A. Saxe et al. Exact solutions to the nonlinear dynamics of learning in deep linear
         networks. ICLR 2014.
     [He2015] K. He et al. Delving deep into rectifiers. ICCV 2015 (PyTorch's default for linear
@@ -34,6 +36,8 @@ TANH = 0
 RELU = 1
 ACTIVATIONS = {"tanh": TANH, "relu": RELU}
 FAN_IN, FAN_OUT, WIDTH, WEIGHTS, BIASES = range(5)
+# Word and code of a width: 400 units, then 300 in every further layer [Lillicrap2016].
+TAPERED = ("400-300", 0)
 CHUNK = 32  # rows propagated together: their activations stay in the first-level cache
 
 
@@ -100,6 +104,13 @@ def parameter_count(sizes: Sequence[int]) -> int:
 def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int, ...]:
     """Return layer sizes with `depth` hidden layers of `width` units."""
     return (inputs, *(width for _ in range(depth)), outputs)
+
+
+def hidden_widths(width: int, depth: int) -> tuple[int, ...]:
+    """Return the widths of `depth` hidden layers: `width` units, or those of `TAPERED`."""
+    if width == TAPERED[1]:
+        return (400, *(300 for _ in range(depth - 1)))
+    return (width,) * depth
 
 
 def network(

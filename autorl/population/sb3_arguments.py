@@ -8,11 +8,12 @@ Nothing of Stable-Baselines3 is imported here: values are numbers, words and `Sc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from autorl.population.descent import RMSPROP_ALPHA
 from autorl.population.hyperparameters import CONSTANT, SHAPES, Record, Settings, scheduled
+from autorl.population.networks import hidden_widths
 
 # Stable-Baselines3 takes these as functions of the progress remaining.
 _SCHEDULED = (
@@ -20,6 +21,9 @@ _SCHEDULED = (
     "clip_range",
 )
 _OF_POLICY = ("net_width", "net_depth", "activation", "optimizer", "optimizer_eps")
+_OF_SB3_POLICY = ("n_critics",)  # under the same name among `policy_kwargs`
+_NOISE = ("noise_type", "noise_std")
+_ADAM_EPS_OF_A2C = 1e-5  # of the policy of PPO and A2C, where PyTorch's is 1e-8
 _OF_PRIORITIES = ("priority_alpha", "priority_beta", "priority_eps")
 _WORDS = ("none",)  # the engine's word for Python's None
 
@@ -48,6 +52,9 @@ class SB3Arguments:
         n_envs: environments trained side by side: of the vectorised environment, no argument of the
             constructor.
         notes: what Stable-Baselines3 has no place for, in words.
+        policy: further arguments of the policy.
+        noise: `noise_type` and `noise_std` of RL Baselines3 Zoo, which stand for the object
+            `action_noise`; empty where there is no noise.
     """
 
     constructor: Mapping[str, Any]
@@ -56,6 +63,8 @@ class SB3Arguments:
     optimizer: tuple[str, Mapping[str, float]]
     n_envs: int
     notes: tuple[str, ...]
+    policy: Mapping[str, Any] = field(default_factory=dict)
+    noise: Mapping[str, Any] = field(default_factory=dict)
 
 
 def sb3_arguments(settings: Settings, hp: Record, step: int = 0) -> SB3Arguments:
@@ -84,23 +93,31 @@ def sb3_arguments(settings: Settings, hp: Record, step: int = 0) -> SB3Arguments
                 f"{name} went from {value!r} to {end!r} ({shape}), "
                 "Stable-Baselines3 keeps it constant"
             )
-    return _split(values, notes)
+    return _split(values, notes, hidden_widths(int(hp["net_width"]), int(hp["net_depth"])))
 
 
-def _split(values: dict[str, Any], notes: list[str]) -> SB3Arguments:
+def _split(values: dict[str, Any], notes: list[str], net_arch: tuple[int, ...]) -> SB3Arguments:
     n_envs = int(values.pop("n_envs"))
     policy = {name: values.pop(name) for name in _OF_POLICY if name in values}
+    of_sb3_policy = {name: values.pop(name) for name in _OF_SB3_POLICY if name in values}
+    noise = {name: values.pop(name) for name in _NOISE if name in values}
+    if noise.get("noise_std", 0.0) == 0.0 or noise["noise_type"] is None:
+        noise = {}
     notes = [*_without_a_place(values, n_envs), *notes]
-    optimizer = ("Adam", {"eps": policy["optimizer_eps"]})
+    optimizer = ("Adam", {"eps": policy.get("optimizer_eps", _ADAM_EPS_OF_A2C)})
     if policy.get("optimizer") == "rmsprop":
         optimizer = ("RMSprop", {"alpha": RMSPROP_ALPHA, "eps": policy["optimizer_eps"]})
+    if values.get("use_rms_prop"):
+        optimizer = ("RMSprop", {"alpha": RMSPROP_ALPHA, "eps": values["rms_prop_eps"]})
     return SB3Arguments(
         constructor=values,
-        net_arch=[int(policy["net_width"])] * int(policy["net_depth"]),
+        net_arch=list(net_arch),
         activation=policy["activation"],
         optimizer=optimizer,
         n_envs=n_envs,
         notes=tuple(notes),
+        policy=of_sb3_policy,
+        noise=noise,
     )
 
 

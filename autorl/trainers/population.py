@@ -1,4 +1,4 @@
-"""Trainers on the population engine: `population/ppo`, `population/dqn`, `population/sac`.
+"""Trainers on the population engine: `population/ppo`, `population/sac` and the others.
 
 A segment is one member's training between two steps, compiled, without the interpreter lock: on the
 `threads` executor every core trains a member of its own. A checkpoint is one archive of plain

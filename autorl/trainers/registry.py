@@ -85,8 +85,11 @@ _TRAINERS: dict[str, _Entry] = {
     "offline/bc": _offline("behaviour cloning of a Minari data set"),
     "offline/iql": _offline("implicit Q-learning on a Minari data set"),
     "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
+    "population/a2c": _population("A2C compiled, with RMSprop or Adam"),
     "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
     "population/sac": _population("SAC compiled, for continuous actions"),
+    "population/td3": _population("TD3 compiled, for continuous actions"),
+    "population/ddpg": _population("DDPG compiled, for continuous actions"),
     "rlhf/ppo": _Entry(
         "autorl.trainers.rlhf.ppo:make",
         OwnPPOInfo(

@@ -582,6 +582,34 @@ def _of_agents() -> dict[str, StoredStudy]:
             stops=_CONTINUED,
             **compiled,
         ),
+        "population-td3-pbt": StoredStudy(
+            trained(
+                "population/td3",
+                "Pendulum-v1",
+                {**buffer, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.3},
+                {"name": "pbt", "population": 3, "generations": 4, "quantile": 0.4, "ready": 0.25},
+                64,
+            ),
+            stops=_CONTINUED,
+            **compiled,
+        ),
+        "population-ddpg-asha": StoredStudy(
+            trained(
+                "population/ddpg",
+                "Pendulum-v1",
+                {**buffer, "noise_std": 0.1},
+                {"name": "asha", "rungs": 2},
+                64,
+                **one,
+            ),
+            stops=_CONTINUED,
+            **compiled,
+        ),
+        "population-a2c-median-stop": StoredStudy(
+            trained("population/a2c", pole, {"n_steps": 8, "net_width": 4}, median, 64, **one),
+            stops=_CONTINUED,
+            **compiled,
+        ),
         "sb3-ppo-asha": StoredStudy(
             trained(
                 "sb3/ppo",

@@ -8,7 +8,8 @@ version writes prove nothing. For a new family add a study to `fixture_studies.p
 One archive holds one study: `finished/`, one `interrupted-N/` for each place it was killed at (SIGKILL, right after an
 event became durable), what lies beside them (scripts, a landscape, a model), `landscape/` if one was written from it,
 and `expected.json`: the tables, the result, the best configurations and the answers of the landscape. `index.json`
-lists the archives and the installation that wrote them, its packages and the type of its CPU among it.
+lists the archives and the installation that wrote them, its packages and the type of its CPU among it; an archive that
+another installation wrote has its own there.
 
 What is not of the study is left out, as it was written and not afterwards: event hashes hold. Events are a second
 apart from 2026-01-01, a step takes a millisecond, the platform is "Linux", and all paths are relative: trainers of
@@ -69,32 +70,33 @@ def make_anonymous() -> None:
     }
     ticks = iter(range(10**9))
     engine.time = SimpleNamespace(perf_counter=lambda: next(ticks) / 1000, thread_time=lambda: 0.0)
-    append = store.Store.append
+    entry = store.Store._entry
 
-    def at_a_fixed_time(self: Any, kind: str, body: Mapping[str, Any]) -> None:
-        store.time.time = lambda: START + self._head.seq
-        append(self, kind, body)
+    def at_a_fixed_time(self: Any, kind: str, body: Mapping[str, Any]) -> Any:
+        waiting = [] if self._batch is None else self._batch.entries
+        store.time.time = lambda: START + (waiting[-1].seq if waiting else self._head.seq)
+        return entry(self, kind, body)
 
     store.time = SimpleNamespace(time=lambda: START)
-    store.Store.append = at_a_fixed_time
+    store.Store._entry = at_a_fixed_time
 
 
 def kill_at(kind: str, count: int) -> None:
     """Have this process end by SIGKILL right after its study recorded so many events of a kind."""
     import autorl.store.store as store
 
-    append = store.Store.append
+    write = store.Store._write
 
-    def deadly(self: Any, this: str, body: Mapping[str, Any]) -> None:
-        append(self, this, body)
+    def deadly(self: Any, entries: Any) -> None:
+        write(self, entries)
         rows = self.query("SELECT kind, body FROM event ORDER BY seq")
         if (
-            counts_as(kind, this, body)
-            and sum(counts_as(kind, other, json.loads(text)) for other, text in rows) == count
+            any(counts_as(kind, entry.kind, entry.body) for entry in entries)
+            and sum(counts_as(kind, other, json.loads(text)) for other, text in rows) >= count
         ):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    store.Store.append = deadly
+    store.Store._write = deadly
 
 
 def counts_as(name: str, kind: str, body: Mapping[str, Any]) -> bool:
@@ -393,6 +395,8 @@ def main(names: list[str]) -> None:
             except ExpectedError as error:
                 print(f"{name}: {error}", file=sys.stderr)
                 continue
+        if installation() != index["installation"]:
+            index["studies"][name]["installation"] = installation()
         print(name, (ARCHIVES / f"{name}.tar.xz").stat().st_size)
         INDEX.write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
 

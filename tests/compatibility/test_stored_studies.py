@@ -40,9 +40,9 @@ KEPT = {
 
 
 @functools.cache
-def same_installation() -> bool:
-    """Whether packages and CPU type are those of the machine that wrote the studies."""
-    stored = INDEX["installation"]
+def same_installation(name: str) -> bool:
+    """Whether packages and CPU type are those of the machine that wrote a study."""
+    stored = STUDIES[name].get("installation", INDEX["installation"])
     return get_host_cpu_name() == stored["cpu"] and all(
         _version(name) == version for name, version in stored["packages"].items()
     )
@@ -123,8 +123,8 @@ def equal(stored, now, relative):
     return both_nan or math.isclose(stored, now, rel_tol=relative)
 
 
-def tolerance():
-    return 0.0 if same_installation() else PORTABLE
+def tolerance(name):
+    return 0.0 if same_installation(name) else PORTABLE
 
 
 @pytest.mark.parametrize(("name", "state"), cases(STUDIES, lambda study: study["states"][:-1]))
@@ -142,11 +142,11 @@ def test_an_interrupted_study_ends_with_the_same_tables(name, state, unpack):
         for key, row in before[table].items():
             assert differences(row[:columns], after[table][key][:columns], 0.0) == []
     assert not [row for row in after["proposals"].values() if "pending" in row]
-    if STUDIES[name]["portable"] or same_installation():
+    if STUDIES[name]["portable"] or same_installation(name):
         stored = expected["tables_of"].get(state, expected["tables"])
-        assert differences(stored, after, tolerance()) == []
+        assert differences(stored, after, tolerance(name)) == []
         if state not in expected["tables_of"]:
-            assert differences(expected["result"], result, tolerance()) == []
+            assert differences(expected["result"], result, tolerance(name)) == []
 
 
 @pytest.mark.parametrize("name", cases(STUDIES))
@@ -157,9 +157,9 @@ def test_a_finished_study_gives_the_same_result(name, unpack):
     assert "</html>" in Path("report.html").read_text(encoding="utf-8")
     events = number_of_events(folder)
     result = without_session(as_json("resume", folder))
-    assert differences(expected["result"], result, tolerance()) == []
+    assert differences(expected["result"], result, tolerance(name)) == []
     best = json.loads(autorl("best", folder, "--top", 3, "--format", "json"))
-    assert differences(expected["best"], best, tolerance()) == []
+    assert differences(expected["best"], best, tolerance(name)) == []
     assert number_of_events(folder) == events, "nothing is trained or recorded"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -32,6 +33,17 @@ MEMBERS = {
         },
     ),
     "sac": (ENVIRONMENTS["Pendulum-v1"], {**OFF_POLICY, "gradient_steps": 2}),
+    "td3": (
+        replace(ENVIRONMENTS["Pendulum-v1"], time_limit=25),  # noise begins anew on the way
+        {
+            **OFF_POLICY,
+            "gradient_steps": 3,
+            "noise_type": "ornstein-uhlenbeck",
+            "noise_std": 0.5,
+        },
+    ),
+    "ddpg": (ENVIRONMENTS["Pendulum-v1"], {**OFF_POLICY, "noise_std": 0.1}),
+    "a2c": (CARTPOLE, {"n_envs": 3, "n_steps": 12, "net_width": 9}),
 }
 
 

@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from autorl.population import engine
+from autorl.population import engine, rng
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.hyperparameters import record
@@ -22,6 +22,9 @@ CASES = {
     "ppo-continuous": ("Pendulum-v1", {"n_steps": 64, "learning_rate": 1e-2}),
     "dqn": ("Acrobot-v1", {**_OFF_POLICY, "net_depth": 3, "net_width": 12, "learning_rate": 1e-2}),
     "sac": ("Pendulum-v1", {**_OFF_POLICY, "net_width": 20, "learning_rate": 1e-2}),
+    "td3": ("Pendulum-v1", {**_OFF_POLICY, "noise_std": 0.1, "net_depth": 3}),
+    "ddpg": ("MountainCarContinuous-v0", {**_OFF_POLICY, "net_width": 20, "tau": 0.3}),
+    "a2c": ("CartPole-v1", {"n_steps": 8, "net_width": 20, "learning_rate": 1e-2}),
 }
 
 
@@ -92,6 +95,35 @@ def test_the_sb3_model_takes_the_same_greedy_actions(case, tmp_path):
         np.testing.assert_allclose(ours, theirs, atol=2e-5)
 
 
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_greedy_returns_agree(name, tmp_path):
+    """The same episodes, by the engine in its environment and by the exported model in Gymnasium's."""
+    environment, config = ENVIRONMENTS["Pendulum-v1"], {**_OFF_POLICY, "net_width": 20}
+    trainer, outcome = _trained(name, "Pendulum-v1", config, tmp_path, until=512, horizon=512)
+    file = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
+    model = getattr(stable_baselines3, name.upper()).load(file, device="cpu")
+    state = _state(trainer, outcome)
+    hp = record(trainer.algorithm.settings, config, 512)
+    bound = trainer.algorithm.bind(state, environment, hp)
+    original = gymnasium.make("Pendulum-v1")
+    for key in range(3):
+        ours = engine.evaluation(bound, state, environment, [key])["eval_return"]
+        original.reset(seed=0)
+        first = np.zeros(environment.state_size)
+        with np.errstate(over="ignore"):
+            word = rng.stream(np.uint64(key), rng.RESET)
+            environment.reset(first, word)
+        original.unwrapped.state = first.copy()
+        angle, speed = first
+        observation = np.array([np.cos(angle), np.sin(angle), speed], np.float32)
+        total, over = 0.0, False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, reward, _, over, _ = original.step(action)
+            total += reward
+        assert ours == pytest.approx(total, rel=5e-3)
+
+
 _RATE = {"learning_rate": 3e-3, "gamma": 0.9}
 _LINEAR = {"learning_rate.shape": "linear", "learning_rate.end": 1e-5}
 _COSINE = {"clip_range": 0.3, "clip_range.shape": "cosine", "clip_range.end": 0.1}
@@ -120,6 +152,8 @@ _REPLAY = {
     "tau": 0.4,
 }
 _REPLAY |= {"gradient_steps": 2, "target_update_interval": 6}
+_OF_TD3 = {name: value for name, value in _REPLAY.items() if name != "target_update_interval"}
+_OF_TD3 |= {"noise_std": 0.2}
 TUNED = {
     "ppo": (
         "CartPole-v1",
@@ -140,9 +174,40 @@ TUNED = {
     "dqn-scheduled": ("CartPole-v1", {**_REPLAY, **_LINEAR, "n_envs": 1}),
     "sac": ("Pendulum-v1", {**_REPLAY, "target_entropy": -3.0, "optimizer_eps": 1e-7}),
     "sac-fixed": ("Pendulum-v1", {**_REPLAY, "ent_coef": 0.2}),
+    "td3": (
+        "Pendulum-v1",
+        {
+            **_OF_TD3,
+            "policy_delay": 3,
+            "target_policy_noise": 0.3,
+            "target_noise_clip": 0.4,
+            "optimizer_eps": 1e-7,
+            "n_critics": 1,
+        },
+    ),
+    "td3-scheduled": ("Pendulum-v1", {**_OF_TD3, **_LINEAR}),
+    "ddpg": ("Pendulum-v1", {**_OF_TD3, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.3}),
+    "a2c": (
+        "CartPole-v1",
+        {
+            **_RATE,
+            **_LINEAR,
+            "n_envs": 3,
+            "n_steps": 16,
+            "gae_lambda": 0.8,
+            "ent_coef": 0.02,
+            "vf_coef": 0.3,
+        }
+        | {"max_grad_norm": 0.7, "normalize_advantage": True, "rms_prop_eps": 3e-6},
+    ),
+    "a2c-adam": (
+        "CartPole-v1",
+        {**_RATE, "n_envs": 3, "n_steps": 16, "use_rms_prop": False, "vf_coef": 0.3},
+    ),
 }
 _NETWORKS = {"net_width": 11, "net_depth": 3, "activation": "relu"}
-_OF_POLICY = {*_NETWORKS, "optimizer", "optimizer_eps"}
+_OF_POLICY = {*_NETWORKS, "optimizer", "optimizer_eps", "n_critics", "noise_type", "noise_std"}
+_NO_ARGUMENT = {"use_rms_prop", "rms_prop_eps"}  # they make the optimizer
 
 
 def _environments(environment_id, n):
@@ -169,8 +234,8 @@ def test_the_loaded_model_has_every_hyperparameter_and_trains_on_with_them(case,
     trainer, outcome = _trained(name, environment_id, config, tmp_path, horizon=400, until=200)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     model = getattr(stable_baselines3, name.upper()).load(written.path, device="cpu")
-    names = sorted({key.partition(".")[0] for key in config} - _OF_POLICY)
-    assert len(names) >= 10
+    names = sorted({key.partition(".")[0] for key in config} - _OF_POLICY - _NO_ARGUMENT)
+    assert len(names) >= (5 if case == "a2c-adam" else 8)
     for key in names:
         if key == "train_freq":
             assert model.train_freq.frequency == config[key]
@@ -181,20 +246,24 @@ def test_the_loaded_model_has_every_hyperparameter_and_trains_on_with_them(case,
                 ), key
     assert model.policy_kwargs["net_arch"] == [11, 11, 11]
     assert model.policy_kwargs["activation_fn"].__name__ == "ReLU"
-    optimizer = (model.actor if name == "sac" else model.policy).optimizer
+    optimizer = (model.policy if name in ("ppo", "a2c", "dqn") else model.actor).optimizer
     assert type(optimizer).__name__ == (
-        "RMSprop" if config.get("optimizer") == "rmsprop" else "Adam"
+        "RMSprop" if config.get("optimizer") == "rmsprop" or case == "a2c" else "Adam"
     )
-    assert optimizer.param_groups[0]["eps"] == config.get(
-        "optimizer_eps", 1e-5 if name == "ppo" else 1e-8
-    )
+    eps = config.get("rms_prop_eps", 1e-5 if name in ("ppo", "a2c") else 1e-8)
+    assert optimizer.param_groups[0]["eps"] == config.get("optimizer_eps", eps)
+    if "noise_std" in config:
+        kind = "Ornstein" if "noise_type" in config else "Normal"
+        assert type(model.action_noise).__name__.startswith(kind)
+        assert model.action_noise._sigma.tolist() == [config["noise_std"]]
+        assert len(model.critic.q_networks) == (2 if case == "td3-scheduled" else 1)
     model.set_env(_environments(environment_id, config["n_envs"]))
     model.learn(100)
     rate = _expected(config, "learning_rate", model._current_progress_remaining)
     assert optimizer.param_groups[0]["lr"] == pytest.approx(rate, rel=1e-6)
 
 
-@pytest.mark.parametrize("name", ["ppo", "ppo-rmsprop", "dqn", "sac"])
+@pytest.mark.parametrize("name", ["ppo", "ppo-rmsprop", "dqn", "sac", "td3", "ddpg", "a2c"])
 def test_the_moments_of_the_optimizers_are_those_of_the_member(name, tmp_path):
     """Each parameter of the model finds its own moments: their sums of squares and their number agree."""
     kind, (environment_id, tuned) = name.partition("-")[0], TUNED[name]
@@ -202,11 +271,15 @@ def test_the_moments_of_the_optimizers_are_those_of_the_member(name, tmp_path):
     path = trainer.export_model(outcome.checkpoint, tmp_path / "model").path
     model = getattr(stable_baselines3, kind.upper()).load(path, device="cpu")
     member = _state(trainer, outcome)["member"]
-    owners = [model.actor, model.critic] if kind == "sac" else [model.policy]
+    soft = kind in ("sac", "td3", "ddpg")
+    owners = [model.actor, model.critic] if soft else [model.policy]
     states = [state for owner in owners for state in owner.optimizer.state.values()]
     if kind == "sac":
         states += model.ent_coef_optimizer.state.values()
-    assert {float(state["step"]) for state in states} == {float(member.counts[UPDATES])}
+    steps = {float(member.counts[UPDATES])}
+    if kind == "td3":
+        steps.add(float(member.counts[UPDATES] // tuned["policy_delay"]))
+    assert {float(state["step"]) for state in states} == steps
     keys = {"exp_avg": 0, "exp_avg_sq": 1} if "exp_avg" in states[0] else {"square_avg": 1}
     for key, row in keys.items():
         theirs = np.concatenate([state[key].numpy().ravel() for state in states])

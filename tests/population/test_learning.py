@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -43,6 +45,26 @@ CASES = {
         2_500,
     ),
 }
+_NET = {"net_width": 64, "noise_std": 0.1}
+CASES |= {
+    "a2c-pendulum": ("a2c", "A2C", "Pendulum-v1", {}, {}, 12_000),
+    "td3": (
+        "td3",
+        "TD3",
+        "Pendulum-v1",
+        _NET,
+        {"policy_kwargs": {"net_arch": [64, 64]}, "noise_std": 0.1},
+        3_000,
+    ),
+    "ddpg": (
+        "ddpg",
+        "DDPG",
+        "Pendulum-v1",
+        {**_NET, "noise_type": "ornstein-uhlenbeck"},
+        {"policy_kwargs": {"net_arch": [64, 64]}, "noise_std": 0.1},
+        3_000,
+    ),
+}
 OURS, THEIRS = 16, 5
 
 
@@ -62,6 +84,12 @@ def _theirs(kind, environment_id, arguments, steps):
     import torch
 
     torch.set_num_threads(1)
+    arguments = dict(arguments)
+    deviation = arguments.pop("noise_std", None)
+    if deviation is not None:
+        name = "OrnsteinUhlenbeckActionNoise" if kind == "DDPG" else "NormalActionNoise"
+        noise = getattr(importlib.import_module("stable_baselines3.common.noise"), name)
+        arguments["action_noise"] = noise(np.zeros(1), np.full(1, deviation))
     returns = []
     for seed in range(THEIRS):
         model = getattr(stable_baselines3, kind)(
@@ -85,3 +113,19 @@ def test_training_returns_are_those_of_stable_baselines3(case):
 
 def test_ppo_solves_cartpole_at_its_defaults():
     assert np.median(_ours("ppo", "CartPole-v1", {}, 50_000)) > 250
+
+
+def test_td3_swings_the_pendulum_up():
+    """From about -1200, the return of random actions."""
+    config = {"net_width": 64, "noise_std": 0.1}
+    returns = []
+    for seed in range(8):
+        algorithm = engine.find_algorithm("td3")
+        environment = ENVIRONMENTS["Pendulum-v1"]
+        hp = record(algorithm.settings, config, 6_000)
+        state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
+        bound = algorithm.bind(state, environment, hp)
+        engine.train_to(bound, algorithm, state, hp, 6_000)
+        keys = range(10)
+        returns.append(engine.evaluation(bound, state, environment, keys)["eval_return"])
+    assert np.median(returns) > -300

@@ -80,6 +80,41 @@ class TestSAC(TrainerConformance):
     )
 
 
+class TestTD3(TrainerConformance):
+    case = Case(
+        TrainerSpec(
+            "population/td3", FrozenMap({**_OFF_POLICY, "noise_type": "ornstein-uhlenbeck"})
+        ),
+        EnvironmentSpec("Pendulum-v1"),
+        configs=(
+            Config(learning_rate=1e-2, policy_delay=2, noise_std=0.1),
+            Config(learning_rate=1e-2, policy_delay=3, noise_std=0.5),
+        ),
+        fixed=("net_width", 8),
+    )
+
+
+class TestDDPG(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/ddpg", FrozenMap({**_OFF_POLICY, "noise_std": 0.1})),
+        EnvironmentSpec("Pendulum-v1", n_envs=2),
+        configs=(Config(learning_rate=1e-2, tau=0.01), Config(learning_rate=1e-2, tau=0.1)),
+        fixed=("buffer_size", 400),
+    )
+
+
+class TestA2C(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/a2c", FrozenMap({"n_steps": 8, "net_width": 16})),
+        EnvironmentSpec("Pendulum-v1", n_envs=2),
+        configs=(
+            Config(learning_rate=1e-2, rms_prop_eps=1e-5),
+            Config(learning_rate=1e-3, rms_prop_eps=1e-4),
+        ),
+        fixed=("use_rms_prop", False),
+    )
+
+
 def _segment(tmp_path, **changes):
     segment = Segment(
         id="a",
@@ -160,6 +195,9 @@ SPACES = {
     "population/dqn": ("population/dqn", "MountainCar-v0"),
     "population/dqn-rainbow": ("population/dqn", "MountainCar-v0"),
     "population/sac": ("population/sac", "Pendulum-v1"),
+    "population/td3": ("population/td3", "Pendulum-v1"),
+    "population/ddpg": ("population/ddpg", "MountainCarContinuous-v0"),
+    "population/a2c": ("population/a2c", "CartPole-v1"),
 }
 
 
@@ -167,7 +205,10 @@ SPACES = {
 def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     space, (trainer_name, environment) = load_space(name), SPACES[name]
     spec = TrainerSpec(
-        trainer_name, FrozenMap(learning_starts=0) if name == "population/sac" else FrozenMap()
+        trainer_name,
+        FrozenMap(learning_starts=0)
+        if name in ("population/sac", "population/td3", "population/ddpg")
+        else FrozenMap(),
     )
     trainer = load(spec)
     trainer.check(EnvironmentSpec(environment), space.names)

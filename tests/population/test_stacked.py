@@ -102,8 +102,33 @@ CASES = {
         ({"learning_rate": 1e-3}, {"gamma": 0.5}, {"reward_scale": 2.0}),
         12,
     ),
+    "td3": (
+        "td3",
+        "Pendulum-v1",
+        {**_OFF_POLICY, "gradient_steps": 3, "train_freq": 3},
+        (
+            {"learning_rate": 1e-3, "noise_std": 0.4, "noise_std.shape": "linear"}
+            | {"noise_std.end": 0.1},
+            {"gamma": 0.5, "tau": 0.2},
+            {"target_policy_noise": 0.5, "target_noise_clip": 0.3, "noise_std": 0.1},
+        ),
+        12,
+    ),
+    "td3-ornstein-uhlenbeck": (
+        "td3",
+        "MountainCarContinuous-v0",
+        {
+            **_OFF_POLICY,
+            "noise_type": "ornstein-uhlenbeck",
+            "policy_delay": 3,
+            "gradient_steps": -1,
+            "n_critics": 1,
+        },
+        ({"noise_std": 0.5}, {"noise_std": 1.5, "learning_rate": 3e-4}, {"gamma": 0.5}),
+        12,
+    ),
 }
-STACKS = {"ppo": "StackedPPO", "dqn": "StackedDQN", "sac": "StackedSAC"}
+STACKS = {"ppo": "StackedPPO", "dqn": "StackedDQN", "sac": "StackedSAC", "td3": "StackedTD3"}
 
 
 @pytest.mark.parametrize("case", sorted(CASES))

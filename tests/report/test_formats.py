@@ -152,7 +152,7 @@ def test_arguments_of_the_engine_are_all_those_of_the_constructor(n_envs_of):
     } <= given.keys()
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac"])
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
 def test_arguments_of_every_algorithm_of_the_engine_are_taken(name):
     sb3 = pytest.importorskip("stable_baselines3")
     torch = pytest.importorskip("torch")
@@ -162,10 +162,12 @@ def test_arguments_of_every_algorithm_of_the_engine_are_taken(name):
         "learning_rate.shape": "cosine",
         "learning_rate.end": 1e-5,
     }
-    config |= {"double": True} if name == "dqn" else {"reward_scale": 0.5}
+    own = {"dqn": {"double": True}, "sac": {"reward_scale": 0.5}, "td3": {"noise_std": 0.1}}
+    config |= own[name]
     code, _, comment = arguments(TrainerSpec(f"population/{name}"), config, 1000).partition("  # ")
-    assert ("double=True" if name == "dqn" else "reward_scale=0.5") in comment
-    task = {"dqn": "CartPole-v1", "sac": "Pendulum-v1"}[name]
+    for key, value in own[name].items():
+        assert f"{key}={value}" in comment
+    task = "CartPole-v1" if name == "dqn" else "Pendulum-v1"
     model = eval(
         f"sb3.{name.upper()}('MlpPolicy', {task!r}, {code})",
         {"sb3": sb3, "torch": torch, "math": math},

@@ -52,11 +52,16 @@ def _of_engine(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[st
         f"activation_fn=torch.nn.{ {'tanh': 'Tanh', 'relu': 'ReLU'}[arguments.activation] }",
         f"optimizer_class=torch.optim.{kind}",
         f"optimizer_kwargs=dict({of_optimizer})",
+        *(f"{name}={value!r}" for name, value in arguments.policy.items()),
     ]
+    notes = list(arguments.notes)
+    if arguments.noise:
+        noise = ", ".join(f"{name}={value!r}" for name, value in arguments.noise.items())
+        notes.append(f"not arguments of the constructor: {noise}")
     return (
         [*parts, f"policy_kwargs=dict({', '.join(policy)})"],
         arguments.n_envs,
-        list(arguments.notes),
+        notes,
     )
 
 

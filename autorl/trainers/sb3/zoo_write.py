@@ -114,7 +114,9 @@ def _of_engine(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[
         f"activation_fn={_class_code(arguments.activation)}",
         f"optimizer_class=th.optim.{kind}",
         f"optimizer_kwargs=dict({of_optimizer})",
+        *(f"{name}={value!r}" for name, value in arguments.policy.items()),
     ]
+    written |= arguments.noise
     written["policy_kwargs"] = f"dict({', '.join(policy)})"
     return written, arguments.n_envs
 

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from population_helpers import advanced, close, make, same, torch_mlp, trained_in_python
+
+from autorl.population import a2c, ddpg, engine, td3
+from autorl.population.environments import ENVIRONMENTS
+from autorl.population.members import UPDATES
+from autorl.population.networks import hidden_widths
+
+PENDULUM = ENVIRONMENTS["Pendulum-v1"]
+TWO = replace(
+    PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0)
+)  # two action dimensions, for the losses alone
+SMALL = {
+    "learning_starts": 10,
+    "batch_size": 9,
+    "buffer_size": 60,
+    "train_freq": 4,
+    "n_envs": 2,
+    "net_width": 9,
+}
+
+
+def _agent(seed, environment, **config):
+    _, hp, state = make("td3", seed, environment, np.float64, **config)
+    generator = np.random.default_rng(seed)
+    parameters, target = state["member"].parameters, state["target"].parameters
+    parameters += 0.5 * generator.normal(size=len(parameters)) * (parameters != 0.0)
+    target += 0.5 * generator.normal(size=len(target)) * (target != 0.0)
+    agent = td3.make_agent(state, environment, hp)
+    rows = agent.replay.rows
+    rows[:] = generator.normal(size=rows.shape)
+    rows[:, -1] = generator.integers(2, size=len(rows))
+    agent.replay.counts[0] = len(rows)
+    agent.batch[:] = generator.integers(len(rows), size=len(agent.batch))
+    return hp, agent, parameters, target
+
+
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10_000),
+    width=st.integers(1, 9),
+    depth=st.integers(1, 3),
+    activation=st.sampled_from(["tanh", "relu"]),
+    rows=st.integers(1, 12),
+    two=st.booleans(),
+    critics=st.integers(1, 2),
+    gamma=st.floats(0.0, 1.0),
+    noise=st.floats(0.0, 1.0),
+    limit=st.floats(0.0, 1.0),
+)
+def test_both_gradients_are_those_of_sb3s_losses(
+    seed, width, depth, activation, rows, two, critics, gamma, noise, limit
+):
+    torch = pytest.importorskip("torch")
+    environment = TWO if two else PENDULUM
+    config = {
+        "net_width": width,
+        "net_depth": depth,
+        "activation": activation,
+        "batch_size": rows,
+        "gamma": gamma,
+        "n_critics": critics,
+        "target_policy_noise": noise,
+        "target_noise_clip": limit,
+    }
+    hp, agent, parameters, target = _agent(seed, environment, buffer_size=30, **config)
+    inputs, size = environment.observation_size, environment.action_size
+    with np.errstate(over="ignore"):
+        td3.critic_targets(agent, hp, np.uint64(seed))
+        draws = [td3.rng.normal(np.uint64(seed), k) for k in range(rows * size)]
+    td3.critic_gradient(agent, hp)
+    critic_gradient = agent.gradient.copy()
+    td3.actor_gradient(agent)
+
+    flat, old = torch.tensor(parameters, requires_grad=True), torch.tensor(target)
+    a, c = len(agent.actor.parameters), len(agent.first.parameters)
+    batch = torch.tensor(agent.replay.rows[agent.batch])
+    s, following, action = (
+        batch[:, :inputs],
+        batch[:, inputs : 2 * inputs],
+        batch[:, 2 * inputs : 2 * inputs + size],
+    )
+
+    def actor(values, x):
+        return torch.tanh(torch_mlp(torch, values[:a], agent.actor, x))
+
+    def judged(values, x, u):
+        both = torch.cat([x, u], 1)
+        parts = values[a:].split(c)
+        return [torch_mlp(torch, part, agent.first, both)[:, 0] for part in parts]
+
+    with torch.no_grad():
+        smoothing = noise * torch.tensor(draws, dtype=torch.float64).reshape(rows, size)
+        smoothing = smoothing.clamp(-limit, limit)
+        next_action = (actor(old, following) + smoothing).clamp(-1, 1)
+        low = torch.stack(judged(old, following, next_action)).amin(0)
+        y = batch[:, -2] + (1 - batch[:, -1]) * gamma * low
+    values = judged(flat, s, action)
+    assert len(values) == critics
+    critic_loss = sum(((q - y) ** 2).mean() for q in values)
+    actor_loss = -judged(flat, s, actor(flat, s))[0].mean()
+
+    def gradient(loss):
+        return torch.autograd.grad(loss, flat, retain_graph=True)[0].numpy()
+
+    assert close(critic_gradient[a:], gradient(critic_loss)[a:])
+    assert close(agent.gradient[:a], gradient(actor_loss)[:a])
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"noise_std": 0.3},
+        {"n_critics": 1, "gradient_steps": 3, "policy_delay": 1}
+        | {"noise_type": "ornstein-uhlenbeck", "noise_std": 0.5},
+    ],
+)
+def test_the_program_does_what_the_page_says_in_plain_python(extra):
+    config = {**SMALL, "learning_rate": 3e-3, "tau": 0.1, **extra}
+    compiled = advanced("td3", 5, (6,), PENDULUM, **config)
+    plain = trained_in_python("td3", 5, 6, PENDULUM, **config)
+    for part, name in (("member", "counts"), ("target", "updates")):
+        left, right = (getattr(state[part], name) for state in (compiled, plain))
+        assert np.array_equal(left, right)
+    for part, name in (("replay", "rows"), ("exploration", "noise")):
+        left, right = (getattr(state[part], name) for state in (compiled, plain))
+        np.testing.assert_allclose(left, right, rtol=5e-3, atol=1e-3)
+    for part in ("member", "target"):
+        np.testing.assert_allclose(
+            compiled[part].parameters, plain[part].parameters, rtol=5e-3, atol=5e-4
+        )
+
+
+def test_actions_in_memory_are_scaled_and_random_at_first():
+    config = {**SMALL, "buffer_size": 480, "learning_starts": 10_000}
+    actions = advanced("td3", 2, (60,), PENDULUM, **config)["replay"].rows
+    assert np.abs(actions[:, 6]).max() <= 1.0
+    assert actions[:, 6].std() == pytest.approx(1 / math.sqrt(3), rel=0.1)
+    assert (actions[:, -1] == 0.0).all()  # time limits are not terminations
+    noisy = advanced("td3", 2, (60,), PENDULUM, **config, noise_std=0.5)["replay"].rows
+    # Random actions get noise too, and are cut at their bounds, as in Stable-Baselines3.
+    assert (np.abs(noisy[:, 6]) == 1.0).mean() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["normal", "ornstein-uhlenbeck"])
+def test_exploration_noise_is_that_of_stable_baselines3s_class(kind, monkeypatch):
+    noises = pytest.importorskip("stable_baselines3.common.noise")
+    name = {"normal": "NormalActionNoise", "ornstein-uhlenbeck": "OrnsteinUhlenbeckActionNoise"}
+    theirs = getattr(noises, name[kind])(np.zeros(2), np.full(2, 0.7), dtype=np.float64)
+    _, hp, state = make("td3", 3, TWO, np.float64, noise_type=kind, noise_std=0.7)
+    waiting = list(np.random.default_rng(1).normal(size=(50, 2)))
+    monkeypatch.setattr(
+        "numpy.random.normal", lambda mean=0.0, scale=1.0, size=None: mean + scale * waiting.pop(0)
+    )
+    ours = state["exploration"].noise[0]
+    for draws in list(waiting):
+        expected = theirs()
+        noise = [td3.exploration_noise(ours, i, hp.noise_type, 0.7, draws[i]) for i in range(2)]
+        np.testing.assert_allclose(noise, expected, rtol=1e-12, atol=1e-15)
+
+
+def test_noise_begins_anew_with_every_episode():
+    short = replace(PENDULUM, time_limit=12)
+    config = {**SMALL, "n_envs": 1, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.4}
+    ends = [advanced("td3", 4, (n,), short, **config)["exploration"].noise[0, 0] for n in (2, 3, 4)]
+    assert ends[0] != 0.0
+    assert ends[1] == 0.0  # twelve steps: the episode is over
+    assert ends[2] != 0.0
+
+
+def test_the_delayed_networks_wait():
+    config = {**SMALL, "policy_delay": 4, "gradient_steps": 3, "learning_starts": 0}
+    algorithm, hp, state = make("td3", 6, PENDULUM, **config)
+    bound, split = algorithm.bind(state, PENDULUM, hp), td3.make_agent(state, PENDULUM, hp)
+    split = len(split.actor.parameters)
+    before = state["member"].parameters.copy()
+    bound.advance(1)
+    assert np.array_equal(before[:split], state["member"].parameters[:split])
+    assert np.array_equal(before, state["target"].parameters)
+    assert not np.array_equal(before[split:], state["member"].parameters[split:])
+    bound.advance(1)  # the fourth update is among these
+    assert not np.array_equal(before[:split], state["member"].parameters[:split])
+    assert not np.array_equal(before, state["target"].parameters)
+    assert (state["member"].counts[UPDATES], state["target"].updates[0]) == (6, 1)
+
+
+def test_ddpg_is_td3_with_one_critic_and_no_delay_or_smoothing():
+    config = {**SMALL, "noise_std": 0.2}
+    special = {"policy_delay": 1, "target_noise_clip": 0.0, "n_critics": 1}
+    special |= {"target_policy_noise": 0.0}
+    assert same(
+        advanced("ddpg", 8, (5,), PENDULUM, **config),
+        advanced("td3", 8, (5,), PENDULUM, **config, **special),
+    )
+    assert not {"policy_delay", "n_critics"} & set(ddpg.HYPERPARAMETERS)
+
+
+@pytest.mark.parametrize("use_rms_prop", [True, False])
+def test_a2c_is_ppo_with_one_update_per_rollout(use_rms_prop):
+    environment = ENVIRONMENTS["CartPole-v1"]
+    config = {"n_envs": 3, "n_steps": 6, "net_width": 9, "learning_rate": 1e-2, "ent_coef": 0.01}
+    special = {"n_epochs": 1, "batch_size": 18, "clip_range": math.inf, "gae_lambda": 1.0}
+    special |= {"normalize_advantage": False}
+    special |= {"optimizer": "rmsprop", "optimizer_eps": 3e-6} if use_rms_prop else {}
+    mine = {"use_rms_prop": use_rms_prop, "rms_prop_eps": 3e-6}
+    assert same(
+        advanced("a2c", 8, (5,), environment, **config, **mine),
+        advanced("ppo", 8, (5,), environment, **config, **special),
+    )
+    # Names and defaults of Stable-Baselines3's constructor.
+    assert a2c.HYPERPARAMETERS["gae_lambda"].default == 1.0
+
+
+@pytest.mark.parametrize("name", ["a2c", "td3", "ddpg"])
+def test_defaults_are_those_of_stable_baselines3s_constructor(name):
+    import inspect
+
+    library = pytest.importorskip("stable_baselines3")
+    parameters = inspect.signature(getattr(library, name.upper())).parameters
+    settings = engine.find_algorithm(name).settings
+    shared = set(settings) & set(parameters)
+    assert len(shared) >= 8
+    assert {key: settings[key].default for key in shared} == {
+        key: parameters[key].default for key in shared
+    }
+    if name != "a2c":
+        assert hidden_widths(int(settings["net_width"].encode("net_width", "400-300")), 2) == (
+            400,
+            300,
+        )
