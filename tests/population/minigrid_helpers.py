@@ -43,16 +43,15 @@ def wrapped(env: Any, wrappers: Sequence[str]) -> list[Any]:
     return layers
 
 
-def observation(env: Any, layers: Sequence[Any]) -> Any:
-    """What the outermost wrapper shows of the task as it stands."""
-    seen = env.unwrapped.gen_obs()
+def observation(seen: Any, layers: Sequence[Any]) -> Any:
+    """What the outermost wrapper makes of what the task itself shows."""
     for layer in layers:
         seen = layer.observation(seen)
     return seen
 
 
-def begin_as(env: Any, state: Array) -> None:
-    """Put a first state of the engine into the package's task."""
+def begin_as(env: Any, state: Array) -> Any:
+    """Put a first state of the engine into the package's task, which shows it."""
     from minigrid.core.grid import Grid
     from minigrid.core.world_object import Door, WorldObj
 
@@ -69,6 +68,7 @@ def begin_as(env: Any, state: Array) -> None:
     inner.agent_dir = int(state[DIRECTION])
     inner.carrying = None
     inner.step_count = 0
+    return inner.gen_obs()
 
 
 def state_of(env: Any, environment: Environment) -> Array:

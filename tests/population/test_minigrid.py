@@ -39,17 +39,17 @@ def compare(name: str, steps: int) -> dict[str, int]:
     for action in actions:
         if not running:
             environment.reset(state, np.uint64(counts["episodes"]))
-            begin_as(env, state)
+            seen = begin_as(env, state)
             length = 0
             counts["episodes"] += 1
             running = True
         for version, buffer, chain in zip(versions, buffers, layers, strict=True):
             version.observe(state, buffer)
-            assert np.array_equal(buffer, observation(env, chain))
+            assert np.array_equal(buffer, observation(seen, chain))
         reward, terminated = environment.step(state, np.array([float(action)]), key)
         length += 1
         truncated = length >= environment.time_limit
-        _, *theirs, _ = env.step(int(action))
+        seen, *theirs, _ = env.step(int(action))
         assert [reward, terminated, truncated] == theirs
         assert np.array_equal(state[: -len(environment.constants)], state_of(env, environment))
         counts["terminated"] += terminated
@@ -61,7 +61,7 @@ def compare(name: str, steps: int) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", sorted(GRID_TASKS))
 def test_some_steps_are_those_of_the_package(name):
-    counts = compare(name, 1000)
+    counts = compare(name, 600)
     assert counts["terminated"] + counts["truncated"] > 0 or "16x16" in name or "8x8" in name
 
 
@@ -72,7 +72,7 @@ def test_100_000_steps_are_those_of_the_package(name):
     counts = compare(name, 100_000)
     assert counts["terminated"] > 20
     assert counts["truncated"] > 20
-    assert counts["carried"] > 1000 or "DoorKey" not in name and "Unlock" not in name
+    assert counts["carried"] > 1000 or ("DoorKey" not in name and "Unlock" not in name)
 
 
 @pytest.mark.parametrize("name", sorted(GRID_TASKS))
@@ -232,12 +232,12 @@ def test_an_exported_model_has_the_same_greedy_returns_in_the_package(chain, tmp
     for key in range(12):
         mine = engine.evaluation(bound, state, environment, [key])["eval_return"]
         environment.reset(first, rng.derived(key, rng.RESET)[0])
-        begin_as(env, first)
+        seen = begin_as(env, first)
         theirs = 0.0
         ended = False
         while not ended:
-            action, _ = model.predict(observation(env, layers), deterministic=True)
-            _, reward, terminated, truncated, _ = env.step(int(action))
+            action, _ = model.predict(observation(seen, layers), deterministic=True)
+            seen, reward, terminated, truncated, _ = env.step(int(action))
             theirs += reward
             ended = terminated or truncated
         assert mine == theirs

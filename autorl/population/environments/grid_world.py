@@ -136,7 +136,7 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
     elif choice == TURN_RIGHT:
         state[DIRECTION] = (direction + 1) % 4
     elif choice == FORWARD:
-        if content == EMPTY or content == GOAL or is_open_door(content):
+        if content in (EMPTY, GOAL) or is_open_door(content):
             state[COLUMN] = column
             state[ROW] = row
         success = content == GOAL
@@ -270,4 +270,3 @@ def observe_with_mission(state: Array, observation: Array) -> None:
         code = _LETTERS[mission, i]
         if code >= 0:
             observation[FLAT_SIZE + i * CODES + code] = 1.0
-

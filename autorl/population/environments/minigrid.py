@@ -231,9 +231,7 @@ GRID_TASKS = {
         *(_empty(f"Empty-{size}x{size}", size, reset_empty) for size in (5, 6, 8, 16)),
         *(_empty(f"Empty-Random-{size}x{size}", size, reset_empty_random) for size in (5, 6)),
         *(
-            _task(
-                f"DoorKey-{size}x{size}", reset_door_key, (size, size), 10 * size**2, _WITH_KEY
-            )
+            _task(f"DoorKey-{size}x{size}", reset_door_key, (size, size), 10 * size**2, _WITH_KEY)
             for size in (5, 6, 8, 16)
         ),
         _task("FourRooms", reset_four_rooms, (2 * _CENTRE + 1,) * 2, 100, _REACH),
@@ -266,6 +264,4 @@ def observed(task: Environment, wrappers: Sequence[object]) -> Environment:
             key="environment.wrappers",
         )
     observe, size = entry
-    return replace(
-        task, observe=observe, observation_size=size, wrappers=tuple(map(str, wrappers))
-    )
+    return replace(task, observe=observe, observation_size=size, wrappers=tuple(map(str, wrappers)))
