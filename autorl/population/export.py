@@ -313,18 +313,21 @@ def environments(environment: Environment, n_envs: int) -> Any:
 def _environment(environment: Environment) -> Any:
     """Make a Gymnasium environment with the same spaces.
 
-    It is the original, or a stand-in for a user's own.
+    It is the original, or a stand-in for a user's own and for those of another package.
     """
     if environment.id in ENVIRONMENTS:
         return make(environment.id, **environment.variant)
     import gymnasium
 
+    shape = (environment.observation_size,)
+    observations = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    if environment.observation_type == "uint8":
+        observations = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+
     class StandIn(gymnasium.Env[Any, Any]):
         """An environment of spaces only: it cannot be stepped."""
 
-        observation_space = gymnasium.spaces.Box(
-            -np.inf, np.inf, (environment.observation_size,), np.float32
-        )
+        observation_space = observations
         action_space = (
             gymnasium.spaces.Discrete(environment.n_actions)
             if environment.n_actions
