@@ -3,6 +3,8 @@
 import pytest
 from chromium import NAMES, PROGRAM, Browser, installed
 
+pytest.register_assert_rewrite("looks")
+
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
