@@ -46,11 +46,11 @@ clean:
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev,docs,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,hydra,plots]"
+	$(PIP) --editable ".[dev,docs,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,hydra,plots,minigrid]"
 	@touch $@
 
 # mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves
 # MLflow to the test of its tracker
 .venv/all: .venv/dev
-	$(PIP) --editable ".[dev,docs,all]" "mlcroissant>=1.1" pyarrow flask
+	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask
 	@touch $@

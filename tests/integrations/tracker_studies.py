@@ -3,6 +3,7 @@
 import pytest
 
 from autorl import SeedPlan, tune
+from autorl.space import Hyperparameter, define_space
 from autorl.study.callbacks import RunInfo, StudyInfo
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
@@ -74,6 +75,9 @@ def study_info(folder):
         steps=40,
         seed=0,
         id="0123456789abcdef" * 4,
+        space=define_space([Hyperparameter.real("x", 0.0, 1.0)]),
+        aggregate="mean",
+        stop=None,
     )
 
 
