@@ -304,7 +304,10 @@ def test_a_study_file_names_callbacks(tmp_path):
         ({"my_lines:Lines": {"path": 1}}, "Lines: "),
         ("nowhere:Lines", "cannot be imported"),
         ("lines", 'expected "module:Class"'),
-        ("tensorbord", "among tensorboard, mlflow, wandb, optuna; got 'tensorbord'; did you mean 'tensorb"),
+        (
+            "tensorbord",
+            "among tensorboard, mlflow, wandb, optuna; got 'tensorbord'; did you mean 'tensorb",
+        ),
         ({"tensorboard": {"folder": "x"}}, "'folder'; arguments: directory"),
         (
             {"tensorboard": {"directory": 3}},
