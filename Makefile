@@ -7,7 +7,7 @@ DEMO := studies/demo
 # `make test` takes a third more CPU time. It lies in the folders of this checkout.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint bench clean
+.PHONY: demo test test-all lint docs bench clean
 
 demo: .venv/core
 	@if [ -e $(DEMO)/study.yaml ]; then $(BIN)/autorl resume $(DEMO); \
@@ -24,24 +24,33 @@ lint: .venv/dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+# The documentation as a site that opens from a disk: site/index.html. A broken link fails.
+docs: .venv/docs
+	$(BIN)/python -m sphinx -b html -W --keep-going -q -c docs -d build/doctrees . site
+
 bench: .venv/dev
 	$(BIN)/python benchmarks/population.py
 	$(BIN)/python benchmarks/population_profile.py
 	$(BIN)/python benchmarks/whole_path.py
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache build dist site
 
 .venv/core: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP) --editable .
 	@touch $@
 
-.venv/dev: .venv/core
-	$(PIP) --editable ".[dev,sb3,contrib,bo,smac,ray,rlhf,integrations,plots]"
+.venv/docs: .venv/core
+	$(PIP) --editable ".[docs]"
 	@touch $@
 
-# mlcroissant reads the metadata of the shipped landscapes as their publishers would
+.venv/dev: .venv/core
+	$(PIP) --editable ".[dev,docs,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,hydra,plots,minigrid]"
+	@touch $@
+
+# mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves
+# MLflow to the test of its tracker
 .venv/all: .venv/dev
-	$(PIP) --editable ".[dev,all]" "mlcroissant>=1.1" pyarrow
+	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask
 	@touch $@

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from autorl.seeds import SeedPlan
     from autorl.space import Space, load_space
     from autorl.study import Result, Study
-    from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, StudyInfo
+    from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
     from autorl.trainers.live_trial import LiveTrial, TrialStopped
     from autorl.tuner import Finished, Trial, Tuner, Waiting, tune
     from autorl.types import AutorlError, Config, InputError, StudyError
@@ -35,6 +35,7 @@ _HOME = {
     "ProposalInfo": "autorl.study.callbacks",
     "Result": "autorl.study",
     "RunInfo": "autorl.study.callbacks",
+    "ScoreInfo": "autorl.study.callbacks",
     "SeedPlan": "autorl.seeds",
     "Space": "autorl.space",
     "Study": "autorl.study",
@@ -60,6 +61,7 @@ __all__ = [
     "ProposalInfo",
     "Result",
     "RunInfo",
+    "ScoreInfo",
     "SeedPlan",
     "Space",
     "Study",

@@ -96,7 +96,7 @@ class Plugins(Generic[T]):
 # trainer is like again and again: a quarter of the time of our tests went there.
 @lru_cache(maxsize=16)
 def _installed(group: str, path: tuple[str, ...]) -> EntryPoints:
-    """Look up the entry points of a group, once while `path` is where modules are looked for."""
+    """Look up the entry points of a group, once for each `sys.path`."""
     return entry_points(group=group)
 
 

@@ -251,7 +251,7 @@ class Tuner:
         self._owner = OwnerThread()
         self._study = self._owner.call(_study, spec, folder, lambda _: _Caller())
         try:
-            self._study.listen(callbacks)
+            self._owner.call(self._study.listen, callbacks)
         except InputError:
             self._owner.close(self._study.close)
             raise

@@ -13,6 +13,7 @@ Compilation is timed apart, from an empty cache.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import multiprocessing
 import os
@@ -61,6 +62,12 @@ JOBS = {
     "ppo-cartpole-64": Job("ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, jax=True),
     "ppo-cartpole-256": Job("ppo", "CartPole-v1", 50_176, {**PPO, "net_width": 256}),
     "ppo-pendulum-64": Job("ppo", "Pendulum-v1", 100_352, {**PPO, "net_width": 64, "gamma": 0.9}),
+    "ppo-doorkey-64": Job(
+        "ppo",
+        "MiniGrid-DoorKey-5x5-v0",
+        200_704,
+        {**PPO, "net_width": 64, "learning_rate": 1e-3, "ent_coef": 0.01},
+    ),
     "dqn-cartpole-64": Job("dqn", "CartPole-v1", 50_000, {**DQN, "net_width": 64}),
     "dqn-cartpole-256": Job("dqn", "CartPole-v1", 10_000, {**DQN, "net_width": 256}),
     "sac-pendulum-64": Job("sac", "Pendulum-v1", 5_000, {**SAC, "net_width": 64}),
@@ -151,6 +158,14 @@ def sb3_arguments(job: Job) -> dict[str, Any]:
     return {**arguments, "policy_kwargs": {"net_arch": [width, width], "activation_fn": activation}}
 
 
+def wrap(env: Any, names: tuple[str, ...]) -> Any:
+    """Put wrappers, `module:Class`, around an environment of Gymnasium, in order."""
+    for name in names:
+        module, _, attribute = name.partition(":")
+        env = getattr(importlib.import_module(module), attribute)(env)
+    return env
+
+
 def sb3_worker(job: Job, seed: int, seconds: float, barrier: Any, results: Any) -> None:
     """One process, one thread: train models one after the other until the time is over."""
     import stable_baselines3
@@ -158,7 +173,13 @@ def sb3_worker(job: Job, seed: int, seconds: float, barrier: Any, results: Any) 
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
+    from autorl.population.environments import find_environment
+
     torch.set_num_threads(1)
+    # The observations that the engine's environment has; it needs the package behind them.
+    wrappers = find_environment(job.environment).wrappers
+    if job.environment.startswith("MiniGrid-"):
+        importlib.import_module("minigrid")
 
     class Deadline(BaseCallback):
         def _on_step(self) -> bool:
@@ -169,7 +190,13 @@ def sb3_worker(job: Job, seed: int, seconds: float, barrier: Any, results: Any) 
     began, cpu = time.perf_counter(), time.process_time()
     end = began + seconds
     while time.perf_counter() < end:
-        env = make_vec_env(job.environment, job.config.get("n_envs", 1), seed=seed)
+        env = make_vec_env(
+            job.environment,
+            job.config.get("n_envs", 1),
+            seed=seed,
+            wrapper_class=wrap,
+            wrapper_kwargs={"names": wrappers},
+        )
         model = kind("MlpPolicy", env, seed=seed, device="cpu", **sb3_arguments(job))
         model.learn(job.steps, callback=Deadline())
         steps += model.num_timesteps
@@ -303,7 +330,7 @@ def table(name: str, found: dict[str, list[Measured]]) -> list[str]:
         spread = "-"
         if returns:
             low, middle, high = np.quantile(returns, (0.1, 0.5, 0.9))
-            spread = f"{low:.0f} / {middle:.0f} / {high:.0f} ({len(returns)})"
+            spread = f"{low:.3g} / {middle:.3g} / {high:.3g} ({len(returns)})"
         lines.append(
             f"| {name} | {system} | {statistics.median(run.rate for run in runs):,.0f} "
             f"| {per_cpu:,.0f} | {statistics.median(ratios):.1f} ({min(ratios):.1f}-{max(ratios):.1f}) "

@@ -63,6 +63,51 @@ def test_a_script_is_tuned_through_its_flags_and_output(tmp_path):
 
 
 @pytest.mark.slow
+def test_a_script_in_the_manner_of_cleanrl_is_tuned_through_tensorboard(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra sb3")
+    pytest.importorskip("tensorboard", reason="needs the extra integrations")
+    folder = Path(shutil.copytree(EXAMPLES / "cleanrl", tmp_path / "cleanrl"))
+    options = ("--set", "fidelity.evaluations=1", "--set", "seeds.tuning=1")
+    options += ("--set", "seeds.test=2", "--set", "fidelity.steps=2048", "--runs", "2")
+    result = tune(folder, *options)
+    configuration = result["incumbent"]["schedule"][0]["configuration"]
+    assert {"learning_rate", "num_steps", "anneal_lr"} <= set(configuration)
+    assert 10 <= result["test"]["value"] <= 500
+
+
+def test_ppo_in_one_file_learns_and_writes_the_names_of_cleanrl(tmp_path):
+    pytest.importorskip("torch", reason="needs the extra sb3")
+    accumulators = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator",
+        reason="needs the extra integrations",
+    )
+    flags = ("--total-timesteps", "12000", "--learning-rate", "0.002", "--no-anneal-lr")
+    run(EXAMPLES / "cleanrl" / "ppo.py", *flags, "--seed", "3", cwd=tmp_path)
+    [folder] = (tmp_path / "runs").iterdir()
+    events = accumulators.EventAccumulator(str(folder))
+    events.Reload()
+    returns = [point.value for point in events.Scalars("charts/episodic_return")]
+    assert sum(returns[:20]) / 20 < 60
+    assert sum(returns[-20:]) / 20 > 100
+    assert {"losses/policy_loss", "losses/value_loss", "losses/entropy"} <= set(
+        events.Tags()["scalars"]
+    )
+
+
+@pytest.mark.slow
+def test_a_script_of_torchrl_is_tuned_through_its_output(tmp_path):
+    pytest.importorskip("torchrl", reason="needs torchrl, which no extra brings")
+    folder = Path(shutil.copytree(EXAMPLES / "torchrl", tmp_path / "torchrl"))
+    study = folder / "study.yaml"
+    few = study.read_text().replace("{environment}", "{environment} --eval-episodes 2")
+    study.write_text(few)
+    options = ("--set", "fidelity.evaluations=1", "--set", "fidelity.steps=1024")
+    options += ("--set", "seeds.tuning=1", "--set", "seeds.test=2")
+    result = tune(folder, *options, "--runs", "1")
+    assert 5 <= result["test"]["value"] <= 500
+
+
+@pytest.mark.slow
 def test_an_environment_of_ones_own_is_tuned_without_touching_the_package(tmp_path):
     pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     folder = Path(shutil.copytree(EXAMPLES / "custom_environment", tmp_path / "custom"))

@@ -38,7 +38,8 @@ FLOORS = [
         "spec"
     },  # the study file builds the judge and the seed policy it describes: one floor above evaluation
     {"study"},
-    {"tuner", "integrations"},
+    {"tuner"},
+    {"integrations"},
     {"report"},
     {"building"},
     {"cli"},
@@ -409,6 +410,10 @@ FINISHED = [
     "evaluation.py",
     "executors/",
     "forks.py",
+    "integrations/hydra_space.py",
+    "integrations/hydra_sweeper.py",
+    "integrations/optuna_storage.py",
+    "integrations/trackers/",
     "landscapes/",
     "masking.py",
     "optimizers/",

@@ -126,7 +126,8 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
         if "test" in grid.roles
         else None
     )
-    distributions = {name: _distribution(item) for name, item in space.hyperparameters.items()}
+    items = space.hyperparameters
+    distributions = {name: optuna_distribution(item) for name, item in items.items()}
     minimize = landscape.manifest.objective.direction == "minimize"
     # Aggregates look at the bad end of larger-is-better values.
     sign = -1.0 if minimize else 1.0
@@ -141,7 +142,7 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
         trials.append(
             optuna.trial.create_trial(
                 value=curve[-1],
-                params={name: _value(space.hyperparameters[name], config) for name in config},
+                params={name: optuna_value(items[name], config) for name in config},
                 distributions={name: distributions[name] for name in config},
                 intermediate_values=dict(zip(grid.steps.tolist(), curve, strict=True)),
                 user_attrs=attributes,
@@ -231,7 +232,7 @@ def fresh(file: str | Path) -> Path:
     return target
 
 
-def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution:
+def optuna_distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution:
     """Return Optuna's domain of the values themselves.
 
     It is for those who read the exported study.
@@ -251,6 +252,7 @@ def _distribution(item: Hyperparameter) -> optuna.distributions.BaseDistribution
     return CategoricalDistribution(item.choices)
 
 
-def _value(item: Hyperparameter, config: Config) -> Any:
+def optuna_value(item: Hyperparameter, config: Config) -> Any:
+    """Return the value of a configuration as `optuna_distribution` has it."""
     value = config[item.name]
     return canonical_json(value) if as_json(item) else value

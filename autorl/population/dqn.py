@@ -4,8 +4,10 @@ Epsilon-greedy steps go into a replay memory, and Huber updates go towards a tar
 Semantics and defaults are Stable-Baselines3's: `train_freq` steps of every environment, then
 `gradient_steps` updates (-1: one per step taken); no updates before `learning_starts`; the target
 network follows every `target_update_interval` environment steps by Polyak averaging; a truncated
-episode bootstraps. Beyond SB3: double Q-learning, no target network, prioritised replay. Each
-environment tosses a coin of its own for exploration (SB3: one for all of them).
+episode bootstraps; `n_steps` rewards come before the bootstrap. Beyond SB3: double Q-learning, the
+dueling network, prioritised replay, no target network. Each environment tosses a coin of its own
+for exploration (SB3: one for all of them). With `double`, `dueling`, `prioritized` and `n_steps`
+on, it is Rainbow without its distributional and noisy parts.
 
 References:
     [Mnih2015] V. Mnih et al. Human-level control through deep reinforcement learning. Nature 518,
@@ -13,6 +15,10 @@ References:
     [Hasselt2016] H. van Hasselt, A. Guez, D. Silver. Deep reinforcement learning with double
         Q-learning. AAAI 2016.
     [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016.
+    [Wang2016] Z. Wang et al. Dueling network architectures for deep reinforcement learning. ICML
+        2016.
+    [Hessel2018] M. Hessel et al. Rainbow: combining improvements in deep reinforcement learning.
+        AAAI 2018.
 """
 
 from __future__ import annotations
@@ -26,6 +32,12 @@ import numpy.typing as npt
 from autorl.population import replay as memory
 from autorl.population import rng
 from autorl.population.descent import adam, clip_scale, polyak
+from autorl.population.dueling import (
+    aggregate,
+    keep_streams_apart,
+    part_streams,
+    slopes_of_streams,
+)
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX
@@ -54,6 +66,7 @@ from autorl.population.networks import (
     uniform_fan_in,
 )
 from autorl.population.replay import Replay
+from autorl.types import InputError
 
 HYPERPARAMETERS = {
     "learning_rate": Setting(1e-4, lower=0.0, scheduled=True),
@@ -70,7 +83,9 @@ HYPERPARAMETERS = {
     "exploration_final_eps": Setting(0.05, lower=0.0, upper=1.0),
     "max_grad_norm": Setting(10.0, lower=0.0),
     "n_envs": Setting(1, lower=1, change=None),
+    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
     "double": Setting(False),
+    "dueling": Setting(False, change=None),  # another network
     "use_target_network": Setting(True),
     "prioritized": Setting(False, change=None),  # a uniform memory has no tree
     "priority_alpha": Setting(0.6, lower=0.0),
@@ -94,8 +109,9 @@ class Agent(NamedTuple):
 
     The scratch memory holds one minibatch of `batch_size` rows.
 
-    `batch` are the rows drawn from the memory, `weights` their importance weights, `targets` what
-    their Q-values move to.
+    `batch` are the rows drawn from the memory, `weights` their importance weights, `ends` the rows
+    whose following state they bootstrap from (`batch` itself for n_steps = 1), `discounts` the
+    factors of those bootstrapped values, `targets` what their Q-values move to.
     """
 
     online: Network
@@ -105,14 +121,18 @@ class Agent(NamedTuple):
     action: Array
     batch: Array
     weights: Array
+    ends: Array
+    discounts: Array
     targets: Array
 
 
 def network_sizes(environment: Environment, hp: Record) -> tuple[int, ...]:
-    """Return the layer sizes of the Q-network, with one output per action."""
-    return hidden_sizes(
-        environment.observation_size, int(hp.net_width), int(hp.net_depth), environment.n_actions
-    )
+    """Return the layer sizes of the Q-network, with one output per action.
+
+    A dueling network has one more, the value.
+    """
+    outputs = environment.n_actions + int(hp.dueling)
+    return hidden_sizes(environment.observation_size, int(hp.net_width), int(hp.net_depth), outputs)
 
 
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
@@ -120,17 +140,26 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
 
     Weights are PyTorch's default, the target network equals the online one, and the memory is
     empty.
+
+    Raises:
+        InputError: a dueling network has no unit for one of its streams.
     """
+    if hp.dueling and hp.net_width < 2:
+        raise InputError("a dueling network needs at least 2 units a layer", key="net_width")
     sizes = network_sizes(environment, hp)
     parameters = np.zeros(parameter_count(sizes), dtype)
     uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
+    if hp.dueling:
+        part_streams(parameters, sizes)
     n_envs = int(hp.n_envs)
     # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
     capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
         "target": Target(parameters.copy()),
-        "replay": memory.new_replay(environment, capacity, bool(hp.prioritized), dtype),
+        "replay": memory.new_replay(
+            environment, capacity, bool(hp.prioritized), dtype, marks_ends=bool(hp.n_steps > 1)
+        ),
     }
 
 
@@ -151,6 +180,8 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         action=np.zeros(1),
         batch=np.zeros(n, np.int64),
         weights=np.ones(n),
+        ends=np.zeros(n, np.int64),
+        discounts=np.zeros(n),
         targets=np.zeros(n),
     )
 
@@ -221,7 +252,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         epsilon = 1.0
     for e in range(n_envs):
         world.observe(member.states[e], agent.inputs[e])
-    forward(agent.online, agent.inputs, n_envs)
+    q_values(agent.online, agent, hp, n_envs, world.n_actions)
     seed = rng.stream(member.key[0], rng.ACTION)
     inputs = agent.inputs.shape[1]
     for e in range(n_envs):
@@ -237,8 +268,18 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         row[2 * inputs] = agent.action[0]
         row[2 * inputs + 1] = reward
         row[2 * inputs + 2] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
+        if hp.n_steps > 1:
+            row[2 * inputs + 3] = 1.0 if terminated or truncated else 0.0
         if terminated or truncated:
             restart(member, world, e)
+
+
+@kernel
+def q_values(net: Network, agent: Agent, hp: Record, rows: int, n_actions: int) -> None:
+    """Fill the first `rows` rows of the outputs with the inputs' Q-values."""
+    forward(net, agent.inputs, rows)
+    if hp.dueling:
+        aggregate(net, rows, n_actions)
 
 
 @kernel
@@ -269,8 +310,9 @@ def sample_batch(member: Member, agent: Agent, hp: Record, beta: float) -> None:
 def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     """Compute the gradient of mean(w * huber(Q(s, a) - y)).
 
-    It goes into the online network's gradient, and priorities are set anew. The targets are y = r +
-    gamma * (1 - terminated) * Q'(s', a'): a' is the best action of Q' itself, or of Q (double
+    It goes into the online network's gradient, and priorities are set anew. The targets are y = R +
+    gamma^k * (1 - terminated) * Q'(s', a'): R is the discounted sum of k rewards, s' the state
+    after them (`replay.n_step_return`); a' is the best action of Q' itself, or of Q (double
     Q-learning); Q' is the target network, or Q where there is none.
     """
     replay = agent.replay
@@ -280,8 +322,8 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     # First: it runs the online network too, and what `backward` reads is of the last run.
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
-    take(agent, 0)
-    forward(online, agent.inputs, n)
+    take(agent, agent.batch, 0)
+    q_values(online, agent, hp, n, n_actions)
     prepare_backward(online)
     for r in range(n):
         i = agent.batch[r]
@@ -294,7 +336,11 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
         # p = (|error| + eps)^alpha, the proportional variant [Schaul2016].
         if hp.prioritized:
             memory.set_priority(replay, i, (abs(error) + hp.priority_eps) ** hp.priority_alpha)
+    if hp.dueling:
+        slopes_of_streams(online, n, n_actions)
     backward(online, agent.inputs, n)
+    if hp.dueling:
+        keep_streams_apart(online, n_actions)
 
 
 @kernel
@@ -303,29 +349,36 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
     replay = agent.replay
     n = len(agent.batch)
     inputs = agent.inputs.shape[1]
-    take(agent, inputs)
+    for r in range(n):
+        i = agent.batch[r]
+        agent.targets[r] = replay.rows[i, 2 * inputs + 1]
+        agent.discounts[r] = hp.gamma
+        agent.ends[r] = i
+        if hp.n_steps > 1:
+            following = memory.n_step_return(replay, i, hp.n_steps, hp.n_envs, hp.gamma)
+            agent.targets[r], agent.discounts[r], agent.ends[r] = following
+    take(agent, agent.ends, inputs)
     if hp.double or not hp.use_target_network:
-        forward(agent.online, agent.inputs, n)
+        q_values(agent.online, agent, hp, n, n_actions)
     if hp.use_target_network:
-        forward(agent.target, agent.inputs, n)
+        q_values(agent.target, agent, hp, n, n_actions)
     for r in range(n):
         values = agent.target.outputs[r] if hp.use_target_network else agent.online.outputs[r]
         # Double Q-learning [Hasselt2016]: the online network chooses, the target network values.
         judge = agent.online.outputs[r] if hp.double else values
         choice = best(judge, n_actions)
-        row = replay.rows[agent.batch[r]]
-        alive = 1.0 - row[2 * inputs + 2]
-        agent.targets[r] = row[2 * inputs + 1] + hp.gamma * alive * values[choice]
+        alive = 1.0 - replay.rows[agent.ends[r], 2 * inputs + 2]
+        agent.targets[r] += agent.discounts[r] * alive * values[choice]
 
 
 @kernel
-def take(agent: Agent, first: int) -> None:
-    """Copy columns of the minibatch into the networks' inputs.
+def take(agent: Agent, rows: Array, first: int) -> None:
+    """Copy columns of rows of the memory into the networks' inputs.
 
     `first` is the first column: 0 for s, the observation size for s'.
     """
-    for r in range(len(agent.batch)):
-        row = agent.replay.rows[agent.batch[r]]
+    for r in range(len(rows)):
+        row = agent.replay.rows[rows[r]]
         for j in range(agent.inputs.shape[1]):
             agent.inputs[r, j] = row[first + j]
 

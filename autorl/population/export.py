@@ -8,6 +8,7 @@ carried over. The replay memory is not: training goes on with an empty one.
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -17,6 +18,7 @@ import numpy as np
 
 from autorl.population import a2c, ddpg, dqn, engine, ppo, sac, td3
 from autorl.population.descent import RMSPROP
+from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.gymnasium_variants import make
 from autorl.population.hyperparameters import Record
@@ -49,6 +51,12 @@ def to_sb3(
         ) from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
     arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
+    several = "n_steps" in arguments.constructor
+    if several and "n_steps" not in inspect.signature(kind).parameters:
+        raise InputError(
+            "n_steps of DQN needs Stable-Baselines3 2.7 or later, installed is "
+            f"{stable_baselines3.__version__}"
+        )
     venv = environments(environment, arguments.n_envs)
     with warnings.catch_warnings():
         # Such a size is allowed, and tuned.
@@ -141,7 +149,16 @@ def fill(
         for group in optimizer.param_groups:
             # Stable-Baselines3 makes the temperature's optimizer without arguments of ours.
             group["eps"] = float(hp.optimizer_eps)
-    _set_moments(counts, moments)
+    if keeps_moments(hp):
+        _set_moments(counts, moments)
+
+
+def keeps_moments(hp: Record) -> bool:
+    """Tell whether a model gets the moments of the run's optimizer.
+
+    A dueling network's do not: those of its two streams are none of the folded head's.
+    """
+    return not getattr(hp, "dueling", False)
 
 
 def _optimizers(model: Any) -> list[optim.Optimizer]:
@@ -201,9 +218,15 @@ def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Rec
 
 def _fill_dqn(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
     agent = dqn.make_agent(state, environment, hp)
-    _copy(agent.online, _linear(model.q_net.q_net))
     target = agent.target if hp.use_target_network else agent.online
-    _copy(target, _linear(model.q_net_target.q_net))
+    for net, layers in (
+        (agent.online, _linear(model.q_net.q_net)),
+        (target, _linear(model.q_net_target.q_net)),
+    ):
+        if hp.dueling:
+            _copy_dueling(net, layers)
+        else:
+            _copy(net, layers)
     model.exploration_rate = dqn.exploration_rate(hp, engine.steps(state) / float(hp.horizon))
 
 
@@ -263,6 +286,15 @@ def _copy(net: Network, layers: Iterable[nn.Linear]) -> None:
         _set(layer.bias, biases)
 
 
+def _copy_dueling(net: Network, layers: list[Any]) -> None:
+    """Copy a dueling network into torch's layers, under one head."""
+    *hidden, head = layers
+    _copy(net, hidden)
+    weights, biases = folded(*layer_views(net.parameters, net.layers, len(hidden)))
+    _set(head.weight, weights.T)
+    _set(head.bias, biases)
+
+
 def _set(parameter: Tensor, values: Array) -> None:
     import torch
 
@@ -281,18 +313,21 @@ def environments(environment: Environment, n_envs: int) -> Any:
 def _environment(environment: Environment) -> Any:
     """Make a Gymnasium environment with the same spaces.
 
-    It is the original, or a stand-in for a user's own.
+    It is the original, or a stand-in for a user's own and for those of another package.
     """
     if environment.id in ENVIRONMENTS:
         return make(environment.id, **environment.variant)
     import gymnasium
 
+    shape = (environment.observation_size,)
+    observations: Any = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    if environment.observation_type == "uint8":
+        observations = gymnasium.spaces.Box(0, 255, shape, np.uint8)
+
     class StandIn(gymnasium.Env[Any, Any]):
         """An environment of spaces only: it cannot be stepped."""
 
-        observation_space = gymnasium.spaces.Box(
-            -np.inf, np.inf, (environment.observation_size,), np.float32
-        )
+        observation_space = observations
         action_space = (
             gymnasium.spaces.Discrete(environment.n_actions)
             if environment.n_actions

@@ -21,7 +21,7 @@ import hashlib
 import os
 import platform
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -68,10 +68,10 @@ class Kernel:
     Called from Python it runs as plain Python, for debugging.
     """
 
-    def __init__(self, function: Callable[..., object]) -> None:
+    def __init__(self, function: Callable[..., object], options: Mapping[str, Any] = INNER) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._dispatcher = numba.njit(**INNER)(function)
+        self._dispatcher = numba.njit(**options)(function)
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
         # What numba reads when one kernel names another.
         self._numba_type_ = kind_of(self._dispatcher)
@@ -105,6 +105,14 @@ def _lightly(compiled: F) -> F:
 def kernel(function: F) -> F:
     """Make a `Kernel` of `function`."""
     return cast(F, Kernel(function))
+
+
+def exact(function: F) -> F:
+    """Make a `Kernel` that rounds after every operation, as Python does.
+
+    No multiply-add is fused and no quotient replaced by a product.
+    """
+    return cast(F, Kernel(function, {**INNER, "fastmath": False}))
 
 
 def inlined(function: F) -> F:

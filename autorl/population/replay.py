@@ -1,12 +1,15 @@
 """The replay memory of one member: a ring of transitions.
 
-They are drawn uniformly, or by priority from a sum tree.
+They are drawn uniformly, or by priority from a sum tree, and learned from one step or several
+[Sutton1988].
 
 References:
     [Lin1992] L. Lin. Self-improving reactive agents based on reinforcement learning. Machine
         Learning 8, 1992.
     [Schaul2016] T. Schaul et al. Prioritized experience replay. ICLR 2016 (the proportional
         variant).
+    [Sutton1988] R. Sutton. Learning to predict by the methods of temporal differences. Machine
+        Learning 3, 1988.
 """
 
 from __future__ import annotations
@@ -29,7 +32,8 @@ class Replay(NamedTuple):
 
     Attributes:
         rows: (capacity, width): observation, following observation, action, reward, terminated,
-            side by side, so that a drawn transition costs one or two cache lines.
+            side by side, so that a drawn transition costs one or two cache lines. Where several
+            steps are summed a last column marks the ends of episodes, truncations included.
         counts: (2,) int64: transitions ever written, and the capacity.
         tree: (2 * leaves,) float64: priorities in its second half, each inner node the sum of its
             two children; node 1 is the total. Empty where transitions are drawn uniformly.
@@ -43,14 +47,19 @@ class Replay(NamedTuple):
 
 
 def new_replay(
-    environment: Environment, capacity: int, prioritized: bool, dtype: npt.DTypeLike
+    environment: Environment,
+    capacity: int,
+    prioritized: bool,
+    dtype: npt.DTypeLike,
+    *,
+    marks_ends: bool = False,
 ) -> Replay:
     """Make an empty memory.
 
-    Pages of `rows` cost memory only once they are written.
+    Pages of `rows` cost memory only once they are written. `n_step_return` needs `marks_ends`.
     """
     leaves = _leaves(capacity) if prioritized else 0
-    width = 2 * environment.observation_size + environment.action_size + 2
+    width = 2 * environment.observation_size + environment.action_size + 2 + int(marks_ends)
     return Replay(
         rows=np.zeros((capacity, width), dtype),
         counts=np.array([0, capacity], np.int64),
@@ -145,6 +154,32 @@ def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weigh
         largest = max(largest, weights[i])
     for i in range(len(out)):
         weights[i] /= largest
+
+
+@kernel
+def n_step_return(
+    replay: Replay, row: int, n_steps: int, n_envs: int, gamma: float
+) -> tuple[float, float, int]:
+    """Sum up to `n_steps` discounted rewards from a row on.
+
+    The sum ends with the episode, and at the newest row of its environment, as in
+    Stable-Baselines3's `NStepReplayBuffer`. Environments take turns: the row after is `n_envs` on.
+
+    Returns:
+        The sum, gamma to the power of the number of its rewards, and its last row.
+    """
+    capacity = replay.counts[CAPACITY]
+    ended = replay.rows.shape[1] - 1
+    total = 0.0
+    discount = 1.0
+    for k in range(n_steps):
+        total += discount * replay.rows[row, ended - 2]
+        discount *= gamma
+        newest = (replay.counts[WRITTEN] - 1 - row) % capacity < n_envs
+        if k == n_steps - 1 or newest or replay.rows[row, ended] > 0.0:
+            break
+        row = (row + n_envs) % capacity
+    return total, discount, row
 
 
 @kernel

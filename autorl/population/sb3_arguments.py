@@ -129,6 +129,14 @@ def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
     notes = []
     if values.pop("double", False):
         notes.append("Stable-Baselines3 has no double=True")
+    if values.pop("dueling", False):
+        notes.append(
+            "Stable-Baselines3 has no dueling=True: the streams are folded into one head of the "
+            "same Q-values, and `learn` goes on without them"
+        )
+    # Of DQN, since Stable-Baselines3 2.7: earlier ones take no 1 either. PPO's is a rollout.
+    if "train_freq" in values and values.get("n_steps") == 1:
+        del values["n_steps"]
     priorities = {name: values.pop(name) for name in _OF_PRIORITIES if name in values}
     if values.pop("prioritized", False):
         settings = ", ".join(f"{name}={value!r}" for name, value in priorities.items())

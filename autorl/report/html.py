@@ -37,7 +37,7 @@ from autorl.study import Entry, Result
 
 _MOST_ROWS = 1000
 STYLE = """
-:root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #777; }
+:root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #6b6b6b; }
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
 table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
 th, td { text-align: left; padding: .2rem .8rem .2rem 0; \

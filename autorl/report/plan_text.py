@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.idle import idle_text
 from autorl.report.placement import placement_list, placement_rows
@@ -62,8 +64,8 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
     seeds = f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
-        ("environment", spec.environment.id or "the trainer's own"),
-        ("space", f"{len(names)} hyperparameters: {', '.join(names)}"),
+        ("environment", _environment_text(spec)),
+        ("space", f"{_space_name(spec)}{len(names)} hyperparameters: {', '.join(names)}"),
         ("optimizer", ", ".join(optimizer)),
         (
             "objective",
@@ -75,6 +77,33 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
         ("tuning seeds", seeds),
         ("budget", _budget_text(spec)),
     ]
+
+
+def _environment_text(spec: Spec) -> str:
+    """Write the environment, and what is put around it."""
+    section = spec.environment
+    parts = [section.id or "the trainer's own"]
+    if section.n_envs > 1:
+        parts.append(f"{section.n_envs} side by side")
+    if section.normalize:
+        parts.append("normalised")
+    targets = [
+        target
+        for entry in section.wrappers
+        for target in (entry if isinstance(entry, Mapping) else [entry])
+    ]
+    if targets:
+        names = [str(target).rpartition(":")[2] for target in targets]
+        parts.append(f"wrapped by {', '.join(names)}")
+    return ", ".join(parts)
+
+
+def _space_name(spec: Spec) -> str:
+    """Write the name of the space before what is in it.
+
+    Empty where the study file describes it in place.
+    """
+    return f"{spec.space}, " if isinstance(spec.space, str) else ""
 
 
 def _work_rows(plan: Plan) -> list[tuple[str, str]]:

@@ -24,7 +24,13 @@ def space_study(name: str, environment: object = None) -> dict[str, Any]:
     short = last.split("-")[0]
     trainer = f"{folder}/{short}" if folder else short
     study = trainers.info(trainer).study_of_space(name, trainer, environment)
-    return study | ({"environment": environment} if environment is not None else {})
+    if environment is None:
+        return study
+    if "environment" not in study:
+        return study | {"environment": environment}
+    section = environment if isinstance(environment, Mapping) else {"id": environment}
+    # What a trainer's family begins with lies below what the user says.
+    return study | {"environment": {**study["environment"], **section}}
 
 
 def read_study(

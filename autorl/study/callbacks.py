@@ -10,16 +10,28 @@ import dataclasses
 import inspect
 import sys
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from autorl.plain_text import shown
+from autorl.masking import masked
+from autorl.plain_text import did_you_mean, shown
 from autorl.plain_values import plain
 from autorl.plugins import Plugins
+from autorl.space import Space
 from autorl.spec import Spec
-from autorl.store.events import ProposalMade, SegmentEnded, StudyEvent
+from autorl.store.events import (
+    CandidatesFrozen,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SegmentEnded,
+    StudyEvent,
+    StudyFinished,
+)
 from autorl.types import (
     Config,
     FrozenMap,
@@ -29,6 +41,7 @@ from autorl.types import (
     Report,
     SeedRole,
     Segment,
+    Status,
 )
 
 if TYPE_CHECKING:
@@ -49,6 +62,12 @@ class StudyInfo:
         objectives: what is optimized, each with `metric`, `reduce` and `direction`.
         steps: of a full run.
         seed: of the study.
+        space: its search space.
+        aggregate: of a proposal's seeds, e.g. "mean".
+        stop: name of its stopping rule, which has a run continued before it begins another; None
+            without.
+        id: what no other study has, the same whenever this one is taken up again; in memory it is
+            drawn anew.
     """
 
     name: str
@@ -59,6 +78,10 @@ class StudyInfo:
     objectives: tuple[Mapping[str, str], ...]
     steps: int
     seed: int
+    space: Space
+    aggregate: str
+    stop: str | None
+    id: str
 
 
 @dataclass(frozen=True)
@@ -69,14 +92,42 @@ class ProposalInfo:
         number: of the proposal.
         until: the step.
         parent: the proposal whose agent is trained on; None: from scratch.
+        run: the first proposal of the run: of the chain that trains on with one configuration.
         origin: why, for people.
+        provisional: its score is no ground to choose it by.
     """
 
     number: ProposalId
     config: Config
     until: int
     parent: ProposalId | None
+    run: ProposalId
     origin: str
+    provisional: bool
+
+
+@dataclass(frozen=True)
+class ScoreInfo:
+    """A proposal's score over its tuning seeds.
+
+    Attributes:
+        proposal: its number.
+        values: one for each objective, in its own direction: what the study ranks by. Where every
+            seed failed, the penalty, or nothing.
+        seeds: the tuning seeds they are of.
+        constraints: by how much each is broken; one of 0 or less holds.
+        failure: how it failed, where every seed did; None else.
+        message: of the failure.
+        final: False where more seeds may bring another score before the search is over.
+    """
+
+    proposal: ProposalId
+    values: tuple[float, ...]
+    seeds: tuple[int, ...]
+    constraints: tuple[float, ...]
+    failure: Status | None
+    message: str
+    final: bool
 
 
 @dataclass(frozen=True)
@@ -111,7 +162,29 @@ class Callback:
     time in the thread that drives the study, which waits for them: be quick, and call nothing of
     the study. An exception is printed with its traceback, the callback is told nothing more in this
     session, and the study goes on; the table is the same with any callbacks or none.
+
+    Attributes:
+        from_the_start: a callback that mirrors a whole study is told again, as a session begins,
+            what earlier ones have recorded: proposals, outcomes and scores.
     """
+
+    from_the_start: ClassVar[bool] = False
+
+    @classmethod
+    def check(cls, **arguments: Any) -> None:
+        """Check the arguments of a study file, before the study begins.
+
+        Raises:
+            InputError: this class cannot work with them.
+        """
+
+    def on_study(self, study: StudyInfo) -> None:
+        """Take note of the study, before anything is told of it.
+
+        Raises:
+            InputError: this callback cannot be told of such a study. It ends the call that has
+                given the callback; nothing was trained by it.
+        """
 
     def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
         """Take note of a proposal, before it is trained."""
@@ -130,16 +203,40 @@ class Callback:
         `outcome.status`, `reached`, `cost`, `message`, and `reports`, every evaluation of it.
         """
 
+    def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
+        """Take note of a proposal's score, once its seeds are in.
+
+        It comes again where `score.final` is False and the proposal was given more seeds.
+        """
+
+    def on_search_end(self, study: StudyInfo) -> None:
+        """Take note that the search is over: every score is final.
+
+        Test runs follow. A study that is given more budget searches again.
+        """
+
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Take note of the result, at the end of a session."""
 
+
+_TRACKERS = "autorl.integrations.trackers"
+SHORT_NAMES = {
+    "tensorboard": f"{_TRACKERS}.tensorboard:TensorBoardTracker",
+    "mlflow": f"{_TRACKERS}.mlflow:MLflowTracker",
+    "wandb": f"{_TRACKERS}.wandb:WandbTracker",
+    "optuna": "autorl.integrations.optuna_storage:OptunaStorage",
+}
+"""Callbacks of this package by their names in study files.
+
+They are texts, for the classes lie on a higher floor.
+"""
 
 _PLUGINS = Plugins(
     "autorl.callbacks",
     Callback,
     ("callback", "autorl.Callback"),
     key="callbacks",
-    reserved=lambda name: False,
+    reserved=lambda name: name in SHORT_NAMES,
     flaw=lambda found: "",
 )
 
@@ -148,13 +245,18 @@ def check_callbacks(spec: Spec) -> None:
     """Check the classes that a study file names, without making any.
 
     Raises:
-        InputError: one cannot be imported, is no `Callback`, or does not take its arguments.
+        InputError: one cannot be imported, is no `Callback`, does not take its arguments, or cannot
+            work with them.
     """
     for kind, arguments in _named(spec):
+        signature = inspect.signature(kind)
         try:
-            inspect.signature(kind).bind(**arguments)
+            signature.bind(**arguments)
         except TypeError as error:
-            raise InputError(f"{kind.__name__}: {error}", key="callbacks") from None
+            allowed = ", ".join(signature.parameters) or "none"
+            message = f"{kind.__name__}: {error}; arguments: {allowed}"
+            raise InputError(message, key="callbacks") from None
+        kind.check(**arguments)
 
 
 def make_callbacks(spec: Spec) -> list[Callback]:
@@ -167,11 +269,13 @@ def _named(spec: Spec) -> list[tuple[type[Callback], dict[str, Any]]]:
     for number, entry in enumerate(spec.callbacks or ()):
         pairs = entry.items() if isinstance(entry, Mapping) else [(entry, {})]
         for name, arguments in pairs:
-            kind = _PLUGINS.find(name, spec.path) if isinstance(name, str) else None
+            full_name = SHORT_NAMES.get(name, name) if isinstance(name, str) else ""
+            kind = _PLUGINS.find(full_name, spec.path)
             if kind is None or not isinstance(arguments, Mapping):
+                hint = did_you_mean(name, SHORT_NAMES)
                 raise InputError(
-                    'expected "module:Class" or {"module:Class": {arguments}}, got '
-                    f"{shown(entry)}",
+                    'expected "module:Class" or {"module:Class": {arguments}}, or in place of '
+                    f"module:Class a name among {', '.join(SHORT_NAMES)}; got {shown(entry)}{hint}",
                     key=f"callbacks[{number}]",
                 )
             named.append((kind, plain(dict(arguments))))
@@ -186,9 +290,10 @@ class Listeners:
         spec: the study file.
         folder: of the study; None in memory.
         lineage: returns that of the study as it is now.
+        identity: of the study; drawn where it is None.
 
     Raises:
-        InputError: one of them is no `Callback`.
+        InputError: one of them is no `Callback`, or cannot be told of this study.
     """
 
     def __init__(
@@ -197,11 +302,14 @@ class Listeners:
         spec: Spec,
         folder: Path | None,
         lineage: Callable[[], Lineage],
+        identity: str | None = None,
     ) -> None:
         _check(callbacks)
         self._callbacks = list(callbacks)
         self._lineage = lineage
         self._segments: dict[str, Segment] = {}
+        self._spec = spec
+        self._search_over = False
         self._study = StudyInfo(
             name=spec.name,
             folder=folder,
@@ -218,7 +326,12 @@ class Listeners:
             ),
             steps=spec.fidelity.steps,
             seed=spec.seed,
+            space=spec.search_space,
+            aggregate=spec.evaluation.aggregate,
+            stop=spec.optimizer.stop,
+            id=identity or uuid.uuid4().hex,
         )
+        self._tell(lambda callback: callback.on_study(self._study), refusing=True)
 
     def __bool__(self) -> bool:
         return bool(self._callbacks)
@@ -228,18 +341,65 @@ class Listeners:
         if self._callbacks:
             self._segments[segment.id] = segment
 
-    def recorded(self, event: StudyEvent) -> None:
-        """Tell of an event that is in the log."""
-        if isinstance(event, ProposalMade):
-            made = event.proposed.proposal
-            proposal = ProposalInfo(
-                event.proposed.id, made.config, made.until, made.resume_from, made.origin
-            )
-            self._tell(lambda callback: callback.on_proposal(self._study, proposal))
-        elif isinstance(event, SegmentEnded) and event.segment in self._segments:
+    def repeat(self, events: Iterable[StudyEvent]) -> None:
+        """Tell those that mirror a study what was recorded before."""
+        mirrors = [callback for callback in self._callbacks if callback.from_the_start]
+        if not mirrors:
+            return
+        everyone = self._callbacks
+        self._callbacks = list(mirrors)
+        for event in events:
+            self.recorded(event, repeated=True)
+        broken = [callback for callback in mirrors if callback not in self._callbacks]
+        self._callbacks = [callback for callback in everyone if callback not in broken]
+
+    def recorded(self, event: StudyEvent, *, repeated: bool = False) -> None:
+        """Tell of an event that is in the log.
+
+        Args:
+            event: that was recorded.
+            repeated: in an earlier session.
+        """
+        match event:
+            case ProposalMade():
+                self._search_over = False
+                proposal = _proposal(event, self._lineage())
+                self._tell(lambda callback: callback.on_proposal(self._study, proposal))
+            case SegmentEnded():
+                self._ended(event, repeated=repeated)
+            case ProposalScored() | ProposalFailed():
+                score = self._score(event)
+                self._tell(lambda callback: callback.on_score(self._study, score))
+            case CandidatesFrozen() | ModelsNamed() | StudyFinished() if not self._search_over:
+                self._search_over = True
+                self._tell(lambda callback: callback.on_search_end(self._study))
+
+    def _ended(self, event: SegmentEnded, *, repeated: bool) -> None:
+        if repeated:
+            run = self._run_of(event)
+        elif event.segment in self._segments:
             run = self._run(self._segments.pop(event.segment))
-            outcome = _unchangeable(event.outcome)
-            self._tell(lambda callback: callback.on_outcome(self._study, run, outcome))
+        else:
+            return
+        outcome = _unchangeable(event.outcome)
+        self._tell(lambda callback: callback.on_outcome(self._study, run, outcome))
+
+    def _score(self, event: ProposalScored | ProposalFailed) -> ScoreInfo:
+        final = self._spec.evaluation.seeds == "fixed"
+        if isinstance(event, ProposalScored):
+            scored = event.scored
+            limits = scored.constraints
+            return ScoreInfo(scored.proposal, event.score, event.seeds, limits, None, "", final)
+        failed = event.failed
+        return ScoreInfo(
+            proposal=failed.proposal,
+            values=event.score,
+            seeds=event.seeds,
+            constraints=(),
+            failure=failed.kind,
+            message=failed.message,
+            final=final,
+        )
 
     def reported(self, report: Report) -> None:
         """Tell of an evaluation."""
@@ -271,14 +431,33 @@ class Listeners:
             parent_run=parent,
         )
 
-    def _tell(self, call: Callable[[Callback], None]) -> None:
+    def _run_of(self, event: SegmentEnded) -> RunInfo:
+        """Describe the run of a segment that an earlier session has trained."""
+        place = event.place
+        proposal = self._lineage()[place.segment.proposal]
+        _, config = self._spec.trainer_for(proposal.config)
+        return RunInfo(
+            run=place.run_id,
+            proposal=place.segment.proposal,
+            config=config,
+            seed=place.segment.seed,
+            role=place.role,
+            start=place.from_step,
+            until=proposal.until if place.segment.end is None else place.segment.end,
+            parent_run=place.parent_run,
+        )
+
+    def _tell(self, call: Callable[[Callback], None], *, refusing: bool = False) -> None:
         for callback in list(self._callbacks):
             try:
                 call(callback)
-            except Exception:  # noqa: BLE001 - user code: no reason to end the study
+            except Exception as error:  # user code: no reason to end the study
+                if refusing and isinstance(error, InputError):
+                    raise
                 self._callbacks.remove(callback)
                 name = type(callback).__name__
-                sys.stderr.write(traceback.format_exc())
+                # MLflow's errors quote the address of its server, password and all.
+                sys.stderr.write(masked(traceback.format_exc()))
                 sys.stderr.write(
                     f"autorl: callback {name} raised and is told nothing more; the study goes on\n"
                 )
@@ -292,6 +471,19 @@ def _check(callbacks: Sequence[object]) -> None:
             hint = ": give an instance" if isinstance(callback, type) else ""
             message = f"expected objects of subclasses of autorl.Callback, got {kind}{hint}"
             raise InputError(message, key="callbacks")
+
+
+def _proposal(event: ProposalMade, lineage: Lineage) -> ProposalInfo:
+    made = event.proposed.proposal
+    return ProposalInfo(
+        number=event.proposed.id,
+        config=made.config,
+        until=made.until,
+        parent=made.resume_from,
+        run=lineage.root(event.proposed.id),
+        origin=made.origin,
+        provisional=made.provisional,
+    )
 
 
 def _unchangeable(outcome: Outcome) -> Outcome:

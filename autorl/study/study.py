@@ -221,13 +221,16 @@ class Study:
         Those of the study file are told as well.
 
         Raises:
-            InputError: one of them is no `Callback`.
+            InputError: one of them is no `Callback`, or cannot be told of this study.
         """
         everyone = [*make_callbacks(self.spec), *callbacks]
         # Asked for anew each time: seeds that are added make another driver, with more runs.
+        folder = self.store.folder
+        identity = None if folder is None else self.store.identity()
         self._listeners = Listeners(
-            everyone, self.spec, self.store.folder, lambda: self.driver.lineage
+            everyone, self.spec, folder, lambda: self.driver.lineage, identity
         )
+        self._listeners.repeat(recorded.event for recorded in self.store.events())
 
     def _tell(self, event: StudyEvent) -> None:
         if self._listeners is not None:

@@ -40,6 +40,7 @@ _OURS = (
     *(LOCK_FILE, QUEUE, "report.html"),
 )
 _INNER = ("checkpoints", "logs")
+_TRACKERS = "logs/trackers"  # what callbacks write into the folder
 _MOST_NAMES = 3  # in one line
 
 
@@ -241,7 +242,7 @@ def _verify_names(
         if match is not None and int(match["proposal"]) >= proposals:
             unknown.append(name)
         # No event names a log.
-        elif match is not None and entry.parent.name == "logs":
+        elif name == _TRACKERS or (match is not None and entry.parent.name == "logs"):
             continue
         elif match is not None and match["segment"] not in trained:
             verdict.notes.append(f"{name} is of a segment that has not ended: it is trained again")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib
 import shlex
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
 import autorl
 from autorl.masking import masked
 from autorl.rlhf.tasks import task, tasks
+from autorl.shipped import shipped_folder
 from autorl.source_code import code_hash
 from autorl.trainers.costs import (
     COMPILED,
@@ -27,7 +27,8 @@ from autorl.trainers.costs import (
     language_model_cost,
 )
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
-from autorl.trainers.sb3.algorithms import OPTIONS
+from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS
+from autorl.trainers.sb3.suites import suite_of
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -99,6 +100,26 @@ class SB3Info(AgentInfo):
     extra = "sb3"
     needs: tuple[str, ...] = ("torch", "stable_baselines3")
 
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
+        """Begin a study as the suite of its environment says (`sb3.suites`).
+
+        With the trainer's bare name the space is that of the suite where there is one.
+        """
+        study = super().study_of_space(name, trainer, environment)
+        asked = environment.get("id") if isinstance(environment, Mapping) else environment
+        suite = suite_of(asked) if isinstance(asked, str) else None
+        algorithm = ALGORITHMS.get(trainer.rpartition("/")[2])
+        if suite is None or algorithm is None:
+            return study
+        sections = suite.begin(str(asked), algorithm.on_policy)
+        study["environment"] = sections["environment"]
+        study["fidelity"] = sections["fidelity"]
+        study["trainer"] = {"name": trainer, **sections.get("trainer", {})}
+        # A space of the user's with the trainer's name is the one meant.
+        if name == trainer and _is_shipped(name) and _is_shipped(f"{name}-{suite.name}"):
+            study["space"] = f"{name}-{suite.name}"
+        return study
+
     def read_preset(
         self, name: str, file: Path, environment: str | None, entry: str | None
     ) -> Preset:
@@ -114,6 +135,18 @@ class ContribInfo(SB3Info):
     extra = "contrib"
     needs = ("torch", "stable_baselines3", "sb3_contrib")
     packages = ("sb3_contrib",)
+
+
+class OfflineInfo(TrainerInfo):
+    """Trainers on recorded episodes of Minari."""
+
+    extra = "offline"
+    needs: tuple[str, ...] = ("torch", "stable_baselines3", "minari")
+    step_unit: StepUnit | None = "optimizer_steps"
+    packages = ("minari",)
+
+    def __init__(self, description: str) -> None:
+        self.description = description
 
 
 class PopulationInfo(AgentInfo):
@@ -170,17 +203,13 @@ class RLHFInfo(TrainerInfo):
         On a task that comes with the package, whose models are tiny, the space `NAME-tiny` is
         taken where there is one.
         """
-        from autorl.space import find_space
-
         study = super().study_of_space(name, self.trainer_of_space.get(trainer, trainer), None)
         study["fidelity"] = {"steps": 60, "evaluations": 12, "episodes": 256}
         study["budget"] = {"runs": 48}
         # `files` is a model of the user's, of any size.
         of_package = environment in tasks() and environment != "files"
-        if of_package:
-            with suppress(InputError):  # there is none for tiny models
-                find_space(f"{name}-tiny")
-                study["space"] = f"{name}-tiny"
+        if of_package and _space_file(f"{name}-tiny") is not None:
+            study["space"] = f"{name}-tiny"
         return study
 
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
@@ -310,6 +339,26 @@ class SyntheticInfo(TrainerInfo):
     """Learning curves by formula."""
 
     description = "analytic learning curves with a known optimum, for tests"
+
+
+def _space_file(name: str) -> Path | None:
+    """Find the file of a space by its name, else None."""
+    # With the reader of YAML comes NumPy.
+    from autorl.space import find_space
+
+    try:
+        return find_space(name)
+    except InputError:
+        return None
+
+
+def _is_shipped(name: str) -> bool:
+    """Tell whether a space's name means one of the package."""
+    file = _space_file(name)
+    shipped = shipped_folder("search_spaces")
+    if file is None or shipped is None:
+        return False
+    return file.resolve().is_relative_to(shipped)
 
 
 def module_of(name: str) -> str:

@@ -16,9 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from autorl.plain_text import listed
 from autorl.population import engine
 from autorl.population.environments import Environment, find_environment
-from autorl.population.export import to_sb3
+from autorl.population.export import keeps_moments, to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.members import is_finite
 from autorl.population.sb3_arguments import sb3_arguments
@@ -52,6 +53,7 @@ from autorl.types import (
 
 _ARCHIVE = "state.npz"
 _PARAMETERS = "environment_parameters"
+_WRAPPERS = "environment_wrappers"
 _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
@@ -115,7 +117,7 @@ class PopulationTrainer(AgentTrainer):
         hp = self._record(segment.config, segment.environment, segment.horizon)
         stride = self.algorithm.stride(hp)
         n_envs = int(hp.n_envs)
-        length = "n_steps" if "n_steps" in self.algorithm.settings else "train_freq"
+        length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
         state, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
@@ -180,12 +182,15 @@ class PopulationTrainer(AgentTrainer):
         """
         state, meta = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        environment = find_environment(meta["environment"], meta.get(_PARAMETERS, {}))
+        environment = find_environment(
+            meta["environment"], meta.get(_PARAMETERS, {}), meta.get(_WRAPPERS, ())
+        )
         model = to_sb3(self.algorithm, state, environment, hp)
         file = zip_target(target, replace=replace)
         model.save(file)
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
         with_memory = "replay" in state
+        moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
         return ExportedModel(
             path=file,
             kind=f"stable_baselines3.{type(model).__name__}",
@@ -195,10 +200,10 @@ class PopulationTrainer(AgentTrainer):
             notes=(
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
                 "as the run had",
-                "`learn` goes on with the run's optimizer moments"
-                + " and an empty replay memory" * with_memory,
+                f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
                 *arguments.notes,
                 *_variant_notes(environment),
+                *_wrapper_notes(environment),
                 ZIP_IS_A_PROGRAM,
             ),
         )
@@ -214,7 +219,6 @@ class PopulationTrainer(AgentTrainer):
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
         for name, plain in (
-            ("wrappers", ()),
             ("normalize", False),
             ("vec_env", "dummy"),
         ):
@@ -224,7 +228,7 @@ class PopulationTrainer(AgentTrainer):
                     f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
-        environment = find_environment(spec.id, spec.kwargs)
+        environment = find_environment(spec.id, spec.kwargs, spec.wrappers)
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
@@ -252,6 +256,13 @@ class PopulationTrainer(AgentTrainer):
         if of_parent != asked:
             raise InputError(
                 f"the checkpoint is of {of_parent.text}, not of {asked.text}", key="environment"
+            )
+        observed = parent.get(_WRAPPERS, [])
+        if observed != list(environment.wrappers):
+            raise InputError(
+                f"the checkpoint is of observations by {listed(observed)}, "
+                f"not by {listed(environment.wrappers)}",
+                key="environment.wrappers",
             )
         # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
@@ -287,6 +298,8 @@ class PopulationTrainer(AgentTrainer):
         # Checkpoints of earlier versions have none.
         if environment.variant:
             meta[_PARAMETERS] = dict(environment.variant)
+        if environment.wrappers:
+            meta[_WRAPPERS] = list(environment.wrappers)
         with writing(segment) as folder:
             text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
             np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **engine.to_arrays(state))
@@ -319,6 +332,16 @@ def _variant_notes(environment: Environment) -> tuple[str, ...]:
     return (
         f"it was trained in {Variant(environment.id, environment.variant).text}: "
         f"autorl.population.gymnasium_variants.make({environment.id!r}{values})",
+    )
+
+
+def _wrapper_notes(environment: Environment) -> tuple[str, ...]:
+    """Say around what environment a model's observations are made, and by which wrappers."""
+    if not environment.wrappers:
+        return ()
+    return (
+        f"it acts in gymnasium.make({environment.id!r}) within {', then '.join(environment.wrappers)}"
+        ' (pip install "autorl[minigrid]")',
     )
 
 

@@ -20,6 +20,7 @@ from autorl.trainers.families import (
     ContribInfo,
     FunctionInfo,
     LookUpInfo,
+    OfflineInfo,
     OwnPPOInfo,
     PopulationInfo,
     SB3Info,
@@ -56,6 +57,10 @@ def _contrib(description: str) -> _Entry:
     return _Entry("autorl.trainers.sb3.trainer:make", ContribInfo(description))
 
 
+def _offline(description: str) -> _Entry:
+    return _Entry("autorl.trainers.offline.trainer:make", OfflineInfo(description))
+
+
 def _population(description: str) -> _Entry:
     return _Entry("autorl.trainers.population:make", PopulationInfo(description))
 
@@ -77,6 +82,8 @@ _TRAINERS: dict[str, _Entry] = {
     "sb3/trpo": _contrib("sb3-contrib TRPO on any Gymnasium environment"),
     "sb3/recurrent_ppo": _contrib("sb3-contrib PPO with an LSTM on any Gymnasium environment"),
     "sb3/maskable_ppo": _contrib("sb3-contrib PPO where the environment says which actions count"),
+    "offline/bc": _offline("behaviour cloning of a Minari data set"),
+    "offline/iql": _offline("implicit Q-learning on a Minari data set"),
     "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
     "population/a2c": _population("A2C compiled, with RMSprop or Adam"),
     "population/dqn": _population("DQN compiled: double, prioritised, or plain"),

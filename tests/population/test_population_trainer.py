@@ -193,6 +193,7 @@ SPACES = {
     "population/ppo": ("population/ppo", "CartPole-v1"),
     "population/ppo-small": ("population/ppo", "CartPole-v1"),
     "population/dqn": ("population/dqn", "MountainCar-v0"),
+    "population/dqn-rainbow": ("population/dqn", "MountainCar-v0"),
     "population/sac": ("population/sac", "Pendulum-v1"),
     "population/td3": ("population/td3", "Pendulum-v1"),
     "population/ddpg": ("population/ddpg", "MountainCarContinuous-v0"),

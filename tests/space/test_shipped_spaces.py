@@ -11,7 +11,13 @@ from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB
 
 ROOT = Path(__file__).resolve().parents[2] / "search_spaces"
 FILES = sorted(ROOT.glob("**/*.yaml"))
-SB3 = sorted(path.stem for path in (ROOT / "sb3").glob("*.yaml"))
+# Those of a suite of environments have its presets: tests/trainers/test_sb3_suites.py.
+OF_SUITES = ("atari", "box2d", "mujoco", "minigrid")
+SB3 = sorted(
+    path.stem
+    for path in (ROOT / "sb3").glob("*.yaml")
+    if path.stem.partition("-")[2] not in OF_SUITES
+)
 OF_SB3 = [name for name in SB3 if ALGORITHMS[name.split("-")[0]].library != CONTRIB]
 
 

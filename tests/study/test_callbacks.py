@@ -8,6 +8,7 @@ from study_support import small_spec
 import autorl
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
 from autorl.study import Study
+from autorl.study.verify import verify
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 STUDY = {
@@ -130,6 +131,103 @@ def test_a_tuner_tells_callbacks_too():
     assert log.of("result") == [(result,)]
 
 
+class Scores(Callback):
+    """Everything that follows from the log alone."""
+
+    def __init__(self):
+        self.calls = []
+
+    def on_proposal(self, study, proposal):
+        self.calls.append(("proposal", proposal))
+
+    def on_outcome(self, study, run, outcome):
+        self.calls.append(("outcome", run, outcome.status, outcome.reports))
+
+    def on_score(self, study, score):
+        self.calls.append(("score", score))
+
+    def on_search_end(self, study):
+        self.calls.append(("end",))
+
+    def of(self, kind):
+        return [call[1] for call in self.calls if call[0] == kind]
+
+
+class Mirror(Scores):
+    from_the_start = True
+
+
+def test_scores_are_told_and_the_end_of_the_search(tmp_path):
+    log = Scores()
+    result = tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    scores = {score.proposal: score for score in log.of("score")}
+    assert scores[result.incumbent.proposal].values == (result.tuning,)
+    assert {score.seeds for score in scores.values()} == {(0, 1)}
+    assert all(score.final and score.failure is None for score in scores.values())
+    proposals = {proposal.number: proposal for proposal in log.of("proposal")}
+    assert set(scores) == set(proposals)
+    for proposal in proposals.values():
+        goes_on = proposal.parent is not None
+        assert proposal.run == (proposals[proposal.parent].run if goes_on else proposal.number)
+    kinds = [call[0] for call in log.calls]
+    assert kinds.count("end") == 1
+    assert {call[0] for call in log.calls[kinds.index("end") :]} == {"end", "outcome"}
+
+
+def test_a_failure_is_told_as_the_score(tmp_path):
+    log = Scores()
+    with Tuner(SPACE, "random", seeds=SeedPlan(1, 0), callbacks=[log]) as tuner:
+        tuner.tell(tuner.ask(), 2.0)
+        tuner.fail(tuner.ask(), "diverged", "NaN")
+        tuner.result()
+    told, failed = log.of("score")
+    assert (told.values, told.failure) == ((2.0,), None)
+    assert (failed.proposal, failed.failure, failed.message) == (1, "diverged", "NaN")
+
+
+def test_a_mirror_is_told_everything_from_the_start(tmp_path):
+    class Killed(BaseException):
+        pass
+
+    class Kills(Callback):
+        told = 0
+
+        def on_outcome(self, study, run, outcome):
+            self.told += 1
+            if self.told == 20:
+                raise Killed
+
+    whole = Scores()
+    tune(climb, SPACE, callbacks=[whole], **STUDY)
+    with pytest.raises(Killed):
+        tune(climb, SPACE, out=tmp_path / "s", callbacks=[Kills()], **STUDY)
+    mirror = Mirror()
+    others = Scores()
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[mirror, others], **STUDY)
+    assert mirror.calls == whole.calls
+    assert 0 < len(others.calls) < len(mirror.calls)
+    assert mirror.calls[-len(others.calls) :] == others.calls
+
+
+def test_the_identity_of_a_study_is_its_own(tmp_path):
+    class Identities(Callback):
+        def __init__(self):
+            self.seen = set()
+
+        def on_proposal(self, study, proposal):
+            self.seen.add(study.id)
+
+        from_the_start = True
+
+    log = Identities()
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    assert len(log.seen) == 1
+    tune(climb, SPACE, out=tmp_path / "t", callbacks=[log], **STUDY)
+    tune(climb, SPACE, callbacks=[log], **STUDY)
+    assert len(log.seen) == 3
+
+
 def test_what_is_no_callback_is_refused(tmp_path):
     with pytest.raises(InputError, match="got type: give an instance"):
         tune(climb, SPACE, callbacks=[Log], **STUDY)
@@ -155,6 +253,15 @@ class Lines(autorl.Callback):
         if step % self.every == 0:
             with open(self.file, "a") as lines:
                 lines.write(f"{run.run} {step}\\n")
+
+class Even(autorl.Callback):
+    @classmethod
+    def check(cls, every=2):
+        if every % 2:
+            raise autorl.InputError("every: expected an even number", key="callbacks")
+
+    def __init__(self, every=2):
+        raise RuntimeError("made before the study began")
 
 class NotOne:
     pass
@@ -197,6 +304,16 @@ def test_a_study_file_names_callbacks(tmp_path):
         ({"my_lines:Lines": {"path": 1}}, "Lines: "),
         ("nowhere:Lines", "cannot be imported"),
         ("lines", 'expected "module:Class"'),
+        (
+            "tensorbord",
+            "among tensorboard, mlflow, wandb, optuna; got 'tensorbord'; did you mean 'tensorb",
+        ),
+        ({"tensorboard": {"folder": "x"}}, "'folder'; arguments: directory"),
+        (
+            {"tensorboard": {"directory": 3}},
+            "callbacks.tensorboard.directory: expected a directory",
+        ),
+        ({"my_lines:Even": {"every": 3}}, "callbacks: every: expected an even number"),
         (3, 'expected "module:Class"'),
     ],
 )
@@ -204,6 +321,57 @@ def test_a_wrong_callback_of_a_study_file_is_refused_before_it_begins(tmp_path, 
     with pytest.raises(InputError, match=message):
         tune(study_with(tmp_path, callback), out=tmp_path / "s")
     assert not (tmp_path / "s").exists()
+
+
+def test_trackers_have_short_names(tmp_path):
+    pytest.importorskip("tensorboard", reason="needs tensorboard")
+    study = study_with(tmp_path, "tensorboard", {"tensorboard": {"directory": str(tmp_path / "t")}})
+    tune(study, out=tmp_path / "s")
+    default = tmp_path / "s" / "logs" / "trackers" / "tensorboard"
+    (label,) = (tmp_path / "t").iterdir()
+    runs = {path.parent.relative_to(label) for path in label.glob("*/*/*.tfevents*")}
+    assert runs
+    assert {path.parent.relative_to(default) for path in default.glob("*/*/*.tfevents*")} == runs
+    verdict = verify(tmp_path / "s")
+    assert (verdict.problems, verdict.notes) == ([], [])
+    with pytest.raises(InputError, match="tensorboard needs a directory: a study in memory"):
+        tune(study)
+
+
+def test_a_callback_may_refuse_a_study_and_is_told_of_it_once():
+    told = []
+
+    class Refuses(Callback):
+        def on_study(self, study):
+            told.append(study.id)
+            raise InputError("expected another study", key="callbacks")
+
+    class Breaks(Callback):
+        def on_study(self, study):
+            raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(InputError, match="callbacks: expected another study"):
+            tune(climb, SPACE, callbacks=[Breaks(), Refuses()], **STUDY)
+        with pytest.raises(InputError, match="expected another study"):
+            Tuner(SPACE, "random", callbacks=[Refuses()])
+    assert len(set(told)) == len(told) == 4, "each has an id of its own"
+
+
+def test_a_study_has_the_same_id_whenever_it_is_taken_up_again(tmp_path):
+    class Ids(Log):
+        def on_study(self, study):
+            self.calls.append(("study", study))
+
+    logs = [Ids(), Ids()]
+    for log in logs:
+        tune(climb, SPACE, out=tmp_path / "s", callbacks=[log], **STUDY)
+    first, again = ({study.id for _, study, *_ in log.calls} for log in logs)
+    assert len(first) == 1
+    assert again == first
+    other = Ids()
+    tune(climb, SPACE, out=tmp_path / "other", callbacks=[other], **STUDY)
+    assert {study.id for _, study, *_ in other.calls}.isdisjoint(first)
 
 
 def test_runs_of_test_seeds_that_were_added_are_told_too():

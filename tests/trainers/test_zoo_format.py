@@ -67,6 +67,11 @@ Walker-v0:
 Stacked-v0:
   n_timesteps: 1000
   frame_stack: 4
+  env_wrapper: my.wrappers.Plain
+
+Goals-v0:
+  n_timesteps: 1000
+  replay_buffer_class: HerReplayBuffer
 """
 
 
@@ -103,6 +108,14 @@ def test_code_and_wrappers_are_read_as_data(file: Path) -> None:
     }
 
 
+def test_frames_are_stacked_after_the_wrappers(file: Path) -> None:
+    preset = read_preset(file, "Stacked-v0")
+    assert preset.environment["wrappers"] == [
+        "my.wrappers:Plain",
+        {"autorl.trainers.sb3.wrappers:FrameStack": {"n_stack": 4}},
+    ]
+
+
 def test_an_atari_game_without_an_entry_has_that_of_all(file: Path) -> None:
     preset = read_preset(file, "ale_py:ALE/Pong-v5")
     assert preset.name == "atari"
@@ -116,7 +129,7 @@ def test_an_atari_game_without_an_entry_has_that_of_all(file: Path) -> None:
     [
         (PPO, "CartPol-v1", None, None, "no entry for .*'CartPol-v1'.*did you mean 'CartPole-v1'"),
         (PPO, "CartPole-v1", "Nothing", None, "no entry 'Nothing'"),
-        (PPO, "Stacked-v0", None, None, "frame_stack: has no counterpart.*FrameStackObservation"),
+        (PPO, "Goals-v0", None, None, "replay_buffer_class: has no counterpart"),
         ("- 1\n", "X-v0", None, None, "expected a mapping of environments"),
         ("X-v0: 3\n", "X-v0", None, 1, "expected a mapping, got 3"),
         ("X-v0:\n  n_envs: 1.5\n", "X-v0", None, 2, "n_envs: expected a whole number, got 1.5"),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from autorl.plain_text import did_you_mean
 from autorl.population.environments.acrobot import ACROBOT
 from autorl.population.environments.base import Environment
 from autorl.population.environments.cartpole import CARTPOLE
+from autorl.population.environments.minigrid import GRID_TASKS, observed
 from autorl.population.environments.mountain_car import MOUNTAIN_CAR
 from autorl.population.environments.mountain_car_continuous import MOUNTAIN_CAR_CONTINUOUS
 from autorl.population.environments.pendulum import PENDULUM
@@ -20,32 +21,46 @@ ENVIRONMENTS = {
     environment.id: environment
     for environment in (ACROBOT, CARTPOLE, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM)
 }
+"""Those of Gymnasium itself; `GRID_TASKS` has MiniGrid's."""
 
-__all__ = ["ENVIRONMENTS", "Environment", "find_environment"]
+__all__ = ["ENVIRONMENTS", "GRID_TASKS", "Environment", "find_environment"]
 
 
 def find_environment(
-    name: str | None, parameters: Mapping[str, object] = FrozenMap()
+    name: str | None,
+    parameters: Mapping[str, object] = FrozenMap(),
+    wrappers: Sequence[object] = (),
 ) -> Environment:
     """Return a native environment, a variant of one, or a user's own.
 
     A user's own `Environment` is named by `module:NAME`.
 
-    `parameters` are those of a variant (`variants.PARAMETERS`); a user's own has none.
+    `parameters` are those of a variant (`variants.PARAMETERS`); a user's own has none, nor has a
+    MiniGrid task. `wrappers` choose what of a MiniGrid task is observed (`minigrid.OBSERVATIONS`).
 
     Raises:
-        InputError: there is no such environment, or a parameter is wrong.
+        InputError: there is no such environment, or a parameter or wrapper is wrong.
     """
+    if name in GRID_TASKS:
+        if parameters:
+            raise InputError(f"{name} takes none in the engine", key="environment.kwargs")
+        return observed(GRID_TASKS[name], wrappers)
+    if wrappers:
+        raise InputError(
+            "the engine runs native environments as they are; use an sb3/* trainer for wrappers",
+            key="environment.wrappers",
+        )
     if name in ENVIRONMENTS:
         return varied(ENVIRONMENTS[name], parameters)
     if name and ":" in name:
         if parameters:
             raise InputError("an environment of your own takes none", key="environment.kwargs")
         return _imported(name)
-    hint = did_you_mean(name or "", ENVIRONMENTS)
+    natives = (*ENVIRONMENTS, *GRID_TASKS)
+    hint = did_you_mean(name or "", natives)
     raise InputError(
         f"{name!r} is not an environment of the population engine{hint} "
-        f"(native: {', '.join(ENVIRONMENTS)}; your own: module:NAME; "
+        f"(native: {', '.join(natives)}; your own: module:NAME; "
         "for any other use an sb3/* trainer)",
         key="environment.id",
     )

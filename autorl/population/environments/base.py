@@ -79,6 +79,8 @@ class Environment:
         parametrised: what its variants are made of; None for a user's own.
         variant: the parameters in which it differs from the environment of its id.
         constants: the last values of each state, which no function changes.
+        wrappers: as in a study file, those that make these observations of Gymnasium's environment.
+        observation_type: NumPy's name of Gymnasium's; `uint8` observations lie in 0..255.
     """
 
     id: str
@@ -95,6 +97,8 @@ class Environment:
     parametrised: Parametrised | None = None
     variant: FrozenMap = field(default_factory=FrozenMap)
     constants: tuple[float, ...] = ()
+    wrappers: tuple[str, ...] = ()
+    observation_type: str = "float32"
 
     @property
     def action_size(self) -> int:

@@ -21,11 +21,27 @@ function show(parts) {
     const place = document.getElementById(name);
     if (!place || shown[name] === html) continue;
     const scrolled = Array.from(place.querySelectorAll(".wide"), (box) => box.scrollLeft);
+    const focus = focusedIn(place);
     place.innerHTML = html;
     shown[name] = html;
+    focus(place);
     place.querySelectorAll(".wide").forEach((box, index) => { box.scrollLeft = scrolled[index] || 0; });
   }
   tell();
+}
+
+// Returns what gives the focus back: whoever uses a table by keyboard stays on its button when all
+// of it is replaced, or on the one of the same name ("later" leads to another page by then).
+function focusedIn(place) {
+  const button = document.activeElement;
+  if (button?.localName !== "button" || !place.contains(button)) return () => {};
+  const [name, value] = Object.entries(button.dataset)[0];
+  const label = button.textContent;
+  return (replaced) => {
+    const same = replaced.querySelector(`button[data-${name}="${CSS.escape(value)}"]`);
+    const named = Array.from(replaced.querySelectorAll("button")).find((other) => other.textContent === label);
+    (name === "page" ? named : same)?.focus({ preventScroll: true });
+  };
 }
 
 async function showRuns() {
@@ -100,10 +116,6 @@ document.addEventListener("click", async (event) => {
     await showRuns();
   } catch (error) {
     connected(error.message);
-  }
-  // The button was replaced with its table: whoever sorts by keyboard goes on from it.
-  for (const [name, value] of Object.entries({ sort, state })) {
-    if (value !== undefined) document.querySelector(`[data-${name}=${CSS.escape(value) || '""'}]`)?.focus();
   }
 });
 document.addEventListener("visibilitychange", () => { if (!document.hidden) update(); });

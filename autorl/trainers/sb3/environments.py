@@ -5,12 +5,14 @@ They have any Gymnasium id or `module:Env-v0`.
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
@@ -27,6 +29,9 @@ from autorl.trainers._streams import preserved
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
+from autorl.trainers.sb3.shared_policy import make_game, make_games
+from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
+from autorl.trainers.sb3.vector_rewards import PACKAGE, WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
 _PURPOSE = "environment of a checkpoint"
+NO_WEIGHTS: Mapping[str, Any] = MappingProxyType({})
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 # What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
@@ -137,10 +143,15 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
         self.action_space.seed(seed)
 
 
-def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gym.Env[Any, Any]:
+def make_environment(
+    spec: EnvironmentSpec,
+    folders: tuple[str, ...] = (),
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> gym.Env[Any, Any]:
     """Make one environment, monitored and wrapped.
 
-    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order.
+    `gym.make`, an episode monitor (it sees the task's own rewards), then the wrappers in order. A
+    reward that is a vector becomes a number before the monitor, by `weights` (`vector_rewards`).
 
     Raises:
         InputError: the id, its module, a library it needs or a wrapper is missing, or its arguments
@@ -152,17 +163,47 @@ def make_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> gy
         raise InputError(
             "the trainer needs an environment, e.g. {id: CartPole-v1}", key="environment.id"
         )
+    if is_game(spec):
+        return _agent_of_game(spec, folders)
     with module_path(*folders):
-        env: gym.Env[Any, Any] = Monitor(_make(spec))
+        task = _make(spec)
+        if components(task):
+            task = WeightedReward(task, weights)
+        env: gym.Env[Any, Any] = Monitor(task)
         for entry in spec.wrappers:
             for target, kwargs in with_arguments(entry, "environment.wrappers"):
                 wrapper = named_class(target, "environment.wrappers", folders=folders)
-                env = wrapper(env, **kwargs)
+                _check_image(target, env)
+                env = _wrapped(wrapper, env, target, kwargs)
     return env
 
 
+def is_game(spec: EnvironmentSpec) -> bool:
+    """Tell whether an id names a game of several agents.
+
+    It is one of PettingZoo, or has its interface (`shared_policy`).
+    """
+    return (spec.id or "").endswith(":parallel_env")
+
+
+def _agent_of_game(spec: EnvironmentSpec, folders: tuple[str, ...]) -> gym.Env[Any, Any]:
+    """Return what one agent sees and does, as what cannot be stepped."""
+    game = make_game(spec, folders)
+    agent = game.possible_agents[0]
+    view = SpacesOnly(game.observation_space(agent), game.action_space(agent))
+    view.agents = len(game.possible_agents)
+    game.close()
+    return view
+
+
 class SpacesOnly(gym.Env[Any, Any]):
-    """An environment of spaces only: it cannot be stepped."""
+    """An environment of spaces only: it cannot be stepped.
+
+    Attributes:
+        agents: how many of its kind a game has.
+    """
+
+    agents: int = 1
 
     def __init__(
         self, observation_space: gym.Space[object], action_space: gym.Space[object]
@@ -171,19 +212,31 @@ class SpacesOnly(gym.Env[Any, Any]):
         self.action_space = action_space
 
 
-def make_training_environment(spec: EnvironmentSpec, folders: tuple[str, ...] = ()) -> Freezable:
-    return Freezable(make_environment(spec, folders), partial(make_environment, spec, folders))
+def make_training_environment(
+    spec: EnvironmentSpec,
+    folders: tuple[str, ...] = (),
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> Freezable:
+    make = partial(make_environment, spec, folders, weights)
+    return Freezable(make(), make)
 
 
-def vectorise(spec: EnvironmentSpec, n_envs: int, folders: tuple[str, ...]) -> Any:
+def vectorise(
+    spec: EnvironmentSpec,
+    n_envs: int,
+    folders: tuple[str, ...],
+    weights: Mapping[str, Any] = NO_WEIGHTS,
+) -> Any:
     """Make `n_envs` training environments in one of SB3's classes.
 
     They are `DummyVecEnv` and `SubprocVecEnv`.
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
 
+    if is_game(spec):
+        return make_games(spec, n_envs, folders)
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
-        partial(make_training_environment, spec, folders)
+        partial(make_training_environment, spec, folders, weights)
     ] * n_envs
     if spec.vec_env not in ("dummy", "subproc"):
         raise InputError(
@@ -261,11 +314,50 @@ def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
     return {"gamma": gamma, **options}
 
 
+def _wrapped(
+    wrapper: Any, env: gym.Env[Any, Any], target: str, kwargs: Mapping[str, Any]
+) -> gym.Env[Any, Any]:
+    try:
+        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(
+            f"{target!r} needs a library that is missing: {error}", key="environment.wrappers"
+        ) from error
+    return wrapped
+
+
+def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
+    """Check what wrappers of images find out only at their first frame.
+
+    Raises:
+        InputError: there is no image, or no library that changes its size.
+    """
+    if target not in IMAGE_WRAPPERS:
+        return
+    shape = env.observation_space.shape or ()
+    if len(shape) != 3:
+        raise InputError(
+            f"{target!r} is for images of height, width and colour, the observations have the "
+            f"shape {shape}",
+            key="environment.wrappers",
+        )
+    if importlib.util.find_spec("cv2") is None:
+        raise InputError(
+            f'{target!r} needs OpenCV: pip install "autorl[atari]"', key="environment.wrappers"
+        )
+
+
 def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     assert spec.id is not None
     name = spec.id.rpartition(":")[2]
+    suite = suite_of(spec.id)
+    if suite is not None:
+        suite.require(spec.id)
+    # Gymnasium's checker stops at a reward that is a vector.
+    of_vectors = spec.id.partition(":")[0] == PACKAGE
+    options = {"disable_env_checker": True} if of_vectors else {}
     try:
-        return make(spec.id, **plain(spec.kwargs))
+        return make(spec.id, **{**options, **plain(spec.kwargs)})
     except ModuleNotFoundError as error:
         raise InputError(
             f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"

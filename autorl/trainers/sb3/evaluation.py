@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from autorl.trainers._streams import preserved, seed_global
-from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3 import shared_policy
+from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
+from autorl.trainers.sb3.shared_policy import stacked
 from autorl.types import EnvironmentSpec
 
 if TYPE_CHECKING:
@@ -21,7 +23,13 @@ if TYPE_CHECKING:
 
 ACTION_MASKS = "action_masks"
 """The method by which an environment says which actions are valid (sb3-contrib)."""
+_COMPONENTS = "component_returns"
 METRICS = ("eval_return", "eval_return_std", "eval_length", "eval_success_rate", "train_return")
+
+
+def component_metric(index: int) -> str:
+    """Name the metric of a component of the reward."""
+    return f"eval_return_{index}"
 
 
 def evaluate(
@@ -32,6 +40,7 @@ def evaluate(
     deterministic: bool = True,
     n_envs: int = 16,
     folders: tuple[str, ...] = (),
+    weights: Mapping[str, Any] = NO_WEIGHTS,
 ) -> dict[str, float]:
     """Measure one episode per seed, at most `n_envs` side by side.
 
@@ -41,7 +50,8 @@ def evaluate(
     Returns:
         `eval_return`, `eval_return_std` (ddof 0, as SB3 prints it), `eval_length`;
         `eval_success_rate` where episodes
-        end with `is_success` or `success` in their info; `train_return`: mean of the latest
+        end with `is_success` or `success` in their info; `eval_return_0`, `eval_return_1`, ... of a
+        reward that is a vector, and `eval_return` by `weights`; `train_return`: mean of the latest
         training episodes, if any.
     """
     with preserved():
@@ -49,7 +59,7 @@ def evaluate(
         seed_global(seeds[0])
         # In the order of their seeds: a mean must not depend on which episode ended first.
         episodes = sorted(
-            _episodes(model, environment, list(seeds), deterministic, n_envs, folders)
+            _episodes(model, environment, list(seeds), deterministic, n_envs, folders, weights)
         )
     returns = np.array([episode[1] for episode in episodes])
     metrics = {
@@ -60,6 +70,8 @@ def evaluate(
     successes = [episode[3] for episode in episodes if episode[3] is not None]
     if successes:
         metrics["eval_success_rate"] = float(np.mean(successes))
+    of_components = np.mean([episode[4] for episode in episodes], axis=0)
+    metrics |= {component_metric(index): float(mean) for index, mean in enumerate(of_components)}
     if model.ep_info_buffer:
         # The latest 100 episodes (`stats_window_size`), as SB3 logs them.
         metrics["train_return"] = float(np.mean([info["r"] for info in model.ep_info_buffer]))
@@ -73,13 +85,19 @@ def _episodes(
     deterministic: bool,
     n_envs: int,
     folders: tuple[str, ...],
-) -> Iterator[tuple[int, float, int, float | None]]:
-    """Yield (index, return, length, success) of each episode, as they end.
+    weights: Mapping[str, Any],
+) -> Iterator[tuple[int, float, int, float | None, tuple[float, ...]]]:
+    """Yield (index, return, length, success, components) of each episode, as they end.
 
     A free environment takes the next seed.
     """
-    envs = [make_environment(environment, folders) for _ in range(min(n_envs, len(seeds)))]
     policy = _Policy(model, deterministic)
+    if is_game(environment):
+        for index, returned, length in shared_policy.played(policy, environment, seeds, folders):
+            yield index, returned, length, None, ()
+        return
+    count = min(n_envs, len(seeds))
+    envs = [make_environment(environment, folders, weights) for _ in range(count)]
     try:
         running = {slot: slot for slot in range(len(envs))}  # environment -> episode
         observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
@@ -87,12 +105,8 @@ def _episodes(
         while running:
             # The order of rows is that of the environments, whichever are still running.
             slots = sorted(running)
-            stacked = _stack([observations[slot] for slot in slots], envs[0].observation_space)
-            normaliser = model.get_vec_normalize_env()
-            if normaliser is not None:
-                # Reads the statistics only; `step` of a `VecNormalize` would update them.
-                stacked = normaliser.normalize_obs(stacked)
-            actions = policy.actions(stacked, envs, slots)
+            rows = stacked([observations[slot] for slot in slots], envs[0].observation_space)
+            actions = policy.actions(policy.normalised(rows), envs, slots)
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
                 if not (terminated or truncated):
@@ -141,6 +155,12 @@ class _Policy:
                 self._memory[slot] = [state[:, row] for state in states]
         return actions
 
+    def normalised(self, observations: Any) -> Any:
+        """Normalise observations by the statistics of the training."""
+        normaliser = self._model.get_vec_normalize_env()
+        # Reads the statistics only; `step` of a `VecNormalize` would update them.
+        return observations if normaliser is None else normaliser.normalize_obs(observations)
+
     def forget(self, slot: int) -> None:
         """Begin an episode in an environment."""
         self._memory.pop(slot, None)
@@ -160,21 +180,16 @@ class _Policy:
 
 def _result(
     env: gym.Env[object, object], info: Mapping[str, Any]
-) -> tuple[float, int, float | None]:
-    """Return return, length and success of the episode that just ended.
+) -> tuple[float, int, float | None, tuple[float, ...]]:
+    """Return return, length, success and components of the episode that just ended.
 
     The return is what the monitor summed, before its rounding.
     """
     success = info.get("is_success", info.get("success"))
     # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
     returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
-    return returned, int(info["episode"]["l"]), None if success is None else float(success)
-
-
-def _stack(observations: list[Any], space: Any) -> Any:
-    """Stack observations as SB3's vectorised environments give them."""
-    if isinstance(observations[0], dict):
-        return {
-            key: _stack([item[key] for item in observations], space[key]) for key in observations[0]
-        }
-    return np.stack([np.asarray(item) for item in observations]).astype(space.dtype)
+    of_components: tuple[float, ...] = ()
+    if env.has_wrapper_attr(_COMPONENTS):
+        of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
+    succeeded = None if success is None else float(success)
+    return returned, int(info["episode"]["l"]), succeeded, of_components

@@ -34,6 +34,7 @@ from autorl.trainers.sb3.named_classes import (
     named_class,
     policy_class,
 )
+from autorl.trainers.sb3.vector_rewards import PREFIX, is_weight, weights_of
 from autorl.types import Config, FrozenMap, InputError
 
 if TYPE_CHECKING:
@@ -112,6 +113,11 @@ class Settings:
                 if n.endswith(".shape") and v != "constant"
             )
         )
+
+    @property
+    def reward_weights(self) -> dict[str, Any]:
+        """Return the weights of a reward's components, by name."""
+        return weights_of(self.values)
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
         """Return every hyperparameter's value at `step`, schedules resolved."""
@@ -262,7 +268,8 @@ def _check_options(algorithm: str, kwargs: Mapping[str, object]) -> None:
     """Check that a trainer is given options and hyperparameters alone."""
     allowed = hyperparameter_names(algorithm) | set(OPTIONS)
     what = f"option or hyperparameter of sb3/{algorithm}"
-    check_names(map(base_name, kwargs), allowed, what, "trainer.kwargs")
+    names = [base_name(name) for name in kwargs if not is_weight(name)]
+    check_names(names, allowed, what, "trainer.kwargs")
 
 
 def check_hyperparameters(
@@ -276,6 +283,9 @@ def check_hyperparameters(
     allowed = hyperparameter_names(algorithm)
     for name in names:
         base = base_name(name)
+        # Any environment may have them: `SB3Trainer.check` looks at the one of the study.
+        if is_weight(name):
+            continue
         check_names([base], allowed, f"hyperparameter of sb3/{algorithm}", "space")
         if base != name and base not in SCHEDULED:
             raise InputError(
@@ -451,6 +461,9 @@ def _read(  # noqa: C901 - one line a hyperparameter
             return model.policy_kwargs["activation_fn"].__name__.lower()
         case "stats_window_size":
             return model._stats_window_size
+    if is_weight(name):
+        index = int(name.removeprefix(PREFIX))
+        return _agreed(name, [float(row[index]) for row in model.env.get_attr("reward_weights")])
     if name in model.policy_kwargs:
         return model.policy_kwargs[name]
     if not hasattr(model, name):

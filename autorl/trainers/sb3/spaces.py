@@ -32,6 +32,21 @@ def space_as_data(space: gym.Space[object]) -> dict[str, Any]:
     return attributes_as_data(kind, space, space_as_data)
 
 
+def parts_that_do_not_fit(space: gym.Space[object]) -> list[str]:
+    """Name the parts of a dictionary that Stable-Baselines3 has no network for.
+
+    Text, for instance, or a dictionary in it: as `KIND (name)`.
+    """
+    if not isinstance(space, gym.spaces.Dict):
+        return []
+    fitting = tuple(kind for name, kind in _KINDS.items() if name != "Dict")
+    return [
+        f"{type(part).__name__} ({name})"
+        for name, part in space.spaces.items()
+        if not isinstance(part, fitting)
+    ]
+
+
 def attributes_as_data(
     kind: str, space: Any, part_as_data: Callable[[Any], dict[str, Any]]
 ) -> dict[str, Any]:

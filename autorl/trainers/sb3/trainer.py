@@ -41,13 +41,14 @@ from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_p
 from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
     close_all,
+    is_game,
     make_environment,
     normaliser,
     raise_if_ended,
     thaw_all,
     vectorise,
 )
-from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, evaluate
+from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, component_metric, evaluate
 from autorl.trainers.sb3.export import export_model
 from autorl.trainers.sb3.files import Saved
 from autorl.trainers.sb3.run_logs import (
@@ -65,7 +66,16 @@ from autorl.trainers.sb3.settings import (
     fixed_values,
     optimizers,
 )
+from autorl.trainers.sb3.shared_policy import check_agents
+from autorl.trainers.sb3.spaces import parts_that_do_not_fit
+from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.trial_build import check_model
+from autorl.trainers.sb3.vector_rewards import (
+    check_weight_names,
+    components,
+    is_weight,
+    weights_of,
+)
 from autorl.types import (
     Checkpoint,
     Config,
@@ -119,7 +129,11 @@ class SB3Trainer(AgentTrainer):
         """
         check_hyperparameters(self.name, frozenset(hyperparameters))
         env = make_environment(environment, self.folders)
+        suite = suite_of(environment.id or "")
         observations = type(env.observation_space).__name__
+        unfit = parts_that_do_not_fit(env.observation_space)
+        weights = [name for name in {*hyperparameters, *self.kwargs} if is_weight(name)]
+        check_weight_names(sorted(weights), components(env))
         actions = type(env.action_space).__name__
         says_valid = env.has_wrapper_attr(ACTION_MASKS)
         env.close()
@@ -127,6 +141,13 @@ class SB3Trainer(AgentTrainer):
             raise InputError(
                 f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, "
                 f"{environment.id} has {observations}",
+                key="environment",
+            )
+        if unfit:
+            raise InputError(
+                f"Stable-Baselines3 takes no {' and no '.join(unfit)} among the observations of "
+                f"{environment.id}; leave it out by a wrapper in environment.wrappers"
+                + (f", such as {suite.wrapper}" if suite is not None and suite.wrapper else ""),
                 key="environment",
             )
         if actions not in self.algorithm.actions:
@@ -156,13 +177,19 @@ class SB3Trainer(AgentTrainer):
         spaces = (env.observation_space, env.action_space)
         env.close()
         settings = Settings(self.name, self.kwargs, config)
-        check_model(settings, spaces, environment, self.n_envs(config, environment))
+        n_envs = self.n_envs(config, environment)
+        if is_game(environment):
+            check_agents(environment, env.get_wrapper_attr("agents"), n_envs)
+        check_model(settings, spaces, environment, n_envs)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return fixed_values(self.kwargs)
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        return (*METRICS, *map(metric, self.losses))
+        env = make_environment(environment, self.folders)
+        env.close()
+        of_components = [component_metric(index) for index in range(components(env))]
+        return (*METRICS, *of_components, *map(metric, self.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the end of the last rollout up to `step`.
@@ -249,7 +276,9 @@ class _Run:
         keys = () if segment.fork is None else (segment.fork,)
         parent = self._load_parent()
         # 2. environments before the model: their spaces decide its networks
-        self.venv = vectorise(segment.environment, n_envs, self.trainer.folders)
+        self.venv = vectorise(
+            *(segment.environment, n_envs, self.trainer.folders, self.settings.reward_weights)
+        )
         same_episodes = parent is not None and self._restore_environments(parent)
         algorithm_seed = integer_seed(seed, "algorithm", *keys)
         streams.seed_global(algorithm_seed)
@@ -490,6 +519,8 @@ class _Run:
             deterministic=bool(kwargs.get("deterministic", True)),
             n_envs=int(kwargs.get("evaluation_envs", 16)),
             folders=self.trainer.folders,
+            # Not those of the configuration: by each its own no two could be compared.
+            weights=weights_of(kwargs),
         )
         if self.trainer.logs:
             log_evaluation(self.model, metrics)

@@ -18,6 +18,7 @@ from autorl.plain_text import did_you_mean, shown
 from autorl.space import Document, read_document
 from autorl.trainers.info import Preset
 from autorl.trainers.sb3.algorithms import CALLABLES
+from autorl.trainers.sb3.suites import FRAME_STACK
 from autorl.types import InputError
 
 # Names that code in such a file may use; the zoo's own modules import them.
@@ -28,7 +29,6 @@ _NAMES: Mapping[str, str] = {
     "torch": "torch",
 }
 _WITHOUT_PLACE: Mapping[str, str] = {
-    "frame_stack": "put gymnasium.wrappers:FrameStackObservation among environment.wrappers",
     "vec_env_wrapper": "wrap single environments by environment.wrappers",
     "callback": "name callbacks in trainer.kwargs.callbacks",
     "monitor_kwargs": "give a wrapper of environment.wrappers these arguments",
@@ -99,8 +99,8 @@ def _read_entry(name: str, content: Mapping[Any, Any]) -> Preset:
                 environment["normalize"] = value
             case "env_kwargs":
                 environment["kwargs"] = _mapping(value, key)
-            case "env_wrapper":
-                environment["wrappers"] = _wrappers(value)
+            case "env_wrapper" | "frame_stack":
+                environment["wrappers"] = _all_wrappers(content)
             case "policy_kwargs":
                 values |= _policy_values(_mapping(value, key))
             case _ if key in _WITHOUT_PLACE:
@@ -136,6 +136,18 @@ def _policy_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
         # Those of torch go by their lower-case name in the shipped spaces.
         values["activation"] = kind.lower() if module == "torch.nn" else activation
     return values
+
+
+def _all_wrappers(content: Mapping[Any, Any]) -> list[Any]:
+    """Read `env_wrapper`, and `frame_stack` after it.
+
+    The Zoo stacks what its wrappers give, wherever the keys stand.
+    """
+    wrappers = _wrappers(content.get("env_wrapper"))
+    if content.get("frame_stack") is not None:
+        number = _whole(content["frame_stack"], "frame_stack")
+        wrappers.append({FRAME_STACK: {"n_stack": number}})
+    return wrappers
 
 
 def _wrappers(value: object) -> list[Any]:

@@ -16,9 +16,16 @@ from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
-from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.algorithms import (
+    ALGORITHMS,
+    CALLABLES,
+    constructor_names,
+    policy_names,
+)
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
+from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS
+from autorl.trainers.sb3.vector_rewards import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
@@ -66,7 +73,9 @@ def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str
         if base != name or name == "n_envs":
             continue
         shape = config.get(f"{name}.shape", "constant")
-        if name in ("activation", *POLICY_CLASSES):
+        if is_weight(name):
+            notes.append(f"{name}={plain(value)!r} is no argument: weight the reward by a wrapper")
+        elif name in ("activation", *POLICY_CLASSES):
             argument = "activation_fn" if name == "activation" else name
             policy.append(f"{argument}={_class_code(value)}")
         elif name in of_policy or name not in {*constructor_names(algorithm), *_NOISE}:
@@ -142,10 +151,13 @@ def _class_code(value: object) -> str:
 
 
 def _policy(algorithm: str, run: TrainedRun, notes: list[str]) -> str:
-    """Return the policy of the trainer, else the one for vectors."""
+    """Return the policy of the trainer, else that of images or vectors."""
     policy = run.trainer.kwargs.get("policy")
     if policy is not None:
         return str(policy).replace(":", ".")
+    wrappers = str(plain(run.environment.get("wrappers", ())))
+    if algorithm in ALGORITHMS and any(name in wrappers for name in IMAGE_WRAPPERS):
+        return ALGORITHMS[algorithm].policy_name("Cnn")
     notes.append("policy: that of vectors; images need CnnPolicy, dictionaries MultiInputPolicy")
     return "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
 
@@ -157,7 +169,12 @@ def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, 
         written["normalize"] = plain(environment["normalize"])
     if environment.get("kwargs"):
         written["env_kwargs"] = plain(environment["kwargs"])
-    wrappers = [_wrapper(entry) for entry in environment.get("wrappers", ())]
+    listed = list(environment.get("wrappers", ()))
+    last = listed[-1] if listed else None
+    if isinstance(last, Mapping) and list(last) == [FRAME_STACK]:
+        listed.pop()
+        written["frame_stack"] = int((last[FRAME_STACK] or {}).get("n_stack", 4))
+    wrappers = [_wrapper(entry) for entry in listed]
     if wrappers:
         written["env_wrapper"] = wrappers
     if environment.get("vec_env", "dummy") != "dummy":

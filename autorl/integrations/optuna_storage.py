@@ -1,0 +1,449 @@
+"""A study mirrored into a storage of Optuna while it runs.
+
+Whatever reads Optuna's storages shows it then, `optuna-dashboard` for one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from autorl.evaluation import Objective
+from autorl.landscapes.export import optuna_distribution, optuna_value
+from autorl.masking import masked
+from autorl.plain_text import shown
+from autorl.quiet import quieted
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.bootstrap import Interval
+from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
+from autorl.types import InputError, Outcome, ProposalId
+
+if TYPE_CHECKING:
+    import optuna
+
+    from autorl.study.result import Result
+
+__all__ = ["OptunaStorage"]
+
+_WRITE_SECONDS = 1.0
+"""Between writes of learning curves: a value takes a transaction of some milliseconds."""
+
+_IDENTITY = "autorl_study"
+_PROPOSAL = "proposal"
+_PROPOSALS = "proposals"
+_DATABASE_ENDINGS = (".db", ".sqlite", ".sqlite3")
+
+
+class OptunaStorage(Callback):
+    """Mirrors a study into an Optuna study.
+
+    A configuration that is proposed is a trial, with all proposals that train it on. Its value is
+    the score of the last of them over its seeds, its intermediate values are the first objective
+    over the seeds that have reported. `COMPLETE` is a trial of full length, `PRUNED` one that ended
+    before or whose score is provisional, `FAIL` one whose seeds all failed. A trial that may go on
+    runs until that is decided: by a stopping rule at once, without one when the search is over.
+    So does one that may be given more seeds and another score (`racing`, `adaptive`).
+
+    User attributes of a trial: `proposal` (that introduced the configuration), `proposals`,
+    `origin`, `steps`, `continues`, `seeds`, `failure`; of the study: the incumbent with its scores
+    on tuning and test seeds. A study that is taken up again goes on in the same Optuna study.
+
+    Args:
+        storage: URL of a database (`sqlite:///x.db`), of a Redis server, or the path of a journal
+            file; or a storage of Optuna.
+        study: name of the Optuna study; by default the study's own.
+
+    Raises:
+        InputError: no storage can be opened there.
+    """
+
+    from_the_start: ClassVar[bool] = True
+
+    def __init__(
+        self, storage: str | optuna.storages.BaseStorage, study: str | None = None
+    ) -> None:
+        if study is not None and not (isinstance(study, str) and study):
+            raise InputError(f"expected a name, got {shown(study)}", key="callbacks.study")
+        self._storage = _open_storage(storage)
+        self._name = study
+        self._mirror: _Mirror | None = None
+
+    @classmethod
+    def check(cls, **arguments: Any) -> None:
+        """Check the arguments of a study file.
+
+        Raises:
+            InputError: no storage can be opened with them.
+        """
+        cls(**arguments)
+
+    def on_study(self, study: StudyInfo) -> None:
+        """Open the Optuna study.
+
+        Raises:
+            InputError: the storage has another one of this name.
+        """
+        self._mirror = _Mirror(self._storage, self._name or study.name, study)
+
+    def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
+        """Begin a trial."""
+        self._told().begin(proposal)
+
+    def on_report(
+        self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
+    ) -> None:
+        """Take a point of a learning curve."""
+        if run.role == "tuning":
+            mirror = self._told()
+            mirror.measured(run, step, metrics)
+            mirror.write_sometimes(run.proposal)
+
+    def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
+        """Take the learning curve of a segment."""
+        if run.role == "tuning":
+            mirror = self._told()
+            for report in outcome.reports:
+                mirror.measured(run, report.step, report.metrics)
+            mirror.write_sometimes(run.proposal)
+
+    def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
+        """End a trial, if its score is final."""
+        self._told().scored(score)
+
+    def on_search_end(self, study: StudyInfo) -> None:
+        """End the trials whose scores have become final."""
+        self._told().end_scored()
+
+    def on_result(self, study: StudyInfo, result: Result) -> None:
+        """Write the result as attributes of the Optuna study."""
+        self._told().result(result)
+
+    def _told(self) -> _Mirror:
+        assert self._mirror is not None, "told of something before the study"
+        return self._mirror
+
+
+def _open_storage(
+    storage: str | optuna.storages.BaseStorage,
+) -> optuna.storages.BaseStorage:
+    """Open a storage of Optuna.
+
+    Args:
+        storage: a URL, the path of a journal file, or an open one.
+
+    Raises:
+        InputError: it is none of these, or cannot be opened.
+    """
+    import optuna
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if isinstance(storage, optuna.storages.BaseStorage):
+        return storage
+    if not isinstance(storage, str) or not storage:
+        raise InputError(
+            f"expected a URL such as sqlite:///x.db, or the path of a journal file, got "
+            f"{shown(storage)}",
+            key="callbacks.storage",
+        )
+    if storage.endswith(_DATABASE_ENDINGS) and "://" not in storage:
+        raise InputError(
+            f"expected a URL: write sqlite:///{storage}, or a path that ends in .journal for a "
+            "journal file",
+            key="callbacks.storage",
+        )
+    try:
+        with quieted("optuna"):  # what it remarks is not ours to print
+            if storage.startswith("redis"):
+                return JournalStorage(JournalRedisBackend(storage))
+            if "://" not in storage:
+                _check_folder(Path(storage))
+                return JournalStorage(JournalFileBackend(storage))
+            # A dashboard reads meanwhile: SQLite's own limit of 5 s is short on a busy machine.
+            sqlite = storage.startswith("sqlite")
+            options = {"connect_args": {"timeout": 60}} if sqlite else None
+            return RDBStorage(storage, engine_kwargs=options)
+    except (SQLAlchemyError, ImportError, OSError, ValueError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        # An address may hold a password.
+        message = masked(f"Optuna cannot open {storage}: {said}")
+        raise InputError(message, key="callbacks.storage") from None
+
+
+def _check_folder(file: Path) -> None:
+    if not file.parent.is_dir():
+        raise InputError(f"there is no folder {file.parent}", key="callbacks.storage")
+
+
+class _Mirror:
+    """One study in one Optuna study.
+
+    Every method brings trials to where the study says they are, and may be called again: after a
+    kill it is not known what was written.
+
+    Args:
+        storage: of Optuna.
+        name: of the Optuna study.
+        study: that is mirrored.
+
+    Raises:
+        InputError: there is another study of this name.
+    """
+
+    def __init__(self, storage: optuna.storages.BaseStorage, name: str, study: StudyInfo) -> None:
+        self._storage = storage
+        self._info = study
+        self._objectives = [Objective(**item) for item in study.objectives]
+        items = study.space.hyperparameters
+        self._distributions = {key: optuna_distribution(item) for key, item in items.items()}
+        self._aggregate = parse_aggregate(study.aggregate)
+        self._study = self._opened(name)
+        self._id = storage.get_study_id_from_name(name)
+        self._trials: dict[ProposalId, int] = {}
+        self._ended: dict[ProposalId, list[float] | None] = {}
+        self._trial_of: dict[ProposalId, ProposalId] = {}
+        self._read_trials()
+        self._open: dict[ProposalId, ProposalId] = {}
+        self._proposals: dict[ProposalId, ProposalInfo] = {}
+        self._chains: dict[ProposalId, list[ProposalId]] = {}
+        self._curves: dict[ProposalId, dict[int, dict[int, float]]] = {}
+        self._unwritten: dict[ProposalId, set[int]] = {}
+        self._held: dict[ProposalId, ScoreInfo] = {}
+        self._later: dict[ProposalId, ScoreInfo] = {}
+        self._written = time.monotonic()
+
+    def _read_trials(self) -> None:
+        """Read what an earlier session has written."""
+        for trial in self._storage.get_all_trials(self._id, deepcopy=False):
+            first = trial.user_attrs.get(_PROPOSAL)
+            if first is None:  # somebody else's: a dashboard can add trials
+                continue
+            self._trials[first] = trial._trial_id
+            for number in (first, *trial.user_attrs.get(_PROPOSALS, ())):
+                self._trial_of[number] = first
+            if trial.state.is_finished():
+                self._ended[first] = trial.values
+
+    def _opened(self, name: str) -> optuna.Study:
+        import optuna
+
+        named = optuna.study.StudyDirection
+        directions = [named[objective.direction.upper()] for objective in self._objectives]
+        with quieted("optuna"):
+            study = optuna.create_study(
+                storage=self._storage, study_name=name, directions=directions, load_if_exists=True
+            )
+            identity = study.user_attrs.get(_IDENTITY)
+            # Without trials: the process was killed before it had named the study.
+            if identity is None and not study.get_trials(deepcopy=False):
+                study.set_user_attr(_IDENTITY, self._info.id)
+                study.set_metric_names(self._metric_names())
+            elif identity != self._info.id:
+                raise InputError(
+                    f"the Optuna study {name!r} is of something else: name another one "
+                    "(`study: NAME` beside `storage`), or delete it",
+                    key="callbacks.study",
+                )
+        return study
+
+    def _metric_names(self) -> list[str]:
+        names = [objective.metric for objective in self._objectives]
+        if len(set(names)) < len(names):
+            names = [objective.label for objective in self._objectives]
+        return names
+
+    def begin(self, proposal: ProposalInfo) -> None:
+        """Begin a proposal's trial, or go on with that of its run."""
+        number = proposal.number
+        self._proposals[number] = proposal
+        before = {} if proposal.parent is None else self._curves.get(proposal.parent, {})
+        # A run that goes on has one curve from its first step.
+        self._curves[number] = {seed: dict(points) for seed, points in before.items()}
+        if proposal.parent is None and self._info.stop is not None:
+            self._end_stopped()
+        first = self._trial_of.get(number)
+        if first is None:
+            opened = self._open.get(proposal.run)
+            # One that has ended after all goes on as another: Optuna opens none again.
+            first = number if opened is None or opened in self._ended else opened
+            self._trial_of[number] = first
+        self._open[proposal.run] = first
+        self._chains.setdefault(first, []).append(number)
+        self._held.pop(first, None)
+        if first not in self._trials:
+            self._trials[first] = self._created(proposal)
+
+    def _created(self, proposal: ProposalInfo) -> int:
+        from optuna.trial import FrozenTrial, TrialState
+
+        items = self._info.space.hyperparameters
+        names = [name for name in proposal.config if name in items]
+        steps = {step for points in self._curves[proposal.number].values() for step in points}
+        attributes = {
+            _PROPOSAL: proposal.number,
+            "origin": proposal.origin,
+            "steps": proposal.until,
+            "continues": proposal.parent,
+            "provisional": proposal.provisional or None,
+        }
+        template = FrozenTrial(
+            number=-1,  # the storage counts
+            trial_id=-1,
+            state=TrialState.RUNNING,
+            value=None,
+            datetime_start=datetime.now(),
+            datetime_complete=None,
+            params={name: optuna_value(items[name], proposal.config) for name in names},
+            distributions={name: self._distributions[name] for name in names},
+            user_attrs={key: value for key, value in attributes.items() if value is not None},
+            system_attrs={},
+            intermediate_values={
+                step: self._combined(proposal.number, step) for step in sorted(steps)
+            },
+        )
+        return self._storage.create_new_trial(self._id, template)
+
+    def measured(self, run: RunInfo, step: int, metrics: Mapping[str, float]) -> None:
+        """Take a point of the learning curve of one seed."""
+        value = metrics.get(self._objectives[0].metric)  # none of what a run costs
+        if value is None:
+            return
+        points = self._curves[run.proposal].setdefault(run.seed, {})
+        if points.get(step) != value:
+            points[step] = value
+            self._unwritten.setdefault(run.proposal, set()).add(step)
+
+    def write_sometimes(self, number: ProposalId) -> None:
+        """Write a learning curve, unless one was written in the last second."""
+        if time.monotonic() - self._written >= _WRITE_SECONDS:
+            self._write(number)
+            self._written = time.monotonic()
+
+    def _write(self, number: ProposalId) -> None:
+        steps = self._unwritten.pop(number, set())
+        first = self._trial_of[number]
+        if first in self._ended:
+            return
+        for step in sorted(steps):
+            value = self._combined(number, step)
+            self._storage.set_trial_intermediate_value(self._trials[first], step, value)
+
+    def _combined(self, number: ProposalId, step: int) -> float:
+        """Aggregate over the seeds that have reported a step, as scores are."""
+        sign = self._objectives[0].sign
+        curves = self._curves[number]
+        values = [points[step] for points in curves.values() if step in points]
+        if not np.isfinite(values).all():
+            return float("nan")
+        return sign * float(self._aggregate(sign * np.array(values, dtype=float)))
+
+    def scored(self, score: ScoreInfo) -> None:
+        """Take a proposal's score, and end its trial where it is final."""
+        number = score.proposal
+        first = self._trial_of[number]
+        if number != self._chains[first][-1]:
+            return  # it has gone on: what counts is the score of where it is now
+        if first in self._ended:
+            self._later[first] = score
+            return
+        self._write(number)
+        self._held[first] = score
+        at_end = self._proposals[number].until >= self._info.steps
+        if score.final and (at_end or score.failure is not None):
+            self._end(first)
+
+    def end_scored(self) -> None:
+        """End every trial that has a score."""
+        for first in list(self._held):
+            self._end(first)
+        self._note_later_scores()
+
+    def _end_stopped(self) -> None:
+        """End the trials that a stopping rule has not continued."""
+        for first, score in list(self._held.items()):
+            if score.final:
+                self._end(first)
+
+    def _end(self, first: ProposalId) -> None:
+        from optuna.trial import TrialState
+
+        score = self._held.pop(first)
+        trial = self._trials[first]
+        proposal = self._proposals[score.proposal]
+        attributes = {
+            _PROPOSALS: self._chains[first],
+            "steps": proposal.until,
+            "seeds": list(score.seeds),
+        }
+        if score.failure is not None:
+            said = f"{score.failure}: {score.message}" if score.message else str(score.failure)
+            attributes["failure"] = said
+        for name, value in attributes.items():
+            self._storage.set_trial_user_attr(trial, name, value)
+        for place, violation in enumerate(score.constraints):
+            # As `Trial.set_constraint` of Optuna names it.
+            self._storage.set_trial_system_attr(trial, f"constraints:{place}", violation)
+        values = None if score.failure is not None else list(score.values)
+        if values is None:
+            state = TrialState.FAIL
+        elif proposal.until >= self._info.steps and not proposal.provisional:
+            state = TrialState.COMPLETE
+        else:
+            state = TrialState.PRUNED
+        # Last: Optuna changes no trial that has ended.
+        self._storage.set_trial_state_values(trial, state, values)
+        self._ended[first] = values
+
+    def _note_later_scores(self) -> None:
+        """Note the scores that trials have been given after they had ended.
+
+        So it is where a search that was over is given more budget and more seeds.
+        """
+        again = dict(self._study.user_attrs.get("scored_again", {}))
+        before = dict(again)
+        for first, score in self._later.items():
+            values = None if score.failure is not None else list(score.values)
+            if values != self._ended[first]:
+                again[str(first)] = values
+        if again != before:
+            self._set("scored_again", again)
+
+    def result(self, result: Result) -> None:
+        """Write the incumbent and its scores as attributes of the Optuna study."""
+        test = result.test
+        attributes: dict[str, Any] = {
+            "objective": result.objective,
+            "incumbent": result.incumbent.proposal,
+            "tuning_score": _finite(result.tuning),
+            "tuning_seeds": result.tuning_seeds,
+            "caveats": list(result.caveats),
+        }
+        if test is not None:
+            attributes |= {
+                "test_score": _finite(test.value),
+                "test_iqm": _finite(test.iqm),
+                "test_interval": _bounds(test.interval),
+                "test_seeds": list(test.seeds),
+                "gap": _finite(result.gap),
+            }
+        for name, value in attributes.items():
+            if self._study.user_attrs.get(name) != value:
+                self._set(name, value)
+
+    def _set(self, name: str, value: object) -> None:
+        self._study.set_user_attr(name, value)
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number as JSON has it: no NaN."""
+    return None if value is None or not np.isfinite(value) else float(value)
+
+
+def _bounds(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [float(interval.low), float(interval.high)]

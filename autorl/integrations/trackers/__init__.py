@@ -1,0 +1,11 @@
+"""Studies in TensorBoard, MLflow and Weights & Biases.
+
+In a study file `callbacks: [tensorboard]`, or `callbacks: [{mlflow: {tracking_uri: ...}}]`; in a
+program `tune(..., callbacks=[WandbTracker(project="ppo")])`. What they record: docs/trackers.md.
+"""
+
+from autorl.integrations.trackers.mlflow import MLflowTracker
+from autorl.integrations.trackers.tensorboard import TensorBoardTracker
+from autorl.integrations.trackers.wandb import WandbTracker
+
+__all__ = ["MLflowTracker", "TensorBoardTracker", "WandbTracker"]

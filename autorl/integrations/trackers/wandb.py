@@ -1,0 +1,317 @@
+"""Weights & Biases: a study as a group of runs, mostly offline."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from autorl.integrations.trackers.contract import (
+    Tracker,
+    check_directory,
+    check_place,
+    check_text,
+    ended_runs,
+    environment,
+    facts_of_run,
+    facts_of_study,
+    folder_of,
+    hyperparameters,
+    need,
+    run_label,
+    state_of,
+    study_label,
+    summarise,
+)
+from autorl.plain_text import shown
+from autorl.store.tables import StudyTables
+from autorl.study.callbacks import RunInfo, StudyInfo
+from autorl.study.record import open_copy
+from autorl.study.result import Result
+from autorl.types import Config, InputError, Outcome
+
+_RESUME = {"offline": None, "online": "allow"}  # by mode; offline W&B resumes nothing
+_LONGEST_TAG = 64  # characters
+_LONGEST_PROJECT = 128
+_ID = 12  # characters of a study's id in those of its runs
+# It sends reports of its own errors unless told not to.
+_ALWAYS = {"WANDB_ERROR_REPORTING": "false"}
+
+_MARK = "autorl"  # file in the folder of a run, beside W&B's: what was written there
+
+_Points = dict[int, Mapping[str, float]]
+"""Metrics by step."""
+
+
+class WandbTracker(Tracker):
+    """Writes a study for Weights & Biases.
+
+    A group of the study's name has a run for each run, of job type `tuning` or `test`, and one of
+    job type `study` with the summary. Ids follow from the study, so that a run that goes on in a
+    later session is the same one.
+
+    Online, evaluations are sent as they come. Offline, a run is written when a segment of it ends,
+    with all its evaluations, in place of what was written before: of two folders with one id,
+    `wandb sync` would keep one.
+
+    Args:
+        project: by default the study's name.
+        entity: by default the user's.
+        mode: `offline`, or `online`, which sends everything to the server that `wandb login` knows.
+        directory: where its folder `wandb` lies; by default `logs/trackers` in the study's folder.
+
+    Raises:
+        InputError: W&B is not installed, or an argument is wrong.
+    """
+
+    def __init__(
+        self,
+        project: str | None = None,
+        entity: str | None = None,
+        mode: str = "offline",
+        directory: str | os.PathLike[str] | None = None,
+    ) -> None:
+        check_text(project, "wandb.project")
+        check_text(entity, "wandb.entity")
+        if mode not in _RESUME:
+            message = f"expected {' or '.join(_RESUME)}, got {shown(mode)}"
+            raise InputError(message, key="callbacks.wandb.mode")
+        self._directory = check_directory(directory, "wandb.directory")
+        need("wandb", "wandb")
+        self._project = project
+        self._entity = entity
+        self._mode = mode
+        self._points: dict[int, _Points] = {}
+        self._earlier: dict[int, _Points] | None = None
+        self._marks: dict[int, str] = {}  # of the runs that this session has written
+        self._sending: dict[int, Any] = {}  # runs that are open online
+
+    def on_study(self, study: StudyInfo) -> None:
+        """Check that there is a place to write to, and begin anew."""
+        check_place(study, self._directory, "wandb", "directory")
+        self._points.clear()
+        self._earlier = None
+        self._marks.clear()
+        self._sending.clear()
+
+    def on_report(
+        self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
+    ) -> None:
+        """Send metrics, where that was asked for."""
+        if self._mode == "online":
+            # Of a step that comes again W&B keeps what it has.
+            self._online(study, run).log(dict(metrics), step=step)
+
+    def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
+        """Write a run with all its evaluations, or end a sent one."""
+        state = state_of(study, run, outcome)
+        # Where an open run is continued, this is written anew.
+        said = {"state": "stopped" if state == "open" else state, "message": outcome.message}
+        if self._mode == "online":
+            sent = self._online(study, run)
+            del self._sending[run.run]
+            _finish(sent, said)
+            return
+        points = self._points_of(study, run)
+        points |= {report.step: report.metrics for report in outcome.reports}
+        self._write(study, run, points, said)
+        # A failed or complete run gets no more.
+        if state != "open":
+            del self._points[run.run]
+
+    def on_result(self, study: StudyInfo, result: Result) -> None:
+        """Write the summary, and what kills have kept earlier sessions from writing."""
+        if self._mode == "offline" and study.folder is not None:
+            self._write_missing(study, study.folder, result)
+        summary = summarise(result)
+        before = self._set_aside(study, "study")
+        sent = self._begin(
+            study,
+            "study",
+            name=study.name,
+            job_type="study",
+            config={"autorl": facts_of_study(study), "incumbent": dict(summary.config)},
+        )
+        sent.summary.update({**summary.numbers, **summary.facts})
+        sent.finish(exit_code=0)
+        _remove(before)
+
+    def _write(
+        self, study: StudyInfo, run: RunInfo, points: _Points, said: Mapping[str, str]
+    ) -> None:
+        """Write a run offline, in place of what was written before."""
+        before = self._set_aside(study, str(run.run))
+        sent = self._begin_run(study, run)
+        for step, metrics in sorted(points.items()):
+            sent.log(dict(metrics), step=step)
+        _finish(sent, said)
+        self._marks[run.run] = _mark(points, said["state"])
+        (Path(sent.dir).parent / _MARK).write_text(self._marks[run.run])
+        _remove(before)
+
+    def _write_missing(self, study: StudyInfo, folder: Path, result: Result) -> None:
+        """Write the runs that the study has recorded otherwise.
+
+        They differ in evaluations or state. A kill may have come before they were written, and of a
+        test run the study alone knows whether it is whole.
+        """
+        curves = _recorded(folder)
+        ended = ended_runs(result)
+        for run in _runs_in(folder):
+            points = curves.get(run.run, {})
+            end = ended[run.run]
+            if self._mark_of(study, run) != _mark(points, end.state):
+                last = dataclasses.replace(run, proposal=end.proposal)
+                self._write(study, last, points, {"state": end.state})
+        _remove(list((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}")))
+
+    def _mark_of(self, study: StudyInfo, run: RunInfo) -> str:
+        """Return the mark of a run, empty where none was written."""
+        if run.run not in self._marks:
+            files = list(self._folders(study, str(run.run), f"/{_MARK}"))
+            self._marks[run.run] = files[0].read_text() if len(files) == 1 else ""
+        return self._marks[run.run]
+
+    def _folders(self, study: StudyInfo, name_in_id: str, inside: str = "") -> Iterator[Path]:
+        """List the folders written of a run, or files in them."""
+        name = f"offline-run-*-{_id(study, name_in_id)}{inside}"
+        return (self._place(study) / "wandb").glob(name)
+
+    def _online(self, study: StudyInfo, run: RunInfo) -> Any:
+        if run.run not in self._sending:
+            self._sending[run.run] = self._begin_run(study, run)
+        return self._sending[run.run]
+
+    def _begin_run(self, study: StudyInfo, run: RunInfo) -> Any:
+        return self._begin(
+            study,
+            str(run.run),
+            name=run_label(run),
+            job_type=run.role,
+            config={**hyperparameters(run.config), "autorl": facts_of_run(study, run)},
+        )
+
+    def _begin(
+        self, study: StudyInfo, name_in_id: str, *, name: str, job_type: str, config: dict[str, Any]
+    ) -> Any:
+        """Begin or continue a run in W&B."""
+        with environment(_ALWAYS):
+            import wandb
+
+            settings = wandb.Settings(
+                mode=self._mode,
+                console="off",
+                silent=True,
+                # What it would record of code and machine is the driver's, not the trainer's.
+                save_code=False,
+                disable_git=True,
+                x_disable_stats=True,
+                x_disable_meta=True,
+                x_save_requirements=False,
+            )
+            return wandb.init(
+                project=_project(self._project or study.name),
+                entity=self._entity,
+                dir=str(self._place(study)),
+                id=_id(study, name_in_id),
+                name=name,
+                group=study_label(study),
+                job_type=job_type,
+                tags=[study.name[:_LONGEST_TAG]],
+                config=config,
+                resume=_RESUME[self._mode],
+                reinit="create_new",
+                settings=settings,
+            )
+
+    def _place(self, study: StudyInfo) -> Path:
+        if self._directory is None:
+            return folder_of(study)
+        # W&B takes a temporary folder in place of one that is missing.
+        self._directory.mkdir(parents=True, exist_ok=True)
+        return self._directory
+
+    def _set_aside(self, study: StudyInfo, name_in_id: str) -> list[Path]:
+        """Rename the folders of a run that were written offline.
+
+        No sync takes them then, and they go once the new one is whole. W&B names folders by the
+        second: a new one could be the old one.
+        """
+        written = list(self._folders(study, name_in_id))
+        return [path.rename(path.with_name(f"replaced-{path.name}")) for path in written]
+
+    def _points_of(self, study: StudyInfo, run: RunInfo) -> _Points:
+        """Return the evaluations of earlier segments, of other sessions too."""
+        if run.run not in self._points:
+            points: _Points = {}
+            if run.start > 0 and study.folder is not None:
+                # What this session has written and forgotten may be newer than what it has read.
+                if self._earlier is None or run.run in self._marks:
+                    self._earlier = _recorded(study.folder)
+                points = self._earlier.get(run.run, {})
+            self._points[run.run] = points
+        return self._points[run.run]
+
+
+def _recorded(folder: Path) -> dict[int, _Points]:
+    """Read the evaluations of all segments that have ended."""
+    curves: dict[int, dict[int, dict[str, float]]] = {}
+    _, connection = open_copy(folder)
+    with closing(connection):
+        for row in StudyTables.of(connection).evaluations():
+            if row.value is not None:
+                curve = curves.setdefault(row.run_id, {})
+                curve.setdefault(row.step, {})[row.metric] = row.value
+    return {run: dict(curve) for run, curve in curves.items()}
+
+
+def _runs_in(folder: Path) -> list[RunInfo]:
+    """List the runs of a study as callbacks know them."""
+    _, connection = open_copy(folder)
+    with closing(connection):
+        tables = StudyTables.of(connection)
+        values = {row.first: row.values for row in tables.configs()}
+        return [
+            RunInfo(
+                run=row.run_id,
+                proposal=row.config_id,
+                config=Config(values[row.config_id]),
+                seed=row.seed,
+                role=row.seed_role,
+                start=row.start_step,
+                until=row.start_step,
+                parent_run=row.parent_run,
+            )
+            for row in tables.runs()
+        ]
+
+
+def _mark(points: _Points, state: str) -> str:
+    # The study records no value of what is no number.
+    counts = (sum(not math.isnan(value) for value in step.values()) for step in points.values())
+    return f"{sum(counts)} values, {state}"
+
+
+def _finish(sent: Any, said: Mapping[str, str]) -> None:
+    sent.summary.update({name: text for name, text in said.items() if text})
+    sent.finish(exit_code=int(said["state"] not in ("complete", "stopped")))
+
+
+def _id(study: StudyInfo, name: str) -> str:
+    return f"{study.id[:_ID]}-{name}"
+
+
+def _project(name: str) -> str:
+    """Return a name with the characters that W&B allows."""
+    return re.sub(r"[/\\#?%:]", "-", name)[:_LONGEST_PROJECT]
+
+
+def _remove(folders: list[Path]) -> None:
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,132 @@
+"""The harness: tests of pages fail where a browser complains, and drive a page as people do."""
+
+import re
+
+import pytest
+from chromium import BrowserError
+from looks import charts, faint, sticking_out
+
+HEAD = '<!doctype html><meta name="viewport" content="width=device-width"><link rel="icon" href="data:,">'
+
+
+def shown(page, folder, body):
+    place = folder / "page.html"
+    place.write_text(f"{HEAD}<title>first</title>{body}")
+    page.open(place)
+    return page
+
+
+@pytest.mark.parametrize(
+    ("body", "complaint"),
+    [
+        ("<script>console.error('bad', 7)</script>", "console: bad 7"),
+        ("<script>console.assert(1 > 2, 'odd')</script>", "console: odd"),
+        ("<script>throw new Error('thrown')</script>", "exception: Error: thrown"),
+        ("<script>Promise.reject(new Error('late'))</script>", "exception: Error: late"),
+        ("<script src='none.js'></script>", "request: net::ERR_FILE_NOT_FOUND of file:"),
+        ("<img src='http://192.0.2.7/x.png'>", "request: net::ERR_"),
+        ("<img src='https://host.example/x.png'>", "request: net::ERR_NAME_NOT_RESOLVED"),
+        (
+            "<meta http-equiv='Content-Security-Policy' content=\"script-src 'none'\">"
+            "<script>1</script>",
+            "log: Executing inline script violates",
+        ),
+    ],
+)
+def test_what_a_browser_complains_of_is_a_problem(browser, tmp_path, body, complaint):
+    with browser.page() as page:
+        shown(page, tmp_path, body)
+        page.wait_for("document.readyState === 'complete'")
+        browser.wait(lambda: page.problems, "a page that is wrong")
+        assert len(page.problems) == 1
+        assert page.problems[0].startswith(complaint)
+        assert len(page.outside()) == ("src='http" in body)
+
+
+def test_pages_are_of_a_width_and_a_colour_scheme(browser, tmp_path):
+    body = "<p>text</p>"
+    seen = "[innerWidth, innerHeight, matchMedia('(prefers-color-scheme: dark)').matches]"
+    with browser.page(width=390, height=844, mobile=True, scheme="dark") as page:
+        shown(page, tmp_path, body)
+        assert page.evaluate(seen) == [390, 844, True]
+        page.resize(1280, 800)
+        page.emulate("light")
+        assert page.evaluate(seen) == [1280, 800, False]
+        page.emulate("light", media="print")
+        assert page.evaluate("matchMedia('print').matches")
+        assert page.problems == []
+
+
+def test_mouse_and_keyboard_are_used_as_people_do(page, tmp_path):
+    body = """<input id="name"><button id="next" onclick="document.title = field.value">go</button>
+    <svg id="plot" width="200" height="100" onmousedown="seen = [event.offsetX]"
+      onmousemove="seen.push(event.offsetX)" onmouseup="done = true"></svg>
+    <div style="height: 3000px"></div><button id="far" onclick="this.textContent = 'was'">far</button>
+    <script>var seen = [], done = false, field = document.getElementById("name")</script>"""
+    shown(page, tmp_path, body)
+    page.click("#name")
+    page.type("Ab c")
+    page.press("Tab")
+    assert page.evaluate("document.activeElement.id") == "next"
+    page.press("Enter")
+    assert page.evaluate("document.title") == "Ab c"
+    page.press("Tab", shift=True)
+    assert page.evaluate("document.activeElement.id") == "name"
+    page.drag("#plot", (0.25, 0.5), (0.75, 0.5), moves=2)
+    assert page.evaluate("[seen, done]") == [[50, 100, 150], True]
+    page.click("#far")
+    assert page.text("#far") == "was"
+    page.wait_for("(window.count = (window.count || 0) + 1) > 3")
+    with pytest.raises(BrowserError, match="nothing is #none"):
+        page.click("#none")
+    with pytest.raises(BrowserError, match="ReferenceError"):
+        page.evaluate("nothing_of_this_name")
+
+
+def test_promises_are_awaited_and_scripts_run_first(page, tmp_path):
+    page.at_start("window.early = document.title")
+    shown(page, tmp_path, "<p>text</p>")
+    assert page.evaluate("early") == ""
+    assert page.evaluate("Promise.resolve({a: [1, 'x', null]})") == {"a": [1, "x", None]}
+    assert page.first_paint() > 0
+
+
+def test_pages_share_no_cookies(browser, page):
+    with browser.page() as other:
+        page.call("Network.setCookie", name="a", value="b", url="http://127.0.0.1/")
+        assert page.call("Network.getAllCookies")["cookies"][0]["value"] == "b"
+        assert other.call("Network.getAllCookies")["cookies"] == []
+
+
+def test_screenshots_have_the_size_of_the_page(page, tmp_path):
+    shown(page, tmp_path, "<body style='margin: 0'><div style='height: 2000px'></div>")
+
+    def size(path):
+        head = path.read_bytes()[:24]
+        assert head[1:4] == b"PNG"
+        return int.from_bytes(head[16:20]), int.from_bytes(head[20:24])
+
+    page.screenshot(tmp_path / "window.png")
+    page.screenshot(tmp_path / "whole.png", full=True)
+    assert size(tmp_path / "window.png") == (1280, 800)
+    assert size(tmp_path / "whole.png") == (1280, 2000)
+
+
+def test_looks_are_seen(page, tmp_path):
+    body = """<style>:root { color-scheme: light dark }</style>
+    <svg width="100" height="50"><line x2="9"/><text x="80" y="20" fill="currentColor">cut off</text></svg>
+    <svg style="display: none"><line x2="9"/></svg>
+    <canvas id="c" width="10" height="10"></canvas>
+    <script>c.getContext("2d").fillRect(2, 2, 4, 4)</script>
+    <div style="overflow-x: auto"><div style="width: 3000px">in a box</div></div>
+    <p style="color: #999">grey</p><p style="color: #333">dark grey</p>"""
+    shown(page, tmp_path, body)
+    drawn, canvas = charts(page)
+    assert (drawn["kind"], drawn["marks"], drawn["cut"]) == ("svg", 2, ["cut off"])
+    assert (canvas["kind"], canvas["marks"]) == ("canvas", 2)
+    assert sticking_out(page) == []
+    assert [re.sub("^[0-9.]+ ", "", text) for text in faint(page)] == ["grey"]
+    page.emulate("dark")
+    assert [re.sub("^[0-9.]+ ", "", text) for text in faint(page)] == ["dark grey"]
+    page.evaluate("document.body.insertAdjacentHTML('beforeend', '<pre>' + 'x'.repeat(999))")
+    assert sticking_out(page)[0].startswith("pre xxx")

@@ -1,0 +1,305 @@
+"""What the pages show is run: Python, study files, and the command lines that are marked for it.
+
+What is not run is read: every command and option exists, Python compiles, YAML parses. `code_blocks.py` says
+how a block is marked.
+"""
+
+import contextlib
+import io
+import re
+import sys
+import tomllib
+from importlib.metadata import PackageNotFoundError, version
+
+import code_blocks
+import pytest
+import typer
+import yaml
+from code_blocks import ROOT, blocks_of, commands_of, read_markers
+from typer.testing import CliRunner
+
+import autorl
+from autorl import trainers
+from autorl.building import plan_build
+from autorl.cli import app
+from autorl.cli.lazy import LazyCommand, load
+from autorl.population.task_families import read_task_family
+from autorl.report.plan import make_plan
+from autorl.tuner import read_study
+from autorl.types import InputError
+
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "search_spaces/*.md", "landscapes/*.md", "examples/*/*.md")
+    for path in ROOT.glob(pattern)
+)
+BLOCKS = [block for page in PAGES for block in blocks_of(page)]
+# Parts of programs: what they train is the reader's.
+EXCERPTS = {"README.md": "python"}
+SPACE_KEYS = {"hyperparameters", "conditions", "forbidden", "constraints", "constants", "extends"}
+MINIMAL = {
+    "trainer": {"name": "synthetic", "kwargs": {"optimum": 0.7}},
+    "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}},
+    "fidelity": {"steps": 100},
+    "budget": {"runs": 8},
+}
+PROGRAMS = {
+    "optuna": "optuna",
+    "ConfigSpace": "configspace",
+    "stable_baselines3": "stable-baselines3",
+    "sb3/": "stable-baselines3",
+    "trl/": "trl",
+    "rlhf": "trl",
+    "analysis.importance": "scikit-learn",
+    "data.surrogate": "scikit-learn",
+}
+"""Text in a block, and the package that it needs."""
+# Typer brings its own copy of click in some versions and the package in others.
+USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+
+
+def page_name(page):
+    return page.relative_to(ROOT).as_posix()
+
+
+def is_excerpt(block):
+    return EXCERPTS.get(page_name(block.page)) == block.language
+
+
+def need_packages(block):
+    """Skip a page whose block needs a package that is not installed."""
+    for text, package in PROGRAMS.items():
+        if text in block.text:
+            try:
+                version(package)
+            except PackageNotFoundError:
+                pytest.skip(f"{block.place} needs {package}")
+
+
+# -- what every block must be -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_blocks_can_be_read(page):
+    blocks = blocks_of(page)
+    for block in blocks:
+        if block.language == "python":
+            compile(block.text, block.place, "exec")
+        elif block.language in ("yaml", "toml"):
+            assert read_data(block) is not None, block.place
+    languages = {"python", "yaml", "toml", "sh", "console"}
+    assert {block.language for block in blocks} <= languages
+
+
+def read_data(block):
+    if block.language == "toml":
+        return tomllib.loads(block.text)
+    return yaml.safe_load(block.text)
+
+
+def refusal(arguments):
+    """Parse a command line as `autorl` does, and run nothing; what is wrong with it, or None."""
+    command = typer.main.get_command(app)
+    name, rest = "autorl", list(arguments)
+    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
+        name, *rest = rest
+        if name not in command.commands:
+            return f"no command {name!r}"
+        command = command.commands[name]
+        if isinstance(command, LazyCommand):
+            command = load(command.name, command._target)
+    if not hasattr(command, "commands"):
+        try:
+            command.make_context(name, rest)
+        except USAGE_ERROR as error:
+            return error.format_message()
+    return None
+
+
+COMMANDS = [
+    (block, command)
+    for block in BLOCKS
+    if block.language in ("sh", "console")
+    for command in commands_of(block)
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_commands_and_options_exist(page):
+    for block, (program, *arguments) in COMMANDS:
+        if block.page != page:
+            continue
+        if program == "autorl":
+            assert refusal(arguments) is None, f"{block.place}: autorl {' '.join(arguments)}"
+        elif program == "make":
+            assert f"\n{arguments[0]}:" in (ROOT / "Makefile").read_text(), block.place
+        elif program == "pip":
+            for argument in arguments:
+                assert extras_of(argument) <= declared_extras(), f"{block.place}: {argument}"
+    assert len(COMMANDS) > 100
+
+
+def extras_of(requirement):
+    """Extras of this package in an argument of pip: `.[sb3]` and `autorl[sb3]`."""
+    named = re.match(r"(?:\.|autorl)\[([\w,]+)\]", requirement)
+    return set(named[1].split(",")) if named else set()
+
+
+def declared_extras():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["optional-dependencies"])
+
+
+# -- what is run --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder; what a study puts on the path, and modules from here, are forgotten."""
+    before = set(sys.modules)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        origin = getattr(sys.modules[name], "__file__", None) or ""
+        if origin.startswith(str(tmp_path)):
+            del sys.modules[name]
+    trainers.load.cache_clear()
+
+
+def check_yaml(block, folder):
+    """Check a study file as `autorl tune --dry-run` does; a space, a build file and a family as theirs."""
+    data = yaml.safe_load(block.text)
+    if "not a study file" in block.markers:
+        return
+    file = folder / (block.file or f"block-{block.line}.yaml")
+    file.write_text(block.text)
+    if set(data) <= SPACE_KEYS:
+        assert len(autorl.load_space(file)) > 0
+    elif {"parameters", "purpose"} <= set(data):
+        assert len(read_task_family(file).environments()) == data["count"]
+    elif "landscape" in data:
+        assert plan_build(file, study=folder / "of-a-build").spec.plan.tuning
+    else:
+        if "part of a study file" in block.markers:
+            file.write_text(yaml.safe_dump({**MINIMAL, **data}, sort_keys=False))
+        plan = make_plan(read_study(str(file)), folder / "studies" / "planned")
+        assert plan.search.segments > 0, block.place
+
+
+def run_python(block, folder):
+    if block.file:
+        (folder / block.file).write_text(block.text)
+        return
+    printed, errors = io.StringIO(), io.StringIO()
+    code = compile(block.text, block.place, "exec")
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
+        exec(code, {"__name__": "__main__"})
+    assert "Traceback" not in errors.getvalue(), block.place
+    if re.search(r"^print\(", block.text, re.MULTILINE):
+        assert printed.getvalue().strip(), f"{block.place} prints nothing"
+
+
+def run_commands(block):
+    more = block.markers.get("run with", "").split()
+    for program, *arguments in commands_of(block):
+        if program != "autorl":
+            continue
+        extra = more if arguments[0] == "tune" else []
+        done = CliRunner().invoke(app, [*arguments, *extra])
+        if done.exception is not None and not isinstance(done.exception, SystemExit):
+            raise done.exception
+        assert done.exit_code == 0, f"{block.place}: autorl {arguments}: {done.output}"
+        assert done.output.strip(), f"{block.place}: autorl {arguments} prints nothing"
+
+
+def run_page(page, folder, *, slow):
+    """Run the blocks of a page in order, in one folder; how many were run."""
+    count = 0
+    for block in blocks_of(page):
+        if not block.is_run or is_excerpt(block) or ("slow" in block.markers and not slow):
+            continue
+        need_packages(block)
+        count += 1
+        if block.language == "python":
+            run_python(block, folder)
+        elif block.language == "yaml":
+            check_yaml(block, folder)
+        else:
+            run_commands(block)
+    return count
+
+
+def to_run(page, *, slow):
+    blocks = [block for block in blocks_of(page) if block.is_run and not is_excerpt(block)]
+    return any(("slow" in block.markers) == slow for block in blocks)
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if to_run(p, slow=False)], ids=page_name)
+def test_what_a_page_shows_runs(page, folder):
+    assert run_page(page, folder, slow=False) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.cpu_seconds(600)
+@pytest.mark.parametrize("page", [p for p in PAGES if to_run(p, slow=True)], ids=page_name)
+def test_what_takes_longer_runs_too(page, folder):
+    assert run_page(page, folder, slow=True) > 0
+
+
+# -- the checks themselves ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["tuen ppo.yaml", "tune ppo.yaml --dry", "landscape bset x", "best studies/x --top 0", "best"],
+)
+def test_a_command_line_that_autorl_would_refuse_is_noticed(line):
+    assert refusal(line.split())
+    assert refusal(["tune", "ppo.yaml", "--dry-run"]) is None
+
+
+def test_a_study_file_with_a_misspelt_key_is_noticed(folder):
+    page = folder / "page.md"
+    text = "```yaml\ntrainer: synthetic\nspace: {x: 'uniform(0, 1)'}\nfidelty: {steps: 9}\n```\n"
+    page.write_text(text)
+    (block,) = in_repository(page)
+    with pytest.raises(InputError, match="fidelity"):
+        check_yaml(block, folder)
+
+
+def test_blocks_keep_their_order_markers_and_lines(folder):
+    page = folder / "page.md"
+    page.write_text(
+        "One\n\n    autorl tune a.yaml --runs 3     # a comment\n    autorl best s > b.txt\n\n"
+        "<!-- slow -->\n<!-- run with: --runs 2 -->\n```sh\nautorl tune b.yaml \\\n  --seed 1\n```\n\n"
+        "<!-- not run: it needs a GPU -->\n```python\n# c.py\nx = 1\n```\n"
+    )
+    first, second, third = in_repository(page)
+    assert commands_of(first) == [
+        ["autorl", "tune", "a.yaml", "--runs", "3"],
+        ["autorl", "best", "s"],
+    ]
+    assert second.markers == {"slow": "", "run with": "--runs 2"}
+    assert commands_of(second) == [["autorl", "tune", "b.yaml", "--seed", "1"]]
+    assert (third.file, third.is_run) == ("c.py", False)
+    assert [block.line for block in (first, second, third)] == [3, 8, 14]
+
+
+def in_repository(page):
+    """The blocks of a page outside the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(code_blocks, "ROOT", page.parent)
+        return blocks_of(page)
+
+
+@pytest.mark.parametrize("comment", ["<!-- sloow -->", "<!-- not run -->", "<!-- Not a marker -->"])
+def test_a_misspelt_marker_is_an_error(comment):
+    with pytest.raises(AssertionError):
+        read_markers(comment, "page:1")
+
+
+def test_every_reason_not_to_run_is_a_reason():
+    reasons = [block.markers["not run"] for block in BLOCKS if "not run" in block.markers]
+    assert all(len(reason.split()) >= 3 for reason in reasons)
+    assert sum(block.is_run for block in BLOCKS) > 2 * len(reasons)

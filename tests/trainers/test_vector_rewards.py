@@ -1,0 +1,176 @@
+"""Rewards that are vectors: weighted for training, evaluated one by one."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+pytest.importorskip("mo_gymnasium", reason="needs the extra morl")
+
+import mo_gymnasium
+import torch
+
+import autorl
+from autorl.executors.worker import run_segment
+from autorl.spec import load_spec
+from autorl.study.setup import check, trainer_loader
+from autorl.trainers import load
+from autorl.trainers.info import TrainedRun
+from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3.zoo_write import zoo_entry
+from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec, freeze
+
+torch.set_num_threads(1)  # as the executors do
+TREASURE = EnvironmentSpec("mo_gymnasium:deep-sea-treasure-v0", n_envs=2)
+EXAMPLE = Path(__file__).parents[2] / "examples" / "multi_objective"
+ROLLOUT = {"n_steps": 32, "batch_size": 32, "n_epochs": 1, "net_arch": [8]}
+DOWN, RIGHT = 1, 3
+
+
+def run(folder: Path, until: int = 128, after: Outcome | None = None, **changes: Any) -> Outcome:
+    """Train a segment of PPO."""
+    segment = Segment(
+        id=f"run-{until}",
+        trainer=TrainerSpec("sb3/ppo", freeze(changes.get("kwargs", {}))),
+        environment=changes.get("environment", TREASURE),
+        config=Config(ROLLOUT | changes.get("config", {})),
+        seed=1,
+        role="tuning",
+        start=0 if after is None else after.reached,
+        parent=None if after is None else after.checkpoint,
+        until=until,
+        horizon=128,
+        evaluate_at=(until,),
+        episodes=2,
+        save=True,
+        folder=str(folder / f"run-{until}"),
+    )
+    return run_segment(load, segment, lambda report: None)
+
+
+@pytest.mark.parametrize("weights", [{}, {"reward_weight_1": 3.0}, {"reward_weight_0": 0}])
+def test_the_reward_is_the_weighted_mean_of_the_components(weights: dict[str, float]) -> None:
+    env = make_environment(TREASURE, weights=weights)
+    task: Any = mo_gymnasium.make("deep-sea-treasure-v0")
+    env.reset(seed=1)
+    task.reset(seed=1)
+    factors = np.array([weights.get("reward_weight_0", 1), weights.get("reward_weight_1", 1)])
+    totals = np.zeros(2)
+    for action in (RIGHT, RIGHT, DOWN, DOWN, DOWN, DOWN):
+        _, reward, ended, _, info = env.step(action)
+        vector = task.step(action)[1]
+        totals += vector
+        assert reward == pytest.approx(float(vector @ factors) / factors.sum())
+        assert np.array_equal(info["reward_vector"], vector)
+        if ended:
+            break
+    assert ended
+    assert totals[0] > 0
+    assert np.allclose(env.get_wrapper_attr("component_returns"), totals)
+    env.reset(seed=2)
+    assert not env.get_wrapper_attr("component_returns").any()
+
+
+def test_components_are_evaluated_whatever_the_weights(tmp_path: Path) -> None:
+    outcome = run(tmp_path, config={"reward_weight_0": 0.25, "reward_weight_1": 4.0})
+    assert not outcome.message, outcome.message
+    metrics = outcome.reports[0].metrics
+    assert metrics["eval_return_1"] == -metrics["eval_length"]  # one of time for each step
+    # By equal weights: the configuration's would make every one comparable to itself alone.
+    mean = (metrics["eval_return_0"] + metrics["eval_return_1"]) / 2
+    assert metrics["eval_return"] == pytest.approx(mean)
+    assert outcome.applied["reward_weight_1"] == 4.0
+
+
+def test_weights_that_are_fixed_weigh_the_evaluation_too(tmp_path: Path) -> None:
+    outcome = run(tmp_path, kwargs={"reward_weight_0": 0.0})
+    assert not outcome.message, outcome.message
+    metrics = outcome.reports[0].metrics
+    assert metrics["eval_return"] == pytest.approx(metrics["eval_return_1"])
+
+
+def test_weights_change_what_is_learnt_but_not_in_a_run(tmp_path: Path) -> None:
+    treasure = run(tmp_path / "a", config={"reward_weight_1": 0.0})
+    time = run(tmp_path / "b", config={"reward_weight_0": 0.0})
+    assert treasure.checkpoint is not None
+    assert time.checkpoint is not None
+    trained = treasure.reports[0].metrics["train_return"]
+    assert trained != time.reports[0].metrics["train_return"]
+    after = run(tmp_path / "c", 64, config={"reward_weight_1": 0.0})
+    assert not after.message
+    changed = run(tmp_path / "c", 128, after, config={"reward_weight_1": 1.0})
+    assert "reward_weight_1: cannot change during training" in changed.message
+
+
+def study(**changes: Any) -> dict[str, Any]:
+    return {
+        "trainer": "sb3/ppo",
+        "environment": "mo_gymnasium:deep-sea-treasure-v0",
+        "space": {"reward_weight_1": {"type": "float", "lower": 0.1, "upper": 10.0}},
+        "objective": [{"metric": "eval_return_0"}, {"metric": "eval_return_1"}],
+        "optimizer": "random",
+        "fidelity": {"steps": 4096},
+        "budget": {"runs": 8},
+        **changes,
+    }
+
+
+def wrong(**changes: Any) -> InputError:
+    spec = load_spec(study(**changes))
+    with pytest.raises(InputError) as caught:
+        check(spec, trainer_loader(spec))
+    return caught.value
+
+
+def test_what_the_environment_does_not_have_is_refused_before_training() -> None:
+    spec = load_spec(study())
+    check(spec, trainer_loader(spec))
+    plain = wrong(environment="CartPole-v1", objective={"metric": "eval_return"})
+    assert "needs an environment whose reward is a vector" in plain.message
+    space = {"reward_weight_2": {"type": "float", "lower": 0.1, "upper": 10.0}}
+    assert "the reward has 2 components" in wrong(space=space).message
+    third = [{"metric": "eval_return_0"}, {"metric": "eval_return_2"}]
+    assert "unknown metric 'eval_return_2'" in wrong(objective=third).message
+
+
+@pytest.mark.parametrize("weights", [{"reward_weight_0": -1.0}, {"reward_weight_0": "much"}])
+def test_a_weight_is_a_number_from_zero_on(weights: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="expected a number from 0 on"):
+        make_environment(TREASURE, weights=weights)
+
+
+def test_some_weight_is_above_zero() -> None:
+    with pytest.raises(InputError, match="must be above 0"):
+        make_environment(TREASURE, weights={"reward_weight_0": 0, "reward_weight_1": 0})
+
+
+def test_the_zoo_is_told_what_it_cannot_say() -> None:
+    environment = {"id": TREASURE.id}
+    config = {"learning_rate": 1e-3, "reward_weight_1": 2.0}
+    text = zoo_entry(TrainedRun(TrainerSpec("sb3/ppo"), config, 1000, 1000, environment))
+    assert "# reward_weight_1=2.0 is no argument" in text
+    assert "policy_kwargs" not in text
+
+
+def test_the_example_ends_with_a_front(tmp_path: Path) -> None:
+    folder = shutil.copytree(EXAMPLE, tmp_path / "example")
+    result = autorl.tune(
+        folder / "study.yaml",
+        runs=4,
+        out=tmp_path / "out",
+        workers=1,
+        fidelity__steps=512,
+        fidelity__evaluations=2,
+        optimizer__population_size=2,
+        seeds__test=2,
+    )
+    assert len(result.front) >= 1
+    for point in result.front:
+        treasure, time = point.tuning.values()
+        assert treasure >= 0
+        assert time < 0
