@@ -238,7 +238,7 @@ def _environment(environment: Environment) -> Any:
     import gymnasium
 
     shape = (environment.observation_size,)
-    observations = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+    observations: Any = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
     if environment.observation_type == "uint8":
         observations = gymnasium.spaces.Box(0, 255, shape, np.uint8)
 
