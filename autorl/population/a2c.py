@@ -1,4 +1,4 @@
-"""Advantage actor-critic of one member: a special case of PPO, in its compiled program.
+"""Advantage actor-critic of one member, in the program of PPO.
 
 Names and defaults are those of Stable-Baselines3's A2C: one update per rollout over all of its
 rows, by RMSprop or Adam. Before the first step of an update the ratio of probabilities is 1, so

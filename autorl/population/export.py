@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 def to_sb3(
     algorithm: engine.Algorithm, state: engine.State, environment: Environment, hp: Record
 ) -> Any:
-    """Make a model of `stable_baselines3` from a member, of the algorithm's class there.
+    """Make a model of `stable_baselines3` from a member.
 
     It has the member's number of environments: `set_env` takes a vectorised one of as many.
 

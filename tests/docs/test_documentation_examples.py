@@ -44,6 +44,7 @@ MINIMAL = {
     "budget": {"runs": 8},
 }
 PROGRAMS = {
+    "ALE/": "ale-py",
     "optuna": "optuna",
     "ConfigSpace": "configspace",
     "stable_baselines3": "stable-baselines3",
