@@ -45,6 +45,8 @@ MINIMAL = {
 }
 PROGRAMS = {
     "ALE/": "ale-py",
+    "mlflow": "mlflow-skinny",
+    "wandb:": "wandb",
     "optuna": "optuna",
     "ConfigSpace": "configspace",
     "stable_baselines3": "stable-baselines3",
