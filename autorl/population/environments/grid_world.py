@@ -112,7 +112,7 @@ def is_open_door(content: int) -> bool:
 
 @exact
 def reward_of_success(clock: float, most_steps: float) -> float:
-    """Compute 1 - 0.9 * clock / most_steps, rounded as Python rounds it."""
+    """Compute 1 - 0.9 clock / most_steps, rounded as by Python."""
     return 1.0 - 0.9 * (clock / most_steps)
 
 

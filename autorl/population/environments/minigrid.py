@@ -125,7 +125,10 @@ def reset_empty_random(state: Array, key: int) -> None:
 
 @cached
 def reset_door_key(state: Array, key: int) -> None:
-    """Draw a wall with a locked door, agent and key left of it."""
+    """Draw a wall with a locked door.
+
+    Agent and key are left of it.
+    """
     empty_room(state)
     width = int(state[WIDTH])
     height = int(state[HEIGHT])
