@@ -336,12 +336,12 @@ def _variant_notes(environment: Environment) -> tuple[str, ...]:
 
 
 def _wrapper_notes(environment: Environment) -> tuple[str, ...]:
-    """Say by which wrappers a model's observations are made."""
+    """Say in what environment, within which wrappers, a model acts."""
     if not environment.wrappers:
         return ()
-    wrappers = ", then ".join(environment.wrappers)
+    chain = ", then ".join(environment.wrappers)
     return (
-        f"it acts in gymnasium.make({environment.id!r}) within {wrappers} "
+        f"it acts in gymnasium.make({environment.id!r}) within {chain} "
         '(pip install "autorl[minigrid]")',
     )
 
