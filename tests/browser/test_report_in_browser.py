@@ -89,6 +89,15 @@ def test_a_report_is_readable_on_paper(page, study):
 
 PLOTS = [["curves"], ["values", "-p", "x"], ["surface", "-p", "x", "-p", "rate"], ["importance"]]
 
+# Where a point of the first line lies, as shares of the area of the plot.
+POINT = """(() => {
+  const plot = document.querySelector(".js-plotly-plot");
+  const [line, layout] = [plot._fullData[0], plot._fullLayout];
+  const middle = Math.floor(line.x.length / 2);
+  const share = (axis, value) => axis.d2p(value) / axis._length;
+  return [share(layout.xaxis, line.x[middle]), share(layout.yaxis, line.y[middle])];
+})()"""
+
 
 @pytest.mark.parametrize("study", ["demo"], indirect=True)
 @pytest.mark.parametrize("kind", PLOTS, ids=[kind[0] for kind in PLOTS])
@@ -103,11 +112,6 @@ def test_a_plot_of_a_landscape_is_drawn_and_says_what_is_under_the_pointer(
     page.wait_for("document.querySelector('.main-svg') !== null")
     assert max(chart["marks"] for chart in charts(page)) >= 10
     said = "document.querySelector('.hoverlayer').textContent"
-    for place in range(5, 100, 5):
-        page.hover(".nsewdrag", place / 100, 0.5)
-        page.hover(".nsewdrag", place / 100, place / 100)
-        page.evaluate("new Promise((resolve) => setTimeout(resolve, 100, 0))")
-        if page.evaluate(said):
-            break
-    assert page.evaluate(said)
+    page.hover(".nsewdrag", *page.evaluate(POINT))
+    page.wait_for(said)
     assert page.outside() == []
