@@ -89,13 +89,15 @@ def test_a_report_is_readable_on_paper(page, study):
 
 PLOTS = [["curves"], ["values", "-p", "x"], ["surface", "-p", "x", "-p", "rate"], ["importance"]]
 
-# Where a point of the first line lies, as shares of the area of the plot.
+# Where a point of the first line lies, as shares of the area of the plot; of a map, its middle.
 POINT = """(() => {
   const plot = document.querySelector(".js-plotly-plot");
-  const [line, layout] = [plot._fullData[0], plot._fullLayout];
+  const line = plot._fullData.find((trace) => ["scatter", "bar"].includes(trace.type));
+  if (!line?.x?.length) return [0.5, 0.5];
   const middle = Math.floor(line.x.length / 2);
   const share = (axis, value) => axis.d2p(value) / axis._length;
-  return [share(layout.xaxis, line.x[middle]), share(layout.yaxis, line.y[middle])];
+  const { xaxis, yaxis } = plot._fullLayout;
+  return [share(xaxis, line.x[middle]), share(yaxis, line.y[middle])];
 })()"""
 
 
