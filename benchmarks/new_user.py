@@ -1,6 +1,7 @@
 """Walk the way of a new user: package, fresh environment, own task elsewhere, tune, look, train on.
 
     python benchmarks/new_user.py                      # needs the package index; minutes
+    python benchmarks/new_user.py --zoo                # trains on with RL Baselines3 Zoo too
     python benchmarks/new_user.py --python VENV/bin/python   # an environment with the package in it
 
 Prints a line for each step, and ends with 1 at the first that fails. No step after the build needs
@@ -19,6 +20,10 @@ import time
 import zipfile
 from pathlib import Path
 
+# The zoo asks for older versions of what it downloads with, and for tables that it prints alone:
+# pip finds no versions that agree, and training needs none of them.
+ZOO = ("rl_zoo3", "huggingface_sb3", "sb3_contrib")
+ZOO_NEEDS = ("huggingface_hub", "wasabi", "seaborn")
 REPOSITORY = Path(__file__).parents[1]
 ENVIRONMENT = '''
 """Walk to the end of a corridor; each step costs 1."""
@@ -130,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--python", type=Path, help="of an environment that has the package")
     parser.add_argument("--packages", type=Path, help="folder of a wheel and an sdist, as built")
+    parser.add_argument("--zoo", action="store_true", help="install RL Baselines3 Zoo too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="new-user-") as scratch:
         folder = Path(scratch) / "work"
@@ -138,7 +144,7 @@ def main() -> None:
         if arguments.packages is None:
             built(Path(scratch), packages)
         check_contents(packages)
-        python = arguments.python or installed(Path(scratch), packages)
+        python = arguments.python or installed(Path(scratch), packages, arguments.zoo)
         walk(Walk(folder, python.absolute()))
 
 
@@ -172,7 +178,7 @@ def check_contents(packages: Path) -> None:
     print(f"{'contents of the packages':24} ok  {len(names)} and {len(inside)} files, {sizes}")
 
 
-def installed(scratch: Path, packages: Path) -> Path:
+def installed(scratch: Path, packages: Path, zoo: bool) -> Path:
     """Make a fresh environment with the wheel in it, and return its interpreter."""
     venv = scratch / "user"
     here = Walk(scratch, venv / "bin" / "python")
@@ -183,6 +189,10 @@ def installed(scratch: Path, packages: Path) -> Path:
         "install the wheel",
         *(here.python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[sb3,plots]"),
     )
+    if zoo:
+        pip = (here.python, "-m", "pip", "install", "-q")
+        here.step("install the zoo", *pip, "--no-deps", *ZOO)
+        here.step("install what it imports", *pip, "-c", constraints, *ZOO_NEEDS)
     return here.python
 
 
@@ -200,7 +210,7 @@ def walk(user: Walk) -> None:
     user.autorl("status", "study")
     user.autorl("watch", "study")
     user.autorl("verify", "study")
-    user.autorl("best", "study", "--format", "zoo")
+    (user.folder / "zoo.yml").write_text(user.autorl("best", "study", "--format", "zoo"))
     user.autorl("report", "study")
     if "<svg" not in (user.folder / "study" / "report.html").read_text():
         sys.exit("the report has no chart")
@@ -214,14 +224,15 @@ def walk(user: Walk) -> None:
 
 def train_on_with_zoo(user: Walk) -> None:
     """Train the exported model on with RL Baselines3 Zoo, where it is in the environment."""
-    there = user.step("rl_zoo3", user.python, "-c", "import rl_zoo3", must=False)
+    there = user.step("rl_zoo3", user.python, "-c", "import rl_zoo3.train", must=False)
     if there is None:
         print("RL Baselines3 Zoo is not installed there: Stable-Baselines3 alone trained on")
         return
     user.step(
         "train on with rl_zoo3",
         *(user.python, "-m", "rl_zoo3.train", "--algo", "ppo", "--env", "Lane-v0"),
-        *("--gym-packages", "lane", "-i", "lane.zip", "-n", 512, "-f", "logs", "-P"),
+        *("--gym-packages", "lane", "-conf", "zoo.yml", "-i", "lane.zip"),
+        *("-n", 512, "-f", "logs", "--eval-episodes", 2),
     )
 
 
