@@ -10,7 +10,6 @@ import typer
 from autorl.cli.options import AsJson, Folder, print_json, say
 from autorl.optimizers.priors.used import prior_text
 from autorl.report.formats import FORMATS, candidates, render
-from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
 from autorl.types import InputError
