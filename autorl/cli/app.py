@@ -76,7 +76,7 @@ COMMANDS = MappingProxyType(
         ),
         "compare": Source(
             "autorl.cli.compare:compare",
-            "Compare optimizers on one study file, on held-out seeds.",
+            "Compare studies, or optimizers on one study file, on held-out seeds.",
         ),
         "suggest": Source(
             "autorl.cli.prior_files:suggest",

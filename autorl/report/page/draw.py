@@ -36,6 +36,8 @@ _MOST_POINTS = 240
 """Points of a joined line that can be pointed at."""
 _BAR = 34
 _CELL = 28
+_LOW_CELL = 18
+_FEW_ROWS = 12
 _VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")
 
 
@@ -257,7 +259,8 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
     rows, columns = mark.values.shape
     left = 130.0 if width == WIDE else 84.0
     below = 74
-    height = TOP + below + _CELL * rows + 30
+    cell = _CELL if rows <= _FEW_ROWS else _LOW_CELL
+    height = TOP + below + cell * rows + 30
     size = (width - RIGHT - left) / columns
     numbers = finite(mark.values)
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
@@ -268,10 +271,10 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
     parts = []
     every = max(1, int(np.ceil(30.0 / size)))
     for row in range(rows):
-        top = TOP + _CELL * row
+        top = TOP + cell * row
         name = _flat(chart.y.categories[row])
         parts.append(
-            f'<text x="{left - 5:.0f}" y="{top + 18}" text-anchor="end">'
+            f'<text x="{left - 5:.0f}" y="{top + cell / 2 + 4:.0f}" text-anchor="end">'
             f"{escape(shortened(name, int(left / 7)))}</text>"
         )
         for column in range(columns):
@@ -283,15 +286,15 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
             begin = left + size * column
             parts.append(
                 f'<rect class="cell" x="{begin:.1f}" y="{top}" width="{size + 0.3:.1f}" '
-                f'height="{_CELL}" fill="{shade(share)}" data-tip="{escape(tip)}"/>'
+                f'height="{cell}" fill="{shade(share)}" data-tip="{escape(tip)}"/>'
             )
             if mark.annotate and size >= 30:
                 ink = "dark" if share > 0.6 else "bright"
                 parts.append(
-                    f'<text class="on-{ink}" x="{begin + size / 2:.1f}" y="{top + 18}" '
+                    f'<text class="on-{ink}" x="{begin + size / 2:.1f}" y="{top + cell / 2 + 4:.0f}" '
                     f'text-anchor="middle">{value:.2f}</text>'
                 )
-    base = TOP + _CELL * rows
+    base = TOP + cell * rows
     for column in range(0, columns, every):
         at = left + size * (column + 0.5)
         name = escape(shortened(_flat(chart.x.categories[column]), 12))
@@ -307,7 +310,7 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
         )
     if chart.y.label:
         parts.append(
-            f'<text transform="translate(11 {TOP + _CELL * rows / 2:.0f}) rotate(-90)" '
+            f'<text transform="translate(11 {TOP + cell * rows / 2:.0f}) rotate(-90)" '
             f'text-anchor="middle">{escape(shortened(chart.y.label, 40))}</text>'
         )
     return parts, height
