@@ -7,8 +7,8 @@ from pathlib import Path
 
 from autorl.cli.inspect import write_page
 from autorl.cli.options import print_json, say
-from autorl.report.studies import comparison_dict, comparison_text
 from autorl.report.studies import compare_studies as compared
+from autorl.report.studies import comparison_dict, comparison_text
 from autorl.report.studies_page import comparison_html
 from autorl.store.folder import holds_study
 from autorl.types import InputError

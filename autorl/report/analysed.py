@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from html import escape
 
-from autorl.landscapes import Landscape
-from autorl.landscapes import analysis
+from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
 from autorl.report.page.draw import figure
 from autorl.report.page.shell import tried

@@ -87,7 +87,9 @@ def _slice(item: Hyperparameter, trials: Sequence[Trial], label: str) -> Chart |
     names = tuple(value_text(choice) for choice in item.choices)
     groups = {
         "complete": [trial for trial in active if not trial.best and trial.state == "complete"],
-        "not to the end": [trial for trial in active if not trial.best and trial.state != "complete"],
+        "not to the end": [
+            trial for trial in active if not trial.best and trial.state != "complete"
+        ],
         "incumbent": [trial for trial in active if trial.best],
     }
     marks = []
@@ -209,11 +211,24 @@ def front_chart(record: StudyRecord, result: Result) -> Chart | None:
     names = tuple(f"proposal {row.proposal}" for row in shown)
     points = sorted(result.front, key=lambda point: point.tuning[first])
     marks = (
-        Line("all proposals", np.array([row.score[0] for row in shown]),
-             np.array([row.score[1] for row in shown]), None, names, "o", joined=False, muted=True),
-        Line("front", np.array([point.tuning[first] for point in points]),
-             np.array([point.tuning[second] for point in points]), None,
-             tuple(f"proposal {point.proposal}" for point in points), "o"),
+        Line(
+            "all proposals",
+            np.array([row.score[0] for row in shown]),
+            np.array([row.score[1] for row in shown]),
+            None,
+            names,
+            "o",
+            joined=False,
+            muted=True,
+        ),
+        Line(
+            "front",
+            np.array([point.tuning[first] for point in points]),
+            np.array([point.tuning[second] for point in points]),
+            None,
+            tuple(f"proposal {point.proposal}" for point in points),
+            "o",
+        ),
     )
     about = "Along the front one objective is paid for with the other."
     return Chart("Front on tuning seeds", about, Axis(first), Axis(second), marks)

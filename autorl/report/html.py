@@ -60,8 +60,11 @@ def report_html(view: StudyView) -> str:
             Section("incumbent", "Incumbent", incumbent_section(candidates(view, 1))),
             Section("learning", "Learning", _learning(view, result)),
             Section("seeds", "Seeds", seeds_section(view, result)),
-            Section("population", "Population", population_section(
-                view.record, result.incumbent.proposal)),
+            Section(
+                "population",
+                "Population",
+                population_section(view.record, result.incumbent.proposal),
+            ),
             Section("proxy", "Proxy and gold", proxy_section(view.record, result)),
             Section("front", "Front", _front(view, result)),
             Section("hyperparameters", "Hyperparameters", _hyperparameters(view, result)),
@@ -126,15 +129,24 @@ def headline(view: StudyView, result: Result | None) -> str:
 
 
 def incumbent_section(best: Sequence[Candidate]) -> str:
-    """Write the incumbent's configuration, by the step each part starts at."""
+    """Write the incumbent's configuration, a column for each part of its schedule."""
     parts = []
     for candidate in best:
-        for step, config in candidate.schedule:
-            if len(candidate.schedule) > 1:
-                parts.append(f"<h3>from step {step}</h3>")
-            # With every digit, unlike scores: somebody will train with them.
-            rows = [(name, json.dumps(plain(value))) for name, value in config.items()]
-            parts.append(table(("hyperparameter", "value"), rows))
+        names = dict.fromkeys(name for _, config in candidate.schedule for name in config)
+        several = len(candidate.schedule) > 1
+        header = [f"from step {step}" if several else "value" for step, _ in candidate.schedule]
+        # With every digit, unlike scores: somebody will train with them.
+        rows = [
+            (
+                name,
+                *(
+                    json.dumps(plain(config[name])) if name in config else ""
+                    for _, config in candidate.schedule
+                ),
+            )
+            for name in names
+        ]
+        parts.append(table(("hyperparameter", *header), rows))
     return "".join(parts)
 
 
@@ -196,8 +208,10 @@ def _learning(view: StudyView, result: Result) -> str:
 
 def _front(view: StudyView, result: Result) -> str:
     chart = front_chart(view.record, result)
-    return front_section(result) if chart is None else figure(chart, kind="front") + front_section(
-        result
+    return (
+        front_section(result)
+        if chart is None
+        else figure(chart, kind="front") + front_section(result)
     )
 
 
@@ -333,9 +347,7 @@ def _checklist(view: StudyView) -> str:
     words = {"yes": "yes", "no": "no", "author": "for you to say"}
     rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
     source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
-    return f"<p class=note>{source}</p>" + table(
-        ("question", "answer", "evidence"), rows
-    )
+    return f"<p class=note>{source}</p>" + table(("question", "answer", "evidence"), rows)
 
 
 def _study_file(view: StudyView) -> str:

@@ -185,18 +185,38 @@ def _gold_chart(data: Landscape) -> Chart:
         )
     )
     marks = [
-        Line("gold of all policies", distance, every["gold"].to_numpy(float), None, names, "o",
-             joined=False, muted=True),
-        Line("proxy of the same", distance, every["proxy"].to_numpy(float), None, names, "o",
-             joined=False),
+        Line(
+            "gold of all policies",
+            distance,
+            every["gold"].to_numpy(float),
+            None,
+            names,
+            "o",
+            joined=False,
+            muted=True,
+        ),
+        Line(
+            "proxy of the same",
+            distance,
+            every["proxy"].to_numpy(float),
+            None,
+            names,
+            "o",
+            joined=False,
+        ),
     ]
     text = f"Means over {role} seeds."
     if role == "test":
         nearest = frontier(data)
         at = np.sqrt(np.maximum(nearest["kl"].to_numpy(float), 0.0))
         marks.append(
-            Line("gold where most proxy is had so near", at, nearest["gold"].to_numpy(float),
-                 None, marker="s")
+            Line(
+                "gold where most proxy is had so near",
+                at,
+                nearest["gold"].to_numpy(float),
+                None,
+                marker="s",
+            )
         )
         if nearest["kl"].nunique() > 2:
             origin = float(nearest["reference_gold"].mean())
@@ -232,4 +252,3 @@ def _provenance(data: Landscape) -> str:
 
 def _pairs(values: Any) -> str:
     return ", ".join(f"{name} {value_text(plain(value))}" for name, value in values.items())
-

@@ -56,7 +56,9 @@ def incumbent_chart(
         label = "tuning score of the incumbent"
         if len(parts) > 1:
             label = f"of runs to step {length:,}" if length is not None else label
-        marks.append(Line(label, x, y, None, (*names, names[-1]), stepped=True))
+        # All scores may have come at one moment: a point then, not a line.
+        marker = "o" if x[0] == x[-1] else ""
+        marks.append(Line(label, x, y, None, (*names, names[-1]), marker, stepped=True))
     end = float(trace[-1].steps)
     if result is not None and result.test is not None:
         marks.append(_level("incumbent on test seeds", result.entries[0], end))
@@ -116,8 +118,15 @@ def seeds_chart(result: Result) -> Chart | None:
             joined=False,
             muted=True,
         ),
-        Line("test score (IQM), 95 % interval", places, np.array(means), (low, high), labels, "o",
-             joined=False),
+        Line(
+            "test score (IQM), 95 % interval",
+            places,
+            np.array(means),
+            (low, high),
+            labels,
+            "o",
+            joined=False,
+        ),
         Line(
             f"tuning score ({result.aggregate})",
             places - 0.12,

@@ -194,10 +194,23 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
         )
         placed = _placed(item, y)
         marks = (
-            Line("whole population", np.array(x), placed, None, tuple(names), muted=True,
-                 stepped=True),
-            Line("incumbent", np.array(own_x), _placed(item, own_y), None, tuple(own_names),
-                 stepped=True),
+            Line(
+                "whole population",
+                np.array(x),
+                placed,
+                None,
+                tuple(names),
+                muted=True,
+                stepped=True,
+            ),
+            Line(
+                "incumbent",
+                np.array(own_x),
+                _placed(item, own_y),
+                None,
+                tuple(own_names),
+                stepped=True,
+            ),
         )
         charts.append(
             Chart(item.name, "", Axis(record.spec.steps, limits=(0.0, None)), axis_of(item), marks)

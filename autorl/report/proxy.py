@@ -28,23 +28,24 @@ def proxy_section(record: StudyRecord, result: Result) -> str:
     about = task(environment.id, environment.kwargs)
     if about.training == about.report:
         return ""
-    role = "test" if result.entries else "tuning"
     charts = [
-        _by_step(record, result, (about.training, about.report), role),
+        _by_step(record, result, (about.training, about.report)),
         _at_end(record, (about.training, about.report), about.training),
         _at_end(record, (_KL, about.report), "KL to the reference policy"),
     ]
     return "".join(figure(chart, kind="proxy") for chart in charts if chart is not None)
 
 
-def _by_step(
-    record: StudyRecord, result: Result, metrics: tuple[str, str], role: str
-) -> Chart | None:
+def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> Chart | None:
+    """Draw both rewards of the incumbent by step.
+
+    On tuning seeds: test runs may end at the step that was chosen, before gold falls.
+    """
     marks = []
     proxy, gold = metrics
     names = {proxy: f"{proxy} (trained on)", gold: f"{gold} (meant)"}
     for metric in metrics:
-        curves = curves_of(record, result.incumbent.proposal, metric, role)
+        curves = curves_of(record, result.incumbent.proposal, metric, "tuning")
         if not curves:
             continue
         common = sorted(set.intersection(*(set(curve) for curve in curves.values())))
@@ -63,7 +64,7 @@ def _by_step(
     if len(marks) < 2:
         return None
     text = (
-        f"The incumbent on {role} seeds: IQM, from the smallest to the largest seed. "
+        f"The incumbent on tuning seeds: IQM, from the smallest to the largest seed. "
         f"Where {proxy} rises and {gold} falls, the proxy is over-optimised."
     )
     x = Axis(record.spec.steps, limits=(0.0, None))

@@ -138,12 +138,8 @@ def compare_studies(folders: Sequence[Path], *, unequal: bool = False) -> StudyC
     unique = list(dict.fromkeys(folder.resolve() for folder in folders))
     if len(unique) < 2:
         raise InputError(f"expected at least two studies, got {len(unique)}", key="DIR")
-    studies = [
-        _read(name, folder) for name, folder in zip(_names(unique), unique, strict=True)
-    ]
-    differences = protocol_differences(
-        {study.name: (study.spec, study.spent) for study in studies}
-    )
+    studies = [_read(name, folder) for name, folder in zip(_names(unique), unique, strict=True)]
+    differences = protocol_differences({study.name: (study.spec, study.spent) for study in studies})
     fatal = [difference for difference in differences if difference.fatal]
     if fatal:
         raise InputError(f"studies cannot be compared: they differ in {text_of(fatal)}")

@@ -21,13 +21,13 @@ def comparison_html(comparison: StudyComparison) -> str:
     header, rows = study_table(comparison)
     scores = table(header, rows, sortable=True, best=lambda row: row[0] == best)
     pairs = table(*pair_table(comparison), sortable=True) if comparison.pairs else ""
-    cautions = "".join(
-        f"<p><b>Caution:</b> {escape(text)}</p>" for text in comparison.caveats
-    )
+    cautions = "".join(f"<p><b>Caution:</b> {escape(text)}</p>" for text in comparison.caveats)
     sections = [
         Section("scores", "Test scores", scores + figure(_seeds(comparison), kind="seeds")),
         Section("pairs", "In pairs", pairs),
-        Section("anytime", "Incumbents over the budget", figure(_curves(comparison), kind="curves")),
+        Section(
+            "anytime", "Incumbents over the budget", figure(_curves(comparison), kind="curves")
+        ),
         Section("cost", "Cost", figure(_cost(comparison), kind="cost")),
         Section("configurations", "Incumbents", _configurations(comparison)),
         Section("cautions", "Cautions", cautions),
@@ -39,10 +39,11 @@ def _headline(comparison: StudyComparison) -> str:
     names = " against ".join(study.name for study in comparison.studies)
     parts = [f"<h1>{escape(names)}</h1>"]
     # Before every number: what is not equal is no comparison of methods.
-    for difference in comparison.differences:
+    if comparison.differences:
+        items = "".join(f"<li>{escape(item.text)}</li>" for item in comparison.differences)
         parts.append(
-            '<p class="loss" role="note"><b>Not an equal comparison:</b> unequal '
-            f"{escape(difference.text)}</p>"
+            '<div class="loss" role="note"><b>Not an equal comparison. The studies differ in:</b>'
+            f"<ul>{items}</ul></div>"
         )
     parts.append(f"<p>{escape(comparison.studies[0].result.objective)}</p>")
     parts.append(f"<p class=headline>{escape(_sentence(comparison))}</p>")
@@ -93,12 +94,27 @@ def _seeds(comparison: StudyComparison) -> Chart:
     low, high = np.array(spans).T
     places = np.arange(len(studies), dtype=np.float64)
     tuning = np.array([study.result.tuning for study in studies])
-    single = Line("single test seeds", np.array(x), np.array(y), None, tuple(texts), "o",
-                  joined=False, muted=True)
+    single = Line(
+        "single test seeds",
+        np.array(x),
+        np.array(y),
+        None,
+        tuple(texts),
+        "o",
+        joined=False,
+        muted=True,
+    )
     marks = (
         single,
-        Line("test score (IQM), 95 % interval", places, np.array(means), (low, high), names, "o",
-             joined=False),
+        Line(
+            "test score (IQM), 95 % interval",
+            places,
+            np.array(means),
+            (low, high),
+            names,
+            "o",
+            joined=False,
+        ),
         Line("tuning score", places - 0.12, tuning, None, names, "^", joined=False),
     )
     about = "The incumbent of each study on held-out seeds."
@@ -114,7 +130,9 @@ def _curves(comparison: StudyComparison) -> Chart:
         x = np.array([*(float(steps) for steps, _, _ in points), end])
         y = np.array([*(score for _, score, _ in points), points[-1][1]])
         names = [f"proposal {proposal}, {steps:,} steps" for steps, _, proposal in points]
-        marks.append(Line(study.name, x, y, None, (*names, names[-1]), stepped=True))
+        # All that is known may be of one moment: a point then, not a line.
+        marker = "o" if x[0] == x[-1] else ""
+        marks.append(Line(study.name, x, y, None, (*names, names[-1]), marker, stepped=True))
     about = (
         "Tuning score of the incumbent: optimistic, since it was chosen by it. A line begins "
         "with the first proposal of the longest runs."

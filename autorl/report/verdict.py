@@ -25,9 +25,7 @@ def loss_text(spec: Spec, result: Result) -> str:
         for entry in result.entries[1:]
         if entry.test is not None and entry.until == length
     ]
-    better = [
-        (entry, rival) for entry, rival in rivals if sign * (rival.iqm - test.iqm) > 0
-    ]
+    better = [(entry, rival) for entry, rival in rivals if sign * (rival.iqm - test.iqm) > 0]
     if not better:
         return ""
     entry, rival = max(better, key=lambda pair: sign * pair[1].iqm)

@@ -94,9 +94,7 @@ def shade(share: float) -> str:
     index = min(int(at), len(_VIRIDIS) - 2)
     ends = [_VIRIDIS[index], _VIRIDIS[index + 1]]
     channels = [[int(text[place : place + 2], 16) for place in (1, 3, 5)] for text in ends]
-    mixed = [
-        round(low + (high - low) * (at - index)) for low, high in zip(*channels, strict=True)
-    ]
+    mixed = [round(low + (high - low) * (at - index)) for low, high in zip(*channels, strict=True)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 

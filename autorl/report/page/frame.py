@@ -101,7 +101,9 @@ def axis_ticks(axis: Axis, scale: Scale, about: int) -> list[tuple[float, str]]:
     factors = (1.0, 2.0, 5.0) if len(decades) <= about else (1.0,)
     values = [factor * 10.0**decade for decade in decades for factor in factors]
     inside = [value for value in values if scale.low <= value <= scale.high]
-    return [(value, short_number(value)) for value in inside][:: max(1, len(inside) // about)]
+    return [(value, short_number(value)) for value in inside][
+        :: max(1, math.ceil(len(inside) / about))
+    ]
 
 
 def short_number(value: float) -> str:
@@ -114,9 +116,7 @@ def short_number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def grid(
-    x_axis: Axis, y_axis: Axis, x: Scale, y: Scale, width: float, height: float
-) -> list[str]:
+def grid(x_axis: Axis, y_axis: Axis, x: Scale, y: Scale, width: float, height: float) -> list[str]:
     """Draw the lines, numbers and labels of a frame."""
     parts = []
     for value, text in axis_ticks(y_axis, y, about=6):
