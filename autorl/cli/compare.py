@@ -1,4 +1,4 @@
-"""The command compare: studies, or optimizers on one study file, side by side."""
+"""The command compare: studies, or optimizers on a file, side by side."""
 
 from __future__ import annotations
 
@@ -63,10 +63,10 @@ def compare(
     Studies: test scores with intervals, in pairs on the seeds they share, and what they cost.
     Unequal budgets, spaces, seeds or evaluations are refused without --unequal.
 
-    Optimizers on a file: equal budgets, test scores with intervals, average ranks over study seeds. Every study is a
-    folder <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished
-    studies are only read. An optimizer the file names keeps its options, the others have their
-    defaults.
+    Optimizers on a file: equal budgets, test scores with intervals, average ranks over study
+    seeds. Every study is a folder <out>/<optimizer>/seed-<n>. The same command goes on where it was
+    interrupted; finished studies are only read. An optimizer the file names keeps its options, the
+    others have their defaults.
     """
     if optimizers is None:
         options = {"--repeats": repeats, "--out": out, "--workers": workers, "--set": settings}

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autorl.cli.inspect import write_page
 from autorl.cli.options import print_json, say
+from autorl.cli.report import write_page
 from autorl.report.studies import compare_studies as compared
 from autorl.report.studies import comparison_dict, comparison_text
 from autorl.report.studies_page import comparison_html
@@ -20,7 +20,7 @@ _DEPTH = 3
 def compare_studies(
     sources: Sequence[str], *, unequal: bool, html: Path | None, as_json: bool
 ) -> None:
-    """Compare studies, print the comparison, and write it as a page if asked."""
+    """Compare studies, print it, and write a page if asked."""
     folders = [folder for source in sources for folder in _studies_in(Path(source))]
     comparison = compared(folders, unequal=unequal)
     if as_json:

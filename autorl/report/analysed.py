@@ -30,7 +30,9 @@ def drawn(answer: Answer) -> str:
 
 
 def importance_section(data: Landscape) -> tuple[str, list[str]]:
-    """Draw how much each hyperparameter matters, and the two that matter most together.
+    """Draw how much each hyperparameter matters, and two together.
+
+    These are the two that matter most.
 
     Returns:
         The HTML, and the hyperparameters, most important first; none where it cannot be said.

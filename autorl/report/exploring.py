@@ -58,9 +58,8 @@ def chosen(trials: Sequence[Trial], *, maximize: bool) -> list[Trial]:
     sign = 1.0 if maximize else -1.0
     ranked = sorted(scored, key=lambda trial: (not trial.best, -sign * (trial.score or 0.0)))
     half = MOST_SHOWN // 2
-    rest = ranked[half:]
-    places = np.linspace(0, len(rest) - 1, half).astype(int)
-    return [*ranked[:half], *(rest[place] for place in places)]
+    places = np.linspace(half, len(ranked) - 1, half).astype(int)
+    return [*ranked[:half], *(ranked[place] for place in places)]
 
 
 def searched(space: Space) -> list[Hyperparameter]:
@@ -122,7 +121,8 @@ def parallel(space: Space, trials: Sequence[Trial], label: str) -> str:
     if not trials or not items:
         return ""
     scores = [trial.score for trial in trials if trial.score is not None]
-    low, high = min(scores), max(scores)
+    low = min(scores)
+    high = max(scores)
     width = max(720, 110 * (len(items) + 1))
     places = np.linspace(60, width - 60, len(items) + 1)
     lines = [
@@ -176,7 +176,7 @@ def _pass(
 
 def _axis(place: float, name: str, low: str, high: str) -> str:
     title = escape(shortened(name, 15))
-    whole = escape(name)
+    label = escape(name)
     return (
         f'<g><line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{_TOP}" '
         f'y2="{_TOP + _HEIGHT}"/>'
@@ -186,7 +186,7 @@ def _axis(place: float, name: str, low: str, high: str) -> str:
         f"{escape(low)}</text>"
         f'<rect class="brush off" x="{place - 9:.1f}" y="{_TOP}" width="18" height="0"/>'
         f'<rect class="zone" x="{place - 14:.1f}" y="{_TOP}" width="28" height="{_HEIGHT}" '
-        f'tabindex="0" role="slider" aria-orientation="vertical" aria-label="{whole}" '
+        f'tabindex="0" role="slider" aria-orientation="vertical" aria-label="{label}" '
         'aria-valuenow="0" aria-valuetext="all"/></g>'
     )
 

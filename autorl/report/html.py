@@ -301,7 +301,7 @@ def failures_section(view: StudyView, most: int | None = None) -> str:
 
 
 def _cost(view: StudyView) -> str:
-    """Write what the study has cost, by the role of seeds and by algorithm."""
+    """Write what the study has cost, by role and by algorithm."""
     tables = view.record.tables
     runs = tables.runs()
     rows = []

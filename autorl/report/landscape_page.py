@@ -1,4 +1,4 @@
-"""A landscape as one HTML file: what matters, what is best, what is noise."""
+"""A landscape as one HTML file: what matters, is best, is noise."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _MOST_POLICIES = 800
 
 
 def landscape_html(data: Landscape) -> str:
-    """Write the report of a landscape, or of a study's folder read as one.
+    """Write the report of a landscape.
 
-    What an analysis cannot answer with these data is said in its place.
+    A study's folder may be read as one. What an analysis cannot answer with these data is said in
+    its place.
     """
     manifest = data.manifest
     matters, order = importance_section(data)
@@ -86,7 +87,7 @@ def _best(data: Landscape) -> str:
 
 
 def _dependences(data: Landscape, order: list[str]) -> str:
-    """Draw how the score depends on what matters most, one at a time."""
+    """Draw how the score depends on what matters most."""
 
     def dependence(name: str) -> str:
         answer = analysis.analyse(data, "dependence", [name])
@@ -168,7 +169,10 @@ def _choice(data: Landscape) -> str:
 
 
 def _proxy(data: Landscape) -> str:
-    """Draw gold over the distance from the reference policy; empty without a proxy."""
+    """Draw gold over the distance from the reference policy.
+
+    Empty without a proxy.
+    """
     if not {"kl", "proxy", "gold", "reference_gold"} <= set(data.metrics):
         return ""
     return tried(lambda: figure(_gold_chart(data), kind="proxy"), "over-optimisation")

@@ -1,4 +1,4 @@
-"""Charts of what was learnt: the incumbent over the budget, curves by seed, scores by seed."""
+"""Charts of what was learnt: incumbents, curves and scores by seed."""
 
 from __future__ import annotations
 
@@ -148,9 +148,9 @@ def seeds_chart(result: Result) -> Chart | None:
 
 
 def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
-    """Draw learning curves on test seeds, or on tuning seeds before the test.
+    """Draw learning curves on test seeds.
 
-    None where the objective's metric has no curve.
+    Before the test they are of tuning seeds. None where the objective's metric has no curve.
     """
     spec = record.spec
     metric = spec.objectives()[0].metric
@@ -178,9 +178,10 @@ def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
 def curves_of(
     record: StudyRecord, proposal: ProposalId, metric: str, role: str
 ) -> dict[int, dict[int, float]]:
-    """Read the learning curve of each seed of a proposal, value by step.
+    """Read the learning curve of each seed of a proposal.
 
-    Runs that failed are left out. A run that continues another has the values of both.
+    A curve is values by step. Runs that failed are left out. A run that continues another has the
+    values of both.
     """
     end = record.candidate_steps(proposal).end if role == "test" else None
     link = record.link_at(proposal, end)

@@ -1,4 +1,4 @@
-"""Draws a population: who continued and copied whom, and the schedules that came of it."""
+"""Draws a population: who copied whom, and the schedules of it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ _WIDTH = 900
 
 @dataclass(frozen=True)
 class Leg:
-    """A part of a member's training: a proposal from one step to another.
+    """A part of a member's training.
+
+    It is a proposal from one step to another.
 
     Attributes:
         row: of the proposal.
@@ -88,7 +90,8 @@ def population_section(record: StudyRecord, best: ProposalId) -> str:
         chain.add(number_of)
         number_of = record.tables.link(number_of).resume_from
     charts = "".join(
-        figure(chart, small=True, kind="schedule") for chart in _schedules(record, legs, chain)
+        figure(chart, small=True, kind="values-by-step")
+        for chart in _schedules(record, legs, chain)
     )
     text = "Values by step: the incumbent's schedule before the whole population's."
     schedules = f'<h3>Schedules</h3><p class=note>{text}</p><div class="grid-of">{charts}</div>'
@@ -122,7 +125,9 @@ def _tree(legs: list[Leg], chain: set[ProposalId], unit: str) -> str:
     for leg in legs:
         if leg.donor is None:
             continue
-        at, above, below = across(leg.start), rows[leg.donor], rows[leg.member]
+        at = across(leg.start)
+        above = rows[leg.donor]
+        below = rows[leg.member]
         mark = " chain" if {leg.parent, leg.row.proposal} <= chain else ""
         parts.append(
             f'<path class="copy{mark}" d="M{at - 6:.1f} {above}C{at + 12:.1f} {above} '
@@ -130,7 +135,8 @@ def _tree(legs: list[Leg], chain: set[ProposalId], unit: str) -> str:
         )
     for leg in legs:
         y = rows[leg.member]
-        begin, finish = across(leg.start) + 2, across(leg.row.until) - 2
+        begin = across(leg.start) + 2
+        finish = across(leg.row.until) - 2
         inside = leg.row.proposal in chain
         if inside:
             parts.append(
@@ -175,13 +181,15 @@ def _tip(leg: Leg) -> str:
 
 def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> list[Chart]:
     """Make a chart of every hyperparameter that changed on the incumbent's way."""
-    own = sorted((leg for leg in legs if leg.row.proposal in chain), key=lambda leg: leg.start)
-    if not own:
+    inherited = sorted(
+        (leg for leg in legs if leg.row.proposal in chain), key=lambda leg: leg.start
+    )
+    if not inherited:
         return []
     charts = []
     members = sorted({leg.member for leg in legs})
     for item in searched(record.spec.search_space):
-        if len({leg.row.values.get(item.name) for leg in own if item.numeric}) < 2:
+        if len({leg.row.values.get(item.name) for leg in inherited if item.numeric}) < 2:
             continue
         everyone: tuple[list[float], list[float], list[str]] = ([], [], [])
         for member in members:
@@ -190,7 +198,7 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
                 held += more
         x, y, names = everyone
         own_x, own_y, own_names = _stairs(
-            [leg for leg in own if item.name in leg.row.values], item.name
+            [leg for leg in inherited if item.name in leg.row.values], item.name
         )
         placed = _placed(item, y)
         marks = (
@@ -219,16 +227,19 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
 
 
 def _placed(item: Hyperparameter, values: Sequence[float]) -> Array:
-    """Place values on an axis; what is no number stays a gap."""
+    """Place values on an axis.
+
+    What is no number stays a gap.
+    """
     raw = np.array(values, dtype=np.float64)
     placed = np.full(len(raw), np.nan)
-    there = np.isfinite(raw)
-    placed[there] = positions(item, raw[there])
+    numbers = np.isfinite(raw)
+    placed[numbers] = positions(item, raw[numbers])
     return placed
 
 
 def _stairs(legs: list[Leg], name: str) -> tuple[list[float], list[float], list[str]]:
-    """List steps, values and names of a member's values, a gap at the end."""
+    """List steps, values and names, a gap at the end."""
     x: list[float] = []
     y: list[float] = []
     names: list[str] = []

@@ -20,7 +20,7 @@ _LONGEST = 48
 
 @dataclass(frozen=True)
 class Difference:
-    """A part of the protocol that is not the same in all studies.
+    """A part of the protocol that differs between studies.
 
     Attributes:
         part: its name.
@@ -34,7 +34,7 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """The difference in words: `budget (a: 48 runs; b: 12 runs)`."""
+        """The difference in words, by the studies of each value."""
         by_value: dict[str, list[str]] = {}
         for study, value in self.values.items():
             by_value.setdefault(value, []).append(study)

@@ -1,4 +1,4 @@
-"""Charts of an RLHF study: what was trained on (the proxy) against what was meant (gold)."""
+"""Charts of an RLHF study: the proxy trained on, against gold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ _KL = "kl"
 
 
 def proxy_section(record: StudyRecord, result: Result) -> str:
-    """Draw the proxy against gold: of the incumbent by step, and of all runs at their end.
+    """Draw the proxy against gold.
+
+    Of the incumbent by step, and of all runs at their end.
 
     Empty for a study of no RLHF task, or whose signal is gold itself.
     """

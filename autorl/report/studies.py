@@ -1,4 +1,4 @@
-"""Finished studies side by side: scores with intervals, what they cost, who beats whom.
+"""Finished studies side by side: scores, costs, and who beats whom.
 
 The unit is a test run: a study's score is the interquartile mean of its incumbent over test seeds.
 On seeds that two studies share, runs are compared in pairs.
@@ -49,7 +49,7 @@ class Compared:
         lengths: nominal ends of the proposals in the trace.
         seconds: of training, tuning and test.
         failed: segments that failed.
-        whole: whether the search has used its budget.
+        spent_all: whether the search has used its budget.
     """
 
     name: str
@@ -63,7 +63,7 @@ class Compared:
     trained: float
     seconds: float
     failed: int
-    whole: bool
+    spent_all: bool
 
     @property
     def sign(self) -> float:
@@ -300,14 +300,14 @@ def _read(name: str, folder: Path) -> Compared:
             trained=sum(part.environment_steps for part in taken),
             seconds=sum(part.wall_seconds for part in taken),
             failed=len(view.record.tables.failures()),
-            whole=used_up(view.spec, view.record.spent),
+            spent_all=used_up(view.spec, view.record.spent),
         )
     finally:
         view.close()
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Name studies by the last parts of their folders, as many as tell them apart."""
+    """Name studies by as many last parts of folders as needed."""
     for count in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
         if len(set(names)) == len(names):
@@ -355,7 +355,7 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
     for study in studies:
         if study.state != "finished":
             texts.append(f"{study.name} is {study.state}: its numbers may change")
-        elif not study.whole:
+        elif not study.spent_all:
             texts.append(f"{study.name} has not used its whole budget")
         if study.result.test is None:
             why = study.result.problem or "not tested on held-out seeds"

@@ -69,8 +69,8 @@ def _sentence(comparison: StudyComparison) -> str:
         return f"{text}."
     span = interval_text(pair.interval)
     change = f"{number(pair.difference)} over {second.name}, 95 % interval {span}"
-    told = "" if "better" in pair.verdict else ": the two cannot be told apart"
-    return f"{text}, {change}{told}."
+    doubt = "" if "better" in pair.verdict else ": the two cannot be told apart"
+    return f"{text}, {change}{doubt}."
 
 
 def _seeds(comparison: StudyComparison) -> Chart:
@@ -142,7 +142,10 @@ def _curves(comparison: StudyComparison) -> Chart:
 
 
 def _of_full_length(study: Compared) -> list[tuple[int, float, int]]:
-    """List steps, score and proposal where the incumbent of the longest runs changed."""
+    """List steps, score and proposal where the incumbent changed.
+
+    Incumbents of runs shorter than the longest are left out.
+    """
     longest = max(study.lengths.values())
     points: list[tuple[int, float, int]] = []
     for point in study.trace:

@@ -89,7 +89,7 @@ def drawing(chart: Chart, width: int, label: str) -> str:
 
 
 def shade(share: float) -> str:
-    """Return the color of a share of a range, dark for 0 and bright for 1."""
+    """Return the color of a share: dark for 0, bright for 1."""
     at = min(1.0, max(0.0, share)) * (len(_VIRIDIS) - 1)
     index = min(int(at), len(_VIRIDIS) - 2)
     ends = [_VIRIDIS[index], _VIRIDIS[index + 1]]
@@ -138,13 +138,13 @@ def _path(line: Line, x: Scale, y: Scale) -> str:
         if not (np.isfinite(at) and np.isfinite(value)):
             drawing_on = False
             continue
-        here = f"{x(float(at)):.1f}"
-        there = f"{y(float(value)):.1f}"
+        across = f"{x(float(at)):.1f}"
+        upwards = f"{y(float(value)):.1f}"
         if not drawing_on:
-            text += f"M{here} {there}"
+            text += f"M{across} {upwards}"
         else:
             # A value that holds until the next: level, then straight up or down.
-            text += f"H{here}V{there}" if line.stepped else f"L{here} {there}"
+            text += f"H{across}V{upwards}" if line.stepped else f"L{across} {upwards}"
         drawing_on = True
     return f'<path class="line" d="{text}"/>'
 
@@ -159,9 +159,9 @@ def _band(line: Line, x: Scale, y: Scale) -> list[str]:
         if np.isfinite(at) and np.isfinite(bottom) and np.isfinite(top)
     ]
     if line.joined and len(rows) > 1:
-        there = " ".join(f"{at:.1f},{top:.1f}" for at, _, top in rows)
-        back = " ".join(f"{at:.1f},{bottom:.1f}" for at, bottom, _ in reversed(rows))
-        return [f'<polygon class="band" points="{there} {back}"/>']
+        upper = " ".join(f"{at:.1f},{top:.1f}" for at, _, top in rows)
+        lower = " ".join(f"{at:.1f},{bottom:.1f}" for at, bottom, _ in reversed(rows))
+        return [f'<polygon class="band" points="{upper} {lower}"/>']
     return [
         f'<line class="whisker" x1="{at:.1f}" x2="{at:.1f}" y1="{bottom:.1f}" y2="{top:.1f}"/>'
         for at, bottom, top in rows
@@ -214,7 +214,8 @@ def _bars(chart: Chart, mark: Bars, width: int) -> tuple[list[str], int]:
     ends = [0.0, *finite(mark.values)]
     for bound in mark.interval or ():
         ends += finite(bound)
-    low, high = min(ends), max(ends)
+    low = min(ends)
+    high = max(ends)
     if chart.x.limits is not None:
         low, high = (
             end if limit is None else float(limit)
@@ -289,7 +290,8 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
             if mark.annotate and size >= 30:
                 ink = "dark" if share > 0.6 else "bright"
                 parts.append(
-                    f'<text class="on-{ink}" x="{begin + size / 2:.1f}" y="{top + cell / 2 + 4:.0f}" '
+                    f'<text class="on-{ink}" x="{begin + size / 2:.1f}" '
+                    f'y="{top + cell / 2 + 4:.0f}" '
                     f'text-anchor="middle">{value:.2f}</text>'
                 )
     base = TOP + cell * rows
@@ -337,7 +339,7 @@ def _flat(text: str) -> str:
 
 
 def level(label: str, value: float, interval: tuple[float, float] | None, end: float) -> Line:
-    """Make a horizontal line from 0 to `end`, with its interval as a band."""
+    """Make a horizontal line, with its interval as a band."""
     across = np.array([0.0, end])
     band = None
     if interval is not None:

@@ -1,4 +1,4 @@
-"""The frame of a chart: where data lie in pixels, and the lines and numbers around them."""
+"""The frame of a chart: pixels of data, and the numbers around."""
 
 from __future__ import annotations
 
@@ -38,12 +38,17 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of a value, at the nearer end where it lies outside."""
-        low, high, at = self.low, self.high, value
-        if self.log:
-            low, high, at = math.log10(low), math.log10(high), math.log10(max(value, self.low))
-        share = (at - low) / ((high - low) or 1.0)
+        """Return the pixel of a value.
+
+        What lies far outside is put beyond the nearer end.
+        """
+        low = self._position(self.low)
+        high = self._position(self.high)
+        share = (self._position(value) - low) / ((high - low) or 1.0)
         return self.begin + min(1.05, max(-0.05, share)) * (self.end - self.begin)
+
+    def _position(self, value: float) -> float:
+        return math.log10(max(value, self.low)) if self.log else value
 
 
 def scale_of(axis: Axis, values: Sequence[float], begin: float, end: float) -> Scale:
@@ -56,7 +61,8 @@ def scale_of(axis: Axis, values: Sequence[float], begin: float, end: float) -> S
     positive = [value for value in values if value > 0]
     # A logarithm has no place for what is not positive: such an axis becomes linear.
     if axis.scale == "log" and len(positive) == len(values) and positive:
-        low, high = min(positive), max(positive)
+        low = min(positive)
+        high = max(positive)
         # Equal values have no range to take a share of.
         room = (high / low) ** 0.04 if high > low else 2.0
         return Scale(low / room, high * room, begin, end, log=True)

@@ -1,4 +1,4 @@
-"""A page in one file: its frame, its tables, its style and script.
+"""A page in one file: frame, tables, style and script.
 
 The content security policy of a page lets nothing be loaded, and no script run but its own, which
 is named by its hash: text of a study could not run even if it were not escaped.

@@ -219,7 +219,7 @@ def style() -> str:
 
 
 def script() -> str:
-    """Return the script of the live page, and that of its charts and tables."""
+    """Return the script of the live page and of its charts."""
     return _file("page.js") + shared.script()
 
 
