@@ -124,7 +124,7 @@ def parallel(space: Space, trials: Sequence[Trial], label: str) -> str:
     low = min(scores)
     high = max(scores)
     width = max(720, 110 * (len(items) + 1))
-    places = np.linspace(60, width - 60, len(items) + 1)
+    places = np.linspace(60, width - 60, len(items) + 1).tolist()
     lines = [
         _pass(trial, items, places, (trial.score or 0.0, low, high), label)
         # The incumbent last, so that it lies on top.

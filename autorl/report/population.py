@@ -191,15 +191,17 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
     for item in searched(record.spec.search_space):
         if len({leg.row.values.get(item.name) for leg in inherited if item.numeric}) < 2:
             continue
-        everyone: tuple[list[float], list[float], list[str]] = ([], [], [])
+        x: list[float] = []
+        y: list[float] = []
+        names: list[str] = []
         for member in members:
             parts = [leg for leg in legs if leg.member == member and item.name in leg.row.values]
-            for held, more in zip(everyone, _stairs(parts, item.name), strict=True):
-                held += more
-        x, y, names = everyone
-        own_x, own_y, own_names = _stairs(
-            [leg for leg in inherited if item.name in leg.row.values], item.name
-        )
+            steps, values, texts = _stairs(parts, item.name)
+            x += steps
+            y += values
+            names += texts
+        inside = [leg for leg in inherited if item.name in leg.row.values]
+        own_x, own_y, own_names = _stairs(inside, item.name)
         placed = _placed(item, y)
         marks = (
             Line(
