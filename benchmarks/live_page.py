@@ -2,16 +2,22 @@
 
     python benchmarks/live_page.py                      # makes a study of 4,096 runs, then asks
     python benchmarks/live_page.py --study studies/ppo  # asks for one that is there
+    python benchmarks/live_page.py --browser            # and opens it in Chromium, if installed
 
 Prints seconds of this process's CPU and of the wall clock, and bytes, of each answer: the page and
 its first parts (what is painted first), the first rows of the table, the curve, and the answers of
-a study that has not changed since.
+a study that has not changed since. With `--browser` then what a person sees in a headless Chromium,
+in milliseconds from the request, of a server that has not read the study yet, and again: first
+paint, the result, the first rows, the curve. The browser and this process share the processors, so
+only a quiet machine gives times that mean something.
 """
 
 from __future__ import annotations
 
 import argparse
 import http.client
+import os
+import sys
 import tempfile
 import threading
 import time
@@ -21,6 +27,22 @@ from autorl.report.web.server import StudyServer
 from autorl.report.web.site import StudySite
 from autorl.spec import load_spec
 from autorl.study import Study
+
+TESTS = Path(__file__).parents[1] / "tests"
+# Notes when a place of the page is painted first: two frames after it was filled.
+SEEN = """
+window.seen = {};
+const wanted = { result: ".headline", rows: "#runs tbody tr", curve: "#curve svg" };
+const look = () => {
+  for (const [name, selector] of Object.entries(wanted)) {
+    if (name in seen || !document.querySelector(selector)) continue;
+    seen[name] = NaN;
+    requestAnimationFrame(() => requestAnimationFrame(() => { seen[name] = performance.now(); }));
+  }
+};
+new MutationObserver(look).observe(document, { childList: true, subtree: true });
+"""
+ALL_SEEN = "Object.keys(seen).length === 3 && !Object.values(seen).some(Number.isNaN) && seen"
 
 STUDY = {
     "name": "large",
@@ -50,6 +72,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--study", type=Path, help="folder of a study; without, one is made")
     parser.add_argument("--runs", type=int, default=4096, help="runs of the study that is made")
+    parser.add_argument("--browser", action="store_true", help="open it in Chromium too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = arguments.study or Path(scratch) / "large"
@@ -65,6 +88,8 @@ def main() -> None:
             _print(server, base + path, etag)
         server.shutdown()
         server.server_close()
+        if arguments.browser:
+            _paint(folder, Path(scratch) / "browser")
 
 
 def _ask(server: StudyServer, path: str, etag: str) -> tuple[int, http.client.HTTPMessage, bytes]:
@@ -84,6 +109,32 @@ def _print(server: StudyServer, path: str, etag: str) -> None:
     wall = time.perf_counter() - wall
     place = "/".join(path.split("/")[3:]) or "page"
     print(f"{place:6} {status}  {cpu:6.3f} s CPU  {wall:6.2f} s  {len(body):8,} bytes")
+
+
+def _paint(folder: Path, scratch: Path) -> None:
+    """Print when the parts of the page are painted."""
+    sys.path[:0] = [str(TESTS / "browser"), str(TESTS)]
+    from chromium import Browser, installed
+
+    if installed() is None:
+        sys.exit("no Chromium is installed")
+    server = StudyServer(StudySite([folder]), "127.0.0.1", 0)
+    threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    scratch.mkdir()
+    with Browser(scratch) as browser:
+        print(f"{browser.version}, load {os.getloadavg()[0]:.1f}")
+        for name in ("first", "again"):
+            with browser.page() as page:
+                page.at_start(SEEN)
+                cpu = time.process_time()
+                page.open(server.url())
+                seen = page.wait_for(ALL_SEEN)
+                cpu = time.process_time() - cpu
+                times = {"first paint": page.first_paint(), **seen}
+                parts = ", ".join(f"{part} {time:.0f} ms" for part, time in times.items())
+                print(f"{name}: {parts}; {cpu:.2f} s CPU of the server")
+    server.shutdown()
+    server.server_close()
 
 
 if __name__ == "__main__":

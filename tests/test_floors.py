@@ -372,6 +372,7 @@ MAY_NAME_OPTIMIZERS = {
     "landscapes/importers/arlbench_runs.py": ["pbt", "random", "smac"],
     "landscapes/importers/hpo_rl_bench.py": ["grid"],
     "report/formats.py": ["schedule"],  # a key of what is printed
+    "report/landscape_page.py": ["phases"],  # a kind of question
     "report/plan_text.py": ["schedule"],
     "report/text.py": ["schedule"],
     "space/yaml_format.py": ["schedule"],  # a key of the format

@@ -9,7 +9,7 @@ import optuna
 import pytest
 import yaml
 
-from autorl.study.callbacks import Callback
+from autorl.study.callbacks import SHORT_NAMES, Callback
 
 ROOT = Path(__file__).parents[1]
 TEXT = (ROOT / "docs" / "coming-from-hydra-and-optuna.md").read_text(encoding="utf-8")
@@ -42,7 +42,7 @@ def test_the_section_is_that_of_the_example():
 def test_the_callback_of_a_study_file_is_there():
     (entry,) = yaml.safe_load(blocks("yaml")[1])["callbacks"]
     ((name, arguments),) = entry.items()
-    module, _, kind = name.partition(":")
+    module, _, kind = SHORT_NAMES[name].partition(":")
     callback = getattr(__import__(module, fromlist=[kind]), kind)
     assert issubclass(callback, Callback)
     assert arguments == {"storage": "sqlite:///trials.db"}

@@ -68,7 +68,7 @@ COMMANDS = MappingProxyType(
             "autorl.cli.replay:replay", "Retrain the incumbent's schedule on the test seeds."
         ),
         "export": Source("autorl.cli.export:export", "Write a trained model for other programs."),
-        "report": Source("autorl.cli.inspect:report", "Write a report: one HTML file."),
+        "report": Source("autorl.cli.report:report", "Write a report: one HTML file."),
         "serve": Source("autorl.cli.serve:serve", "Show studies as a web page, live."),
         "verify": Source("autorl.cli.safety:verify", "Check that a study's folder is whole."),
         "backup": Source(
@@ -76,7 +76,7 @@ COMMANDS = MappingProxyType(
         ),
         "compare": Source(
             "autorl.cli.compare:compare",
-            "Compare optimizers on one study file, on held-out seeds.",
+            "Compare studies, or optimizers on one study file, on held-out seeds.",
         ),
         "suggest": Source(
             "autorl.cli.prior_files:suggest",

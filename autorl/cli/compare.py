@@ -1,4 +1,4 @@
-"""The command compare: one study file under several optimizers."""
+"""The command compare: studies, or optimizers on a file, side by side."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autorl.cli.compare_studies import compare_studies
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.report.comparison import compare_results, comparison_dict, comparison_text
@@ -19,31 +20,90 @@ from autorl.types import InputError, StudyError
 
 
 def compare(
-    source: Annotated[
-        str, typer.Argument(metavar="FILE|SPACE", help="A study file, or a search space.")
-    ],
-    optimizers: Annotated[str, typer.Option(help="Their names, with commas: random,tpe.")],
-    repeats: Annotated[
-        int,
-        typer.Option(
-            min=1, max=1_000, help="Studies for each optimizer, each with a seed of its own."
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="DIR...|FILE|SPACE",
+            help="Folders of studies (or with studies in them); or a study file or search space, "
+            "with --optimizers.",
+            show_default=False,
         ),
-    ] = 3,
+    ],
+    optimizers: Annotated[
+        str | None, typer.Option(help="Of a study file: their names, with commas: random,tpe.")
+    ] = None,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1_000,
+            help="Studies for each optimizer, each with a seed of its own; default 3.",
+        ),
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Folder of the studies; default studies/<name>-compare.")
     ] = None,
     workers: Workers = None,
     settings: Settings = None,
+    unequal: Annotated[
+        bool,
+        typer.Option(
+            "--unequal",
+            help="Of studies: compare them although budgets, spaces or seeds differ, and say so.",
+        ),
+    ] = False,
+    html: Annotated[
+        Path | None, typer.Option(help="Of studies: also write a report, one HTML file.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare optimizers on one study file, on held-out seeds.
+    """Compare studies, or optimizers on one study file, on held-out seeds.
 
-    Equal budgets, test scores with intervals, average ranks over study seeds. Every study is a
-    folder <out>/<optimizer>/seed-<n>. The same command goes on where it was interrupted; finished
-    studies are only read. An optimizer the file names keeps its options, the others have their
-    defaults.
+    Studies: test scores with intervals, in pairs on the seeds they share, and what they cost.
+    Unequal budgets, spaces, seeds or evaluations are refused without --unequal.
+
+    Optimizers on a file: equal budgets, test scores with intervals, average ranks over study
+    seeds. Every study is a folder <out>/<optimizer>/seed-<n>. The same command goes on where it was
+    interrupted; finished studies are only read. An optimizer the file names keeps its options, the
+    others have their defaults.
     """
+    if optimizers is None:
+        options = {"--repeats": repeats, "--out": out, "--workers": workers, "--set": settings}
+        for name, value in options.items():
+            if value is not None:
+                raise InputError("is for a study file with --optimizers", key=name)
+        compare_studies(sources, unequal=unequal, html=html, as_json=as_json)
+        return
+    if len(sources) != 1:
+        raise InputError(f"expected one study file, got {len(sources)}", key="FILE")
+    if unequal or html is not None:
+        key = "--unequal" if unequal else "--html"
+        raise InputError("is for folders of studies, without --optimizers", key=key)
+    _compare_optimizers(
+        sources[0],
+        optimizers,
+        repeats or 3,
+        out=out,
+        workers=workers,
+        settings=settings,
+        as_json=as_json,
+        quiet=quiet,
+    )
+
+
+def _compare_optimizers(
+    source: str,
+    optimizers: str,
+    repeats: int,
+    *,
+    out: Path | None,
+    workers: int | None,
+    settings: list[str] | None,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Run the studies of every optimizer and print their table."""
     # Named twice, an optimizer would have two rows of the same studies.
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:

@@ -1,8 +1,7 @@
-"""Commands that only look at a study: status, best, report."""
+"""Commands that only look at a study: status, best."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,7 +9,6 @@ import typer
 from autorl.cli.options import AsJson, Folder, print_json, say
 from autorl.optimizers.priors.used import prior_text
 from autorl.report.formats import FORMATS, candidates, render
-from autorl.report.html import report_html
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
 from autorl.types import InputError
@@ -62,28 +60,3 @@ def best(
         say(render(ranked, style))
     finally:
         view.close()
-
-
-def report(
-    folder: Folder,
-    html: Annotated[
-        Path | None, typer.Option(help="File to write; default DIR/report.html.")
-    ] = None,
-) -> None:
-    """Write a report: one HTML file.
-
-    Result, seeds, curve of the incumbent, proposals, failures, study file, and a checklist for
-    publication.
-    """
-    view = open_view(folder)
-    # Not among the study's own files: `verify` passes over it.
-    target = html or folder / "report.html"
-    try:
-        text = report_html(view)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
-    finally:
-        view.close()
-    say(str(target))

@@ -1,6 +1,6 @@
-"""Advantage actor-critic of one member, a special case of PPO.
+"""Advantage actor-critic of one member, in the program of PPO.
 
-It runs in the compiled program of `ppo`. Names and defaults are those of Stable-Baselines3's A2C: one update per rollout over all of its
+Names and defaults are those of Stable-Baselines3's A2C: one update per rollout over all of its
 rows, by RMSprop or Adam. Before the first step of an update the ratio of probabilities is 1, so
 PPO's loss with an infinite clip range has the gradient of A2C's.
 

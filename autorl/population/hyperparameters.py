@@ -147,7 +147,7 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
 
 
 def converted(hp: Record, settings: Settings, values: Mapping[str, float]) -> Record:
-    """Return a record of another algorithm, of which `hp`'s is a special case.
+    """Return a record of the algorithm that `hp`'s specializes.
 
     Fields of the same name keep their numbers; the others have those of `values`.
     """

@@ -107,7 +107,7 @@ def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int
 
 
 def hidden_widths(width: int, depth: int) -> tuple[int, ...]:
-    """Return the widths of `depth` hidden layers: `width` units, or those of `TAPERED`."""
+    """Return the widths of hidden layers, equal or those of `TAPERED`."""
     if width == TAPERED[1]:
         return (400, *(300 for _ in range(depth - 1)))
     return (width,) * depth

@@ -1,4 +1,4 @@
-"""Twin delayed deterministic policy gradient of one member, DDPG as a special case.
+"""Twin delayed deterministic policy gradient of one member.
 
 Semantics and defaults are Stable-Baselines3's: the actor's action, tanh of its outputs, gets
 exploration noise and is cut to [-1, 1], uniformly random actions before `learning_starts` too;
@@ -91,7 +91,12 @@ HYPERPARAMETERS = {
 
 
 class Target(NamedTuple):
-    """The targets of actor and critics, flat, and the actor's own count of updates, (1,) int64."""
+    """The targets of actor and critics, and the actor's updates.
+
+    Attributes:
+        parameters: of all targets, flat.
+        updates: how many the actor has made, (1,) int64.
+    """
 
     parameters: Array
     updates: Array
@@ -313,9 +318,9 @@ def exploration_noise(
 
 @kernel
 def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> None:
-    """Make one gradient step of the critics, and of the actor where it is due.
+    """Make one gradient step of the critics.
 
-    The minibatch is fresh, the order Stable-Baselines3's.
+    The actor makes one where it is due. The minibatch is fresh, the order Stable-Baselines3's.
     """
     update = draw(member, rng.UPDATE)
     memory.sample_uniform(
@@ -394,9 +399,9 @@ def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
 
 @kernel
 def critic_gradient(agent: Agent, hp: Record) -> None:
-    """Compute the gradient of mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2.
+    """Compute the gradient of the critics' squared errors.
 
-    Actions are those in memory.
+    It is that of mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2. Actions are those in memory.
     """
     inputs = agent.observations.shape[1]
     for r in range(len(agent.batch)):
@@ -457,9 +462,9 @@ def actor_gradient(agent: Agent) -> None:
 def descend(
     member: Member, agent: Agent, hp: Record, pace: tuple[float, int], part: tuple[int, int]
 ) -> None:
-    """Make one step of Adam for the parameters of `part`, from its begin to its end.
+    """Make one step of Adam for a part of the parameters.
 
-    `pace` are the learning rate and the number of the step.
+    `part` is where it begins and ends, `pace` are the learning rate and the number of the step.
     """
     values = member.parameters[part[0] : part[1]]
     gradient = agent.gradient[part[0] : part[1]]

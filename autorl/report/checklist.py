@@ -56,7 +56,8 @@ def checklist(view: StudyView) -> list[Item]:
         Item(
             "Was every reported method tuned in the same way?",
             "author",
-            "this study tunes one method; `autorl compare` runs several under one protocol",
+            "this study tunes one method; `autorl compare` runs several under one protocol, "
+            "and compares studies that had the same one",
         ),
         Item(
             "Are the final hyperparameters given?",
@@ -74,7 +75,7 @@ def checklist(view: StudyView) -> list[Item]:
             "Were all hyperparameters that may matter tuned, and their importance analysed?",
             "author",
             f"tuned: {', '.join(spec.search_space.names)}; "
-            "importance was not analysed in this report",
+            "the report draws their importance where there are configurations enough",
         ),
     ]
 

@@ -1,22 +1,30 @@
-"""A study as one HTML file: no network, no script."""
+"""A study as one HTML file: no network, everything inside."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from html import escape
 
 import yaml
 
+from autorl.landscapes import load_landscape
 from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
 from autorl.optimizers.priors.used import prior_text
 from autorl.plain_values import plain
+from autorl.report.analysed import importance_section, noise_text
 from autorl.report.checklist import checklist
+from autorl.report.configurations import configuration_rows, counts_text
+from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
 from autorl.report.formats import Candidate, candidates
+from autorl.report.learning import curves_chart, incumbent_chart, lengths_of, seeds_chart
+from autorl.report.page.draw import figure
+from autorl.report.page.shell import Section, page, table
+from autorl.report.population import population_section
+from autorl.report.proxy import proxy_section
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.status import state, warnings
-from autorl.report.svg import NARROW_WIDTH, WIDTH, Band, step_chart
 from autorl.report.text import (
     GAP,
     beyond_text,
@@ -32,25 +40,13 @@ from autorl.report.text import (
     shorter,
     value_text,
 )
+from autorl.report.verdict import loss_text
 from autorl.spec.options import resolved_in_short
 from autorl.study import Entry, Result
+from autorl.types import InputError, ProposalId
 
 _MOST_ROWS = 1000
-STYLE = """
-:root { color-scheme: light dark; --line: #0b6e99; --muted: #8884; --text: #6b6b6b; }
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
-table { border-collapse: collapse; margin: .5rem 0 1.5rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .2rem .8rem .2rem 0; \
-border-bottom: 1px solid var(--muted); vertical-align: top; }
-.wide { overflow-x: auto; } .note { color: var(--text); } .headline { font-size: 1.6rem; }
-pre { background: var(--muted); padding: .8rem; overflow-x: auto; font-size: 13px; }
-svg { width: 100%; height: auto; } svg text { font-size: 12px; fill: currentColor; }
-.line { fill: none; stroke: var(--line); stroke-width: 2; } .grid { stroke: var(--muted); }
-.level { stroke: #c4501b; stroke-dasharray: 5 3; } .band { fill: #c4501b22; }
-.for-narrow { display: none; }
-@media (max-width: 600px) { .for-wide { display: none; } .for-narrow { display: block; } }
-@media (prefers-color-scheme: dark) { :root { --line: #5cc3ee; --muted: #9998; --text: #aaa; } }
-"""
+_MOST_FAILURES = 500
 
 
 def report_html(view: StudyView) -> str:
@@ -58,22 +54,30 @@ def report_html(view: StudyView) -> str:
     scored = view.record.best is not None
     # A report of a study that has scored nothing yet has proposals and failures.
     result = view.result() if scored else None
-    sections = [headline(view, result)]
+    sections = []
     if result is not None:
         sections += [
-            incumbent_section(candidates(view, 1)),
-            seeds_section(view, result),
-            front_section(result),
-            # Replays the events: what was the incumbent when is in no table.
-            curve_section(view.trace, result),
+            Section("incumbent", "Incumbent", incumbent_section(candidates(view, 1))),
+            Section("learning", "Learning", _learning(view, result)),
+            Section("seeds", "Seeds", seeds_section(view, result)),
+            Section(
+                "population",
+                "Population",
+                population_section(view.record, result.incumbent.proposal),
+            ),
+            Section("proxy", "Proxy and gold", proxy_section(view.record, result)),
+            Section("front", "Front", _front(view, result)),
+            Section("hyperparameters", "Hyperparameters", _hyperparameters(view, result)),
         ]
-    sections += [_proposals(view), failures_section(view), _checklist(view), _study_file(view)]
-    title = escape(f"{view.spec.name} · autorl")
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style></head><body>{''.join(sections)}</body></html>\n"
-    )
+    sections += [
+        Section("proposals", "Proposals", _proposals(view, result)),
+        Section("cost", "Cost", _cost(view)),
+        Section("failures", "Failures", failures_section(view, _MOST_FAILURES)),
+        Section("provenance", "Provenance", _provenance(view)),
+        Section("checklist", "Checklist", _checklist(view)),
+        Section("study-file", "Study file", _study_file(view)),
+    ]
+    return page(f"{view.spec.name} · autorl", headline(view, result), sections)
 
 
 def headline(view: StudyView, result: Result | None) -> str:
@@ -96,6 +100,9 @@ def headline(view: StudyView, result: Result | None) -> str:
             f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, "
             f"95&nbsp;% interval {span}, {escape(seeds_text(result.test))}</p>"
         )
+        loss = loss_text(spec, result)
+        if loss:
+            parts.append(f'<p class="loss" role="note"><b>{escape(loss)}</b></p>')
     rows = []
     if result.test is not None and result.aggregate != "iqm":
         span = interval_text(result.test.interval)
@@ -122,15 +129,24 @@ def headline(view: StudyView, result: Result | None) -> str:
 
 
 def incumbent_section(best: Sequence[Candidate]) -> str:
-    """Write the incumbent's configuration, by the step each part starts at."""
-    parts = ["<h2>Incumbent</h2>"]
+    """Write the incumbent's configuration, a column for each part of its schedule."""
+    parts = []
     for candidate in best:
-        for step, config in candidate.schedule:
-            if len(candidate.schedule) > 1:
-                parts.append(f"<h3>from step {step}</h3>")
-            # With every digit, unlike scores: somebody will train with them.
-            rows = [(name, json.dumps(plain(value))) for name, value in config.items()]
-            parts.append(table(("hyperparameter", "value"), rows))
+        names = dict.fromkeys(name for _, config in candidate.schedule for name in config)
+        several = len(candidate.schedule) > 1
+        header = [f"from step {step}" if several else "value" for step, _ in candidate.schedule]
+        # With every digit, unlike scores: somebody will train with them.
+        rows = [
+            (
+                name,
+                *(
+                    json.dumps(plain(config[name])) if name in config else ""
+                    for _, config in candidate.schedule
+                ),
+            )
+            for name in names
+        ]
+        parts.append(table(("hyperparameter", *header), rows))
     return "".join(parts)
 
 
@@ -139,7 +155,7 @@ def seeds_section(view: StudyView, result: Result) -> str:
     spec = view.spec
     tuning = escape(str(list(spec.plan.tuning)))
     test = escape(str(list(spec.plan.test)))
-    parts = [f"<h2>Seeds</h2><p>tuning: {tuning} · test: {test}</p>"]
+    parts = [f"<p>tuning: {tuning} · test: {test}</p>"]
     if result.entries:
         header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
@@ -148,6 +164,9 @@ def seeds_section(view: StudyView, result: Result) -> str:
             # How a run failed stands in the place of its score.
             row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
         parts.append(table(header, rows))
+    chart = seeds_chart(result)
+    if chart is not None:
+        parts.append(figure(chart, kind="seeds"))
     return "".join(parts)
 
 
@@ -166,38 +185,56 @@ def front_section(result: Result) -> str:
     if not result.front:
         return ""
     note = "<p class=note>Not dominated by any other on tuning seeds.</p>"
-    return f"<h2>Front</h2>{note}{table(*front_table(result))}"
+    return f"{note}{table(*front_table(result))}"
 
 
-def curve_section(trace: Sequence[TracePoint], result: Result | None) -> str:
-    """Draw the incumbent over the budget, and its test score beside it.
+def curve_section(
+    trace: Sequence[TracePoint],
+    result: Result | None,
+    lengths: dict[ProposalId, int] | None = None,
+) -> str:
+    """Draw the incumbent over the budget, and its test score beside it."""
+    return figure(incumbent_chart(trace, result, lengths), kind="incumbent")
 
-    Twice: for wide screens and paper, and for narrow screens, where text would become too small.
-    """
-    # A score holds until the next: points in between and equal ones add nothing but size.
-    points = [
-        (float(point.steps), point.score)
-        for before, point in zip([None, *trace], trace, strict=False)
-        if before is None or point.score != before.score or point is trace[-1]
-    ]
-    bands = []
-    if result is not None and result.test is not None:
-        span = result.test.interval
-        # None with one test seed.
-        low, high = (span.low, span.high) if span is not None else (None, None)
-        bands.append(
-            Band(f"test score of the incumbent ({result.aggregate})", result.test.value, low, high)
-        )
-    labels = ("tuning steps charged, all seeds", "tuning score of the incumbent")
-    charts = "".join(
-        f"<div class={name}>{step_chart(points, bands, *labels, width=width)}</div>"
-        for name, width in (("for-wide", WIDTH), ("for-narrow", NARROW_WIDTH))
+
+def _learning(view: StudyView, result: Result) -> str:
+    # Replays the events: what was the incumbent when is in no table.
+    parts = [curve_section(view.trace, result, lengths_of(view.record, view.trace))]
+    curves = curves_chart(view.record, result)
+    if curves is not None:
+        parts.append(figure(curves, kind="curves"))
+    return "".join(parts)
+
+
+def _front(view: StudyView, result: Result) -> str:
+    chart = front_chart(view.record, result)
+    return (
+        front_section(result)
+        if chart is None
+        else figure(chart, kind="front") + front_section(result)
     )
-    note = "<p class=note>Tuning scores; the dashed line is the result.</p>"
-    return f"<h2>Incumbent over the budget</h2>{charts}{note}"
 
 
-def _proposals(view: StudyView) -> str:
+def _hyperparameters(view: StudyView, result: Result) -> str:
+    """Draw what the scores say of hyperparameters."""
+    space = view.spec.search_space
+    trials = chosen(
+        [
+            Trial(row.number, row.state, row.score, row.incumbent, row.values)
+            for row in configuration_rows(view.record)
+        ],
+        maximize=result.direction == "maximize",
+    )
+    label = f"tuning score ({result.aggregate})"
+    drawn = parallel(space, trials, label) + slices(space, trials, label)
+    try:
+        data = load_landscape(view.folder)
+        return importance_section(data)[0] + noise_text(data) + drawn
+    except InputError as error:
+        return f"<p class=note>importance: {escape(error.message)}.</p>{drawn}"
+
+
+def _proposals(view: StudyView, result: Result | None) -> str:
     names = view.spec.search_space.names
     tables = view.record.tables
     cells = []
@@ -235,7 +272,9 @@ def _proposals(view: StudyView) -> str:
     left_out = sum(tables.count_proposals().values()) - len(cells)
     more = f"<p class=note>{left_out} more are in study.sqlite.</p>" if left_out else ""
     note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
-    return f"<h2>Proposals</h2>{counted}{note}{table(header, cells)}{more}"
+    best = None if result is None else str(result.incumbent.proposal)
+    rows = table(header, cells, sortable=True, best=lambda row: row[0] == best)
+    return f"{counted}{note}{rows}{more}"
 
 
 def failures_section(view: StudyView, most: int | None = None) -> str:
@@ -243,7 +282,7 @@ def failures_section(view: StudyView, most: int | None = None) -> str:
     every = view.record.tables.failures()
     failures = every if most is None else every[-most:]
     if not failures:
-        return "<h2>Failures</h2><p>None.</p>"
+        return "<p>None.</p>"
     rows = [
         (
             failure.proposal,
@@ -257,16 +296,58 @@ def failures_section(view: StudyView, most: int | None = None) -> str:
     ]
     earlier = len(every) - len(failures)
     more = f"<p class=note>{earlier} earlier ones are in study.sqlite.</p>" if earlier else ""
-    return "<h2>Failures</h2>" + table(("proposal", "seed", "kind", "message", "log"), rows) + more
+    header = ("proposal", "seed", "kind", "message", "log")
+    return table(header, rows, sortable=True) + more
+
+
+def _cost(view: StudyView) -> str:
+    """Write what the study has cost, by role and by algorithm."""
+    tables = view.record.tables
+    runs = tables.runs()
+    rows = []
+    for column in ("seed_role", "algorithm"):
+        for name, taken in tables.training_by(column).items():
+            count = sum(getattr(run, column) == name for run in runs)
+            steps = f"{taken.environment_steps:,.0f}"
+            rows.append((name, count, steps, f"{taken.wall_seconds:,.1f}"))
+    spent = view.record.spent
+    text = (
+        f"{spent.budget_used(view.spec):.0%} of the budget used: "
+        f"{spent.charged_steps:,} tuning steps charged. "
+        f"{counts_text(configuration_rows(view.record))}. {view.hours:.3g} hours of driver time."
+    )
+    header = ("of", "runs", "steps trained", "seconds of training")
+    return f"<p>{escape(text)}</p>{table(header, rows)}"
+
+
+def _provenance(view: StudyView) -> str:
+    """Write code, packages and machine of every session."""
+    rows = []
+    for place, session in enumerate(view.sessions(), start=1):
+        packages = session.get("packages") or {}
+        source = session.get("source") or {}
+        rows.append(
+            (
+                place,
+                session.get("version", ""),
+                session.get("python", ""),
+                session.get("platform", ""),
+                session.get("cpu", ""),
+                ", ".join(f"{name} {version}" for name, version in packages.items()),
+                # A hash is known by its beginning; study.sqlite has all of it.
+                ", ".join(f"{name} {str(value)[:12]}" for name, value in source.items()),
+            )
+        )
+    header = ("session", "autorl", "Python", "platform", "CPU", "packages", "source")
+    space = f"sha256 {view.spec.search_space.hash[:16]}"
+    return f"<p>Search space: {space}.</p>{table(header, rows[-20:])}"
 
 
 def _checklist(view: StudyView) -> str:
     words = {"yes": "yes", "no": "no", "author": "for you to say"}
     rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
     source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
-    return f"<h2>Checklist</h2><p class=note>{source}</p>" + table(
-        ("question", "answer", "evidence"), rows
-    )
+    return f"<p class=note>{source}</p>" + table(("question", "answer", "evidence"), rows)
 
 
 def _study_file(view: StudyView) -> str:
@@ -277,17 +358,4 @@ def _study_file(view: StudyView) -> str:
         stored["optimizer"] = options | resolved_in_short(view.spec.optimizer, view.spec.path)
     # Without secrets and folders of the machine.
     text = str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110))
-    return f"<h2>Study file</h2><pre>{escape(text)}</pre>"
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Write a table, all text escaped, that scrolls where too wide."""
-    head = (
-        "<tr>" + "".join(f"<th>{escape(name)}</th>" for name in header) + "</tr>" if header else ""
-    )
-    body = "".join(
-        # Values, origins and messages are text of users and of their scripts.
-        "<tr>" + "".join(f"<td>{escape(str(cell))}</td>" for cell in row) + "</tr>"
-        for row in rows
-    )
-    return f"<div class=wide><table>{head}{body}</table></div>"
+    return f"<pre>{escape(text)}</pre>"

@@ -336,12 +336,13 @@ def _variant_notes(environment: Environment) -> tuple[str, ...]:
 
 
 def _wrapper_notes(environment: Environment) -> tuple[str, ...]:
-    """Say around what environment a model's observations are made, and by which wrappers."""
+    """Say in what environment, within which wrappers, a model acts."""
     if not environment.wrappers:
         return ()
+    chain = ", then ".join(environment.wrappers)
     return (
-        f"it acts in gymnasium.make({environment.id!r}) within {', then '.join(environment.wrappers)}"
-        ' (pip install "autorl[minigrid]")',
+        f"it acts in gymnasium.make({environment.id!r}) within {chain} "
+        '(pip install "autorl[minigrid]")',
     )
 
 

@@ -241,8 +241,9 @@ def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path)
     assert text.index(f"{result['test']['value']:.6g}") < text.index(
         f"{result['tuning']['value']:.6g}"
     )
-    for part in ("http://", "https://", "<script", "src=", "@import"):
+    for part in ("http://", "https://", "<script ", "<link", " src=", "@import", "url("):
         assert part not in text
+    assert text.count("<script>") == 1
 
 
 def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):

@@ -44,6 +44,9 @@ MINIMAL = {
     "budget": {"runs": 8},
 }
 PROGRAMS = {
+    "ALE/": "ale-py",
+    "mlflow": "mlflow-skinny",
+    "wandb:": "wandb",
     "optuna": "optuna",
     "ConfigSpace": "configspace",
     "stable_baselines3": "stable-baselines3",

@@ -70,7 +70,8 @@ def test_some_steps_are_those_of_the_package(name):
 @pytest.mark.parametrize("name", TASKS)
 def test_100_000_steps_are_those_of_the_package(name):
     counts = compare(name, 100_000)
-    assert counts["terminated"] > 20
+    # The largest is rarely solved by chance: 14 times when this was written.
+    assert counts["terminated"] > (10 if "8x8" in name else 20)
     assert counts["truncated"] > 20
     assert counts["carried"] > 1000 or ("DoorKey" not in name and "Unlock" not in name)
 

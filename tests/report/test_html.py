@@ -4,13 +4,17 @@ import re
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from report_support import run_study
 
+from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line
 from autorl.report.checklist import checklist
 from autorl.report.html import report_html
+from autorl.report.page.draw import drawing, level
+from autorl.report.page.frame import ticks
+from autorl.report.page.shell import script, script_hash
 from autorl.report.reading import open_view
-from autorl.report.svg import Band, step_chart, ticks
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +27,7 @@ def view(tmp_path_factory):
 class Balanced(HTMLParser):
     """Fails on a tag that is closed out of order; collects the text."""
 
-    VOID = ("meta",)
+    VOID = ("meta", "input")
 
     def __init__(self):
         super().__init__()
@@ -34,7 +38,7 @@ class Balanced(HTMLParser):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attributes):
-        assert tag in ("line", "path", "rect")
+        assert tag in ("line", "path", "rect", "circle", "polygon")
 
     def handle_endtag(self, tag):
         assert self.open.pop() == tag
@@ -66,7 +70,9 @@ def test_text_of_the_user_is_escaped(tmp_path):
     view = open_view(folder)
     html = report_html(view)
     view.close()
-    assert "<script" not in html
+    assert html.count("<script") == 1
+    assert f"<script>{script()}</script>" in html
+    assert script_hash() in html
     assert "&lt;script&gt;" in html
     assert str(tmp_path) not in html
 
@@ -120,27 +126,60 @@ def test_the_trace_is_the_running_best_of_the_scores(view):
     assert view.trace[-1].steps == 1600
 
 
+def chart(*marks):
+    return Chart("title", "", Axis("x"), Axis("y"), marks)
+
+
 def test_the_chart_is_xml_with_the_points_in_place():
-    svg = step_chart(
-        [(0.0, 0.0), (50.0, 5.0), (100.0, 10.0)], [Band("a < b", 5.0, 4.0, 6.0)], "x", "y"
-    )
+    line = Line("a", np.array([0.0, 50.0, 100.0]), np.array([0.0, 5.0, 10.0]), stepped=True)
+    svg = drawing(chart(line, level("a < b", 5.0, (4.0, 6.0), 100.0)), 720, "l")
     root = ElementTree.fromstring(svg)
-    (path,) = root.findall("path")
+    series = root.findall("g")
+    path = series[0].find("path")
     coordinates = [float(value) for value in re.findall(r"[\d.]+", path.get("d"))]
     (x0, y0, x1, y1, x2, y2) = coordinates
+    assert "H" in path.get("d")
     assert x1 - x0 == pytest.approx(x2 - x1, abs=0.2)
     assert y0 - y1 == pytest.approx(y1 - y2, abs=0.2)
-    (level,) = [line for line in root.findall("line") if line.get("class") == "level"]
-    assert float(level.get("y1")) == pytest.approx(y1, abs=0.1)
-    (band,) = root.findall("rect")
-    assert float(band.get("height")) == pytest.approx((y0 - y2) * 0.2, abs=0.2)
+    places = [(circle.get("cx"), circle.get("cy")) for circle in series[0].findall("circle")]
+    assert places == [(f"{x:.1f}", f"{y:.1f}") for x, y in ((x0, y0), (x1, y1), (x2, y2))]
+    corners = series[1].find("polygon").get("points").split()
+    heights = [float(corner.split(",")[1]) for corner in corners]
+    assert max(heights) - min(heights) == pytest.approx((y0 - y2) * 0.2, abs=0.2)
+    assert "a < b" in series[1].find("circle").get("data-tip")
 
 
-def test_a_chart_of_one_point_or_of_equal_scores_is_drawn_and_of_none_is_an_error():
-    for points in ([(0.0, 3.0)], [(1.0, 0.0), (2.0, 0.0)]):
-        assert "nan" not in step_chart(points, [], "x", "y")
-    with pytest.raises(ValueError, match="at least one point"):
-        step_chart([], [], "x", "y")
+def test_a_chart_of_one_point_of_equal_scores_or_with_gaps_is_drawn_and_of_none_is_an_error():
+    for x, y in (([0.0], [3.0]), ([1.0, 2.0], [0.0, 0.0]), ([1.0, np.nan, 3.0], [0.0, 1.0, 2.0])):
+        svg = drawing(chart(Line("a", np.array(x), np.array(y))), 350, "l")
+        assert "nan" not in svg
+        assert svg.count("<circle") == sum(np.isfinite(x))
+    with pytest.raises(ValueError, match="at least one mark"):
+        drawing(chart(), 350, "l")
+
+
+@pytest.mark.parametrize(("scale", "values"), [("log", [0.0, 1.0]), ("log", [1e-5, 1e-1])])
+def test_a_logarithm_has_no_place_for_zero(scale, values):
+    line = Line("a", np.array(values), np.array([1.0, 2.0]))
+    svg = drawing(Chart("t", "", Axis("x", scale), Axis("y"), (line,)), 720, "l")
+    ElementTree.fromstring(svg)
+    assert svg.count("<circle") == 2
+
+
+def test_bars_and_heat_maps_say_their_numbers_and_leave_gaps_empty():
+    bars = Bars(np.array([1.0, np.nan]), (np.array([0.5, 0.0]), np.array([1.5, 0.0])))
+    svg = drawing(Chart("t", "", Axis("x"), Axis("", categories=("<a>", "b")), (bars,)), 720, "l")
+    (bar,) = [rect for rect in ElementTree.fromstring(svg).findall("rect")]
+    assert bar.get("data-tip") == "<a> x 1 (0.5 to 1.5)"
+    cells = HeatMap(np.array([[1.0, np.nan], [2.0, 3.0]]), "score", annotate=True)
+    names = Axis("", categories=("<a>", "b"))
+    svg = drawing(Chart("t", "", names, names, (cells,)), 350, "l")
+    tips = [rect.get("data-tip") for rect in ElementTree.fromstring(svg).findall("rect")]
+    assert [tip for tip in tips if tip] == [
+        "<a>, <a> score 1",
+        "b, <a> score 2",
+        "b, b score 3",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ They say what matters, what transfers, what is noise, and which environments rep
 """
 
 from autorl.landscapes.analysis._answer import Answer
+from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line, axis_of, positions
 from autorl.landscapes.analysis.answers import METHODS, analyse, importance, subset
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
@@ -19,7 +20,7 @@ from autorl.landscapes.analysis.fidelity import (
     early_choice_regret,
 )
 from autorl.landscapes.analysis.forest import Forest, fit_forest, landscape_forest
-from autorl.landscapes.analysis.kinds import CHARTS, KINDS
+from autorl.landscapes.analysis.kinds import CHARTS, KINDS, chart_of
 from autorl.landscapes.analysis.noise import SeedNoise, icc_interval, landscape_noise, seed_noise
 from autorl.landscapes.analysis.phases import PhaseComparison, Phases, compare_phases, phase_scores
 from autorl.landscapes.analysis.plots import figure_of, interactive, save
@@ -50,9 +51,14 @@ __all__ = [
     "KINDS",
     "METHODS",
     "Answer",
+    "Axis",
+    "Bars",
     "BestSingle",
+    "Chart",
     "Curves",
     "Forest",
+    "HeatMap",
+    "Line",
     "PhaseComparison",
     "Phases",
     "Redundancy",
@@ -63,10 +69,12 @@ __all__ = [
     "Transfer",
     "Tunability",
     "analyse",
+    "axis_of",
     "best_curves",
     "best_single",
     "budget_correlation",
     "budget_table",
+    "chart_of",
     "compare_phases",
     "configurations",
     "correlation_intervals",
@@ -91,6 +99,7 @@ __all__ = [
     "partial_dependence",
     "performance_by_value",
     "phase_scores",
+    "positions",
     "redundancy_of",
     "save",
     "seed_noise",

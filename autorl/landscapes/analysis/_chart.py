@@ -48,6 +48,7 @@ class Line:
         names: what the points are called when pointed at.
         marker: matplotlib's letter: o, s or ^; empty = none.
         muted: drawn in grey, as background.
+        stepped: whether a value holds until the next point.
     """
 
     label: str
@@ -58,6 +59,7 @@ class Line:
     marker: str = ""
     joined: bool = True
     muted: bool = False
+    stepped: bool = False
 
 
 @dataclass(frozen=True, eq=False)

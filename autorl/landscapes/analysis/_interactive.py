@@ -92,7 +92,7 @@ def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
             mode=mode,
             name=mark.label,
             legendgroup=mark.label,
-            line={"color": color},
+            line={"color": color, "shape": "hv" if mark.stepped else "linear"},
             marker={"color": color, "size": 7, "symbol": _SYMBOLS.get(mark.marker, "circle")},
             error_y=bars,
             text=texts,

@@ -97,6 +97,7 @@ def _lines(axes: Any, marks: list[Line]) -> None:
             markersize=4.5,
             color=color,
             label=mark.label,
+            drawstyle="steps-post" if mark.stepped else "default",
         )
     if len(marks) > _MOST_INSIDE:
         axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize="small")

@@ -1,4 +1,4 @@
-"""The world of MiniGrid's tasks: cells, moves, and what the agent sees of them.
+"""The world of MiniGrid's tasks: cells, moves and the agent's view.
 
 All tasks share it. A state is float64: the agent's column, row and direction (0 right, 1 down, 2
 left, 3 up), what it carries (0: nothing), the steps of the episode; then the cells row by row; then
@@ -79,7 +79,7 @@ def key_of(colour: int) -> int:
 
 @kernel
 def cell(state: Array, column: int, row: int) -> int:
-    """Return the cell at a place; beyond the grid all is wall."""
+    """Return the cell at a place, a wall beyond the grid."""
     width = int(state[WIDTH])
     if 0 <= column < width and 0 <= row < int(state[HEIGHT]):
         return int(state[CELLS + row * width + column])
@@ -112,7 +112,7 @@ def is_open_door(content: int) -> bool:
 
 @exact
 def reward_of_success(clock: float, most_steps: float) -> float:
-    """Return 1 - 0.9 * steps / most steps, rounded as Python rounds it."""
+    """Compute 1 - 0.9 clock / most_steps, rounded as by Python."""
     return 1.0 - 0.9 * (clock / most_steps)
 
 
@@ -159,7 +159,10 @@ def step(state: Array, action: Array, key: int) -> tuple[float, bool]:
 
 @kernel
 def toggle(state: Array, column: int, row: int, carried: int) -> None:
-    """Open or close the door at a place; a locked one asks for the key of its colour."""
+    """Open or close the door at a place.
+
+    A locked one asks for the key of its colour.
+    """
     content = cell(state, column, row)
     colour = (content >> 4) & 15
     condition = content >> 8
@@ -171,7 +174,10 @@ def toggle(state: Array, column: int, row: int, carried: int) -> None:
 
 @kernel
 def viewed(state: Array, i: int, j: int) -> int:
-    """Return the cell at column `i`, row `j` of the view, where the agent looks up."""
+    """Return the cell at column `i`, row `j` of the view.
+
+    There the agent looks up.
+    """
     columns, rows = ahead(int(state[DIRECTION]))
     sideways = i - _MIDDLE
     forwards = _LAST - j
@@ -185,7 +191,7 @@ def viewed(state: Array, i: int, j: int) -> int:
 
 @kernel
 def spread(state: Array, j: int, seen: int) -> tuple[int, int]:
-    """Spread what is seen of row `j` of the view along it, and on to the row above.
+    """Spread what is seen of row `j` along it and upwards.
 
     Rows of the view are bit masks, bit i for column i; so are both results, as `Grid.process_vis`
     computes them: to the right first, then back. Where walls hide nothing, all is seen.
@@ -225,7 +231,7 @@ def shown(state: Array, i: int, j: int, seen: int) -> int:
 
 @kernel
 def write_flat(state: Array, observation: Array) -> None:
-    """Write object, colour and state of each cell of the view, column by column."""
+    """Write object, colour and state of the view's cells, by columns."""
     seen = 1 << _MIDDLE
     for j in range(_LAST, -1, -1):
         seen, above = spread(state, j, seen)

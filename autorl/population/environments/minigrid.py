@@ -1,4 +1,4 @@
-"""The MiniGrid tasks of the engine: their first states, and what of them is observed.
+"""The MiniGrid tasks of the engine: first states and observations.
 
 Ids are those of the package `minigrid`, whose tasks these are step by step; only the layouts of
 episodes come from the engine's own random numbers, of the same distribution. What an agent observes
@@ -56,7 +56,7 @@ _CENTRE = 9
 
 @kernel
 def empty_grid(state: Array) -> None:
-    """Empty the grid but for the walls around it, and the agent's hands and clock."""
+    """Empty the grid within its walls, and the agent's hands and clock."""
     width = int(state[WIDTH])
     height = int(state[HEIGHT])
     for row in range(height):
@@ -72,9 +72,9 @@ def empty_grid(state: Array) -> None:
 
 @kernel
 def empty_place(state: Array, width: int, height: int, key: int, draw: int) -> tuple[int, int, int]:
-    """Draw an empty cell without the agent, in the first columns and rows.
+    """Draw an empty cell without the agent.
 
-    Returns its column and row, and the next draw's number.
+    It lies in the first `width` columns and `height` rows. Returns its column and row, and the next draw's number.
     """
     while True:
         column = int(rng.integer(key, draw, width))
@@ -87,9 +87,9 @@ def empty_place(state: Array, width: int, height: int, key: int, draw: int) -> t
 
 @kernel
 def place_agent(state: Array, width: int, height: int, key: int, draw: int) -> int:
-    """Put the agent on an empty cell of the first columns and rows, in any direction.
+    """Put the agent on an empty cell, in any direction.
 
-    Returns the next draw's number.
+    It lies in the first `width` columns and `height` rows. Returns the next draw's number.
     """
     state[COLUMN] = -1.0
     state[ROW] = -1.0
@@ -125,7 +125,10 @@ def reset_empty_random(state: Array, key: int) -> None:
 
 @cached
 def reset_door_key(state: Array, key: int) -> None:
-    """Draw a wall with a locked door; agent and key are left of it."""
+    """Draw a wall with a locked door.
+
+    Agent and key are left of it.
+    """
     empty_room(state)
     width = int(state[WIDTH])
     height = int(state[HEIGHT])
@@ -140,7 +143,7 @@ def reset_door_key(state: Array, key: int) -> None:
 
 @cached
 def reset_four_rooms(state: Array, key: int) -> None:
-    """Draw a gap in each of four walls, then the agent and the goal anywhere."""
+    """Draw a gap in each of four walls, then agent and goal."""
     empty_grid(state)
     for place in range(1, 2 * _CENTRE):
         put(state, _CENTRE, place, WALL)
@@ -158,9 +161,9 @@ def reset_four_rooms(state: Array, key: int) -> None:
 
 @cached
 def reset_unlock(state: Array, key: int) -> None:
-    """Draw a locked door between two rooms, and its key and the agent in the left one.
+    """Draw a locked door between two rooms, its key and the agent.
 
-    The agent does not begin in front of either.
+    Both are in the left room. The agent does not begin in front of either.
     """
     empty_grid(state)
     for row in range(_ROOM):
@@ -248,7 +251,9 @@ GRID_TASKS = {
 
 
 def observed(task: Environment, wrappers: Sequence[object]) -> Environment:
-    """Return a task with the observations that `wrappers` make of it; none: as it is.
+    """Return a task with the observations that `wrappers` make of it.
+
+    It is the task as it is where there are none.
 
     Raises:
         InputError: the engine has no such observation.

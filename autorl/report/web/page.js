@@ -106,6 +106,8 @@ document.addEventListener("click", async (event) => {
   const button = event.target.closest("button");
   if (!button) return;
   const { sort, state, page } = button.dataset;
+  // A button of a chart or of another table is no choice of runs.
+  if (sort === undefined && state === undefined && page === undefined) return;
   if (sort !== undefined) {
     choice.order = choice.sort === sort && choice.order === "asc" ? "desc" : "asc";
     choice.sort = sort;

@@ -16,15 +16,15 @@ from autorl.plain_values import plain
 from autorl.report.configurations import MEANINGS, ConfigurationRow, header
 from autorl.report.formats import candidates
 from autorl.report.html import (
-    STYLE,
     curve_section,
     failures_section,
     front_section,
     headline,
     incumbent_section,
     seeds_section,
-    table,
 )
+from autorl.report.page import shell as shared
+from autorl.report.page.shell import table
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.text import interval_text, number
 from autorl.report.watching import Watched, watched
@@ -68,10 +68,11 @@ def study_page(view: StudyView) -> StudyPage:
     result = None if view.record.best is None else view.result()
     parts = {"headline": headline(view, result), "progress": _progress(study)}
     if result is not None:
-        parts["incumbent"] = incumbent_section(candidates(view, 1))
-        parts["seeds"] = seeds_section(view, result)
-        parts["front"] = front_section(result)
-    parts["failures"] = failures_section(view, _MOST_FAILURES)
+        incumbent = incumbent_section(candidates(view, 1))
+        parts["incumbent"] = f"<h2>Incumbent</h2>{incumbent}"
+        parts["seeds"] = f"<h2>Seeds</h2>{seeds_section(view, result)}"
+        parts["front"] = f"<h2>Front</h2>{front_section(result)}" if result.front else ""
+    parts["failures"] = f"<h2>Failures</h2>{failures_section(view, _MOST_FAILURES)}"
     return StudyPage(view.spec.name, parts, _summary(view, study, result), study, result)
 
 
@@ -80,7 +81,7 @@ def curve(trace: Sequence[TracePoint], result: Result | None) -> str:
 
     Empty before anything was scored.
     """
-    return curve_section(trace, result) if trace else ""
+    return f"<h2>Learning</h2>{curve_section(trace, result)}" if trace else ""
 
 
 @dataclass(frozen=True)
@@ -214,12 +215,12 @@ STUDY_PLACES = (
 
 def style() -> str:
     """Return the style of the report and of the live page."""
-    return STYLE + _file("page.css")
+    return shared.style() + _file("page.css")
 
 
 def script() -> str:
-    """Return the script of the live page."""
-    return _file("page.js")
+    """Return the script of the live page and of its charts."""
+    return _file("page.js") + shared.script()
 
 
 def _file(name: str) -> str:

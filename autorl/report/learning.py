@@ -1,0 +1,253 @@
+"""Charts of what was learnt: incumbents, curves and scores by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+
+from autorl import seeds as streams
+from autorl.landscapes.analysis import Axis, Chart, Line
+from autorl.report.page.draw import level
+from autorl.report.reading import TracePoint
+from autorl.report.text import number
+from autorl.spec import Spec
+from autorl.statistics import bootstrap_interval, iqm
+from autorl.study import Entry, Result
+from autorl.study.record import StudyRecord
+from autorl.types import ProposalId
+
+_RESAMPLES = 400
+"""Of the interval at each step of a curve, which is looked at and never reported."""
+_MOST_CURVES = 4
+
+
+def incumbent_chart(
+    trace: Sequence[TracePoint],
+    result: Result | None,
+    lengths: Mapping[ProposalId, int] | None = None,
+) -> Chart:
+    """Draw the incumbent over the budget, and test scores beside it.
+
+    Args:
+        trace: the incumbent after each score; not empty.
+        result: None before anything was scored.
+        lengths: nominal steps that proposals end at; incumbents of different lengths have lines of
+            their own, since they cannot be compared.
+    """
+    ends = lengths or {}
+    parts = [
+        (length, list(points))
+        for length, points in groupby(trace, key=lambda point: ends.get(point.proposal))
+    ]
+    marks = []
+    for index, (length, points) in enumerate(parts):
+        # A score holds until the next: equal ones in between add nothing but size.
+        changed = [
+            point
+            for before, point in zip([None, *points], points, strict=False)
+            if before is None or point.score != before.score or point is points[-1]
+        ]
+        following = parts[index + 1][1][0].steps if index + 1 < len(parts) else trace[-1].steps
+        x = np.array([*(point.steps for point in changed), following], dtype=np.float64)
+        y = np.array([*(point.score for point in changed), changed[-1].score])
+        names = [f"proposal {point.proposal}, {point.steps:,} steps" for point in changed]
+        label = "tuning score of the incumbent"
+        if len(parts) > 1:
+            label = f"of runs to step {length:,}" if length is not None else label
+        # All scores may have come at one moment: a point then, not a line.
+        marker = "o" if x[0] == x[-1] else ""
+        marks.append(Line(label, x, y, None, (*names, names[-1]), marker, stepped=True))
+    end = float(trace[-1].steps)
+    if result is not None and result.test is not None:
+        marks.append(_level("incumbent on test seeds", result.entries[0], end))
+        default = result.default
+        if default is not None and default.test is not None:
+            marks.append(_level("default on test seeds", default, end))
+    aggregate = "" if result is None else f" ({result.aggregate})"
+    return Chart(
+        "Incumbent over the budget",
+        "Tuning scores of what was best so far; horizontal lines are test scores.",
+        Axis("tuning steps charged, all seeds", limits=(0.0, None)),
+        Axis(f"score{aggregate}"),
+        tuple(marks),
+    )
+
+
+def _level(label: str, entry: Entry, end: float) -> Line:
+    assert entry.test is not None
+    span = entry.test.interval
+    interval = None if span is None else (span.low, span.high)
+    return level(label, entry.test.value, interval, end)
+
+
+def seeds_chart(result: Result) -> Chart | None:
+    """Draw what was tested, seed by seed, beside its tuning score.
+
+    None where nothing was tested.
+    """
+    entries = [entry for entry in result.entries if entry.test is not None]
+    if not entries:
+        return None
+    single_x: list[float] = []
+    single_y: list[float] = []
+    names: list[str] = []
+    means = []
+    spans = []
+    for place, entry in enumerate(entries):
+        assert entry.test is not None
+        for seed, value in entry.test.seeds.items():
+            single_x.append(float(place))
+            single_y.append(value)
+            names.append(f"{entry.label}, seed {seed}")
+        means.append(entry.test.iqm)
+        span = entry.test.iqm_interval
+        spans.append((span.low, span.high) if span is not None else (np.nan, np.nan))
+    places = np.arange(len(entries), dtype=np.float64)
+    low, high = np.array(spans).T
+    labels = tuple(f"{entry.label}\nproposal {entry.proposal}" for entry in entries)
+    marks = (
+        Line(
+            "single test seeds",
+            np.array(single_x) + 0.12,
+            np.array(single_y),
+            None,
+            tuple(names),
+            "o",
+            joined=False,
+            muted=True,
+        ),
+        Line(
+            "test score (IQM), 95 % interval",
+            places,
+            np.array(means),
+            (low, high),
+            labels,
+            "o",
+            joined=False,
+        ),
+        Line(
+            f"tuning score ({result.aggregate})",
+            places - 0.12,
+            np.array([entry.tuning for entry in entries]),
+            None,
+            labels,
+            "^",
+            joined=False,
+        ),
+    )
+    about = "A tuning score above the test seeds is over-tuning; the spread of dots is seed noise."
+    if result.direction == "minimize":
+        about = about.replace("above", "below")
+    if result.gap is not None:
+        about += f" Gap of the incumbent: {number(result.gap)}."
+    return Chart(
+        "Tuning score and test seeds", about, Axis("", categories=labels), Axis("score"), marks
+    )
+
+
+def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
+    """Draw learning curves on test seeds.
+
+    Before the test they are of tuning seeds. None where the objective's metric has no curve.
+    """
+    spec = record.spec
+    metric = spec.objectives()[0].metric
+    role = "test" if result.entries else "tuning"
+    shown = [(entry.label, entry.proposal) for entry in result.entries[:_MOST_CURVES]]
+    if not shown:
+        shown = [("incumbent", result.incumbent.proposal)]
+    marks: list[Line] = []
+    for label, proposal in shown:
+        curves = curves_of(record, proposal, metric, role)
+        if not curves:
+            continue
+        if not marks:
+            marks.append(_single_seeds(curves))
+        marks.append(_mean_of(spec, f"{label} (proposal {proposal})", proposal, curves))
+    if not any(len(line.x) for line in marks):
+        return None
+    about = f"IQM over {role} seeds and its 95 % bootstrap interval at each step."
+    if spec.objective[0].reduce != "last":
+        about += f" The study's score is the {spec.objective[0].reduce} of a curve, not its end."
+    x = Axis(spec.steps, limits=(0.0, None))
+    return Chart(f"Learning curves on {role} seeds", about, x, Axis(metric), tuple(marks))
+
+
+def curves_of(
+    record: StudyRecord, proposal: ProposalId, metric: str, role: str
+) -> dict[int, dict[int, float]]:
+    """Read the learning curve of each seed of a proposal.
+
+    A curve is values by step. Runs that failed are left out. A run that continues another has the
+    values of both.
+    """
+    end = record.candidate_steps(proposal).end if role == "test" else None
+    link = record.link_at(proposal, end)
+    chain: list[ProposalId] = []
+    number_of: ProposalId | None = link
+    while number_of is not None:
+        chain.append(number_of)
+        number_of = record.tables.link(number_of).resume_from
+    measured: dict[int, dict[int, float]] = {}
+    for row in record.tables.values(metric, tuple(chain)):
+        if row.role == role:
+            measured.setdefault(row.run_id, {})[row.step] = row.value
+    runs = {row.run_id: row for row in record.tables.runs()}
+    last = {row.run_id for row in record.tables.values(metric, (link,)) if row.role == role}
+    until = record.until(link)
+    curves: dict[int, dict[int, float]] = {}
+    for leaf in last:
+        if runs[leaf].status not in ("done", "stopped"):
+            continue
+        curve: dict[int, float] = {}
+        limit = until
+        run: int | None = leaf
+        while run is not None and run in runs:
+            values = measured.get(run, {})
+            curve |= {step: value for step, value in values.items() if step <= limit}
+            limit = runs[run].start_step
+            run = runs[run].parent_run
+        curves[runs[leaf].seed] = dict(sorted(curve.items()))
+    return dict(sorted(curves.items()))
+
+
+def _single_seeds(curves: Mapping[int, Mapping[int, float]]) -> Line:
+    """Join the curves of all seeds into one series, with gaps between."""
+    x: list[float] = []
+    y: list[float] = []
+    names: list[str] = []
+    for seed, curve in curves.items():
+        x += [*map(float, curve), np.nan]
+        y += [*curve.values(), np.nan]
+        names += [*(f"seed {seed}, step {step:,}" for step in curve), ""]
+    label = "single seeds of the incumbent"
+    return Line(label, np.array(x), np.array(y), None, tuple(names), muted=True)
+
+
+def _mean_of(
+    spec: Spec, label: str, proposal: ProposalId, curves: Mapping[int, Mapping[int, float]]
+) -> Line:
+    common = sorted(set.intersection(*(set(curve) for curve in curves.values())))
+    values = np.array([[curve[step] for step in common] for curve in curves.values()])
+    rng = streams.generator(spec.seed, "test", f"curve {proposal}")
+    means = []
+    spans = []
+    for column in values.T:
+        means.append(iqm(column))
+        span = (np.nan, np.nan)
+        if len(column) > 1 and np.ptp(column) > 0:
+            interval = bootstrap_interval(column, "iqm", rng=rng, resamples=_RESAMPLES)
+            span = (interval.low, interval.high)
+        elif len(column) > 1:
+            span = (float(column[0]), float(column[0]))
+        spans.append(span)
+    low, high = np.array(spans).reshape(-1, 2).T
+    band = (low, high) if np.isfinite(low).any() else None
+    return Line(label, np.array(common, dtype=np.float64), np.array(means), band)
+
+
+def lengths_of(record: StudyRecord, trace: Sequence[TracePoint]) -> dict[ProposalId, int]:
+    """Return the nominal end of every proposal that was the incumbent."""
+    return {proposal: record.until(proposal) for proposal in {point.proposal for point in trace}}

@@ -1,0 +1,59 @@
+"""Wheel and sdist hold what users need, and nothing that is not theirs."""
+
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
+
+import new_user
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    pytest.importorskip("hatchling", reason="builds the packages by hatchling, which is missing")
+    folder = tmp_path_factory.mktemp("packages")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", folder],
+        cwd=new_user.REPOSITORY,
+        check=True,
+        capture_output=True,
+    )
+    return folder
+
+
+@pytest.mark.slow
+def test_packages_hold_what_they_need_and_no_more(packages, capsys):
+    new_user.check_contents(packages)
+    assert "contents of the packages" in capsys.readouterr().out
+    (wheel,) = packages.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    shipped = [name for name in names if name.startswith("autorl/_shipped/")]
+    for room in ("landscapes", "priors", "search_spaces"):
+        tracked = subprocess.run(
+            ["git", "ls-files", room],
+            cwd=new_user.REPOSITORY,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout.splitlines()
+        assert {f"autorl/_shipped/{name}" for name in tracked} <= {*shipped}
+        assert len(tracked) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [("tests/test_x.py", "should not have"), ("benchmarks/results/x.md", "should not have")],
+)
+def test_what_is_not_the_users_is_noticed(packages, tmp_path, name, complaint):
+    (wheel,) = packages.glob("*.whl")
+    (tmp_path / wheel.name).write_bytes(wheel.read_bytes())
+    with tarfile.open(tmp_path / "autorl-0.tar.gz", "w:gz") as archive:
+        archive.add(__file__, f"autorl-0/{name}")
+    with pytest.raises(SystemExit, match=complaint):
+        new_user.check_contents(tmp_path)

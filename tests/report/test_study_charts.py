@@ -1,0 +1,202 @@
+"""What the report of a study draws: the loss on test seeds, curves, populations, configurations."""
+
+import html as entities
+import re
+
+import numpy as np
+import pytest
+from report_support import STUDY, entry, interval, result, run_study
+
+from autorl.report.exploring import MOST_SHOWN, Trial, chosen, parallel, slices
+from autorl.report.html import headline, report_html
+from autorl.report.learning import curves_of
+from autorl.report.population import legs_of, population_section
+from autorl.report.reading import open_view
+from autorl.report.verdict import loss_text
+from autorl.space import Space, load_space
+from autorl.spec import load_spec
+
+MOST_BYTES = 3_000_000
+SPEC = load_spec(STUDY)
+
+
+def judged(values, rivals, direction="maximize", until=1000):
+    entries = [
+        entry("incumbent", 7, 95.0, values, interval(min(values), max(values))),
+        *(
+            entry(label, number, 55.0, scores, interval(min(scores), max(scores)), until=until)
+            for number, (label, scores) in enumerate(rivals.items())
+        ),
+    ]
+    return result(entries=tuple(entries), direction=direction)
+
+
+def test_a_winner_that_loses_to_the_default_is_named_with_the_difference():
+    text = loss_text(SPEC, judged([70.0, 72.0, 74.0, 76.0], {"default": [90.0, 92.0, 94.0, 96.0]}))
+    assert "the default configuration has 93" in text
+    assert "the winner (proposal 7) 73 (IQM)" in text
+    assert "Difference on the same seeds -20, 95 % interval [-20, -20]." in text
+    assert "noise" not in text
+
+
+def test_a_loss_within_noise_says_so_and_the_best_rival_is_named():
+    rivals = {"default": [71.0, 72.0, 74.0, 76.0], "rank 2": [60.0, 100.0, 50.0, 110.0]}
+    text = loss_text(SPEC, judged([70.0, 72.0, 74.0, 76.0], rivals))
+    assert "proposal 1 (rank 2 by tuning score)" in text
+    assert "it may be noise" in text
+
+
+def test_no_loss_is_claimed_where_there_is_none():
+    values = [70.0, 72.0, 74.0, 76.0]
+    assert loss_text(SPEC, judged(values, {"default": [1.0, 2.0, 3.0, 4.0]})) == ""
+    assert loss_text(SPEC, judged(values, {"default": values})) == ""
+    # Trained for another length, it is no rival.
+    assert loss_text(SPEC, judged(values, {"default": [90.0] * 4}, until=500)) == ""
+    assert loss_text(SPEC, result(entries=())) == ""
+
+
+def test_less_is_better_where_the_study_minimises():
+    spec = load_spec({**STUDY, "objective": {"metric": "eval_return", "direction": "minimize"}})
+    rival = {"default": [1.0, 2.0, 3.0, 4.0]}
+    assert "loses" in loss_text(spec, judged([5.0, 6.0, 7.0, 8.0], rival, "minimize"))
+    assert loss_text(spec, judged([0.0, 0.1, 0.2, 0.3], rival, "minimize")) == ""
+
+
+def test_the_first_screen_says_it_before_the_table(tmp_path):
+    view = open_view(run_study(tmp_path / "s"))
+    losing = judged([1.0, 2.0, 3.0, 4.0], {"default": [5.0, 6.0, 7.0, 8.0]})
+    first = headline(view, losing)
+    view.close()
+    assert first.index("loses on the test seeds") < first.index("<table>")
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory):
+    opened = open_view(run_study(tmp_path_factory.mktemp("charts") / "study"))
+    yield opened
+    opened.close()
+
+
+def charts(text):
+    return set(re.findall(r'data-chart="([^"]*)"', text))
+
+
+def test_every_chart_of_a_study_is_there_and_can_be_reached(view):
+    text = report_html(view)
+    assert {"incumbent", "curves", "seeds", "parallel", "slice"} <= charts(text)
+    drawings = re.findall(r"<svg [^>]*>", text)
+    assert drawings
+    assert all('tabindex="0"' in drawing and "aria-label=" in drawing for drawing in drawings)
+    assert len(text.encode()) < MOST_BYTES
+
+
+def test_curves_are_those_of_the_table_by_seed(view):
+    best = view.result().incumbent.proposal
+    curves = curves_of(view.record, best, "eval_return", "test")
+    assert sorted(curves) == list(view.spec.plan.test)
+    for seed, curve in curves.items():
+        rows = view.store.query(
+            "SELECT step, value FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' "
+            "AND seed_role = 'test' AND seed = ? AND run_id IN "
+            "(SELECT run_id FROM segments WHERE proposal = ?) ORDER BY step",
+            (seed, best),
+        )
+        assert list(curve.items()) == rows
+        assert list(curve) == [20, 40, 60, 80, 100]
+
+
+@pytest.fixture(scope="module")
+def population(tmp_path_factory):
+    changes = {
+        "optimizer": {"name": "pbt", "population": 4, "generations": 4},
+        "budget": {"runs": 8},
+        "space": {
+            "x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True},
+            "rate": {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log"},
+        },
+    }
+    opened = open_view(run_study(tmp_path_factory.mktemp("pbt") / "study", **changes))
+    yield opened
+    opened.close()
+
+
+def test_a_population_is_drawn_with_every_part_and_every_copy(population):
+    legs = legs_of(population.record)
+    assert {leg.member for leg in legs} == {"0", "1", "2", "3"}
+    parents = {row.proposal: row.parent for row in population.record.tables.charged()}
+    assert all(leg.parent == parents[leg.row.proposal] for leg in legs)
+    members = {leg.row.proposal: leg.member for leg in legs}
+    for leg in legs:
+        copied = leg.parent is not None and members[leg.parent] != leg.member
+        assert (leg.donor is not None) == copied
+    best = population.result().incumbent.proposal
+    text = population_section(population.record, best)
+    assert text.count('class="leg"') == len(legs)
+    assert text.count('class="copy') == sum(leg.donor is not None for leg in legs) > 0
+
+
+def test_curves_of_a_member_that_copied_another_begin_at_the_start(population):
+    best = population.result().incumbent.proposal
+    curves = curves_of(population.record, best, "eval_return", "test")
+    assert sorted(curves) == list(population.spec.plan.test)
+    # Evaluated at the ends of generations too.
+    steps = [sorted({*range(20, 101, 20), *range(25, 101, 25)})] * len(curves)
+    assert [list(curve) for curve in curves.values()] == steps
+
+
+def test_a_study_without_a_population_has_no_lineage(view):
+    assert legs_of(view.record) == []
+    assert population_section(view.record, view.record.best) == ""
+
+
+def many(count):
+    rng = np.random.default_rng(0)
+    space = load_space(
+        {
+            **{f"x{index}": {"type": "float", "lower": 0.0, "upper": 1.0} for index in range(20)},
+            "kind": {"type": "categorical", "choices": ["<a>", "b"]},
+        }
+    )
+    trials = [
+        Trial(
+            number,
+            "complete",
+            float(rng.normal()),
+            number == 0,
+            {**{f"x{index}": float(rng.random()) for index in range(20)}, "kind": "<a>"},
+        )
+        for number in range(count)
+    ]
+    return space, trials
+
+
+def test_many_configurations_keep_the_incumbent_and_the_best_and_the_page_small():
+    space, trials = many(4096)
+    shown = chosen(trials, maximize=True)
+    assert isinstance(space, Space)
+    assert len(shown) == MOST_SHOWN
+    assert any(trial.best for trial in shown)
+    best = max(trials, key=lambda trial: trial.score)
+    worst = min(trials, key=lambda trial: trial.score)
+    assert best in shown
+    assert worst in shown
+    drawn = parallel(space, shown, "score") + slices(space, shown, "score")
+    assert len(drawn.encode()) < MOST_BYTES
+    assert "<a>" not in drawn
+
+
+def test_a_line_of_the_parallel_coordinates_stands_where_its_values_are():
+    space, trials = many(3)
+    drawn = parallel(space, trials, "score")
+    scores = [trial.score for trial in trials]
+    lines = re.findall(
+        r'<path class="pass[^"]*" d="[^"]*" data-u="([^"]*)" data-tip="([^"]*)"', drawn
+    )
+    assert len(lines) == 3
+    for spread, tip in lines:
+        number = int(re.search(r"configuration (\d+)", entities.unescape(tip)).group(1))
+        units = [float(value) for value in spread.split(",")]
+        assert units[0] == pytest.approx(trials[number].values["x0"], abs=1e-3)
+        share = (trials[number].score - min(scores)) / (max(scores) - min(scores))
+        assert units[-1] == pytest.approx(share, abs=1e-3)
+    assert drawn.count('class="zone"') == len(space.names) + 1
