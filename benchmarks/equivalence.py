@@ -194,7 +194,6 @@ TD3 = {
         "train_freq": 4,
         "gradient_steps": 2,
         "policy_delay": 1,
-        "activation": "tanh",
     },
     "3": {
         "n_envs": 2,
@@ -215,7 +214,7 @@ TD3 = {
         "target_noise_clip": 0.3,
     },
 }
-TD3_STEPS = {"1": 8_000, "2": 6_000, "3": 8_000}
+TD3_STEPS = dict.fromkeys(TD3, 8_000)
 DDPG = {
     "net_width": 64,
     "batch_size": 64,
