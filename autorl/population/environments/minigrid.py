@@ -74,7 +74,8 @@ def empty_grid(state: Array) -> None:
 def empty_place(state: Array, width: int, height: int, key: int, draw: int) -> tuple[int, int, int]:
     """Draw an empty cell without the agent.
 
-    It lies in the first `width` columns and `height` rows. Returns its column and row, and the next draw's number.
+    It lies in the first `width` columns and `height` rows. Returns its column and row, and the
+    number of the next draw.
     """
     while True:
         column = int(rng.integer(key, draw, width))
