@@ -75,8 +75,7 @@ COMMANDS = MappingProxyType(
             "autorl.cli.safety:backup", "Copy a study, running or not, to a new folder."
         ),
         "compare": Source(
-            "autorl.cli.compare:compare",
-            "Compare studies, or optimizers on one study file, on held-out seeds.",
+            "autorl.cli.compare:compare", "Compare studies or optimizers on held-out seeds."
         ),
         "suggest": Source(
             "autorl.cli.prior_files:suggest",

@@ -58,7 +58,7 @@ def compare(
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Compare studies, or optimizers on one study file, on held-out seeds.
+    """Compare studies or optimizers on held-out seeds.
 
     Studies: test scores with intervals, in pairs on the seeds they share, and what they cost.
     Unequal budgets, spaces, seeds or evaluations are refused without --unequal.

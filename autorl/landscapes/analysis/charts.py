@@ -62,9 +62,7 @@ def importance(answer: Answer) -> Chart:
     # A share cannot lie below 0, though mean minus deviation can.
     interval = None if spread is None else (np.maximum(0.0, values - spread), values + spread)
     where = " around one configuration" if method == "local" else ""
-    label = "share of variance" + (
-        " (± standard deviation over trees)" if spread is not None else ""
-    )
+    label = "share of variance" + (" (± deviation over trees)" if spread is not None else "")
     return _bars(answer, f"Importance of hyperparameters{where}", labels, values, label, interval)
 
 
