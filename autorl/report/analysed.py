@@ -7,8 +7,8 @@ from html import escape
 
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
+from autorl.report.page.document import tried
 from autorl.report.page.draw import figure
-from autorl.report.page.shell import tried
 
 _MOST_NOTES = 4
 

@@ -19,8 +19,8 @@ from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
 from autorl.report.formats import Candidate, candidates
 from autorl.report.learning import curves_chart, incumbent_chart, lengths_of, seeds_chart
+from autorl.report.page.document import Section, page, table
 from autorl.report.page.draw import figure
-from autorl.report.page.shell import Section, page, table
 from autorl.report.population import population_section
 from autorl.report.proxy import proxy_section
 from autorl.report.reading import StudyView, TracePoint

@@ -14,8 +14,8 @@ from autorl.landscapes.analysis import Answer, Axis, Chart, Line
 from autorl.plain_values import plain
 from autorl.report.analysed import answered, importance_section, noise_text
 from autorl.report.exploring import Trial, chosen, parallel, slices
+from autorl.report.page.document import Section, page, table, tried
 from autorl.report.page.draw import figure
-from autorl.report.page.shell import Section, page, table, tried
 from autorl.report.text import number, value_text
 from autorl.rlhf.overoptimization import fit, frontier, policies
 from autorl.types import InputError

@@ -8,8 +8,8 @@ import numpy as np
 
 from autorl.landscapes.analysis import Axis, Chart, Line
 from autorl.plain_values import plain
+from autorl.report.page.document import Section, page, table
 from autorl.report.page.draw import figure
-from autorl.report.page.shell import Section, page, table
 from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
 from autorl.report.text import interval_text, number, value_text
 

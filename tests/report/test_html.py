@@ -11,9 +11,9 @@ from report_support import run_study
 from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line
 from autorl.report.checklist import checklist
 from autorl.report.html import report_html
+from autorl.report.page.document import script, script_hash
 from autorl.report.page.draw import drawing, level
 from autorl.report.page.frame import ticks
-from autorl.report.page.shell import script, script_hash
 from autorl.report.reading import open_view
 
 

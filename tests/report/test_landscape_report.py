@@ -8,7 +8,7 @@ import pytest
 
 from autorl.landscapes import find_landscape, load_landscape
 from autorl.report.landscape_page import landscape_html
-from autorl.report.page.shell import script
+from autorl.report.page.document import script
 
 MOST_BYTES = 3_000_000
 

@@ -23,8 +23,8 @@ from autorl.report.html import (
     incumbent_section,
     seeds_section,
 )
-from autorl.report.page import shell as shared
-from autorl.report.page.shell import table
+from autorl.report.page import document as shared
+from autorl.report.page.document import table
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.text import interval_text, number
 from autorl.report.watching import Watched, watched
