@@ -112,6 +112,8 @@ def test_what_is_new_appears_without_a_reload(browser, tmp_path):
         before = page.evaluate(NUMBERS)
         # What somebody has chosen and where they are stays as it is.
         page.click(SORT)
+        # A table that is drawn between press and release of a button gets no click.
+        page.wait_for("document.querySelector('th[aria-sort=ascending]') !== null")
         page.click(SORT)
         page.wait_for("document.querySelector('th[aria-sort=descending]') !== null")
         page.evaluate("window.scrollTo(0, 200)")
@@ -140,6 +142,7 @@ def test_looking_writes_nothing_to_the_study(browser, page, address, study):
     page.open(address)
     page.wait_for(SHOWN)
     page.click(SORT)
+    page.wait_for("document.querySelector('th[aria-sort=ascending]') !== null")
     page.click('button[data-state="complete"]')
     page.wait_for("document.querySelector('button[data-state=complete][aria-pressed=true]')&&true")
     asked = len(page.requests)
