@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 from chromium import FOREIGN
+from folder_contents import written
 from looks import charts, check
 from patience import PATIENCE
 
@@ -70,17 +71,6 @@ def study(tmp_path_factory):
 def address(study):
     with serving(study, "--port", 0, "--interval", 0.2) as place:
         yield place
-
-
-def written(folder):
-    """Content and time of every file and folder."""
-    return {
-        str(path.relative_to(folder)): (
-            path.stat().st_mtime_ns,
-            path.read_bytes() if path.is_file() else b"",
-        )
-        for path in sorted([folder, *folder.rglob("*")])
-    }
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

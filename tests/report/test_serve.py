@@ -13,6 +13,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from folder_contents import written
 from report_support import run_study
 
 from autorl.report.reading import open_view
@@ -67,17 +68,6 @@ def only_study(server):
     status, headers, _ = ask(server, "/")
     assert status == 303
     return headers["Location"]
-
-
-def written(folder):
-    """Content and time of every file and folder."""
-    return {
-        str(path.relative_to(folder)): (
-            path.stat().st_mtime_ns,
-            path.read_bytes() if path.is_file() else b"",
-        )
-        for path in sorted([folder, *folder.rglob("*")])
-    }
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
-
 import pytest
 from study_support import table
+from test_kill import after_events, run_spec_and_die
 
 from autorl import executors, trainers
 from autorl.spec import load_spec
@@ -53,36 +50,11 @@ def _run(folder, optimizer, workers=None):
     study.close()
 
 
-def _run_and_die(folder, optimizer, events):
-    """Run the study in a forked process that kills itself after so many events; True if it lived to the end."""
-    pid = os.fork()
-    if pid == 0:
-        gc.freeze()
-        try:
-            begun = (folder / "study.yaml").exists()
-            study = Study.open(folder) if begun else Study.create(_spec(optimizer), folder)
-            left = [events]
-
-            def on_append(kind, body):
-                left[0] -= 1
-                if left[0] == 0:
-                    os.kill(os.getpid(), signal.SIGKILL)
-
-            study.store.on_append = on_append
-            study.run()
-        except BaseException:
-            os._exit(3)
-        os._exit(0)
-    _, status = os.waitpid(pid, 0)
-    assert not (os.WIFEXITED(status) and os.WEXITSTATUS(status) == 3), "the study failed by itself"
-    return os.WIFEXITED(status)
-
-
 @pytest.mark.parametrize("optimizer", sorted(OPTIMIZERS))
 def test_killed_again_and_again_the_table_is_that_of_a_quiet_run(tmp_path, optimizer):
     _run(tmp_path / "quiet", optimizer)
     sessions = 1
-    while not _run_and_die(tmp_path / "killed", optimizer, 9):
+    while not run_spec_and_die(tmp_path / "killed", _spec(optimizer), after_events(9)):
         sessions += 1
     assert sessions > 2
     quiet = table(tmp_path / "quiet")

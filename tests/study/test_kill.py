@@ -24,12 +24,16 @@ FAILING = {
 
 
 def run_and_die(folder, changes, die):
-    """Run the study in a forked process that calls `die(study)` first; True if it lived to the end."""
+    """Run a small study as `run_spec_and_die` does; `changes` are keys of its study file."""
+    return run_spec_and_die(folder, small_spec(**changes), die)
+
+
+def run_spec_and_die(folder, spec, die):
+    """Run a study in a forked process that calls `die(study)` first; True if it lived to the end."""
     pid = os.fork()
     if pid == 0:
         gc.freeze()  # a collection would copy the pages of all that the tests have imported
         try:
-            spec = small_spec(**changes)
             study = (
                 Study.open(folder)
                 if (folder / "study.yaml").exists()
