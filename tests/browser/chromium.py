@@ -316,10 +316,17 @@ class Page:
 
     def click(self, selector, x=0.5, y=0.5):
         """Click on an element, at shares of its width and height, whatever lies there."""
+        with self.pressed(selector, x, y):
+            pass
+
+    @contextlib.contextmanager
+    def pressed(self, selector, x=0.5, y=0.5):
+        """Hold the button of the mouse down on an element, as a click that takes its time."""
         left, top, width, height = self._box(selector)
         place = (left + x * width, top + y * height)
         self._mouse("mouseMoved", *place)
         self._mouse("mousePressed", *place, "left")
+        yield
         self._mouse("mouseReleased", *place, "left")
 
     def hover(self, selector, x=0.5, y=0.5):

@@ -24,6 +24,7 @@ SPACE = {
 }
 SHOWN = "document.querySelector('#runs tbody tr') && document.querySelector('#curve svg') && true"
 SORT = "button[data-sort=score]"
+ASCENDING = f"document.querySelector('th[aria-sort=ascending] {SORT}') !== null"
 NUMBERS = "Array.from(document.querySelectorAll('#runs tbody tr'), (row) => row.cells[0].innerText)"
 
 
@@ -47,15 +48,15 @@ def serving(*arguments, token=""):
 
 @contextmanager
 def searching(folder, scores=12):
-    """Open a study with some scores and an open trial; gives its folder, and what tells the trial."""
+    """Open a study with some scores and an open trial; gives its folder, and what tells a score."""
     with Tuner(SPACE, "random", seeds=SeedPlan(1, 0), path=folder, budget={"runs": 64}) as tuner:
         for number in range(scores):
             tuner.tell(tuner.ask(), 0.1 * (number % 5))
-        trial = tuner.ask()
+        trials = [tuner.ask()]
 
         def tell(value):
-            tuner.tell(trial, value)
-            tuner.ask()
+            tuner.tell(trials.pop(), value)
+            trials.append(tuner.ask())
 
         yield folder, tell
 
@@ -102,8 +103,7 @@ def test_what_is_new_appears_without_a_reload(browser, tmp_path):
         before = page.evaluate(NUMBERS)
         # What somebody has chosen and where they are stays as it is.
         page.click(SORT)
-        # A table that is drawn between press and release of a button gets no click.
-        page.wait_for("document.querySelector('th[aria-sort=ascending]') !== null")
+        page.wait_for(ASCENDING)
         page.click(SORT)
         page.wait_for("document.querySelector('th[aria-sort=descending]') !== null")
         page.evaluate("window.scrollTo(0, 200)")
@@ -126,13 +126,60 @@ def test_what_is_new_appears_without_a_reload(browser, tmp_path):
         assert page.problems == []
 
 
+def test_a_click_counts_while_the_table_changes(browser, tmp_path):
+    with (
+        searching(tmp_path / "study") as (folder, tell),
+        serving(folder, "--port", 0, "--interval", 0.2) as address,
+        browser.page() as page,
+    ):
+        page.open(address)
+        page.wait_for(SHOWN)
+        with page.pressed(SORT):
+            tell(0.875)
+            page.wait_for("document.querySelector('#headline').innerText.includes('0.875')")
+            asked = len(page.requests)
+            browser.wait(lambda: len(page.requests) > asked + 2, "a page that asks on")
+            assert "0.875" not in page.text("#runs")
+        page.wait_for(ASCENDING)
+        assert "0.875" in page.text("#runs")
+        # What came during a press is shown also where the press ended elsewhere, as no click.
+        with page.pressed(SORT):
+            tell(0.9375)
+            page.wait_for("document.querySelector('#headline').innerText.includes('0.9375')")
+            page.hover("h1")
+        page.wait_for("document.querySelector('#runs').innerText.includes('0.9375')")
+
+
+def test_a_late_answer_to_an_earlier_choice_is_not_shown(page, address):
+    page.at_start(
+        "const fetched = window.fetch;"
+        "window.held = [];"
+        "window.fetch = async (address) => {"
+        "  const answer = await fetched(address);"
+        "  if (address.includes('sort=score') && address.endsWith('state='))"
+        "    await new Promise((resolve) => window.held.push(resolve));"
+        "  return answer;"
+        "}"
+    )
+    page.open(address)
+    page.wait_for(SHOWN)
+    page.click(SORT)
+    page.wait_for("window.held.length > 0")
+    page.click('button[data-state="complete"]')
+    chosen = "document.querySelector('button[data-state=complete][aria-pressed=true]') !== null"
+    page.wait_for(chosen)
+    page.evaluate("window.held.forEach((resolve) => resolve())")
+    page.evaluate("new Promise((resolve) => setTimeout(resolve, 200))")
+    assert page.evaluate(chosen)
+
+
 def test_looking_writes_nothing_to_the_study(browser, page, address, study):
     before = written(study)
     assert any(name.endswith("-wal") for name in before)
     page.open(address)
     page.wait_for(SHOWN)
     page.click(SORT)
-    page.wait_for("document.querySelector('th[aria-sort=ascending]') !== null")
+    page.wait_for(ASCENDING)
     page.click('button[data-state="complete"]')
     page.wait_for("document.querySelector('button[data-state=complete][aria-pressed=true]')&&true")
     asked = len(page.requests)

@@ -6,7 +6,9 @@ const base = document.body.dataset.base;
 const pause = 1000 * Number(document.body.dataset.seconds);
 const choice = { sort: "number", order: "asc", page: "0", state: "" };
 const shown = {};      // HTML by place
+const waiting = {};    // HTML by place, of places that are being clicked at
 const revisions = {};  // of what is shown
+let questions = 0;     // for runs; an answer to an earlier one may come later
 let drawing = false;   // a long study's curve may take longer than the time between two questions
 let timer = 0;
 
@@ -19,7 +21,13 @@ async function ask(path) {
 function show(parts) {
   for (const [name, html] of Object.entries(parts)) {
     const place = document.getElementById(name);
+    delete waiting[name];
     if (!place || shown[name] === html) continue;
+    // A button that is replaced between press and release gets no click.
+    if (place.querySelector("button:active")) {
+      waiting[name] = html;
+      continue;
+    }
     const scrolled = Array.from(place.querySelectorAll(".wide"), (box) => box.scrollLeft);
     const focus = focusedIn(place);
     place.innerHTML = html;
@@ -45,7 +53,10 @@ function focusedIn(place) {
 }
 
 async function showRuns() {
-  show((await ask("/runs?" + new URLSearchParams(choice))).parts);
+  questions += 1;
+  const question = questions;
+  const runs = await ask("/runs?" + new URLSearchParams(choice));
+  if (question === questions) show(runs.parts);
 }
 
 async function showCurve(revision) {
@@ -66,6 +77,7 @@ async function update() {
   clearTimeout(timer);
   let soon = false;
   try {
+    show({ ...waiting });
     const state = await ask("/state");
     show(state.parts);
     document.title = state.title;
@@ -117,6 +129,7 @@ document.addEventListener("click", async (event) => {
   try {
     await showRuns();
   } catch (error) {
+    delete revisions.runs;  // the next update asks again
     connected(error.message);
   }
 });
