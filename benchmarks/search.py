@@ -2,6 +2,7 @@
 
     python benchmarks/search.py --data ../shared/data/arlbench --raw raw.json   # all; writes results/search.md
     python benchmarks/search.py --data DIR --rows "random, fixed 3" "tpe, adaptive" --tasks cc_cartpole_ppo --repeats 2
+    python benchmarks/search.py --data DIR --rows "gp, fixed 3" --runs 32 --raw raw.json   # dear rows at one budget
     python benchmarks/search.py --data DIR --raw raw.json --estimate            # CPU time of what is missing
 
 *Tasks*: ARLBench's public tables of DQN and PPO, 256 configurations with ten seeds each (Becktepe et al. 2024). In each
@@ -44,7 +45,9 @@ from search_rows import (
     REFERENCE,
     RUNS,
     Row,
+    at_runs,
     baseline_names,
+    curve_of,
     rows,
     run_baseline,
     run_plain,
@@ -56,6 +59,7 @@ from search_tasks import (
     Answers,
     Folders,
     HeldOut,
+    Task,
     algorithm,
     import_tasks,
     loaded_task,
@@ -73,12 +77,19 @@ ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUM
 def wanted(given: argparse.Namespace) -> list[Cell]:
     """Every cell asked for, repeat by repeat, so that an interrupted run has whole repeats."""
     return [
-        Cell(part, task, method, repeat)
+        Cell(part, task, measurement, repeat)
         for part in given.parts
         for repeat in range(given.repeats)
         for task in given.tasks
-        for method in methods(given, part)
+        for measurement in measurements(given, part)
     ]
+
+
+def measurements(given: argparse.Namespace, part: Answers) -> list[str]:
+    """Names of what is measured on a task: the curves of the references, and methods by runs."""
+    names = methods(given, part)
+    curves = [curve_of(name) for name in (REFERENCE, PLAIN) if name in names]
+    return curves + [at_runs(name, runs) for name in names for runs in given.runs]
 
 
 def methods(given: argparse.Namespace, part: Answers) -> list[str]:
@@ -92,31 +103,31 @@ def methods(given: argparse.Namespace, part: Answers) -> list[str]:
 
 
 def measure(cell: Cell, folders: Folders) -> dict[str, Any]:
-    """One cell: what a method chose in a repeat, by the runs of its budget."""
+    """One cell: what a method chose in a repeat, or the curve of a reference row."""
     part: Answers = "surrogate" if cell.part == "surrogate" else "table"
     task = loaded_task(cell.task, folders.whole[cell.task], part)
-    if cell.method == PLAIN:
-        plain = {runs: run_plain(task, runs, cell.repeat) for runs in {*RUNS, *CURVE}}
-        found = {str(runs): plain[runs] for runs in RUNS}
-        return {"runs": found, "curve": [plain[runs]["judged"] for runs in CURVE]}
-    row = rows().get(cell.method)
+    method, _, measured = cell.method.rpartition("; ")
+    if cell.method == curve_of(PLAIN):
+        return {"curve": [run_plain(task, runs, cell.repeat)["judged"] for runs in CURVE]}
+    if cell.method == curve_of(REFERENCE):
+        whole = run_row(rows()[REFERENCE], task, folders, CURVE[-1], cell.repeat)
+        return {"curve": whole["curve"], "correlation": task.correlation}
+    runs = int(measured.removesuffix(" runs"))
+    if method == PLAIN:
+        return dict(run_plain(task, runs, cell.repeat))
+    row = rows().get(method)
     if row is None:
-        return {"runs": baseline(cell, folders)}
-    found = {str(runs): run_row(row, task, folders, runs, cell.repeat) for runs in RUNS}
-    measured: dict[str, Any] = {"runs": found, "correlation": task.correlation}
-    if row.name == REFERENCE:
-        measured["curve"] = run_row(row, task, folders, CURVE[-1], cell.repeat)["curve"]
-    return measured
+        return dict(baseline(method, task, folders, runs, cell.repeat))
+    return run_row(row, task, folders, runs, cell.repeat)
 
 
-def baseline(cell: Cell, folders: Folders) -> dict[str, Any]:
-    """A line of the plain baseline in a repeat, by runs."""
-    task = loaded_task(cell.task, folders.whole[cell.task], "table")
-    held_out: HeldOut = "task" if cell.method in baseline_names("task") else "family"
-    line = baseline_names(held_out)[cell.method]
-    names = prior_tasks(cell.task, list(folders.whole), held_out)
+def baseline(method: str, task: Task, folders: Folders, runs: int, repeat: int) -> dict[str, float]:
+    """What a line of the plain baseline chose in a repeat."""
+    held_out: HeldOut = "task" if method in baseline_names("task") else "family"
+    line = baseline_names(held_out)[method]
+    names = prior_tasks(task.name, list(folders.whole), held_out)
     others = [loaded_task(name, folders.whole[name], "table") for name in names]
-    return {str(runs): run_baseline(line, task, others, runs, cell.repeat) for runs in RUNS}
+    return run_baseline(line, task, others, runs, repeat)
 
 
 def run(cells: Sequence[Cell], raw: Raw, folders: Folders, given: argparse.Namespace) -> None:
@@ -147,6 +158,7 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
         metavar="ROW",
         help=f"with the reference; default: all. There are: {'; '.join(known)}",
     )
+    parser.add_argument("--runs", nargs="+", type=int, choices=RUNS, default=list(RUNS))
     parser.add_argument("--no-baseline", dest="baseline", action="store_false")
     parser.add_argument("--tasks", nargs="+", help="default: every file of these algorithms")
     parser.add_argument("--repeats", type=int, default=20)
@@ -176,10 +188,11 @@ def command_of(given: argparse.Namespace) -> str:
     said = ["--data", "DIR", "--repeats", str(given.repeats)]
     if given.exam:
         said.append("--exam")
-    for name, whole in (("parts", PARTS), ("rows", rows()), ("tasks", given.pool)):
+    choices = {"parts": PARTS, "rows": rows(), "tasks": given.pool, "runs": RUNS}
+    for name, whole in choices.items():
         chosen = getattr(given, name)
         if set(chosen) != set(whole):
-            said += [f"--{name}", *chosen]
+            said += [f"--{name}", *map(str, chosen)]
     return shlex.join(said if given.baseline else [*said, "--no-baseline"])
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from cells import Cell, Raw, installed
 from comparisons import HALF, Share, Summary, header, label, model_text, paragraph, row
 from numpy.typing import NDArray
-from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, baseline_names
+from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, at_runs, baseline_names, curve_of
 from search_tasks import HeldOut, algorithm
 
 RESAMPLES = 2000
@@ -29,14 +29,12 @@ class Measured:
     Attributes:
         part: `table` or `surrogate`.
         tasks: names.
-        methods: what was measured on every task, in the order of the rows.
         raw: all cells.
-        repeats: by method, those that every task has.
+        repeats: by what was measured (`at_runs`, `curve_of`) on every task, those all have.
     """
 
     part: str
     tasks: tuple[str, ...]
-    methods: tuple[str, ...]
     raw: Raw
     repeats: Mapping[str, tuple[int, ...]]
 
@@ -49,20 +47,26 @@ class Measured:
         for cell in chosen:
             done.setdefault(cell.method, {}).setdefault(cell.task, set()).add(cell.repeat)
         repeats = {
-            method: tuple(sorted(set.intersection(*by_task.values())))
-            for method, by_task in done.items()
+            measurement: tuple(sorted(set.intersection(*by_task.values())))
+            for measurement, by_task in done.items()
             if set(by_task) == set(tasks)
         }
-        methods = tuple(method for method, common in repeats.items() if common)
-        return cls(part, tasks, methods, raw, repeats)
+        whole = {measurement: common for measurement, common in repeats.items() if common}
+        return cls(part, tasks, raw, whole)
+
+    def methods(self, runs: int) -> list[str]:
+        """Those that were measured with so many runs, in the order of the rows."""
+        ends = at_runs("", runs)
+        return [name.removesuffix(ends) for name in self.repeats if name.endswith(ends)]
 
     def values(self, method: str, runs: int, name: str, repeats: Sequence[int] = ()) -> Array:
         """A figure of a method: (tasks, repeats), of all its repeats where none are named."""
+        measurement = at_runs(method, runs)
         return np.array(
             [
                 [
-                    float(self.cell(method, task, repeat)["runs"][str(runs)][name])
-                    for repeat in repeats or self.repeats[method]
+                    float(self.cell(measurement, task, repeat)[name])
+                    for repeat in repeats or self.repeats[measurement]
                 ]
                 for task in self.tasks
             ]
@@ -80,8 +84,8 @@ class Measured:
             [
                 np.mean(
                     [
-                        self.cell(reference, task, repeat)["curve"]
-                        for repeat in self.repeats[reference]
+                        self.cell(curve_of(reference), task, repeat)["curve"]
+                        for repeat in self.repeats[curve_of(reference)]
                     ],
                     axis=0,
                 )
@@ -92,17 +96,19 @@ class Measured:
     def stated(self, runs: int) -> Array:
         """Stated probabilities of a right choice and whether it was, (choices, 2), over all rows."""
         pairs = []
-        for method in self.methods:
+        for method in self.methods(runs):
+            measurement = at_runs(method, runs)
             for task in self.tasks:
-                for repeat in self.repeats[method]:
-                    found = self.cell(method, task, repeat)["runs"][str(runs)]
-                    if "stated" in found:
-                        pairs.append((found["stated"], found["right"]))
+                for repeat in self.repeats[measurement]:
+                    figures = self.cell(measurement, task, repeat)
+                    if "stated" in figures:
+                        pairs.append((figures["stated"], figures["right"]))
         return np.array(pairs, dtype=float).reshape(-1, 2)
 
-    def cell(self, method: str, task: str, repeat: int) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = self.raw.cells[Cell(self.part, task, method, repeat).key]
-        return found
+    def cell(self, measurement: str, task: str, repeat: int) -> Mapping[str, Any]:
+        figures: Mapping[str, Any]
+        figures = self.raw.cells[Cell(self.part, task, measurement, repeat).key]
+        return figures
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -126,7 +132,8 @@ def over_tasks(differences: Array) -> Summary:
 
 def difference(measured: Measured, first: str, second: str, runs: int) -> Array:
     """First minus second, one per task, over the repeats that both have."""
-    common = sorted(set(measured.repeats[first]) & set(measured.repeats[second]))
+    repeats = [set(measured.repeats[at_runs(method, runs)]) for method in (first, second)]
+    common = sorted(set.intersection(*repeats))
     return np.asarray(
         (
             measured.values(first, runs, "judged", common)
@@ -209,40 +216,41 @@ def report(raw: Raw, cells: Sequence[Cell], missing: int, command: str) -> str:
 
 def section(measured: Measured) -> list[str]:
     """The tables of one part and algorithm."""
-    if REFERENCE not in measured.methods:
+    measured_runs = [runs for runs in RUNS if REFERENCE in measured.methods(runs)]
+    if not measured_runs:
         return [f"Nothing to compare with: {REFERENCE} is not finished.", ""]
-    repeats = [len(measured.repeats[method]) for method in measured.methods]
+    repeats = [len(common) for common in measured.repeats.values()]
     lines = [f"{len(measured.tasks)} tasks, {min(repeats)} to {max(repeats)} repeats of a row.", ""]
-    if measured.part == "surrogate":
+    if measured.part == "surrogate" and curve_of(REFERENCE) in measured.repeats:
         lines += [*trust(measured), ""]
-    for runs in RUNS:
+    for runs in measured_runs:
         lines += [f"### {runs} runs", "", *overview(measured, runs), ""]
     asked = [*comparisons_of(measured)]
     if asked:
         lines += ["### Comparisons", "", *header("difference", "runs", "mean", "95 %", "")]
         lines += [*asked, ""]
-    for runs in RUNS:
+    for runs in measured_runs:
         lines += calibration(measured, runs)
     return lines
 
 
 def trust(measured: Measured) -> list[str]:
     """How well each surrogate ranks configurations it has not seen."""
-    first = measured.repeats[REFERENCE][0]
+    curve = curve_of(REFERENCE)
+    first = measured.repeats[curve][0]
     words = [
-        f"{task} {measured.cell(REFERENCE, task, first)['correlation']:.2f}"
-        for task in measured.tasks
+        f"{task} {measured.cell(curve, task, first)['correlation']:.2f}" for task in measured.tasks
     ]
     return paragraph("Out-of-bag rank correlation of the surrogates:", ", ".join(words) + ".")
 
 
 def overview(measured: Measured, runs: int) -> list[str]:
     """A row for each method, the best first."""
-    references = [name for name in (REFERENCE, PLAIN) if name in measured.methods]
+    references = [name for name in (REFERENCE, PLAIN) if curve_of(name) in measured.repeats]
     curves = [measured.curve(name) for name in references]
     heads = ("", "score", f"minus {REFERENCE}", "95 %", "search", "choice")
     lines = header(*heads, *TITLES[: len(curves)], "by the model", "met")
-    for method in sorted(measured.methods, key=lambda name: -measured.mean(name, runs)):
+    for method in sorted(measured.methods(runs), key=lambda name: -measured.mean(name, runs)):
         gap = over_tasks(difference(measured, method, REFERENCE, runs))
         scores = measured.values(method, runs, "judged").mean(axis=1)
         multipliers = [multiplier(curve, scores, runs) for curve in curves]
@@ -284,10 +292,10 @@ def comparisons_of(measured: Measured) -> Iterator[str]:
 
 def questions(measured: Measured) -> Iterator[tuple[str, str, int]]:
     """Which row is compared with which, at how many runs."""
-    here = set(measured.methods)
+    here = {runs: set(measured.methods(runs)) for runs in RUNS}
 
     def best(names: Sequence[str], runs: int) -> list[str]:
-        present = [name for name in names if name in here]
+        present = [name for name in names if name in here[runs]]
         return [max(present, key=lambda name: measured.mean(name, runs))] if present else []
 
     titles: Mapping[HeldOut, tuple[str, int]] = {
@@ -296,19 +304,19 @@ def questions(measured: Measured) -> Iterator[tuple[str, str, int]]:
     }
     for held_out, (title, runs) in titles.items():
         first = f"{title}, adaptive"
-        if first in here:
+        if first in here[runs]:
             yield from ((first, other, runs) for other in best([*baseline_names(held_out)], runs))
             engines = [f"{engine}, fixed 3" for engine in ENGINES]
             yield from ((first, other, runs) for other in best(engines, runs))
     pair = (f"{TRANSFER}, misleading prior, adaptive", f"{TRANSFER}, no prior, adaptive")
-    if here.issuperset(pair):
+    if here[96].issuperset(pair):
         yield (*pair, 96)
     for runs in (32, 96):
-        for first in sorted(name for name in here if name.endswith(", adaptive")):
+        for first in sorted(name for name in here[runs] if name.endswith(", adaptive")):
             search = first.removesuffix(", adaptive")
             for seeds in SEEDS:
                 second = f"{search}, {seeds}"
-                if second in here and second != first:
+                if second in here[runs] and second != first:
                     yield first, second, runs
 
 

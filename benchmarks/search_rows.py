@@ -67,6 +67,16 @@ class Row:
         return f"{self.search}, {self.seeds}"
 
 
+def at_runs(method: str, runs: int) -> str:
+    """Name what is measured of a method with a budget of so many runs."""
+    return f"{method}; {runs} runs"
+
+
+def curve_of(method: str) -> str:
+    """Name the scores of a reference row after each number of runs of `CURVE`."""
+    return f"{method}; curve"
+
+
 def rows() -> dict[str, Row]:
     """All rows that this version can run, by name."""
     made = [Row({"name": "random"}, seeds) for seeds in SEEDS]

@@ -257,7 +257,6 @@ def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
     for method, score in methods.items():
         for place, task in enumerate(tasks):
             for repeat in range(repeats):
-                cell = Cell("table", task, method, repeat)
                 figures = {
                     "judged": score + 0.01 * place * score,
                     "search_loss": 0.1,
@@ -265,13 +264,18 @@ def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):
                     "informed": 0,
                     "new": 8,
                     "met": 7,
+                    "curve": list(np.linspace(0.2, 0.9, len(search_rows.CURVE))),
+                    "seconds": 1.0,
                 }
                 if method.endswith("adaptive"):
                     figures |= {"stated": 0.9, "right": float(repeat)}
-                by_runs = {str(runs): figures for runs in search_rows.RUNS}
-                curve = list(np.linspace(0.2, 0.9, len(search_rows.CURVE)))
-                raw.keep(cell, {"runs": by_runs, "curve": curve, "seconds": 1.0})
-                cells.append(cell)
+                measurements = [search_rows.at_runs(method, runs) for runs in search_rows.RUNS]
+                if method in (search_rows.REFERENCE, search_rows.PLAIN):
+                    measurements.append(search_rows.curve_of(method))
+                for measurement in measurements:
+                    cell = Cell("table", task, measurement, repeat)
+                    raw.keep(cell, figures)
+                    cells.append(cell)
     return raw, cells
 
 
@@ -296,6 +300,21 @@ def test_multipliers_over_plain_draws_stand_beside_those_over_the_reference():
 
 def test_a_row_that_lacks_a_task_is_left_out():
     raw, cells = finished({search_rows.REFERENCE: 0.3, "tpe, fixed 3": 0.35})
-    whole = [cell for cell in cells if (cell.method, cell.task) != ("tpe, fixed 3", "b_y_dqn")]
+    lacking = (search_rows.at_runs("tpe, fixed 3", 32), "b_y_dqn")
+    whole = [cell for cell in cells if (cell.method, cell.task) != lacking]
     measured = search_report.Measured.of(raw, whole, "table", "dqn")
-    assert measured.methods == (search_rows.REFERENCE,)
+    assert measured.methods(32) == [search_rows.REFERENCE]
+    assert measured.methods(96) == [search_rows.REFERENCE, "tpe, fixed 3"]
+
+
+def test_a_row_may_be_measured_with_one_budget_alone(tmp_path):
+    (tmp_path / "landscapes").mkdir()
+    (tmp_path / "landscapes" / "cc_cartpole_dqn.csv.gz").touch()
+    arguments = ["--data", str(tmp_path), "--runs", "32", "--no-baseline", "--repeats", "1"]
+    given = search.options([*arguments, "--parts", "table", "--rows", "tpe, fixed 3"])
+    assert [cell.method for cell in search.wanted(given)] == [
+        "random, fixed 3; curve",
+        "random, fixed 3; 32 runs",
+        "tpe, fixed 3; 32 runs",
+    ]
+    assert search.command_of(given).endswith("--runs 32 --no-baseline")

@@ -11,7 +11,10 @@ const listeners = {};
 const time = { dataset: { time: String(Date.now() / 1000 - 5) }, textContent: "" };
 
 function place(id) {
-  places[id] ??= { id, innerHTML: "", textContent: "", className: "", querySelectorAll: () => [] };
+  places[id] ??= {
+    id, innerHTML: "", textContent: "", className: "",
+    querySelector: () => null, querySelectorAll: () => [],
+  };
   return places[id];
 }
 
