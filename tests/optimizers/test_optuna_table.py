@@ -217,6 +217,7 @@ def test_scipy_and_threads_are_put_back_after_an_error():
     assert _truncnorm._log_ndtr is before[0]
 
 
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize(
     ("space_name", "known"), [("continuous", True), ("conditional", False), ("types", True)]
 )
