@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from autorl.optimizers import make
+from autorl.optimizers import find, make
 from autorl.optimizers.model_share import (
     ModelShare,
     model_share,
@@ -11,6 +11,7 @@ from autorl.optimizers.model_share import (
     share_dict,
     share_text,
 )
+from autorl.optimizers.registry import REGISTRY
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
@@ -117,6 +118,18 @@ def test_levels_of_a_hyperparameter_are_whole_numbers(wrong):
         make("grid", SPACE, horizon=1, levels={"y": wrong})
     assert caught.value.key == "optimizer.levels.y"
     assert caught.value.message == f"expected int >= 1, got {wrong!r}"
+
+
+# -- configurations of the caller --------------------------------------------------------------------
+
+
+def test_where_a_configuration_of_the_caller_has_no_place():
+    """It has none where the proposal says more of it than its values, or where a plan is walked."""
+    refusing = {name for name in REGISTRY if not find(name).takes_enqueued}
+    assert refusing == {"cmaes", "de", "dehb", "grid", "pb2", "pbt", "phases", "schedule"}
+    for name in ("de", "tpe"):
+        stopped = make(name, SPACE, horizon=10, stop="median")
+        assert stopped.takes_enqueued == (name not in refusing)
 
 
 # -- phases ------------------------------------------------------------------------------------------

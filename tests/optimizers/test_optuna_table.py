@@ -218,11 +218,14 @@ def test_scipy_and_threads_are_put_back_after_an_error():
 
 
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("name", ["tpe", "gp"])
 @pytest.mark.parametrize(
     ("space_name", "known"), [("continuous", True), ("conditional", False), ("types", True)]
 )
-def test_what_all_trials_share_is_told_where_nothing_depends_on_anything(space_name, known):
-    optimizer = make("tpe", space_of(space_name), horizon=10)
+def test_what_all_trials_share_is_told_where_nothing_depends_on_anything(name, space_name, known):
+    if name == "gp":
+        pytest.importorskip("torch", reason="the extra `bo` is not installed")
+    optimizer = make(name, space_of(space_name), horizon=10)
     table = optimizer._synchronized()
     optimizer._study.sampler = optimizer._sampler(0)
     shared = optimizer._shared()
@@ -235,6 +238,20 @@ def test_what_all_trials_share_is_told_where_nothing_depends_on_anything(space_n
     # Of no trial Optuna itself infers nothing.
     assert inferred == (shared or {})
     assert "only" not in inferred
+
+
+def test_each_model_samples_in_its_own_surroundings():
+    torch = pytest.importorskip("torch", reason="the extra `bo` is not installed")
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with make("gp", CONTINUOUS, horizon=10)._sampling():
+            assert torch.get_num_threads() == 1
+        with make("tpe", CONTINUOUS, horizon=10)._sampling():
+            assert _truncnorm._log_ndtr is log_ndtr
+            assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_rules_are_checked_of_candidates_where_there_are_any():
