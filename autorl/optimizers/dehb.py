@@ -1,12 +1,13 @@
 """DEHB: Hyperband's brackets over differential evolution.
 
 Every length of run has a population of its own. The first cycle of brackets is Hyperband's: random
-configurations, of which the best are promoted, and a promotion continues from its checkpoint. After
-that nobody is promoted. Each run of a bracket is a child: of a member of the population at its
-length, whose turn it is, and a mutant of three parents: the best members one length below, in a
-bracket's first rung the best at its own. A child is a new configuration and starts from scratch; it
-replaces its member unless worse. So scores are compared at equal length only, and what short runs
-have taught reaches the long ones through the parents.
+configurations, or children where promotions have filled the population before, of which the best
+are promoted, and a promotion continues from its checkpoint. After that nobody is promoted. Each run
+of a bracket is a child: of a member of the population at its length, whose turn it is, and a mutant
+of three parents: the best members one length below, in a bracket's first rung the best at its own.
+A child is a new configuration and starts from scratch; it replaces its member unless worse. So
+scores are compared at equal length only, and what short runs have taught reaches the long ones
+through the parents.
 
     eta 2, 3 rungs, horizon 100; populations of 4 members at 25, 3 at 50, 3 at 100
     bracket 0: 4 runs to 25, 2 of them on to 50, 1 of them on to 100

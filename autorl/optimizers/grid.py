@@ -104,7 +104,8 @@ class GridSearch(BaseOptimizer[GridOptions]):
                 raise InputError(
                     f"{name!r} is not one of {', '.join(numeric)}", key="optimizer.levels"
                 )
-            if not isinstance(count, int) or count < 1:
+            # A boolean is a number in Python, but not in a study file.
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 raise InputError(
                     f"expected int >= 1, got {count!r}", key=f"optimizer.levels.{name}"
                 )

@@ -1,0 +1,208 @@
+"""CMA-ES in detail: where it starts, which outcomes an update takes, and when a run is over."""
+
+import math
+
+import numpy as np
+import pytest
+from cmaes import CMA
+
+from autorl import seeds
+from autorl.optimizers import Record, make
+from autorl.optimizers.cmaes_ import losses
+from autorl.space import load_space
+from autorl.testing.optimizers import space_of
+from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
+
+CUBE = space_of("continuous")
+CONDITIONAL = space_of("conditional")
+BOUNDS = np.tile([0.0, 1.0], (3, 1))
+
+
+def proposed(optimizer, count):
+    """So many proposals, which are pending."""
+    begin = len(optimizer.history)
+    for number in range(begin, begin + count):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    return optimizer
+
+
+def reference(size, batches=(), sigma=0.25):
+    cma = CMA(mean=np.full(3, 0.5), sigma=sigma, bounds=BOUNDS, population_size=size)
+    for batch in batches:
+        cma.tell(batch)
+    return cma
+
+
+def point(optimizer, number):
+    return np.array(optimizer.history[number].proposal.meta["point"])
+
+
+def assert_equal_distributions(mine, theirs):
+    np.testing.assert_allclose(mine.mean, theirs.mean, rtol=1e-9)
+    np.testing.assert_allclose(mine._C, theirs._C, rtol=1e-9)
+    assert mine._sigma == pytest.approx(theirs._sigma, rel=1e-9)
+    assert mine.generation == theirs.generation
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.1])
+def test_points_are_those_of_the_package_with_the_seed_of_the_ask(sigma):
+    options = {} if sigma == 0.25 else {"sigma": sigma}
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4, **options), 5)
+    theirs = reference(4, sigma=sigma)
+    for number in range(1, 5):
+        theirs.reseed_rng(int(np.random.default_rng(number).integers(2**31)))
+        drawn = theirs.ask()
+        np.testing.assert_array_equal(point(optimizer, number), drawn)
+        assert optimizer.history[number].proposal.config == CUBE.from_unit(drawn)
+        assert optimizer.history[number].proposal.origin == "cmaes"
+
+
+def test_an_update_takes_outcomes_in_the_order_of_their_proposals():
+    """All scores are equal: which points are the better half is the order they are told in."""
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    for number in (3, 1, 4, 0, 2):
+        assert optimizer._cma.generation == 0
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    batch = [(point(optimizer, number), -1.0) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_a_later_score_of_a_point_that_was_told_counts_for_no_update():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    for number in range(5):
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    proposed(optimizer, 3)
+    for number in range(1, 5):
+        optimizer.observe(Scored(number, (9.0 - number,), n_seeds=2, reached=10))
+    for number in range(5, 8):
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    assert optimizer._cma.generation == 1
+    proposed(optimizer, 1)
+    optimizer.observe(Scored(8, (8.0,), reached=10))
+    first, second = (
+        [(point(optimizer, number), -float(number)) for number in range(begin, begin + 4)]
+        for begin in (1, 5)
+    )
+    assert_equal_distributions(optimizer._cma, reference(4, [first, second]))
+
+
+def test_a_later_score_of_a_point_that_waits_supersedes():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    optimizer.observe(Scored(2, (99.0,), reached=10))
+    optimizer.observe(Scored(2, (-2.0,), n_seeds=2, reached=10))
+    for number in (1, 3, 4):
+        assert optimizer._cma.generation == 0
+        optimizer.observe(Scored(number, (-float(number),), reached=10))
+    batch = [(point(optimizer, number), float(number)) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_failures_complete_an_update_as_its_worst_points():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    optimizer.observe(Failed(1, Status.CRASH, ()))
+    optimizer.observe(Failed(2, Status.CRASH, (-7.0,)))
+    optimizer.observe(Scored(3, (5.0,), reached=10))
+    optimizer.observe(Scored(4, (6.0,), reached=10, constraints=(0.5,)))
+    ranked = {3: 0.0, 2: 1.0, 4: 2.0, 1: 3.0}  # an update reads ranks only
+    batch = [(point(optimizer, number), ranked[number]) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_what_is_inactive_or_constant_is_at_the_middle():
+    """Around the default of a conditional space: `b.width` and `a.v.rate` are not active there."""
+    options = {"horizon": 10, "start": "default", "sigma": 1e-6}
+    optimizer = proposed(make("cmaes", CONDITIONAL, **options), 2)
+    unit = CONDITIONAL.to_unit(CONDITIONAL.default())
+    expected = np.where(np.isnan(unit), 0.5, unit)
+    assert np.isnan(unit).sum() == 2
+    np.testing.assert_allclose(point(optimizer, 1), expected, atol=1e-4)
+    fixed = {"type": "constant", "value": 3}
+    x = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9}
+    space = load_space({"hyperparameters": {"fixed": fixed, "x": x, "last": fixed, "y": x}})
+    optimizer = proposed(make("cmaes", space, **options), 2)
+    np.testing.assert_allclose(point(optimizer, 1), [0.9, 0.9], atol=1e-4)
+    alone = load_space({"hyperparameters": {"fixed": fixed, "x": x}})
+    optimizer = proposed(make("cmaes", alone, **options), 2)
+    # The package needs two dimensions: the second, which is idle, starts in the middle.
+    np.testing.assert_allclose(point(optimizer, 1), [0.9, 0.5], atol=1e-4)
+
+
+def test_warm_starts_are_no_points_of_the_distribution():
+    warm = ({"x": 0.1}, {"x": 0.2})
+    optimizer = make("cmaes", CUBE, horizon=10, population_size=4, initial=warm)
+    assert [number for number in range(20) if optimizer.blind(number)] == list(range(7))
+    assert [optimizer.modelled(99, scored) for scored in (6, 7)] == [False, True]
+    proposed(optimizer, 7)
+    for number in range(6):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    assert optimizer._cma.generation == 0
+    optimizer.observe(Scored(6, (1.0,), reached=10))
+    assert optimizer._cma.generation == 1
+
+
+def restarted(monkeypatch, **options):
+    """A run of which the first update is the last."""
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4, **options), 6)
+    monkeypatch.setattr(CMA, "should_stop", lambda self: self.generation > 0)
+    for number in range(1, 5):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    return optimizer
+
+
+@pytest.mark.parametrize("seed", [0, 5, None])
+def test_a_new_run_starts_elsewhere_with_the_step_size_and_twice_the_points(seed, monkeypatch):
+    optimizer = restarted(monkeypatch, seed=seed, sigma=0.2)
+    keys = (1, "algorithm", "cmaes restart")
+    if seed is not None:
+        keys = (seed, "algorithm", "cmaes restart", 1)
+    place = seeds.generator(*keys).random(3)
+    np.testing.assert_array_equal(optimizer._cma.mean, place)
+    assert (optimizer._cma._sigma, optimizer._cma.population_size) == (0.2, 8)
+    assert optimizer._run == 1
+
+
+def test_points_of_a_run_that_is_over_are_followed_by_nobody(monkeypatch):
+    optimizer = restarted(monkeypatch)
+    optimizer.observe(Scored(5, (9.0,), reached=10))  # was in flight when the run ended
+    proposed(optimizer, 8)
+    assert {record.proposal.meta["run"] for record in list(optimizer.history)[6:]} == {1}
+    for number in range(6, 13):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    assert (optimizer._cma.generation, optimizer._run) == (0, 1)
+    optimizer.observe(Scored(13, (1.0,), reached=10))
+    assert (optimizer._cma.population_size, optimizer._run) == (16, 2)
+
+
+def test_a_run_that_has_not_converged_goes_on():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    mean = optimizer._cma
+    for number in range(1, 5):
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    assert (optimizer._cma, optimizer._run) == (mean, 0)
+
+
+def record(number, outcome):
+    return Record(number, Proposal(Config(), 1), outcome)
+
+
+def test_equal_violations_are_ranked_by_number():
+    records = [
+        record(3, Scored(3, (9.0,), constraints=(1.0,))),
+        record(1, Scored(1, (0.0,), constraints=(0.5, 0.5))),
+        record(2, Scored(2, (5.0,), constraints=(0.0,))),
+        record(0, Failed(0, Status.LOST, ())),
+    ]
+    assert losses(records) == [-3.0, -4.0, -5.0, -2.0]
+
+
+@pytest.mark.parametrize(
+    ("searched", "size"), [(2, 6), (3, 7), (4, 8), (5, 8), (8, 10), (20, 12), (21, 13)]
+)
+def test_populations_of_earlier_versions_are_those_of_the_tutorial(searched, size):
+    """Hansen 2016, table 1: 4 + floor(3 ln n)."""
+    unit = {"type": "float", "lower": 0.0, "upper": 1.0}
+    space = load_space({"hyperparameters": {f"x{place}": unit for place in range(searched)}})
+    optimizer = make("cmaes", space, horizon=10)
+    assert optimizer.population_size == size == 4 + math.floor(3 * math.log(searched))
+    earlier = type(optimizer).earlier_defaults(lambda: space)
+    assert earlier["population_size"] == size
