@@ -181,7 +181,7 @@ def test_scores_chose_the_arms_for_ever_since_one_rested(monkeypatch):
 def test_initial_configurations_are_not_informed_though_an_arm_rests():
     """With a window of one run `dqn` rests after two of its four warm starts."""
     names = ["dqn", "ppo"] * 4
-    warm = [{"algorithm": name, f"{name}.x": 0.1 * x} for x, name in enumerate(names)]
+    warm = [{"algorithm": name, f"{name}.x": 0.06 * x} for x, name in enumerate(names)]
     optimizer = bandits(initial=warm, window=1.0)
     made, resting = [], []
     for number in range(12):
