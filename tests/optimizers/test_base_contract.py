@@ -98,7 +98,12 @@ def test_an_optimizer_of_segments_places_them_itself():
 def test_what_a_proposal_says_of_itself():
     optimizer = built()
     made = optimizer._propose(SPACE.default(), "why", {"arm": 1}, informed=True)
-    assert (made.until, made.origin, dict(made.meta), made.informed) == (10, "why", {"arm": 1}, True)
+    assert (made.until, made.origin, dict(made.meta), made.informed) == (
+        10,
+        "why",
+        {"arm": 1},
+        True,
+    )
 
 
 @pytest.mark.parametrize("until", [1, 10])
@@ -211,7 +216,9 @@ def test_a_constraint_that_is_just_met_is_not_broken():
 
 def test_a_package_that_is_missing_is_named_with_its_extra():
     require("json", "mine", "extra")
-    with pytest.raises(InputError, match=r"mine needs no_such: pip install 'autorl\[extra\]'") as no:
+    with pytest.raises(
+        InputError, match=r"mine needs no_such: pip install 'autorl\[extra\]'"
+    ) as no:
         require("no_such", "mine", "extra")
     assert no.value.key == "optimizer.name"
 

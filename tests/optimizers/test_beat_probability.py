@@ -165,7 +165,12 @@ def test_the_draws_of_situations_stay_as_they_are():
     assert rows.features[:, 0] == pytest.approx(expected)
 
 
-GOING_ON = [[5, 3, 6, 2], [5, 1, 2, 0], [5, 7, 0, 4], [0, 7, 1, 3]]  # of eight curves, in each of the four draws
+GOING_ON = [
+    [5, 3, 6, 2],
+    [5, 1, 2, 0],
+    [5, 7, 0, 4],
+    [0, 7, 1, 3],
+]  # of eight curves, in each of the four draws
 
 
 # -- the regression ----------------------------------------------------------------------------

@@ -41,7 +41,9 @@ DATA = data(20)
 
 def rule(**options):
     chosen = {"rungs": 4, "grace": 0, "peers": 1, "curve_data": DATA, "check": 0, **options}
-    return make("random", SPACE, horizon=100, budget=chosen.pop("budget", 50), stop="learned", **chosen)
+    return make(
+        "random", SPACE, horizon=100, budget=chosen.pop("budget", 50), stop="learned", **chosen
+    )
 
 
 def run(optimizer, *scores, fail=False, reached=None):
@@ -379,7 +381,9 @@ def test_which_sources_are_read(read, options, calls):
     assert resolved["curve_data"]["sources"][0]["rows"] == 6
 
 
-@pytest.mark.parametrize(("options", "refused"), [({"curves": ["c"]}, True), ({"prior": ["c"]}, False)])
+@pytest.mark.parametrize(
+    ("options", "refused"), [({"curves": ["c"]}, True), ({"prior": ["c"]}, False)]
+)
 def test_a_source_without_curves_is_refused_where_curves_name_it(monkeypatch, options, refused):
     bare = table(6)
     object.__setattr__(bare, "curves", None)

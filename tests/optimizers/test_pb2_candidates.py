@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import multivariate_normal, norm
 
-from autorl.optimizers import make
 from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers import make
 from autorl.optimizers.pb2 import Improvement
 from autorl.space import load_space
 from autorl.types import (
@@ -260,7 +260,12 @@ def test_the_first_candidate_that_is_another_configuration_is_taken(monkeypatch)
     """Rows in units: x, size (ordinal of four), depth (inactive)."""
     rows = [[0.25, 0.125, 0.5], [0.75, 0.375, 0.5], [0.5, 0.625, 0.5]]
     taken, (base, free) = chosen(monkeypatch, rows, {"kind": "plain"}, x=0.25, size=8, kind="plain")
-    assert (taken["x"], taken["size"], taken["kind"], "depth" in taken) == (0.75, 16, "plain", False)
+    assert (taken["x"], taken["size"], taken["kind"], "depth" in taken) == (
+        0.75,
+        16,
+        "plain",
+        False,
+    )
     assert free == [0, 1], "depth is inactive"
     # The donor is ahead of two of the three others.
     assert base == pytest.approx([1.0, 2 / 3, 0.25, 0.125, 0.5, 0.0])

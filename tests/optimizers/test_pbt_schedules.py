@@ -178,7 +178,12 @@ def test_of_equal_members_the_earlier_one_counts_as_ahead():
     """With all scores equal the first is copied and the last replaced, in a tournament as well."""
     optimizer = pbt(population=4, quantile=0.25)
     told(optimizer, [1.0] * 4)
-    assert [one.resume_from for one in told(optimizer, [1.0] * 4, first=4, until=40)] == [0, 1, 2, 0]
+    assert [one.resume_from for one in told(optimizer, [1.0] * 4, first=4, until=40)] == [
+        0,
+        1,
+        2,
+        0,
+    ]
     rival = pbt(population=2, selection="tournament")
     told(rival, [1.0, 1.0])
     assert [one.resume_from for one in told(rival, [1.0, 1.0], first=2, until=40)] == [0, 0]

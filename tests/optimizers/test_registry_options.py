@@ -332,7 +332,7 @@ class NotData:
 
 @dataclass(frozen=True)
 class Unread:
-    size: "Nowhere" = option(3, "of a type that is imported for a type checker")  # noqa: F821
+    size: "Nowhere" = option(3, "of a type that is imported for a type checker")  # noqa: F821, RUF009
 
 
 @pytest.mark.parametrize(

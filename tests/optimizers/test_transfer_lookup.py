@@ -37,7 +37,9 @@ DATA = fitted_prior(Gathered([[table()]]), SQUARE, None, named=True).to_dict()
 
 
 def built(trust=0.8, **options):
-    optimizer = make("transfer", SQUARE, horizon=10, **{"budget": 40, "prior_data": DATA, **options})
+    optimizer = make(
+        "transfer", SQUARE, horizon=10, **{"budget": 40, "prior_data": DATA, **options}
+    )
     optimizer.prior = replace(optimizer.prior, trust=trust)
     return optimizer
 
