@@ -1,6 +1,7 @@
 """Rising bandits turn by turn: who is asked, who is waited for, what an arm is given, what informs."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -347,3 +348,43 @@ def test_what_all_arms_caution_against_is_said_once():
     assert text.startswith("12 of the 20 full-length runs of the budget stay unused")
     assert optimizer.population_based
     assert len(optimizer._arms) == 2
+
+
+# -- configurations of the caller's ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inner", "taken", "alone"),
+    [
+        ("random", True, True),
+        ("tpe", True, True),
+        ("asha", True, True),
+        # The number of a bracket is of the arm that was asked, the configuration maybe another's.
+        ("hyperband", False, True),
+        ("bohb", False, True),
+        ("successive_halving", False, True),
+        ("dehb", False, False),
+        ("grid", False, False),
+        ("de", False, False),
+    ],
+)
+def test_an_enqueued_configuration_is_taken_where_it_can_be_any_arms(inner, taken, alone):
+    assert bandits(inner=inner).takes_enqueued is taken
+    assert bandits(space_of("continuous"), inner=inner).takes_enqueued is alone
+
+
+@pytest.mark.parametrize("inner", ["random", "sobol", "asha"])
+def test_enqueued_configurations_of_any_arm_are_its_own(inner):
+    """As the driver places them: with the meta of the proposal whose place they take."""
+    optimizer = bandits(inner=inner)
+    rng = np.random.default_rng(0)
+    for number in range(20):
+        proposal = optimizer.ask(rng)
+        if number % 2 and proposal.parent is None:
+            arm = optimizer._arms[number % 4 // 2]
+            proposal = replace(proposal, config=config_of(arm, number / 20), origin="enqueued")
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (float(rng.normal()),), reached=proposal.until))
+        arm = optimizer._arm_of[number]
+        assert arm.name == proposal.config["algorithm"]
+        assert arm.optimizer.history[number].values
