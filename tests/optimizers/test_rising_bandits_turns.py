@@ -373,7 +373,7 @@ def test_an_enqueued_configuration_is_taken_where_it_can_be_any_arms(inner, take
     assert bandits(space_of("continuous"), inner=inner).takes_enqueued is alone
 
 
-@pytest.mark.parametrize("inner", ["random", "sobol", "asha"])
+@pytest.mark.parametrize("inner", ["random", "asha"])
 def test_enqueued_configurations_of_any_arm_are_its_own(inner):
     """As the driver places them: with the meta of the proposal whose place they take."""
     optimizer = bandits(inner=inner)
