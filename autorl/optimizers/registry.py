@@ -257,12 +257,12 @@ def cuts(
         Steps in ascending order; the last is the horizon.
 
     Raises:
-        InputError: an unknown name or option, or a value that is not allowed.
+        InputError: an unknown name or stopping rule, or a value that is not allowed.
     """
     cls = find(name, folder)
     rule = options.pop("stop", None)
     if rule is not None and not cls.partial:
-        cls = find_stopping(str(rule))
+        cls = find_stopping(rule)
     # With a rule it alone decides, and options of the optimizer inside are none of its own.
     used = {key: value for key, value in options.items() if key in option_names(cls)}
     return cls.cuts(horizon, _parse(cls, used, name))
@@ -287,8 +287,15 @@ def find(name: str, folder: str | None = None) -> type[BaseOptimizer[Any]]:
     return cls
 
 
-def find_stopping(rule: str) -> type[BaseOptimizer[Any]]:
-    """Look up the class of a stopping rule, one of `STOPPING`."""
+def find_stopping(rule: object) -> type[BaseOptimizer[Any]]:
+    """Look up the class of a stopping rule, one of `STOPPING`.
+
+    Raises:
+        InputError: no such rule.
+    """
+    if not isinstance(rule, str) or rule not in STOPPING:
+        message = f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}"
+        raise InputError(message, key="optimizer.stop")
     return _load(STOPPING[rule])
 
 
@@ -343,9 +350,7 @@ def _with_stopping(
     rule: object,
     options: Mapping[str, object],
 ) -> BaseOptimizer[Any]:
-    if not isinstance(rule, str) or rule not in STOPPING:
-        message = f"no stopping rule {rule!r}; there is {_one_of(STOPPING)}"
-        raise InputError(message, key="optimizer.stop")
+    stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
     why = ""
     if cls.partial:
         why = "it cuts runs itself"
@@ -353,7 +358,6 @@ def _with_stopping(
         why = "a stopping rule ranks runs by one objective"
     if why:
         raise InputError(f"{name} cannot be used with `stop`: {why}", key="optimizer.stop")
-    stopping: Any = find_stopping(rule)  # its constructor takes the optimizer inside as well
     of_rule = option_names(stopping)
     of_inner = option_names(cls)
     _refuse_unknown(options, tuple(sorted(of_rule | of_inner)), name)

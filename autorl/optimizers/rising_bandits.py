@@ -33,6 +33,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
+from autorl.optimizers.hyperband import Hyperband
 from autorl.optimizers.registry import make
 from autorl.space.restrict import restrict, splitting
 from autorl.types import (
@@ -140,6 +141,7 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         super().__init__(problem, options)
         self._arms = list(_arms(problem, options))
         self.population_based = any(arm.optimizer.population_based for arm in self._arms)
+        self.takes_enqueued = _takes_enqueued([arm.optimizer for arm in self._arms])
         self._arm_of: dict[ProposalId, Arm] = {}
         self._placed = 0  # initial configurations proposed
         # An arm was at rest when something was proposed: scores chose the arms from then
@@ -242,6 +244,15 @@ class RisingBandits(BaseOptimizer[RisingBanditsOptions]):
         Resting arms too: an extended budget brings them back.
         """
         return [proposal for arm in self._arms for proposal in arm.optimizer.keeps()]
+
+
+def _takes_enqueued(optimizers: list[BaseOptimizer[Any]]) -> bool:
+    """Tell whether an enqueued configuration may be that of any arm."""
+    if not all(optimizer.takes_enqueued for optimizer in optimizers):
+        return False
+    # It has the meta of the proposal whose place it takes, and the bracket's number in there is one
+    # of the arm that was asked: another arm may have no such bracket.
+    return len(optimizers) == 1 or not any(isinstance(inner, Hyperband) for inner in optimizers)
 
 
 def _least_spent(arms: list[Arm]) -> list[Arm]:

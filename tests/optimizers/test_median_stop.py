@@ -1,9 +1,13 @@
 """The median stopping rule: where runs are cut, which are stopped, and what the optimizer inside sees."""
 
+from statistics import median
+
 import numpy as np
 import pytest
 
 from autorl.optimizers import make
+from autorl.optimizers._cut_runs import CutRun
+from autorl.optimizers.median_stop import RungValues, average
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
 from autorl.types import Failed, Proposed, Scored, Status
@@ -206,3 +210,97 @@ def test_the_rule_is_viziers(lag):
             assert number in continued
         decided += bool(stops)
     assert decided > 5
+
+
+# -- ties, counts and the values of a rung --------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_median_of_the_others_at_a_rung(seed):
+    """Against `statistics.median`, with ties, and values that take the place of earlier ones."""
+    rng = np.random.default_rng(seed)
+    values, told = RungValues(), {}
+    for _ in range(60):
+        run = int(rng.integers(12))
+        told[run] = float(rng.integers(5))
+        values.put(run, told[run])
+        for other in range(13):
+            others = [value for number, value in told.items() if number != other]
+            assert values.count_without(other) == len(others)
+            if others:
+                assert values.median_without(other) == median(others)
+
+
+def ended(optimizer, *scores):
+    """Train runs to the end; all of each run's scores are the same."""
+    for score in scores:
+        for rung in range(4):
+            number = len(optimizer.history)
+            optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+            optimizer.observe(Scored(number, (score,), reached=25 * (rung + 1)))
+
+
+def goes_on(optimizer, score):
+    """Whether the next run is continued after its first rung."""
+    number = len(optimizer.history)
+    optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    optimizer.observe(Scored(number, (score,), reached=25))
+    return optimizer.ask(np.random.default_rng(99)).resume_from == number
+
+
+@pytest.mark.parametrize("against", ["averages", "scores"])
+@pytest.mark.parametrize(("score", "on"), [(1.5, True), (1.49, False), (9.0, True)])
+def test_a_run_at_the_median_goes_on(against, score, on):
+    optimizer = factory(against=against)()
+    ended(optimizer, 1.0, 2.0)
+    assert goes_on(optimizer, score) is on
+    assert optimizer._runs[8].compared
+
+
+@pytest.mark.parametrize(("peers", "on"), [(2, False), (3, True)])
+def test_so_many_runs_must_be_there_to_compare_with(peers, on):
+    optimizer = factory(peers=peers)()
+    ended(optimizer, 1.0, 2.0)
+    assert goes_on(optimizer, 0.0) is on
+    assert optimizer._runs[8].compared is not on
+
+
+def test_a_run_that_still_trains_is_compared_with_by_scores_alone():
+    for against, on in (("averages", True), ("scores", False)):
+        optimizer = factory(against=against, peers=1)()
+        for number in range(2):
+            optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Scored(0, (5.0,), reached=25))
+        optimizer.observe(Scored(1, (1.0,), reached=25))
+        assert (1 in optimizer._ready) is on
+
+
+def test_the_average_of_a_run_is_of_all_its_rungs_so_far():
+    run = CutRun(0, 0, scores={0: 1.0, 2: 6.0, 1: 2.0})
+    assert [average(run, rung) for rung in range(4)] == [1.0, 1.5, 3.0, 3.0]
+
+
+def test_a_later_score_changes_the_averages_from_its_rung_on():
+    optimizer = factory()()
+    ended(optimizer, 4.0)
+    optimizer.observe(Scored(1, (0.0,), reached=50, n_seeds=2))
+    assert [values.median_without(99) for values in optimizer._values] == pytest.approx(
+        [4.0, 2.0, 8 / 3, 3.0]
+    )
+
+
+def test_what_failed_is_compared_with_where_it_had_a_score():
+    optimizer = factory(peers=1)()
+    optimizer.observe(Proposed(0, optimizer.ask(None)))
+    optimizer.observe(Scored(0, (3.0,), reached=25))
+    optimizer.observe(Proposed(1, optimizer.ask(None)))
+    optimizer.observe(Failed(1, Status.CRASH, (-9.0,)))
+    assert [values.count_without(99) for values in optimizer._values] == [1, 0, 0, 0]
+    assert not goes_on(optimizer, 2.0)
+
+
+def test_the_rule_of_earlier_versions():
+    cls = type(factory()())
+    assert cls.earlier_defaults(lambda: SPACE) == {"against": "scores"}
+    assert cls.cuts(10, cls.Options(rungs=3)) == (4, 7, 10)
+    assert factory()().outline() == ()

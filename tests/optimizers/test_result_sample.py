@@ -152,3 +152,36 @@ def test_arms_know_all_results():
     space = space_of("types")
     optimizer = make("rising_bandits", space, horizon=10)
     assert [arm.optimizer.options.most_results for arm in optimizer._arms] == [None]
+
+
+def test_the_sample_stays_as_it_is():
+    """Of 60 results, ever better, 25 are the best and 5 of the others a sample by their hashes.
+
+    Stored studies go on with the same ones.
+    """
+    sample = ResultSample(30)
+    for number in range(60):
+        sample.put(number, (0.0, -float(number)))
+    assert sample.chosen() == [5, 6, 9, 10, 11, *range(35, 60)]
+
+
+def test_feasible_results_are_better_than_all_that_break_a_constraint():
+    sample = ResultSample(26)
+    for number in range(40):
+        sample.put(number, (float(number % 2), -float(number)))
+    best = [*range(0, 40, 2), *(39, 37, 35, 33, 31)]
+    assert set(best) <= set(sample.chosen())
+    assert len(sample.chosen()) == 26
+
+
+def test_of_equal_results_the_earlier_ones_are_among_the_best():
+    sample = ResultSample(26)
+    for number in range(40):
+        sample.put(number, (0.0, 1.0))
+    assert sample.chosen()[:25] == list(range(25))
+
+
+def test_more_than_the_best_must_be_chosen():
+    assert ResultSample(26).chosen() == []
+    with pytest.raises(AssertionError):
+        ResultSample(25)

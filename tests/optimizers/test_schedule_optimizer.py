@@ -101,3 +101,61 @@ def test_a_part_waits_for_the_one_before_and_two_runs_wait_for_nobody():
     assert optimizer.ask(np.random.default_rng(1)) == Wait()
     optimizer.observe(Scored(0, (1.0,), reached=50, resumable=False))
     assert optimizer.ask(np.random.default_rng(1)) == Done()
+
+
+# -- keys, steps next to the ends, and what is kept ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "key"),
+    [
+        ({"10": {}}, "optimizer.schedule"),
+        ({"0": {}, "100": {}}, "optimizer.schedule.100"),
+        ({"0": {}, "-5": {}}, "optimizer.schedule.-5"),
+        ({"0": {}, "7.5": {}}, "optimizer.schedule.7.5"),
+        ({"0": 3}, "optimizer.schedule.0"),
+        ({"0": {}, "50": {}, "60": {"layers": 3}}, "optimizer.schedule.60"),
+    ],
+)
+def test_where_it_is_wrong(schedule, key):
+    with pytest.raises(InputError) as caught:
+        planned(schedule)()
+    assert caught.value.key == key
+
+
+def test_a_schedule_of_nothing_is_none():
+    optimizer = planned({}, initial=({"rate": 1e-3},))()
+    assert optimizer.parts == planned(None, initial=({"rate": 1e-3},))().parts
+    assert [config for _, config in optimizer.parts] == list(optimizer.problem.initial)
+
+
+def test_a_change_at_the_first_step_and_three_parts():
+    optimizer = planned({"0": {}, "1": {"gamma": 0.9}, "2": {"gamma": 0.95}})()
+    kept = []
+    for number, until in enumerate((1, 2, 100)):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        assert (proposal.until, proposal.resume_from) == (until, number - 1 if number else None)
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (1.0,), reached=until))
+        kept.append(list(optimizer.keeps()))
+    assert kept == [[0], [1], []]
+
+
+def test_runs_without_a_schedule_are_kept_for_nobody_and_depend_on_nothing():
+    optimizer = planned(None, initial=({"rate": 1e-3},))()
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    assert list(optimizer.keeps()) == []
+    assert [optimizer.blind(number) for number in range(3)] == [True, True, False]
+    assert optimizer.ask(np.random.default_rng(1)).meta["part"] == 1, "the first is still trained"
+
+
+def test_what_is_inactive_in_one_part_is_a_change_as_well():
+    """`a.depth` exists with `kind: a` alone: a kind that may change takes it along."""
+    space = space_of("conditional")
+    parts = {"0": {"kind": "a"}, "50": {"kind": "b"}}
+    with pytest.raises(InputError, match=r"a\.depth cannot change during training") as caught:
+        make("schedule", space, horizon=100, changeable={"kind"}, schedule=parts)
+    assert caught.value.key == "optimizer.schedule.50"
+    every = set(space.names)
+    made = make("schedule", space, horizon=100, changeable=every, schedule=parts)
+    assert [config["kind"] for _, config in made.parts] == ["a", "b"]

@@ -1,0 +1,338 @@
+"""The probability that a run beats the incumbent: situations, the regression, and how tasks weigh."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from autorl.optimizers import _beat_probability as beat
+from autorl.optimizers._beat_probability import (
+    BeatProbability,
+    Logistic,
+    Reference,
+    Rows,
+    Standing,
+    beaten,
+    joined,
+    own_count,
+    situations,
+)
+
+NO_OWN = np.empty((0, 3))
+
+
+def curves(count, rungs=3, seed=0):
+    return np.random.default_rng(seed).normal(size=(count, rungs)).cumsum(axis=1)
+
+
+# -- scores on the scale of a situation ---------------------------------------------------------
+
+
+def test_low_is_the_tenth_of_the_first_rung():
+    standing = Standing.of(np.arange(11.0), best=20.0, high=30.0)
+    assert (standing.low, standing.best, standing.high) == (1.0, 20.0, 30.0)
+
+
+def test_the_example_of_the_module():
+    """First rung 12 to 40, incumbent 180: scores of 15, 60 and 90."""
+    standing = Standing(low=12.0, best=180.0, high=200.0)
+    features = standing.features(np.array([[15.0, 60.0, 90.0]]))
+    assert features.tolist() == [pytest.approx([78 / 168, 30 / 168])]
+
+
+def test_features_are_the_last_score_and_its_gain():
+    standing = Standing(low=0.0, best=4.0, high=5.0)
+    features = standing.features(np.array([[9.0, 1.0, 2.0], [0.0, 3.0, 2.5]]))
+    assert features.tolist() == [[0.5, 0.25], [0.625, -0.125]]
+    first = standing.features(np.array([[1.0], [4.0]]))
+    assert first.tolist() == [[0.25, 0.0], [1.0, 0.0]], "at the first rung nothing was gained"
+
+
+@pytest.mark.parametrize(
+    ("low", "best", "high", "unit"),
+    [
+        (0.0, 2.0, 9.0, 0.5),
+        (2.0, 2.0, 4.0, 0.5),  # the incumbent is poor at the first rung: by the largest score
+        (3.0, 2.0, 5.0, 0.5),
+        (1.5, 2.0, 9.0, -1.0),
+    ],
+)
+def test_a_score_one_below_the_incumbent(low, best, high, unit):
+    features = Standing(low, best, high).features(np.array([[best - 1.0]]))
+    assert features[0, 0] == pytest.approx(unit)
+
+
+def test_units_lie_between_minus_one_and_two():
+    standing = Standing(0.0, 1.0, 1.0)
+    features = standing.features(np.array([[-9.0, 9.0], [-1.0, 2.0], [-0.5, 1.5], [9.0, -9.0]]))
+    assert features.tolist() == [[2.0, 3.0], [2.0, 3.0], [1.5, 2.0], [-1.0, -3.0]]
+
+
+def test_without_a_scale_scores_are_above_at_or_below():
+    standing = Standing(1.0, 1.0, 1.0)
+    features = standing.features(np.array([[0.9], [1.0], [1.1]]))
+    assert features[:, 0].tolist() == [-1.0, 1.0, 2.0]
+    below = Standing(2.0, 1.0, 1.5)  # the largest score is below what is poor
+    assert below.features(np.array([[0.9]]))[0, 0] == -1.0
+
+
+def test_a_tie_is_half_a_victory():
+    assert beaten(np.array([1.0, 2.0, 3.0]), 2.0).tolist() == [0.0, 0.5, 1.0]
+
+
+# -- how many curves ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("complete", "count"),
+    [
+        *((0, 0), (5, 0), (6, 6), (7, 6), (8, 8), (11, 8), (12, 12), (16, 16), (23, 16), (24, 24)),
+        *((32, 32), (47, 32), (48, 48), (64, 64), (96, 96), (127, 96), (128, 128), (191, 128)),
+        *((192, 192), (5000, 192)),
+    ],
+)
+def test_own_runs_that_a_model_is_fitted_to(complete, count):
+    assert own_count(complete) == count
+
+
+@pytest.mark.parametrize(
+    ("ended", "incumbents"),
+    [
+        *((0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (6, 6), (7, 6), (8, 8), (11, 8)),
+        *((12, 12), (15, 12), (16, 16), (24, 24), (31, 24), (32, 32), (48, 48), (64, 64)),
+        *((95, 64), (96, 96), (128, 128), (129, 128), (9999, 128)),
+    ],
+)
+def test_as_many_curves_stand_for_ended_runs_as_have_ended(monkeypatch, ended, incumbents):
+    """Of more than a step of the table, as many as the next lower one."""
+    counts = []
+    of = Standing.of
+
+    def noted(first, best, high):
+        counts.append(len(first))
+        return of(first, best, high)
+
+    monkeypatch.setattr(Standing, "of", noted)
+    rows = situations(curves(200), ended, 1)
+    assert counts == [incumbents] * 4
+    assert len(rows.outcomes) == 4 * 48
+
+
+@pytest.mark.parametrize(
+    ("count", "ended", "incumbents"),
+    [(2, 8, 1), (3, 8, 2), (4, 8, 2), (5, 2, 2), (12, 8, 8), (11, 8, 7), (11, 1, 1), (2, 1, 1)],
+)
+def test_two_thirds_of_a_tasks_curves_at_most_stand_for_ended_runs(count, ended, incumbents):
+    rows = situations(curves(count), ended, 2)
+    assert len(rows.outcomes) == 4 * (count - incumbents)
+    assert rows.weights.sum() == pytest.approx(1.0)
+    assert len(set(rows.weights.tolist())) == 1
+
+
+def test_48_runs_of_a_situation_go_on():
+    for count, going in ((50, 48), (49, 48), (48, 47)):
+        assert len(situations(curves(count), 1, 0).outcomes) == 4 * going
+
+
+def test_a_situation_by_hand():
+    """Curve n has the scores n, n + 100 and n + 200: all of them gain 100 from rung 0 to rung 1."""
+    rows = situations(np.arange(9.0)[:, None] + np.array([0.0, 100.0, 200.0]), 6, 1)
+    assert len(rows.outcomes) == 4 * 3
+    for draw in range(4):
+        part = slice(3 * draw, 3 * draw + 3)
+        outcomes = rows.outcomes[part]
+        units, gains = rows.features[part].T
+        # From what is poor at the first rung, below 3, to the best at the end, 205 to 208.
+        scale = 100.0 / gains[0]
+        assert gains == pytest.approx(gains[0])
+        assert 202 < scale < 208
+        # How many curves a run is below the best of the draw, at equal steps.
+        behind = (1.0 - units) * scale - 100.0
+        assert behind == pytest.approx(np.round(behind), abs=1e-6)
+        assert ((behind < 0) == (outcomes == 1.0)).all()
+        assert ((behind > 0) == (outcomes == 0.0)).all()
+
+
+def test_the_draws_of_situations_stay_as_they_are():
+    """They decide what the runs of stored studies are stopped by: a change changes their tables."""
+    rows = situations(np.arange(8.0)[:, None] * np.ones(2), 4, 0)
+    expected = []
+    for runs in GOING_ON:
+        peers = [number for number in range(8) if number not in runs]
+        low, best = np.quantile(peers, 0.1), max(peers)
+        expected += [1 + (run - best) / (best - low) for run in runs]
+    assert rows.features[:, 0] == pytest.approx(expected)
+
+
+GOING_ON = [
+    [5, 3, 6, 2],
+    [5, 1, 2, 0],
+    [5, 7, 0, 4],
+    [0, 7, 1, 3],
+]  # of eight curves, in each of the four draws
+
+
+# -- the regression ----------------------------------------------------------------------------
+
+
+def rows_of(features, outcomes, weights=None):
+    features = np.asarray(features, dtype=float)
+    weights = np.ones(len(features)) if weights is None else np.asarray(weights, dtype=float)
+    return Rows(features, np.asarray(outcomes, dtype=float), weights)
+
+
+def fitted(rows):
+    """The regression by SciPy: weighted log loss, a ridge of 1 around the rate of all."""
+    mean = (rows.weights[:, None] * rows.features).sum(axis=0) / rows.weights.sum()
+    spread = (rows.weights[:, None] * (rows.features - mean) ** 2).sum(axis=0)
+    deviation = np.maximum(np.sqrt(spread / rows.weights.sum()), 0.05)
+    units = (rows.features - mean) / deviation
+    rate = (rows.weights @ rows.outcomes + 0.5) / (rows.weights.sum() + 1)
+    centre = np.array([math.log(rate / (1 - rate)), 0.0, 0.0])
+
+    def loss(coefficients):
+        logit = coefficients[0] + units @ coefficients[1:]
+        # log(1 + exp(logit)) less logit times outcome
+        logs = np.logaddexp(0.0, logit) - rows.outcomes * logit
+        return rows.weights @ logs + 0.5 * ((coefficients - centre) ** 2).sum()
+
+    return minimize(loss, centre, method="BFGS", options={"gtol": 1e-9}).x, mean, deviation
+
+
+def cases():
+    rng = np.random.default_rng(3)
+    features = rng.normal(size=(40, 2))
+    noisy = (features[:, 0] + rng.normal(size=40) > 0).astype(float)
+    yield rows_of(features, noisy)
+    yield rows_of(features, noisy, rng.random(40) * 5)
+    yield rows_of(features, features[:, 0] > 1.0, np.full(40, 10.0))  # separable
+    yield rows_of(features, np.zeros(40))  # nobody ever beat the incumbent
+    yield rows_of(features, np.where(noisy > 0, 0.5, 0.0))  # ties
+    yield rows_of(np.full((6, 2), 0.25), [0, 0, 1, 0, 0, 0.5])  # all alike
+    yield rows_of(0.01 * features, noisy)
+
+
+@pytest.mark.parametrize("rows", [*cases()])
+def test_the_regression_is_at_its_optimum(rows):
+    made = Logistic.fit(rows)
+    coefficients, mean, deviation = fitted(rows)
+    assert made.mean == pytest.approx(mean)
+    assert made.deviation == pytest.approx(deviation)
+    assert made.coefficients == pytest.approx(coefficients, abs=2e-4)
+    at = np.array([[0.0, 0.0], [1.0, -1.0], [-0.5, 2.0]])
+    logit = coefficients[0] + (at - mean) / deviation @ coefficients[1:]
+    assert made.probability(at) == pytest.approx(1 / (1 + np.exp(-logit)), abs=1e-4)
+
+
+def test_a_probability_of_nothing_is_never_stated():
+    chance = Logistic.fit(rows_of(np.zeros((9, 2)), np.zeros(9))).probability(np.zeros((1, 2)))
+    assert 0 < chance[0] <= 0.5 / 10
+
+
+def test_far_out_a_probability_is_nearly_sure_and_finite():
+    made = Logistic(np.array([0.0, 1.0, 0.0]), np.zeros(2), np.ones(2))
+    chances = made.probability(np.array([[-1e6, 0.0], [0.0, 0.0], [1e6, 0.0]]))
+    assert chances.tolist() == pytest.approx([math.exp(-40), 0.5, 1.0], rel=1e-9)
+
+
+# -- how tasks weigh ---------------------------------------------------------------------------
+
+
+def test_rows_keep_their_shares_when_they_are_scaled():
+    rows = rows_of(np.zeros((3, 2)), [0, 1, 0.5], [1.0, 2.0, 1.0]).scaled(10.0)
+    assert rows.weights.tolist() == [2.5, 5.0, 2.5]
+    both = joined([rows, rows_of(np.ones((1, 2)), [1], [7.0])])
+    assert both.weights.tolist() == [2.5, 5.0, 2.5, 7.0]
+    assert both.outcomes.tolist() == [0, 1, 0.5, 1]
+    assert both.features.tolist() == [[0, 0]] * 3 + [[1, 1]]
+
+
+def test_a_reference_is_of_all_rungs_and_the_only_one_by_default():
+    alone = Reference(curves(5))
+    assert (alone.first, alone.weight) == (0, 1.0)
+
+
+@pytest.mark.parametrize("own", [0, 24, 8, 192])
+def test_a_task_counts_as_100_curves_and_own_runs_beside_them(own):
+    """Own runs have n / (n + 24) of all weight: with 24 of them half."""
+    references = [Reference(curves(12), weight=0.75), Reference(curves(9, seed=1), weight=0.25)]
+    model = BeatProbability(references)
+    rows = model._joined(4, 1, curves(own, seed=2))
+    total = 200 + own
+    share = own / (own + 24)
+    sizes = [4 * 8, 4 * (9 - 4)]
+    weights = np.split(rows.weights, np.cumsum(sizes))
+    assert [part.sum() for part in weights] == pytest.approx(
+        [0.75 * total * (1 - share), 0.25 * total * (1 - share), total * share]
+    )
+
+
+def test_own_runs_alone_count_as_many_as_they_are():
+    rows = BeatProbability([])._joined(4, 1, curves(8))
+    assert rows.weights.sum() == pytest.approx(8.0)
+    assert len(rows.outcomes) == 4 * (8 - 4)
+    assert BeatProbability([])._joined(4, 1, NO_OWN) is None
+
+
+@pytest.mark.parametrize(
+    ("reference", "rung", "says"),
+    [
+        (Reference(curves(4), first=1), 0, False),
+        (Reference(curves(4), first=1), 1, True),
+        (Reference(curves(1)), 1, False),  # of one curve no other can be beaten
+        (Reference(curves(2)), 1, True),
+    ],
+)
+def test_which_tasks_say_something_of_a_rung(reference, rung, says):
+    model = BeatProbability([reference])
+    scores = np.zeros(rung + 1)
+    stated = model(scores, Standing(0.0, 1.0, 1.0), 4, NO_OWN)
+    assert (stated is not None) is says
+    # A task that says nothing takes nothing of the weight of another.
+    other = Reference(curves(9))
+    both = BeatProbability([reference, other])._joined(4, rung, NO_OWN)
+    assert both.weights.sum() == pytest.approx(200.0 if says else 100.0)
+
+
+def test_what_is_stated_is_the_regression_of_the_rung_at_the_runs_features():
+    references = [Reference(curves(40)), Reference(curves(30, seed=1))]
+    own = curves(24, seed=2)
+    standing = Standing(-1.0, 2.0, 3.0)
+    model = BeatProbability(references)
+    for scores, ended in ((np.array([0.5]), 5), (np.array([0.5, 1.5]), 40)):
+        rung = len(scores) - 1
+        size = {5: 4, 40: 32}[ended]
+        parts = [situations(task.scores, size, rung).scaled(100.0) for task in references]
+        rows = joined([*parts, situations(own, size, rung).scaled(224.0 * 0.5)])
+        rows.weights[: -len(situations(own, size, rung).weights)] *= 112.0 / 200.0
+        coefficients, mean, deviation = fitted(rows)
+        features = standing.features(scores[None])[0]
+        logit = coefficients[0] + (features - mean) / deviation @ coefficients[1:]
+        expected = 1 / (1 + math.exp(-logit))
+        assert model(scores, standing, ended, own) == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_regression_is_made_once_for_a_rung_and_a_number_of_runs(monkeypatch):
+    fits = []
+    fit = Logistic.fit
+
+    def noted(rows):
+        fits.append(len(rows.weights))
+        return fit(rows)
+
+    monkeypatch.setattr(beat.Logistic, "fit", noted)
+    model = BeatProbability([Reference(curves(40))])
+    standing = Standing(-1.0, 2.0, 3.0)
+    for ended, scores, own in [
+        (4, np.zeros(1), NO_OWN),
+        (5, np.ones(1), NO_OWN),  # as 4
+        (6, np.zeros(1), NO_OWN),
+        (4, np.zeros(2), NO_OWN),  # another rung
+        (4, np.ones(2), NO_OWN),
+        (4, np.zeros(2), curves(6)),
+        (0, np.zeros(1), NO_OWN),
+        (1, np.zeros(1), NO_OWN),
+    ]:
+        model(scores, standing, ended, own)
+    assert fits == [4 * 36, 4 * 34, 4 * 36, 4 * 36 + 4 * 2, 4 * 39]

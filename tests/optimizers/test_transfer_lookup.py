@@ -1,0 +1,230 @@
+"""The optimizer `transfer`: which sources it looks up, when results count, and who makes a proposal."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from autorl.optimizers import find, make, transfer
+from autorl.optimizers.base import Surroundings
+from autorl.optimizers.priors.build import fitted_prior
+from autorl.optimizers.priors.sources import Gathered
+from autorl.optimizers.priors.study_prior import StudyPrior
+from autorl.optimizers.priors.table import TaskTable
+from autorl.space import load_space
+from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
+
+UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
+SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
+TRANSFER = find("transfer")
+BELIEFS = {"x": {"centre": 0.25}}
+AROUND = Surroundings(SQUARE, ("ppo", "dqn"), "CartPole-v1", "a/landscape", Path("here"))
+
+
+def config(number):
+    return SQUARE.from_unit(np.random.default_rng([7, number]).random(2))
+
+
+def table(source="tests/a"):
+    configs = tuple(config(1000 + number) for number in range(12))
+    values = np.array([one["x"] for one in configs])
+    scores = (values - values.min()) / np.ptp(values)
+    return TaskTable(source, "kit", "Task-v0", configs, scores, 3)
+
+
+DATA = fitted_prior(Gathered([[table()]]), SQUARE, None, named=True).to_dict()
+
+
+def built(trust=0.8, **options):
+    optimizer = make(
+        "transfer", SQUARE, horizon=10, **{"budget": 40, "prior_data": DATA, **options}
+    )
+    optimizer.prior = replace(optimizer.prior, trust=trust)
+    return optimizer
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """What is looked up and by what; every look-up brings a table of its own."""
+    calls = []
+
+    def automatic(folder, algorithms, replays):
+        calls.append(("automatic", folder, algorithms, replays))
+        return Gathered([[table("tests/found")]])
+
+    def named(names, folder, algorithms):
+        calls.append((names, folder, algorithms))
+        return Gathered([[table("tests/named")]])
+
+    monkeypatch.setattr(transfer, "automatic_tables", automatic)
+    monkeypatch.setattr(transfer, "named_tables", named)
+    return calls
+
+
+LOOKED = ("automatic", Path("here"), ("ppo", "dqn"), "a/landscape")
+
+
+@pytest.mark.parametrize(
+    ("options", "calls", "sources"),
+    [
+        ({}, [LOOKED], ["tests/found"]),
+        ({"prior": "auto", "beliefs": {}}, [LOOKED], ["tests/found"]),
+        ({"beliefs": BELIEFS}, [LOOKED], ["stated beliefs", "tests/found"]),
+        ({"prior": ["a"]}, [(["a"], Path("here"), ("ppo", "dqn"))], ["tests/named"]),
+        ({"prior": "none", "beliefs": BELIEFS}, [], ["stated beliefs"]),
+        (
+            {"prior": ["a", "b"], "beliefs": BELIEFS},
+            [(["a", "b"], Path("here"), ("ppo", "dqn"))],
+            ["stated beliefs", "tests/named"],
+        ),
+    ],
+)
+def test_which_sources_are_read(monkeypatch, read, options, calls, sources):
+    found = []
+
+    def fitted(gathered, *arguments, **how):
+        found.extend(table.source for tables in gathered.groups for table in tables)
+        return StudyPrior(("x", "y"), ())
+
+    monkeypatch.setattr(transfer, "fitted_prior", fitted)
+    resolved = TRANSFER.resolved_options(options, AROUND)
+    assert read == calls
+    assert sorted(found) == sources
+    assert resolved == {**options, "prior_data": StudyPrior(("x", "y"), ()).to_dict()}
+
+
+@pytest.mark.parametrize(("options", "named"), [({}, False), ({"prior": ["a"]}, True)])
+def test_a_source_that_cannot_be_used_is_an_error_where_it_is_named(
+    monkeypatch, read, options, named
+):
+    seen = {}
+    made = transfer.fitted_prior
+
+    def noted(gathered, space, environment, **how):
+        seen.update(how, environment=environment, space=space)
+        return made(gathered, space, environment, **how)
+
+    monkeypatch.setattr(transfer, "fitted_prior", noted)
+    TRANSFER.resolved_options(options, AROUND)
+    assert seen == {"named": named, "environment": "CartPole-v1", "space": SQUARE}
+
+
+def test_what_a_study_stores_and_declares():
+    assert TRANSFER.resolved == ("prior_data",)
+    assert (TRANSFER.search_kind, TRANSFER.learns, TRANSFER.partial) == ("search", True, False)
+
+
+# -- when results count ------------------------------------------------------------------------------
+
+
+def played(optimizer, outcomes):
+    """Proposals of the optimizer with these outcomes; the next one."""
+    for number, value in enumerate(outcomes):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        outcome = Failed(number, Status.CRASH, ())
+        if value is not None:
+            outcome = Scored(number, (float(value),))
+        optimizer.observe(outcome)
+    return optimizer.ask(np.random.default_rng(99))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "informed"),
+    [
+        ([1, 2, 3], False),
+        ([1, 2, 3, 4], True),
+        ([1, 2, 3, None], False),
+        ([1, 2, 3, None, 5], True),
+    ],
+)
+def test_results_have_a_part_from_the_fourth_on(outcomes, informed):
+    assert played(built(startup=4), outcomes).informed is informed
+
+
+def test_results_have_no_part_in_the_start_up():
+    assert not played(built(startup=6), [1, 2, 3, 4, 5]).informed
+    assert played(built(startup=6), [1, 2, 3, 4, 5, 6]).informed
+
+
+def test_the_portfolio_proposes_no_configuration_twice():
+    made = []
+    optimizer = built(trust=0.99, startup=30, budget=400)
+    for number in range(len(optimizer.ensemble.pool) + 1):
+        made.append(optimizer.ask(np.random.default_rng(number)))
+        optimizer.observe(Proposed(number, made[-1]))
+        if number and made[-1].meta["arm"] == "plain":
+            break
+    by_prior = [one.config for one in made if one.meta.get("arm") == "prior"]
+    assert len(by_prior) == len(set(by_prior)) >= 9
+    assert set(by_prior) <= set(optimizer.ensemble.pool)
+
+
+def test_the_first_of_the_portfolio_is_the_best_of_the_task():
+    optimizer = built()
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    first = optimizer.ask(np.random.default_rng(1))
+    pool = optimizer.ensemble.pool
+    (values,) = optimizer.ensemble.values
+    assert first.config == pool[int(values.argmax())]
+    assert first.origin == "transfer, portfolio, most of tests/a (100%)"
+    assert (first.until, first.parent, first.informed) == (10, None, False)
+
+
+# -- who proposes --------------------------------------------------------------------------------------
+
+
+def with_due(optimizer, due, share, monkeypatch):
+    meta = FrozenMap(arm="prior", due=due)
+    optimizer.observe(Proposed(0, Proposal(config(0), 10, meta=meta)))
+    monkeypatch.setattr(optimizer, "_share_of_plain", lambda *, informed: share)
+    return optimizer.ask(np.random.default_rng(1)).meta
+
+
+@pytest.mark.parametrize(
+    ("due", "share", "arm", "left"),
+    [
+        (0.9, 0.1, "plain", 0.0),
+        (0.3, 0.6999999, "prior", 0.9999999),
+        (0.7, 0.7, "plain", 0.4),
+        (0.0, 1.0, "plain", 0.0),
+        (0.95, 0.95, "plain", 0.9),
+        (0.0, 0.0, "prior", 0.0),
+    ],
+)
+def test_plain_search_proposes_when_shares_add_up_to_one(monkeypatch, due, share, arm, left):
+    meta = with_due(built(), due, share, monkeypatch)
+    assert (meta["arm"], meta["due"]) == (arm, left)
+
+
+def test_nine_shares_of_a_tenth_and_one_more_are_one(monkeypatch):
+    due = 0.0
+    for _ in range(9):
+        due += 0.1
+    assert due + 0.1 < 1.0, "in floats they are not"
+    assert with_due(built(), due, 0.1, monkeypatch)["arm"] == "plain"
+
+
+def test_a_proposal_of_another_study_is_of_no_arm():
+    """Enqueued configurations have no meta: what is due stays, and no arm is credited."""
+    optimizer = built()
+    optimizer.observe(Proposed(0, Proposal(config(0), 10, meta=FrozenMap(arm="plain", due=0.5))))
+    optimizer.observe(Proposed(1, Proposal(config(1), 10)))
+    assert (optimizer._due, dict(optimizer._arms)) == (0.5, {0: "plain"})
+
+
+def test_evidence_of_one_run_each():
+    """The better one of two: z = 1 / sqrt(3 / 3)."""
+    optimizer = built()
+    for number, (arm, value) in enumerate((("prior", 2.0), ("plain", 1.0))):
+        meta = FrozenMap(arm=arm, due=0.0)
+        optimizer.observe(Proposed(number, Proposal(config(number), 10, meta=meta)))
+        optimizer.observe(Scored(number, (value,)))
+    assert optimizer._evidence() == pytest.approx(1.0)
+    optimizer.observe(Scored(1, (2.0,), n_seeds=2))
+    assert optimizer._evidence() == 0.0, "a tie is evidence of nothing"
+    optimizer.observe(Scored(1, (3.0,), n_seeds=3))
+    assert optimizer._evidence() == pytest.approx(-1.0)
