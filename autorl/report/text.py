@@ -11,6 +11,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
@@ -132,6 +133,14 @@ def interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
 
 
+def interval_bounds(interval: Interval | None) -> tuple[float, float]:
+    """Return both ends of an interval.
+
+    NaN where there is none: a chart has a gap there.
+    """
+    return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
+
+
 def _scores(result: Result) -> str:
     lines = []
     if result.test is None:
@@ -144,7 +153,8 @@ def _scores(result: Result) -> str:
             lines.append(
                 (f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note)
             )
-    seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
+    seeds = counted(result.tuning_seeds, "tuning seed")
+    seeds = f"{seeds}; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
     if result.choice is not None:
         lines.append(("expected score", number(result.choice.expected), "", choice_text(result)))
@@ -226,12 +236,12 @@ def seeds_text(estimate: Estimate) -> str:
     And what became of those that failed.
     """
     if not estimate.failed:
-        return f"{len(estimate.seeds)} held-out seeds"
+        return counted(len(estimate.seeds), "held-out seed")
     if estimate.failed_value is not None:
         stated = f"each counts as {number(estimate.failed_value)} (failures.penalty)"
-        return f"{estimate.runs} test runs; {estimate.failed} failed, {stated}"
-    counted = f"{len(estimate.seeds)} of {estimate.runs} test runs"
-    return f"{counted}; {estimate.failed} failed: not in score or interval"
+        return f"{counted(estimate.runs, 'test run')}; {estimate.failed} failed, {stated}"
+    succeeded = f"{len(estimate.seeds)} of {counted(estimate.runs, 'test run')}"
+    return f"{succeeded}; {estimate.failed} failed: not in score or interval"
 
 
 def failed_text(failures: Mapping[int, str]) -> str:

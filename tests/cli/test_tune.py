@@ -149,7 +149,7 @@ def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start
         "tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet"
     )
     autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
-    found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet", "--workers", 2)
+    found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet")
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(12,)]
     assert found["test"] == whole["test"]
     assert found["tuning"] == whole["tuning"]

@@ -64,10 +64,9 @@ def save(answer: Answer, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise InputError("no such folder", file=str(target.parent))
     if suffix == ".html":
-        # Without an id of its own the drawing gets a random one.
-        interactive(answer).write_html(
-            target, include_plotlyjs=True, full_html=True, div_id="chart"
-        )
+        from autorl.landscapes.analysis._interactive import page
+
+        target.write_text(page(interactive(answer), chart_of(answer)), encoding="utf-8")
         return target
     figure = figure_of(answer)
     # The same answer is the same file: no date in it, and ids of an SVG hashed with a fixed salt.

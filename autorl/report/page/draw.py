@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line
+from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line, Mark
 from autorl.plain_text import shortened
 from autorl.report.page.frame import (
     BOTTOM,
@@ -78,6 +78,8 @@ def drawing(chart: Chart, width: int, label: str) -> str:
         parts, height = _bars(chart, first, width)
     elif isinstance(first, HeatMap):
         parts, height = _heat_map(chart, first, width)
+        for mark in chart.marks[1:]:
+            parts += _spots(mark, first, width)
     else:
         lines = [mark for mark in chart.marks if isinstance(mark, Line)]
         height = HEIGHT if width == WIDE else 260
@@ -256,11 +258,9 @@ def _bars(chart: Chart, mark: Bars, width: int) -> tuple[list[str], int]:
 
 def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
     rows, columns = mark.values.shape
-    left = 130.0 if width == WIDE else 84.0
     below = 74
-    cell = _CELL if rows <= _FEW_ROWS else _LOW_CELL
+    left, size, cell = _cells(mark, width)
     height = TOP + below + cell * rows + 30
-    size = (width - RIGHT - left) / columns
     numbers = finite(mark.values)
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     low, high = (
@@ -314,6 +314,28 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
             f'text-anchor="middle">{escape(shortened(chart.y.label, 40))}</text>'
         )
     return parts, height
+
+
+def _cells(mark: HeatMap, width: int) -> tuple[float, float, int]:
+    """Return the left end of a heat map, and the width and height of its cells."""
+    rows, columns = mark.values.shape
+    left = 130.0 if width == WIDE else 84.0
+    return left, (width - RIGHT - left) / columns, _CELL if rows <= _FEW_ROWS else _LOW_CELL
+
+
+def _spots(mark: Mark, below: HeatMap, width: int) -> list[str]:
+    """Draw points on a heat map, whose cell 0 has its middle at 0."""
+    assert isinstance(mark, Line)
+    left, size, cell = _cells(below, width)
+    parts = []
+    for at, value, name in zip(mark.x, mark.y, mark.names, strict=True):
+        across = left + size * (float(at) + 0.5)
+        down = TOP + cell * (float(value) + 0.5)
+        tip = escape(f"{mark.label}\n{name}")
+        parts.append(
+            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="3" data-tip="{tip}"/>'
+        )
+    return parts
 
 
 def _color_bar(
