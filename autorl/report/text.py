@@ -23,10 +23,13 @@ _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
 
 
-def result_text(result: Result, *, model: str = "model.zip") -> str:
+def result_text(result: Result, *, model: str = "model.zip", states: str = "") -> str:
     """Write the result as a screen of text.
 
-    `model` is what the trained model that was kept can be called; empty for none.
+    Args:
+        result: of a study.
+        model: what the trained model that was kept can be called; empty for none.
+        states: how far configurations came, in words.
     """
     blocks = [
         one_line(result.objective),
@@ -34,7 +37,7 @@ def result_text(result: Result, *, model: str = "model.zip") -> str:
         _candidates(result),
         _front(result),
         _configuration(result),
-        _remarks(result),
+        _remarks(result, states),
         _next_steps(result, model=model),
     ]
     return "\n\n".join(block for block in blocks if block)
@@ -346,11 +349,13 @@ def _configuration(result: Result) -> str:
     return "\n".join(blocks)
 
 
-def _remarks(result: Result) -> str:
+def _remarks(result: Result, states: str) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
     lines = [f"  proposals: {counts}"]
     if result.share is not None:
         lines[0] += f"; {share_text(result.share, learns=result.learns)}"
+    if states:
+        lines.append(f"  {states}")
     if result.prior is not None:
         lines.append(f"  {prior_text(result.prior)}")
     if result.beside:

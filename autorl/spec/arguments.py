@@ -53,9 +53,7 @@ def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
         # `executor="threads"` beside `workers=4`, which is a key of the same section.
         if name == "executor" and isinstance(value, str):
             key = "executor.name"
-        if name == "optimizer" and isinstance(value, type):
-            value = _class_by_name(value)
-        overrides[key] = value
+        overrides[key] = optimizer_by_name(value) if name == "optimizer" else value
     # A section before the keys in it, which it would replace.
     return dict(sorted(overrides.items(), key=lambda pair: pair[0].count(".")))
 
@@ -134,12 +132,14 @@ def _refuse_tuples(space: Mapping[str, Any]) -> None:
             raise InputError(message, key=f"space.{name}")
 
 
-def _class_by_name(optimizer: type) -> str:
-    """Name an optimizer's class as a study file does, which whoever resumes the study reads.
+def optimizer_by_name(optimizer: object) -> object:
+    """Name an optimizer as a study file does, where its class is given.
 
     Raises:
         InputError: its module is the program itself, or it is no class of a module.
     """
+    if not isinstance(optimizer, type):
+        return optimizer
     name = optimizer.__qualname__
     if optimizer.__module__ == "__main__" or not name.isidentifier():
         message = (

@@ -56,6 +56,7 @@ def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
         "default",
         "difference",
         "8 scored",
+        "8 configurations: 8 complete",
     ):
         assert part in text
     assert f"autorl best {tmp_path / 's'}" in text

@@ -95,6 +95,7 @@ def test_without_test_seeds_the_report_claims_no_result(tmp_path):
     answers = {item.question: item.answer for item in checklist(view)}
     view.close()
     assert "there is no result to report yet" in text
+    assert "Horizontal lines" not in text
     assert answers["Are all results reported on the test setting?"] == "no"
     assert (
         answers[next(question for question in answers if "separate training and test" in question)]

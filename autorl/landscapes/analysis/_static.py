@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line, Mark
+from autorl.landscapes.analysis._chart import Axis, Bars, Chart, HeatMap, Line
 
 # Okabe and Ito's colors, which the color-blind tell apart, and one more.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6a3d9a")
@@ -43,7 +43,8 @@ def draw(chart: Chart, new_figure: Any) -> Any:
     if isinstance(first, HeatMap):
         _heat_map(figure, axes, first)
         for mark in chart.marks[1:]:
-            _spots(axes, mark)
+            if isinstance(mark, Line):
+                _spots(axes, mark)
     elif isinstance(first, Bars):
         _bars(axes, first)
     else:
@@ -154,9 +155,8 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
             )
 
 
-def _spots(axes: Any, mark: Mark) -> None:
+def _spots(axes: Any, mark: Line) -> None:
     """Draw points on a heat map, which has every color: a light edge sets them off."""
-    assert isinstance(mark, Line)
     axes.plot(mark.x, mark.y, "o", color=GREY, markeredgecolor="w", markersize=4)
 
 

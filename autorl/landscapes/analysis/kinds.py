@@ -14,9 +14,9 @@ from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_ou
 from autorl.landscapes.analysis._chart import Chart
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
-    surface_places,
     dependence_table,
     interaction_table,
+    surface_places,
 )
 from autorl.landscapes.analysis.fidelity import budget_table
 from autorl.landscapes.analysis.forest import Forest, landscape_forest

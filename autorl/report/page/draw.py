@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line, Mark
+from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line
 from autorl.plain_text import shortened
 from autorl.report.page.frame import (
     BOTTOM,
@@ -34,6 +34,8 @@ COLORS = 7
 """Colors of series, `--c0` and so on in the style."""
 _MOST_POINTS = 240
 """Points of a joined line that can be pointed at."""
+_LETTER = 7.0
+"""Pixels of a letter of text, on average."""
 _BAR = 34
 _CELL = 28
 _LOW_CELL = 18
@@ -79,7 +81,8 @@ def drawing(chart: Chart, width: int, label: str) -> str:
     elif isinstance(first, HeatMap):
         parts, height = _heat_map(chart, first, width)
         for mark in chart.marks[1:]:
-            parts += _spots(mark, first, width)
+            if isinstance(mark, Line):
+                parts += _spots(mark, first, width)
     else:
         lines = [mark for mark in chart.marks if isinstance(mark, Line)]
         height = HEIGHT if width == WIDE else 260
@@ -225,8 +228,8 @@ def _bars(chart: Chart, mark: Bars, width: int) -> tuple[list[str], int]:
         )
     x = Scale(low, high if high > low else low + 1.0, 14.0, width - 70.0)
     parts = [
-        f'<text x="{(x.begin + x.end) / 2:.0f}" y="{height - 8}" text-anchor="middle">'
-        f"{escape(shortened(chart.x.label, int(width / 6.5)))}</text>"
+        f'<text x="{width / 2:.0f}" y="{height - 8}" text-anchor="middle">'
+        f"{escape(shortened(chart.x.label, int(width / _LETTER)))}</text>"
     ]
     for index, value in enumerate(mark.values):
         if not np.isfinite(value):
@@ -302,7 +305,7 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
             f'<text transform="translate({at + 3:.1f} {base + 10}) rotate(-40)" '
             f'text-anchor="end">{name}</text>'
         )
-    parts += _color_bar(mark, low, high, left, width - RIGHT, height)
+    parts += _color_bar(mark, low, high, width, height)
     if chart.x.label:
         parts.append(
             f'<text x="{(left + width - RIGHT) / 2:.0f}" y="{base + below - 6}" '
@@ -323,9 +326,8 @@ def _cells(mark: HeatMap, width: int) -> tuple[float, float, int]:
     return left, (width - RIGHT - left) / columns, _CELL if rows <= _FEW_ROWS else _LOW_CELL
 
 
-def _spots(mark: Mark, below: HeatMap, width: int) -> list[str]:
+def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
     """Draw points on a heat map, whose cell 0 has its middle at 0."""
-    assert isinstance(mark, Line)
     left, size, cell = _cells(below, width)
     parts = []
     for at, value, name in zip(mark.x, mark.y, mark.names, strict=True):
@@ -339,10 +341,12 @@ def _spots(mark: Mark, below: HeatMap, width: int) -> list[str]:
 
 
 def _color_bar(
-    mark: HeatMap, low: float, high: float, begin: float, end: float, height: int
+    mark: HeatMap, low: float, high: float, width: int, height: int
 ) -> list[str]:
     """Draw what the colors mean below a heat map."""
-    edges = np.linspace(begin, begin + 0.4 * (end - begin), 21)
+    begin = 8.0
+    end = width - RIGHT
+    edges = np.linspace(begin, begin + 0.2 * (end - begin), 21)
     parts = [
         f'<rect x="{left:.1f}" y="{height - 18}" width="{right - left + 0.3:.1f}" height="10" '
         f'fill="{shade(index / 19)}"/>'
@@ -351,7 +355,7 @@ def _color_bar(
     text = f"{short_number(low)} to {short_number(high)}: {mark.label}"
     parts.append(
         f'<text x="{edges[-1] + 6:.0f}" y="{height - 9}">'
-        f"{escape(shortened(text, int((end - edges[-1]) / 6.2)))}</text>"
+        f"{escape(shortened(text, int((end - edges[-1]) / _LETTER)))}</text>"
     )
     return parts
 

@@ -78,8 +78,16 @@ def test_dependence_and_surface(data):
     assert not chosen.marks[0].joined
     surface = analysis.analyse(data[0], "surface", ["learning_rate", "activation"])
     chart = chart_of(surface)
-    (heat,) = chart.marks
+    heat, dots = chart.marks
     assert heat.values.shape == (16, 3)
+    # A dot lies in the cells of its configuration's values: learning rates upwards.
+    configs = [data[0].config(config_id) for config_id in data[0].grid.config_ids]
+    assert len(dots.x) == len(configs)
+    named = [chart.x.categories[round(at)] for at in dots.x]
+    assert sorted(named) == sorted(config["activation"] for config in configs)
+    assert np.argsort(-dots.y).tolist() == np.argsort(
+        [config["learning_rate"] for config in configs]
+    ).tolist()
     assert chart.x.categories == ("tanh", "relu", "silu")
     assert (
         heat.values[-1, 0] == surface.table["mean"].iloc[0]
