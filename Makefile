@@ -64,7 +64,10 @@ clean:
 	@touch $@
 
 # mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves
-# MLflow to the test of its tracker
+# MLflow to the test of its tracker; optuna-dashboard shows what is mirrored. RL Baselines3 Zoo asks
+# for older versions of what it downloads with: pip finds none that agree, and training needs none.
 .venv/all: .venv/dev
-	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask
+	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask optuna-dashboard
+	$(PIP) --no-deps rl_zoo3 huggingface_sb3
+	$(PIP) huggingface_hub wasabi seaborn
 	@touch $@
