@@ -133,7 +133,9 @@ def _refuse_tuples(space: Mapping[str, Any]) -> None:
 
 
 def optimizer_by_name(optimizer: object) -> object:
-    """Name an optimizer as a study file does, where its class is given.
+    """Name an optimizer as a study file does.
+
+    A class becomes its module and name, anything else stays.
 
     Raises:
         InputError: its module is the program itself, or it is no class of a module.

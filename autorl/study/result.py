@@ -108,7 +108,10 @@ class Result:
     rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
-        """Write the scores and the incumbent in a few lines; `repr` has everything."""
+        """Write the scores and the incumbent in a few lines.
+
+        `repr` has everything.
+        """
         lines = [self.objective, self.problem or "not tested on held-out seeds"]
         if self.test is not None:
             span = self.test.iqm_interval

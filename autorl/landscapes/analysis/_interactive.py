@@ -19,7 +19,8 @@ _SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up"}
 
 _STYLE = (
     ":root { color-scheme: light dark; } "
-    "body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; color: #1c1f23; background: #fff; } "
+    "body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } "
+    "body { color: #1c1f23; background: #fff; } "
     "h1 { font-size: 1.2rem; margin: 0; } p { margin: .2rem 0; overflow-wrap: anywhere; } "
     "@media (prefers-color-scheme: dark) { body { color: #e4e6ea; background: #16181c; } }"
 )
@@ -97,7 +98,7 @@ def page(figure: Figure, chart: Chart) -> str:
 
 
 def _inks(*, dark: bool) -> dict[str, str]:
-    """Return the colors of text and grid in a color scheme, as changes of the layout."""
+    """Return the colors of text and grid as changes of the layout."""
     ink, grid = ("#e4e6ea", "#3a3f47") if dark else ("#1c1f23", "#e3e6ea")
     lines = ("gridcolor", "zerolinecolor", "linecolor")
     of_axes = {f"{axis}.{line}": grid for axis in ("xaxis", "yaxis") for line in lines}

@@ -156,7 +156,8 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
 
 
 def _spots(axes: Any, mark: Line) -> None:
-    """Draw points on a heat map, which has every color: a light edge sets them off."""
+    """Draw points on a heat map."""
+    # It has every color: a light edge sets them off.
     axes.plot(mark.x, mark.y, "o", color=GREY, markeredgecolor="w", markersize=4)
 
 

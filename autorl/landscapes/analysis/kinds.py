@@ -101,7 +101,7 @@ def _surface_rows(forest: Forest, names: tuple[str, ...]) -> pd.DataFrame:
 
 
 def _surface_detail(forest: Forest, names: tuple[str, ...]) -> dict[str, object]:
-    """Give where the configurations lie that the surface is made of, and their scores."""
+    """Give places and scores of the configurations that the surface is of."""
     first, second = names
     return {"places": surface_places(forest, first, second), "scores": forest.targets}
 

@@ -320,14 +320,17 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
 
 
 def _cells(mark: HeatMap, width: int) -> tuple[float, float, int]:
-    """Return the left end of a heat map, and the width and height of its cells."""
+    """Return where a heat map begins, and its cells' width and height."""
     rows, columns = mark.values.shape
     left = 130.0 if width == WIDE else 84.0
     return left, (width - RIGHT - left) / columns, _CELL if rows <= _FEW_ROWS else _LOW_CELL
 
 
 def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
-    """Draw points on a heat map, whose cell 0 has its middle at 0."""
+    """Draw points on a heat map.
+
+    The middle of its cell 0 is at 0.
+    """
     left, size, cell = _cells(below, width)
     parts = []
     for at, value, name in zip(mark.x, mark.y, mark.names, strict=True):
@@ -340,9 +343,7 @@ def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
     return parts
 
 
-def _color_bar(
-    mark: HeatMap, low: float, high: float, width: int, height: int
-) -> list[str]:
+def _color_bar(mark: HeatMap, low: float, high: float, width: int, height: int) -> list[str]:
     """Draw what the colors mean below a heat map."""
     begin = 8.0
     end = width - RIGHT

@@ -85,9 +85,10 @@ def test_dependence_and_surface(data):
     assert len(dots.x) == len(configs)
     named = [chart.x.categories[round(at)] for at in dots.x]
     assert sorted(named) == sorted(config["activation"] for config in configs)
-    assert np.argsort(-dots.y).tolist() == np.argsort(
-        [config["learning_rate"] for config in configs]
-    ).tolist()
+    assert (
+        np.argsort(-dots.y).tolist()
+        == np.argsort([config["learning_rate"] for config in configs]).tolist()
+    )
     assert chart.x.categories == ("tanh", "relu", "silu")
     assert (
         heat.values[-1, 0] == surface.table["mean"].iloc[0]

@@ -206,9 +206,7 @@ class TestInteractive:
         assert heat["customdata"][1][2] == "v, r"
 
     def test_dots_on_a_heat_map(self, draw):
-        dots = Line(
-            "dot", np.array([0.5]), np.array([1.0]), names=("a",), marker="o", joined=False
-        )
+        dots = Line("dot", np.array([0.5]), np.array([1.0]), names=("a",), marker="o", joined=False)
         heat, drawn = draw(dataclasses.replace(HEAT, marks=(*HEAT.marks, dots)))["data"]
         assert heat["type"] == "heatmap"
         assert (drawn["mode"], drawn["x"], drawn["y"]) == ("markers", [0.5], [1.0])
