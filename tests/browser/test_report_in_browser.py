@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from looks import charts, check
+from looks import charts, check, faint, sticking_out
 from pointing import (
     brush_parallel_coordinates,
     point_at_every_chart,
