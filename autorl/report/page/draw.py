@@ -103,6 +103,15 @@ def shade(share: float) -> str:
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
 
 
+def luminance(color: str) -> float:
+    """Return the relative luminance of a color by WCAG 2, from 0 to 1."""
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def _legend(lines: Sequence[Line]) -> str:
     buttons = "".join(
         f'<button type="button" class="key {_color(lines, index)}" data-series="{index}" '
@@ -291,7 +300,8 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
                 f'height="{cell}" fill="{shade(share)}" data-tip="{escape(tip)}"/>'
             )
             if mark.annotate and size >= 30:
-                ink = "dark" if share > 0.6 else "bright"
+                # Of WCAG's two contrasts the larger: never below 4.58.
+                ink = "dark" if luminance(shade(share)) > 0.179 else "bright"
                 parts.append(
                     f'<text class="on-{ink}" x="{begin + size / 2:.1f}" '
                     f'y="{top + cell / 2 + 4:.0f}" '
