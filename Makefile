@@ -7,7 +7,7 @@ DEMO := studies/demo
 # `make test` takes a third more CPU time. It lies in the folders of this checkout.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint docs bench clean
+.PHONY: demo test test-all lint docs sbom bench clean
 
 demo: .venv/core
 	@if [ -e $(DEMO)/study.yaml ]; then $(BIN)/autorl resume $(DEMO); \
@@ -27,6 +27,20 @@ lint: .venv/dev
 # The documentation as a site that opens from a disk: site/index.html. A broken link fails.
 docs: .venv/docs
 	$(BIN)/python -m sphinx -b html -W --keep-going -q -c docs -d build/doctrees . site
+
+# What an installation brings, with licences, as a CycloneDX document: build/sbom.json.
+# `make sbom EXTRAS=sb3,ray`: with these extras. The tool stands in an environment of its own.
+SBOM := build/sbom
+sbom:
+	rm -rf $(SBOM)
+	$(PYTHON) -m venv $(SBOM)/installed
+	$(SBOM)/installed/bin/python -m pip install --quiet --disable-pip-version-check \
+		--constraint constraints.txt ".$(if $(EXTRAS),[$(EXTRAS)])"
+	$(SBOM)/installed/bin/python -m pip uninstall --quiet --yes setuptools pip
+	$(PYTHON) -m venv $(SBOM)/tool
+	$(SBOM)/tool/bin/python -m pip install --quiet --disable-pip-version-check "cyclonedx-bom>=7.0"
+	$(SBOM)/tool/bin/cyclonedx-py environment --pyproject pyproject.toml --output-reproducible \
+		--output-format JSON --output-file build/sbom.json $(SBOM)/installed/bin/python
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/population.py
@@ -50,7 +64,10 @@ clean:
 	@touch $@
 
 # mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves
-# MLflow to the test of its tracker
+# MLflow to the test of its tracker; optuna-dashboard shows what is mirrored. RL Baselines3 Zoo asks
+# for older versions of what it downloads with: pip finds none that agree, and training needs none.
 .venv/all: .venv/dev
-	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask
+	$(PIP) --editable ".[dev,docs,all,atari,box2d,mujoco,morl,pettingzoo,offline]" "mlcroissant>=1.1" pyarrow flask optuna-dashboard
+	$(PIP) --no-deps rl_zoo3 huggingface_sb3
+	$(PIP) huggingface_hub wasabi seaborn
 	@touch $@

@@ -54,6 +54,11 @@ def shortened(text: str, most: int = LONGEST) -> str:
     return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
 
 
+def counted(count: float, noun: str) -> str:
+    """Write a number with what it counts: `1 seed`, `2 seeds`."""
+    return f"{count:.12g} {noun}{'' if count == 1 else 's'}"
+
+
 def listed(names: Collection[str], most: int = MOST_NAMES) -> str:
     """List the first names, each cut, and how many more there are."""
     text = ", ".join(shortened(name) for name in islice(names, most))

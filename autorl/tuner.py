@@ -21,6 +21,7 @@ from autorl.spec import UNLIMITED, Spec, load_spec, thaw
 from autorl.spec.arguments import (
     check_direction,
     check_options,
+    optimizer_by_name,
     space_definition,
     study_overrides,
 )
@@ -194,7 +195,7 @@ class Tuner:
     Args:
         space: a `Space`, an inline definition, the name of a search space, a ConfigSpace, or
             distributions of Optuna by name.
-        optimizer: its name, or a mapping with `name` and options.
+        optimizer: its name, a mapping with `name` and options, or the class of one's own.
         direction: `maximize` or `minimize`.
         seeds: tuning seeds for `ask`, test seeds for `test_trials`.
         path: folder that keeps the study; taken up again if it holds this study. None = in memory.
@@ -212,7 +213,7 @@ class Tuner:
     def __init__(
         self,
         space: object,
-        optimizer: str | Mapping[str, object] = DEFAULT,
+        optimizer: str | Mapping[str, object] | type = DEFAULT,
         direction: str = "maximize",
         seeds: SeedPlan | None = None,
         path: str | Path | None = None,
@@ -228,7 +229,7 @@ class Tuner:
         study = {
             "trainer": "ask-tell",  # for the record: `_Caller` stands in its place
             "space": space_definition(space),
-            "optimizer": optimizer,
+            "optimizer": optimizer_by_name(optimizer),
             "objective": {"metric": "value", "direction": direction},
             "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
             # A trial without a length is one step.

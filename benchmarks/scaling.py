@@ -55,6 +55,7 @@ def run_ours(executor: str, trials: int, folder: Path) -> None:
     if executor == "ray":
         start_ray()  # what runs already is used: both contestants on Ray have one for all trials
     numbers = {name: {"type": "float", "lower": 0.0, "upper": 1.0} for name in NAMES}
+    workers = 1 if executor == "in_process" else os.cpu_count()
     document = {
         "name": "overhead",
         "trainer": "python:scaling:no_op",
@@ -64,7 +65,7 @@ def run_ours(executor: str, trials: int, folder: Path) -> None:
         "budget": {"runs": trials},
         "seeds": {"tuning": 1, "test": 0},
         "parallelism": 8,
-        "executor": {"name": executor, "workers": os.cpu_count()},
+        "executor": {"name": executor, "workers": workers},
     }
     study = Study.create(load_spec(document), folder)
     study.run()

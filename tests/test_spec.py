@@ -550,6 +550,16 @@ def test_a_mistake_is_one_line_with_file_line_key_and_what_is_allowed(tmp_path, 
         ("upper: 1.0", "uper: 1.0", 4, "space.hyperparameters.x.uper", "upper"),
         ("fidelity: {steps: 100}\n", "", None, "fidelity", "is missing"),
         ("budget: {runs: 8}\n", "", None, "budget", "is missing"),
+        # What is missing may be there under another name.
+        ("{steps: 100}", "{total_timesteps: 9}", 5, "fidelity.total_timesteps", "unknown key"),
+        ("budget: {runs: 8}", "budget: 8", 6, "budget", "got 8; its keys: runs, configurations"),
+        (
+            "budget:",
+            "executor: {name: in_process, workers: 4}\nbudget:",
+            6,
+            "executor.workers",
+            "`in_process` runs one at a time, not 4: choose `threads` or `processes`",
+        ),
         (
             "trainer: synthetic\n",
             "",
@@ -576,6 +586,13 @@ def test_a_study_file_that_cannot_be_read(tmp_path):
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="not a text file in UTF-8"):
         load_spec(tmp_path / "bytes.yaml")
+
+
+def test_a_stored_study_whose_executor_has_no_workers_opens_as_it_is(tmp_path):
+    spec = loaded(tmp_path, BASE + "executor: {name: processes, workers: 4}\n")
+    stored = spec.freeze().replace("name: processes", "name: in_process")
+    executor = thaw(stored, "study.yaml").executor
+    assert (executor.name, executor.workers) == ("in_process", 4)
 
 
 @pytest.mark.parametrize("cut", [0, 10, 60, 200])

@@ -9,7 +9,17 @@ import textwrap
 import pytest
 
 import autorl
-from autorl import Finished, InputError, SeedPlan, Study, StudyError, Tuner, Waiting, tune
+from autorl import (
+    Finished,
+    InputError,
+    SeedPlan,
+    Study,
+    StudyError,
+    Tuner,
+    Waiting,
+    optimizers,
+    tune,
+)
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 
@@ -359,6 +369,42 @@ def test_the_package_lists_its_names_and_names_the_nearest():
 def test_several_directions_are_several_objectives(call):
     with pytest.raises(InputError, match=r"several objectives.*objective=\[\{"):
         call(SPACE, direction=["maximize", "minimize"])
+
+
+def test_a_result_is_printed_in_a_few_lines():
+    result = tune(plain, SPACE, runs=6, seeds=SeedPlan(1, 2), optimizer="random")
+    lines = str(result).splitlines()
+    assert len(lines) == 4
+    assert f"{result.test.iqm:.6g}" in lines[1]
+    assert lines[1].endswith("2 held-out seeds")
+    assert "1 tuning seed;" in lines[2]
+    assert lines[3].endswith(f"x={result.best_params['x']!r}")
+    untested = dataclasses.replace(result, entries=())
+    assert str(untested).splitlines()[1] == "not tested on held-out seeds"
+
+
+def test_a_tuple_is_neither_choices_nor_bounds():
+    for space in ({"x": (0.0, 1.0)}, {"hyperparameters": {"x": (0.0, 1.0)}}):
+        with pytest.raises(
+            InputError, match=r"space.x: \(0.0, 1.0\) is a tuple.*'uniform"
+        ) as error:
+            tune(plain, space, runs=6)
+        assert error.value.key == "space.x"
+
+
+def test_an_optimizer_is_given_as_its_class():
+    options = {"runs": 6, "seeds": SeedPlan(1, 1)}
+    by_name = tune(plain, SPACE, optimizer="random", **options)
+    by_class = tune(plain, SPACE, optimizer=optimizers.find("random"), **options)
+    assert by_class.incumbent == by_name.incumbent
+    assert Tuner(SPACE, optimizers.find("random")).ask().config["x"] == 0.5
+
+    class Inner:
+        pass
+
+    with pytest.raises(InputError, match="put it into a module") as refused:
+        tune(plain, SPACE, optimizer=Inner, **options)
+    assert refused.value.key == "optimizer"
 
 
 # -- names of other libraries ------------------------------------------------------------------------------------------

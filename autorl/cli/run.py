@@ -24,6 +24,7 @@ from autorl.cli.options import (
 from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.optimizers import BaseOptimizer
+from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
 from autorl.report.status import UNSPENT, used_up
@@ -34,6 +35,7 @@ from autorl.store.folder import holds_study
 from autorl.store.remote import storage_url
 from autorl.study import Result, Study
 from autorl.study.models import pickled_checkpoints
+from autorl.study.record import StudyRecord
 from autorl.study.session import changes_by_now
 from autorl.study.setup import make_executor, make_optimizer, trainer_loader
 from autorl.study.takeover import study_folder
@@ -467,7 +469,9 @@ def print_result(result: Result, study: Study, *, as_json: bool) -> None:
     if as_json:
         print_json(result_dict(result))
         return
-    say(result_text(result, model=_model_name(result, study)))
+    record = StudyRecord(study.spec, study.store, study.store.folder)
+    states = counts_text(configuration_rows(record))
+    say(result_text(result, model=_model_name(result, study), states=states))
 
 
 def _model_name(result: Result, study: Study) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from autorl.plain_text import counted
 from autorl.report.text import number, value_text
 from autorl.store.tables import ProposalRow
 from autorl.study.record import StudyRecord
@@ -132,4 +133,5 @@ def counts_text(rows: Sequence[ConfigurationRow]) -> str:
     counts = Counter(row.state for row in rows)
     names = [name for name in _ORDER if name in counts]
     names += sorted(set(counts) - set(_ORDER))
-    return f"{len(rows)} configurations: " + ", ".join(f"{counts[name]} {name}" for name in names)
+    total = counted(len(rows), "configuration")
+    return f"{total}: " + ", ".join(f"{counts[name]} {name}" for name in names)

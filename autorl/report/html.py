@@ -12,6 +12,7 @@ from autorl.landscapes import load_landscape
 from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
 from autorl.optimizers.priors.used import prior_text
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.analysed import importance_section, noise_text
 from autorl.report.checklist import checklist
@@ -108,7 +109,7 @@ def headline(view: StudyView, result: Result | None) -> str:
         span = interval_text(result.test.interval)
         note = f"95 % interval {span}{method_note(result.aggregate, result.test)}"
         rows.append((f"test score ({result.aggregate})", number(result.test.value), note))
-    note = f"{result.tuning_seeds} tuning seeds; optimistic: chosen by it"
+    note = f"{counted(result.tuning_seeds, 'tuning seed')}; optimistic: chosen by it"
     rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
     if result.choice is not None:
         rows.append(("expected score", number(result.choice.expected), choice_text(result)))

@@ -11,7 +11,7 @@ from autorl import seeds as streams
 from autorl.landscapes.analysis import Axis, Chart, Line
 from autorl.report.page.draw import level
 from autorl.report.reading import TracePoint
-from autorl.report.text import number
+from autorl.report.text import interval_bounds, number
 from autorl.spec import Spec
 from autorl.statistics import bootstrap_interval, iqm
 from autorl.study import Entry, Result
@@ -60,7 +60,9 @@ def incumbent_chart(
         marker = "o" if x[0] == x[-1] else ""
         marks.append(Line(label, x, y, None, (*names, names[-1]), marker, stepped=True))
     end = float(trace[-1].steps)
+    about = "Tuning scores of what was best so far."
     if result is not None and result.test is not None:
+        about += " Horizontal lines are test scores."
         marks.append(_level("incumbent on test seeds", result.entries[0], end))
         default = result.default
         if default is not None and default.test is not None:
@@ -68,7 +70,7 @@ def incumbent_chart(
     aggregate = "" if result is None else f" ({result.aggregate})"
     return Chart(
         "Incumbent over the budget",
-        "Tuning scores of what was best so far; horizontal lines are test scores.",
+        about,
         Axis("tuning steps charged, all seeds", limits=(0.0, None)),
         Axis(f"score{aggregate}"),
         tuple(marks),
@@ -102,8 +104,7 @@ def seeds_chart(result: Result) -> Chart | None:
             single_y.append(value)
             names.append(f"{entry.label}, seed {seed}")
         means.append(entry.test.iqm)
-        span = entry.test.iqm_interval
-        spans.append((span.low, span.high) if span is not None else (np.nan, np.nan))
+        spans.append(interval_bounds(entry.test.iqm_interval))
     places = np.arange(len(entries), dtype=np.float64)
     low, high = np.array(spans).T
     labels = tuple(f"{entry.label}\nproposal {entry.proposal}" for entry in entries)
@@ -236,10 +237,10 @@ def _mean_of(
     spans = []
     for column in values.T:
         means.append(iqm(column))
-        span = (np.nan, np.nan)
+        span = interval_bounds(None)
         if len(column) > 1 and np.ptp(column) > 0:
             interval = bootstrap_interval(column, "iqm", rng=rng, resamples=_RESAMPLES)
-            span = (interval.low, interval.high)
+            span = interval_bounds(interval)
         elif len(column) > 1:
             span = (float(column[0]), float(column[0]))
         spans.append(span)

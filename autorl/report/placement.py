@@ -52,7 +52,7 @@ def shares(spec: Spec) -> list[Share]:
     at_once = segments_at_once(spec, name)
     result = []
     for algorithm, need in needs.items():
-        count = 1 if name == "in_process" else at_once
+        count = at_once
         if of_machine != Capacity():
             count = min(count, most_at_once(of_machine, [need]))
         visible = _in_turn(spec.executor.devices, count)

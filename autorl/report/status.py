@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
-from autorl.plain_text import printable
+from autorl.plain_text import counted, printable
 from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
@@ -259,7 +259,7 @@ def _budget_text(facts: dict[str, Any]) -> str:
 def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
     if incumbent is None:
         return "none yet"
-    score = f"{number(incumbent['tuning'])} on {incumbent['n_seeds']} tuning seeds"
+    score = f"{number(incumbent['tuning'])} on {counted(incumbent['n_seeds'], 'tuning seed')}"
     return f"proposal {incumbent['proposal']}: {score} (optimistic: chosen by it)"
 
 
@@ -267,7 +267,7 @@ def failure_rows(view: StudyView) -> list[tuple[str, str]]:
     """Write names and texts of the latest failures."""
     failures = view.record.tables.failures()
     lost = view.record.tables.count_events("attempt")
-    rows = [("failures", f"{len(failures)} segments" if failures else "none")]
+    rows = [("failures", counted(len(failures), "segment") if failures else "none")]
     rows += [
         (
             "",

@@ -11,7 +11,7 @@ from autorl.plain_values import plain
 from autorl.report.page.document import Section, page, table
 from autorl.report.page.draw import figure
 from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
-from autorl.report.text import interval_text, number, value_text
+from autorl.report.text import interval_bounds, interval_text, number, value_text
 
 
 def comparison_html(comparison: StudyComparison) -> str:
@@ -89,8 +89,7 @@ def _seeds(comparison: StudyComparison) -> Chart:
             texts.append(f"{study.name}, seed {seed}")
         test = study.result.test
         means.append(np.nan if test is None else test.iqm)
-        span = None if test is None else test.iqm_interval
-        spans.append((np.nan, np.nan) if span is None else (span.low, span.high))
+        spans.append(interval_bounds(None if test is None else test.iqm_interval))
     low, high = np.array(spans).T
     places = np.arange(len(studies), dtype=np.float64)
     tuning = np.array([study.result.tuning for study in studies])

@@ -11,6 +11,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
@@ -22,10 +23,13 @@ _MOST_POINTS = 20
 MODEL_HINT = "Python: result.load_model()"
 
 
-def result_text(result: Result, *, model: str = "model.zip") -> str:
+def result_text(result: Result, *, model: str = "model.zip", states: str = "") -> str:
     """Write the result as a screen of text.
 
-    `model` is what the trained model that was kept can be called; empty for none.
+    Args:
+        result: of a study.
+        model: what the trained model that was kept can be called; empty for none.
+        states: how far configurations came, in words.
     """
     blocks = [
         one_line(result.objective),
@@ -33,7 +37,7 @@ def result_text(result: Result, *, model: str = "model.zip") -> str:
         _candidates(result),
         _front(result),
         _configuration(result),
-        _remarks(result),
+        _remarks(result, states),
         _next_steps(result, model=model),
     ]
     return "\n\n".join(block for block in blocks if block)
@@ -132,6 +136,14 @@ def interval_text(interval: Interval | None) -> str:
     return "-" if interval is None else f"[{number(interval.low)}, {number(interval.high)}]"
 
 
+def interval_bounds(interval: Interval | None) -> tuple[float, float]:
+    """Return both ends of an interval.
+
+    NaN where there is none: a chart has a gap there.
+    """
+    return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
+
+
 def _scores(result: Result) -> str:
     lines = []
     if result.test is None:
@@ -144,7 +156,8 @@ def _scores(result: Result) -> str:
             lines.append(
                 (f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note)
             )
-    seeds = f"{result.tuning_seeds} tuning seeds; optimistic, it was chosen by this score"
+    seeds = counted(result.tuning_seeds, "tuning seed")
+    seeds = f"{seeds}; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
     if result.choice is not None:
         lines.append(("expected score", number(result.choice.expected), "", choice_text(result)))
@@ -226,12 +239,12 @@ def seeds_text(estimate: Estimate) -> str:
     And what became of those that failed.
     """
     if not estimate.failed:
-        return f"{len(estimate.seeds)} held-out seeds"
+        return counted(len(estimate.seeds), "held-out seed")
     if estimate.failed_value is not None:
         stated = f"each counts as {number(estimate.failed_value)} (failures.penalty)"
-        return f"{estimate.runs} test runs; {estimate.failed} failed, {stated}"
-    counted = f"{len(estimate.seeds)} of {estimate.runs} test runs"
-    return f"{counted}; {estimate.failed} failed: not in score or interval"
+        return f"{counted(estimate.runs, 'test run')}; {estimate.failed} failed, {stated}"
+    succeeded = f"{len(estimate.seeds)} of {counted(estimate.runs, 'test run')}"
+    return f"{succeeded}; {estimate.failed} failed: not in score or interval"
 
 
 def failed_text(failures: Mapping[int, str]) -> str:
@@ -336,11 +349,13 @@ def _configuration(result: Result) -> str:
     return "\n".join(blocks)
 
 
-def _remarks(result: Result) -> str:
+def _remarks(result: Result, states: str) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
     lines = [f"  proposals: {counts}"]
     if result.share is not None:
         lines[0] += f"; {share_text(result.share, learns=result.learns)}"
+    if states:
+        lines.append(f"  {states}")
     if result.prior is not None:
         lines.append(f"  {prior_text(result.prior)}")
     if result.beside:

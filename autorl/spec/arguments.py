@@ -53,7 +53,7 @@ def study_overrides(options: Mapping[str, object]) -> dict[str, Any]:
         # `executor="threads"` beside `workers=4`, which is a key of the same section.
         if name == "executor" and isinstance(value, str):
             key = "executor.name"
-        overrides[key] = value
+        overrides[key] = optimizer_by_name(value) if name == "optimizer" else value
     # A section before the keys in it, which it would replace.
     return dict(sorted(overrides.items(), key=lambda pair: pair[0].count(".")))
 
@@ -105,9 +105,48 @@ def space_definition(space: object) -> str | dict[str, Any]:
     if isinstance(space, str):
         return space
     if isinstance(space, Mapping):
+        _refuse_tuples(space)
         return dict(space)
     raise InputError(
         f"expected a Space, a mapping, a name, a ConfigurationSpace or distributions of Optuna by "
         f"name, got {type(space).__name__}",
         key="space",
     )
+
+
+def _refuse_tuples(space: Mapping[str, Any]) -> None:
+    """Refuse a tuple in the place of a hyperparameter.
+
+    It is bounds to some and choices to others, and a study file would hold it as a list: choices.
+
+    Raises:
+        InputError: naming the hyperparameter.
+    """
+    entries = space.get("hyperparameters", space)
+    for name, entry in entries.items() if isinstance(entries, Mapping) else ():
+        if isinstance(entry, tuple):
+            message = (
+                f"{entry!r} is a tuple: write [a, b, ...] for choices, and 'uniform(a, b)', "
+                "'log(a, b)' or 'int(a, b)' for bounds"
+            )
+            raise InputError(message, key=f"space.{name}")
+
+
+def optimizer_by_name(optimizer: object) -> object:
+    """Name an optimizer as a study file does.
+
+    A class becomes its module and name, anything else stays.
+
+    Raises:
+        InputError: its module is the program itself, or it is no class of a module.
+    """
+    if not isinstance(optimizer, type):
+        return optimizer
+    name = optimizer.__qualname__
+    if optimizer.__module__ == "__main__" or not name.isidentifier():
+        message = (
+            f"the class {name} cannot be found by whoever resumes the study: put it into a "
+            "module, and give the class or 'module:Class'"
+        )
+        raise InputError(message, key="optimizer")
+    return f"{optimizer.__module__}:{name}"

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from autorl import optimizers
+from autorl.plain_text import counted
 from autorl.seeds import generator
 from autorl.spec.folder_name import check_folder_name
 from autorl.spec.optimizer import optimizer_of
@@ -112,6 +113,21 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
             raise InputError(message, key="environment.n_envs")
 
 
+def check_workers(spec: Spec) -> None:
+    """Check that the executor a study names can have workers.
+
+    Raises:
+        InputError: it runs one segment at a time, and several are asked for.
+    """
+    workers = spec.executor.workers or 1
+    if spec.executor.name == "in_process" and workers > 1:
+        message = (
+            f"`in_process` runs one at a time, not {workers}: choose `threads` or `processes` "
+            "(or `ray`, for other machines), or leave this out"
+        )
+        raise InputError(message, key="executor.workers")
+
+
 def check_racing(spec: Spec) -> None:
     """Check the numbers of seeds between which proposals race.
 
@@ -187,18 +203,14 @@ def check_budget(spec: Spec) -> None:
     if payable >= first * seeds:
         return
     length = f" to step {first} of {steps}"
-    cost = _counted(first * seeds, "step")
+    cost = counted(first * seeds, "step")
     if first == steps:
         length = f" of {steps} steps"
     if budget.runs is not None:
-        cost = _counted(first * seeds / steps, "run")
+        cost = counted(first * seeds / steps, "run")
         length = "" if first == steps else length
-    proposal = f"{_counted(seeds, 'seed')}{length} = {cost}"
+    proposal = f"{counted(seeds, 'seed')}{length} = {cost}"
     raise InputError(f"{stated} is less than one proposal ({proposal})", key=key)
-
-
-def _counted(count: float, noun: str) -> str:
-    return f"{count:.12g} {noun}{'' if count == 1 else 's'}"
 
 
 def _first_length(spec: Spec) -> int:

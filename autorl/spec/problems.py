@@ -19,7 +19,12 @@ _TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrain
 
 def first_problem(error: ValidationError, document: Document, model: type[BaseModel]) -> InputError:
     """Say the first problem pydantic met, as one line."""
-    first = error.errors()[0]
+    problems = error.errors()
+    first = problems[0]
+    if first["type"] == "missing":
+        # It may be there under another name, which says more.
+        unknown = (problem for problem in problems if problem["type"] == "extra_forbidden")
+        first = next(unknown, first)
     # pydantic adds the branch of a union that it tried, such as `list[any]` or `int`: no key.
     path = [
         part
@@ -34,9 +39,14 @@ def first_problem(error: ValidationError, document: Document, model: type[BaseMo
         return document.error("is missing", key)
     # Its words, without those that speak of Python.
     message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
-    message = re.sub(r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message)
+    message, is_mapping = re.subn(
+        r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message
+    )
     if first["type"] != "value_error":
         message += f", got {shown(masked(first['input']))}"  # which may be a secret
+    keys = _keys_of_section(model, path)
+    if is_mapping and keys:
+        message += f"; its keys: {', '.join(keys)}"
     return document.error(message, key)
 
 
@@ -45,6 +55,21 @@ def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
     for part in path:
         if isinstance(part, str) and part in model.model_fields:
             model = _sections(model.model_fields[part].annotation)[0]
+    return list(model.model_fields)
+
+
+def _keys_of_section(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """Return the keys of the section at a place.
+
+    None where a value or anybody's names stand there.
+    """
+    for part in path:
+        if not isinstance(part, str) or part not in model.model_fields:
+            return []
+        sections = _sections(model.model_fields[part].annotation)
+        if not sections:
+            return []
+        model = sections[0]
     return list(model.model_fields)
 
 

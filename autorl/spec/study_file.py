@@ -23,6 +23,7 @@ from autorl.spec.checks import (
     check_n_envs,
     check_names_and_places,
     check_racing,
+    check_workers,
 )
 from autorl.spec.defaults import Content, complete
 from autorl.spec.optimizer import default_parallelism, with_resolved_options
@@ -143,6 +144,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
     """
     try:
         check_names_and_places(spec)
+        check_workers(spec)
         check_racing(spec)
         check_adaptive(spec)
         check_evaluations(spec, data)

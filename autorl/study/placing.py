@@ -78,6 +78,8 @@ def segments_at_once(spec: Spec, executor: str, workers: int | None = None) -> i
     Raises:
         InputError: GPUs are asked for, and there are none.
     """
+    if executor == "in_process":
+        return 1
     stated = workers or spec.executor.workers
     cores = os.cpu_count() or 1
     of_machine = Capacity() if executor not in ON_THIS_MACHINE else capacity(spec)

@@ -16,6 +16,7 @@ import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
 from autorl.optimizers.priors.used import PriorUse
+from autorl.plain_text import counted, printable
 from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
@@ -105,6 +106,23 @@ class Result:
     beyond: int = 0
     choice: Choice | None = None
     rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """Write the scores and the incumbent in a few lines.
+
+        `repr` has everything.
+        """
+        lines = [self.objective, self.problem or "not tested on held-out seeds"]
+        if self.test is not None:
+            span = self.test.iqm_interval
+            interval = "" if span is None else f", 95 % [{span.low:.6g}, {span.high:.6g}]"
+            seeds = counted(len(self.test.seeds), "held-out seed")
+            lines[1] = f"test score (IQM): {self.test.iqm:.6g}{interval}, {seeds}"
+        seeds = counted(self.tuning_seeds, "tuning seed")
+        lines.append(f"tuning score ({self.aggregate}): {self.tuning:.6g}, {seeds}; optimistic")
+        params = ", ".join(f"{name}={value!r}" for name, value in self.best_params.items())
+        lines.append(f"incumbent: proposal {self.incumbent.proposal}: {params}")
+        return "\n".join(printable(line, keep_lines=False) for line in lines)
 
     @property
     def best_params(self) -> dict[str, Any]:

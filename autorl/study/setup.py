@@ -243,9 +243,13 @@ def make_executor(
         folder: of the study; None where it has none.
 
     Raises:
-        InputError: a segment needs more than this machine has, or the `folder` executor is given a
-            number of workers, or no folder.
+        InputError: a segment needs more than this machine has, or an executor that takes no number
+            of workers is given one.
     """
+    if spec.executor.name == "in_process" and (workers or 1) > 1:
+        # Of a study that was stored with such a number: it always ran one at a time.
+        message = f"the `in_process` executor runs one at a time, not {workers}: leave this out"
+        raise InputError(message, key="--workers")
     if executor_name(spec) != "folder" or folder is None:
         return make_named_executor(executor_name(spec), spec, load, workers)
     if workers is not None:

@@ -70,6 +70,9 @@ FAINT = """((least) => {
     const behind = [];
     for (let place = element; place; place = place.parentElement)
       behind.unshift(getComputedStyle(place).backgroundColor);
+    // The number in a cell of a heat map stands right after the cell.
+    if (element.matches("text.on-dark, text.on-bright"))
+      behind.push(element.previousElementSibling.getAttribute("fill"));
     const style = getComputedStyle(element);
     const colour = element.closest("svg") ? style.fill : style.color;
     const [one, other] = [light(mixed(behind)), light(mixed([...behind, colour]))];

@@ -1,11 +1,25 @@
-"""Reports as files in a browser that has no network: studies, and plots of their landscapes."""
+"""Reports as files in a browser that has no network: every kind of report, and plots of landscapes."""
 
 import subprocess
 import sys
+import tarfile
+from pathlib import Path
 
 import pytest
-from looks import charts, check
+from looks import charts, check, faint, sticking_out
+from pointing import (
+    brush_parallel_coordinates,
+    point_at_every_chart,
+    sort_first_table,
+    toggle_every_legend,
+)
 
+from autorl.landscapes import find_landscape, load_landscape
+from autorl.report.html import report_html
+from autorl.report.landscape_page import landscape_html
+from autorl.report.reading import open_view
+from autorl.report.studies import compare_studies
+from autorl.report.studies_page import comparison_html
 from autorl.spec import load_spec
 from autorl.study import Study
 
@@ -31,7 +45,24 @@ STUDIES = {
         "seeds": {"tuning": 2, "test": 5},
         "optimizer": {"name": "pbt", "population": 8, "generations": 5},
     },
+    "random": {"budget": {"runs": 16}, "seeds": {"tuning": 2, "test": 5}, "optimizer": "random"},
+    "sobol": {"budget": {"runs": 16}, "seeds": {"tuning": 2, "test": 5}, "optimizer": "sobol"},
 }
+OF_A_STUDY = {"incumbent", "curves", "seeds", "parallel", "slice"}
+OF_A_FOREST = {"importance", "surface"}
+CHARTS = {
+    "demo": OF_A_STUDY | OF_A_FOREST,
+    "population": OF_A_STUDY | OF_A_FOREST | {"lineage", "values-by-step"},
+    "landscape": {
+        *OF_A_FOREST, "dependence", "interaction", "parallel", "slice", "curves", "budget",
+        "over-time", "tunability", "proxy",
+    },
+    "comparison": {"seeds", "curves", "cost"},
+    "rlhf": OF_A_STUDY | {"proxy"},
+}  # fmt: skip
+LANDSCAPE = "trl/rloo/letters-goldproxy"
+# A study of TRL's RLOO that an earlier commit has trained and stored.
+RLHF_STUDY = Path(__file__).parents[1] / "compatibility/studies/trl-rloo-median-stop.tar.xz"
 SCREENS = [
     pytest.param(width, height, mobile, scheme, id=f"{width}-{scheme}")
     for width, height, mobile in ((1280, 800, False), (390, 844, True))
@@ -45,46 +76,97 @@ def autorl(*arguments):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.fixture(scope="module", params=sorted(STUDIES))
-def study(request, tmp_path_factory):
-    """A finished study with its report."""
-    folder = tmp_path_factory.mktemp("report") / request.param
-    spec = load_spec({"name": f"{request.param} <i>&", **COMMON, **STUDIES[request.param]})
-    run = Study.create(spec, folder)
+def finished(folder, kind):
+    """Run a study of `STUDIES` in a folder."""
+    run = Study.create(load_spec({"name": f"{kind} <i>&", **COMMON, **STUDIES[kind]}), folder)
     try:
         run.run()
     finally:
         run.close()
-    autorl("report", folder)
     return folder
 
 
+def report_of(folder):
+    view = open_view(folder)
+    try:
+        return report_html(view)
+    finally:
+        view.close()
+
+
+def html_of(kind, folder):
+    """Write the report of a kind."""
+    if kind in ("demo", "population"):
+        return report_of(finished(folder / kind, kind))
+    if kind == "comparison":
+        names = ("random", "sobol")
+        return comparison_html(
+            compare_studies([finished(folder / f"{name} <i>&", name) for name in names])
+        )
+    if kind == "rlhf":
+        with tarfile.open(RLHF_STUDY) as archive:
+            archive.extractall(folder, filter="data")
+        return report_of(folder / "finished")
+    path = find_landscape(LANDSCAPE)
+    if path is None:
+        pytest.skip("no landscapes come with this installation")
+    return landscape_html(load_landscape(path))
+
+
+@pytest.fixture(scope="module", params=sorted(CHARTS))
+def report(request, tmp_path_factory):
+    """A kind of report, and the file."""
+    pytest.importorskip("sklearn", reason="the extra plots is not installed")
+    folder = tmp_path_factory.mktemp("report")
+    path = folder / f"{request.param}.html"
+    path.write_text(html_of(request.param, folder), encoding="utf-8")
+    return request.param, path
+
+
 @pytest.mark.parametrize(("width", "height", "mobile", "scheme"), SCREENS)
-def test_a_report_is_drawn_whole_and_asks_nobody(browser, study, width, height, mobile, scheme):
-    report = study / "report.html"
-    assert report.stat().st_size < MOST_BYTES
+def test_a_report_is_drawn_whole_and_asks_nobody(browser, report, width, height, mobile, scheme):
+    kind, path = report
+    assert path.stat().st_size < MOST_BYTES
     with browser.page(width=width, height=height, mobile=mobile, scheme=scheme) as page:
-        page.open(report)
+        page.open(path)
         drawn = charts(page)
-        assert len(drawn) >= 1
-        assert drawn[0]["width"] > 0.8 * min(width, 960)
-        check(page, marks=10)
-        assert "<i>&" in page.text("h1")
-        assert page.requests == [report.as_uri()]
+        assert len(drawn) >= len(CHARTS[kind])
+        assert max(chart["width"] for chart in drawn) > 0.8 * min(width, 960)
+        check(page, marks=5)
+        assert kind in ("landscape", "rlhf") or "<i>&" in page.text("h1")
+        assert page.requests == [path.as_uri()]
         assert page.problems == []
         # The result is on the first screen.
-        assert (
-            page.evaluate("document.querySelector('.headline').getBoundingClientRect().bottom")
-            < height
-        )
+        bottom = page.evaluate("document.querySelector('.headline').getBoundingClientRect().bottom")
+        assert bottom < height
 
 
-def test_a_report_is_readable_on_paper(page, study):
-    page.open(study / "report.html")
+@pytest.mark.parametrize(("width", "height", "mobile", "scheme"), [SCREENS[0], SCREENS[3]])
+def test_every_chart_says_what_is_pointed_at(browser, report, width, height, mobile, scheme):
+    kind, path = report
+    with browser.page(width=width, height=height, mobile=mobile, scheme=scheme) as page:
+        page.open(path)
+        assert set(point_at_every_chart(page)) == CHARTS[kind]
+        assert toggle_every_legend(page) >= 2
+        if "parallel" in CHARTS[kind]:
+            brush_parallel_coordinates(page)
+        column = 1 if kind != "comparison" else 3  # numbers
+        assert len(sort_first_table(page, column)) >= 2
+        assert page.problems == []
+
+
+def test_a_report_is_readable_on_paper(page, report):
+    kind, path = report
+    page.open(path)
     page.resize(700, 990)  # pixels of A4 with margins
     page.emulate(media="print")
-    assert len(charts(page)) >= 1
-    check(page, marks=10)
+    assert len(charts(page)) >= len(CHARTS[kind])
+    check(page, marks=5)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return finished(tmp_path_factory.mktemp("plotted") / "random", "random")
 
 
 PLOTS = [["curves"], ["values", "-p", "x"], ["surface", "-p", "x", "-p", "rate"], ["importance"]]
@@ -101,19 +183,25 @@ POINT = """(() => {
 })()"""
 
 
-@pytest.mark.parametrize("study", ["demo"], indirect=True)
 @pytest.mark.parametrize("kind", PLOTS, ids=[kind[0] for kind in PLOTS])
 def test_a_plot_of_a_landscape_is_drawn_and_says_what_is_under_the_pointer(
-    page, study, tmp_path, kind
+    browser, study, tmp_path, kind
 ):
     pytest.importorskip("plotly", reason="the extra plots is not installed")
     pytest.importorskip("sklearn", reason="the extra plots is not installed")
     target = tmp_path / "plot.html"
     autorl("landscape", "plot", study, *kind, "--out", target)
-    page.open(target)
-    page.wait_for("document.querySelector('.main-svg') !== null")
-    assert max(chart["marks"] for chart in charts(page)) >= 10
     said = "document.querySelector('.hoverlayer').textContent"
-    page.hover(".nsewdrag", *page.evaluate(POINT))
-    page.wait_for(said)
-    assert page.outside() == []
+    for width, height, mobile, scheme in (screen.values for screen in SCREENS):
+        with browser.page(width=width, height=height, mobile=mobile, scheme=scheme) as page:
+            page.open(target)
+            page.wait_for("document.querySelector('.main-svg') !== null")
+            largest = max(charts(page), key=lambda chart: chart["marks"])
+            assert largest["marks"] >= 10
+            assert largest["cut"] == []
+            assert sticking_out(page) == []
+            assert faint(page) == []
+            page.hover(".nsewdrag", *page.evaluate(POINT))
+            page.wait_for(said)
+            assert page.outside() == []
+            assert page.problems == []

@@ -90,7 +90,7 @@ def test_time_is_taken_from_a_study_beside_it_that_trained_the_same_thing(tmp_pa
     )
     plan = as_json(
         "tune",
-        study_file(tmp_path, trainer=slow),
+        study_file(tmp_path, trainer=slow, executor={"name": "processes"}),
         "--out",
         tmp_path / "next",
         "--dry-run",

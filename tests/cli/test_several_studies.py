@@ -61,7 +61,7 @@ def test_a_folder_stands_for_its_study_files(tmp_path):
 
 
 def test_a_dry_run_says_every_plan_and_writes_nothing(tmp_path):
-    files = two_files(tmp_path)
+    files = two_files(tmp_path, executor={"name": "processes"})
     text = autorl("tune", *files, "--dry-run", "--workers", 3).stdout
     assert text.count("== studies/") == 2
     assert "2 studies share 3 workers" in text

@@ -56,6 +56,7 @@ def test_the_screen_shows_the_held_out_score_before_the_tuning_score(tmp_path):
         "default",
         "difference",
         "8 scored",
+        "8 configurations: 8 complete",
     ):
         assert part in text
     assert f"autorl best {tmp_path / 's'}" in text
@@ -149,7 +150,7 @@ def test_resume_extends_the_budget_and_equals_a_study_that_had_it_from_the_start
         "tune", study_file(tmp_path, budget={"runs": 24}), "--out", tmp_path / "whole", "--quiet"
     )
     autorl("tune", study_file(tmp_path), "--out", tmp_path / "s", "--quiet")
-    found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet", "--workers", 2)
+    found = as_json("resume", tmp_path / "s", "--runs", more, "--quiet")
     assert query(tmp_path / "s", "SELECT COUNT(*) FROM proposals") == [(12,)]
     assert found["test"] == whole["test"]
     assert found["tuning"] == whole["tuning"]

@@ -211,7 +211,8 @@ def test_the_python_door_refuses_bounds_by_the_name_of_the_argument(tmp_path, bo
 
 
 def test_a_plan_counts_what_a_population_does_not_know_beforehand(tmp_path):
-    plan = plan_build(STUDY, study=tmp_path / "study")
+    overrides = {"executor.name": "processes"}
+    plan = plan_build(STUDY, study=tmp_path / "study", overrides=overrides)
     cost = build_cost(plan, workers=2)
     assert (cost.configurations, cost.runs, cost.steps, cost.workers) == (4, 20, 1800, 2)
     lineage = plan_build(STUDY, overrides={"optimizer": "pbt", "budget": {"runs": 16}})

@@ -166,7 +166,7 @@ def test_the_dry_run_says_what_the_prior_is_made_of(here):
     assert "designs" not in text
 
 
-def synthetic(here, folder, parallel_segments):
+def synthetic(here, folder):
     """A study on the synthetic trainer that begins with a landscape."""
     return named(
         here,
@@ -174,7 +174,7 @@ def synthetic(here, folder, parallel_segments):
         trainer={"name": "synthetic", "kwargs": {"optimum": {"width": 0.7}, "noise": 0.1}},
         environment={},
         parallelism=3,
-        executor={"name": "in_process", "workers": parallel_segments},
+        executor={"name": "in_process"},
     )
 
 
@@ -184,8 +184,8 @@ def proposed(study):
 
 def test_a_study_goes_on_without_its_landscape_to_the_same_table(here):
     landscape = write(here / "landscapes")
-    spec = synthetic(here, landscape, 1)
-    whole = Study.in_memory(synthetic(here, landscape, 2))
+    spec = synthetic(here, landscape)
+    whole = Study.in_memory(synthetic(here, landscape))
     whole.run()
     Study.create(spec, here / "study").close()
     shutil.rmtree(landscape)
@@ -280,7 +280,7 @@ def test_a_prior_without_a_family_of_the_study_says_so(here):
 
 def test_a_result_names_its_prior_and_counts_its_proposals(here):
     landscape = write(here / "landscapes")
-    spec = synthetic(here, landscape, 1)
+    spec = synthetic(here, landscape)
     study = Study.create(spec, here / "study")
     result = study.run()
     proposals = study.driver.lineage.proposals.values()

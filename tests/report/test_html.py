@@ -12,7 +12,7 @@ from autorl.landscapes.analysis import Axis, Bars, Chart, HeatMap, Line
 from autorl.report.checklist import checklist
 from autorl.report.html import report_html
 from autorl.report.page.document import script, script_hash
-from autorl.report.page.draw import drawing, level
+from autorl.report.page.draw import drawing, level, luminance, shade
 from autorl.report.page.frame import ticks
 from autorl.report.reading import open_view
 
@@ -95,6 +95,7 @@ def test_without_test_seeds_the_report_claims_no_result(tmp_path):
     answers = {item.question: item.answer for item in checklist(view)}
     view.close()
     assert "there is no result to report yet" in text
+    assert "Horizontal lines" not in text
     assert answers["Are all results reported on the test setting?"] == "no"
     assert (
         answers[next(question for question in answers if "separate training and test" in question)]
@@ -180,6 +181,35 @@ def test_bars_and_heat_maps_say_their_numbers_and_leave_gaps_empty():
         "b, <a> score 2",
         "b, b score 3",
     ]
+
+
+def test_numbers_in_cells_stand_out_from_every_color():
+    names = tuple(map(str, range(21)))
+    cells = HeatMap(np.linspace(0.0, 1.0, 21)[:, None], "score", (0.0, 1.0), annotate=True)
+    axes = (Axis("", categories=("x",)), Axis("", categories=names))
+    svg = ElementTree.fromstring(drawing(Chart("t", "", *axes, (cells,)), 720, "l"))
+    inks = [text.get("class") for text in svg.findall("text") if text.get("class")]
+    assert inks == sorted(inks, reverse=True)  # bright on dark cells, then dark on bright ones
+    for ink, share in zip(inks, np.linspace(0.0, 1.0, 21), strict=True):
+        light = luminance(shade(float(share)))
+        contrast = (light + 0.05) / 0.05 if ink == "on-dark" else 1.05 / (light + 0.05)
+        assert contrast >= 4.5, share
+    assert set(inks) == {"on-bright", "on-dark"}
+
+
+def test_dots_on_a_heat_map_lie_in_its_cells():
+    cells = HeatMap(np.array([[1.0, 2.0], [3.0, 4.0]]), "score")
+    places = np.array([0.0, 1.0])
+    dots = Line("trained", places, places[::-1], names=("<a>", "b"), marker="o", joined=False)
+    names = Axis("", categories=("a", "b"))
+    svg = ElementTree.fromstring(drawing(Chart("t", "", names, names, (cells, dots)), 720, "l"))
+    by_tip = {rect.get("data-tip"): rect for rect in svg.findall("rect") if rect.get("data-tip")}
+    first, second = svg.findall("circle")
+    assert first.get("data-tip").split("\n") == ["trained", "<a>"]
+    for dot, tip in ((first, "b, a score 3"), (second, "a, b score 2")):
+        for axis, size, at in (("x", "width", "cx"), ("y", "height", "cy")):
+            begin = float(by_tip[tip].get(axis))
+            assert begin < float(dot.get(at)) < begin + float(by_tip[tip].get(size))
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ def test_the_report_draws_what_the_landscape_can_answer(folder):
         "tunability",
         "proxy",
     } <= charts
+    # On the surface, in the drawing for wide windows and in that for narrow ones.
+    assert text.count('class="spot"') == 2 * len(data.grid.config_ids)
     best = data.best()
     assert f"Configuration {best.config_id} is best" in text
     assert f"<b>{best.test:.6g}</b>" in text

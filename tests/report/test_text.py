@@ -74,6 +74,20 @@ def test_counts_failures_caveats_and_the_configuration_are_shown():
     assert line(text, "lr").split() == ["lr", "0.0003"]
 
 
+def test_how_far_configurations_came_stands_below_the_proposals():
+    states = "10 configurations: 6 complete, 4 pruned"
+    lines = result_text(result(), states=states).splitlines()
+    place = next(place for place, text in enumerate(lines) if "proposals:" in text)
+    assert lines[place + 1] == f"  {states}"
+
+
+def test_a_single_seed_is_counted_as_one():
+    alone = entry("incumbent", 7, 95.0, [80.0], interval(80.0, 80.0))
+    text = result_text(result(entries=(alone,), difference=None, tuning_seeds=1))
+    assert "  1 tuning seed; optimistic" in text
+    assert line(text, "test score (IQM)").endswith("1 held-out seed")
+
+
 def test_a_front_is_a_table_of_every_objective_on_both_kinds_of_seeds():
     points = (
         Point(7, {"last gold": 0.7, "last kl": 3.0}, {"last gold": 0.65, "last kl": 3.5}),

@@ -176,6 +176,10 @@ def test_where_only_some_segments_need_a_gpu_the_others_have_a_core_each():
     assert segments_at_once(both, "processes") == 16
 
 
+def test_in_process_runs_one_at_a_time():
+    assert segments_at_once(spec_of({"cpu": 1}), "in_process", 3) == 1
+
+
 def test_other_machines_count_for_themselves():
     assert segments_at_once(spec_of({"cpu": 1}), "ray") == 6
     assert segments_at_once(spec_of({"cpu": 1}, workers=50), "ray") == 50

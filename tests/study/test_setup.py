@@ -187,6 +187,15 @@ def test_the_executor_of_a_folder_is_given_no_number_of_workers(monkeypatch, tmp
     assert refused.value.key == "--workers"
 
 
+def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
+    spec = small_spec()
+    load = trainer_loader(spec)
+    with pytest.raises(InputError, match="one at a time, not 2") as refused:
+        make_executor(spec, load, 2)
+    assert refused.value.key == "--workers"
+    assert type(make_executor(spec, load, 1)).__name__ == "InProcess"
+
+
 def test_modules_are_imported_once_and_only_processes_know_what_this_machine_has(monkeypatch):
     made = []
     monkeypatch.setattr(

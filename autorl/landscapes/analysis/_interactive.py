@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from html import escape
 from itertools import cycle
 from types import ModuleType
 from typing import Any, Protocol
@@ -15,6 +17,22 @@ from autorl.landscapes.regression import Array
 _SYMBOLS = {"o": "circle", "s": "square", "^": "triangle-up"}
 
 
+_STYLE = (
+    ":root { color-scheme: light dark; } "
+    "body { font: 15px/1.5 system-ui, sans-serif; margin: 1rem; } "
+    "body { color: #1c1f23; background: #fff; } "
+    "h1 { font-size: 1.2rem; margin: 0; } p { margin: .2rem 0; overflow-wrap: anywhere; } "
+    "@media (prefers-color-scheme: dark) { body { color: #e4e6ea; background: #16181c; } }"
+)
+_FOLLOW_SCHEME = """
+const dark = matchMedia("(prefers-color-scheme: dark)");
+const paint = () => Plotly.relayout("{plot_id}", dark.matches ? %s : %s);
+dark.addEventListener("change", paint);
+paint();
+"""
+"""Paints text and grid anew when the color scheme changes; plotly puts the id of the drawing in."""
+
+
 class Figure(Protocol):
     """The part of plotly's Figure that is used.
 
@@ -24,6 +42,8 @@ class Figure(Protocol):
     def add_trace(self, trace: object) -> object: ...
 
     def update_layout(self, **layout: object) -> object: ...
+
+    def to_html(self, **options: object) -> str: ...
 
 
 def draw(chart: Chart, plotly: ModuleType) -> Any:
@@ -37,7 +57,7 @@ def draw(chart: Chart, plotly: ModuleType) -> Any:
             _bars(figure, plotly, mark, chart)
         else:
             color = GREY if mark.muted else next(colors)
-            _line(figure, plotly, mark, color)
+            _line(figure, plotly, mark, color, on_map=isinstance(chart.marks[0], HeatMap))
     upside_down = not isinstance(chart.marks[0], Line)
     figure.update_layout(
         title={"text": f"{chart.title}<br><sub>{chart.about}</sub>", "x": 0.01},
@@ -50,7 +70,44 @@ def draw(chart: Chart, plotly: ModuleType) -> Any:
     return figure
 
 
-def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
+def page(figure: Figure, chart: Chart) -> str:
+    """Write a figure as a page that needs no network.
+
+    Title and text stand above it, where they wrap in a narrow window, and so does the legend.
+    """
+    legend = {"orientation": "h", "x": 0.0, "y": 1.02, "yanchor": "bottom"}
+    colors = {"paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)"}
+    margin = {"t": 30, "l": 20, "r": 20}
+    figure.update_layout(title=None, legend=legend, margin=margin, **colors)
+    drawing = figure.to_html(
+        include_plotlyjs=True,
+        full_html=False,
+        # Without an id of its own the drawing gets a random one.
+        div_id="chart",
+        config={"responsive": True},
+        post_script=_FOLLOW_SCHEME % (json.dumps(_inks(dark=True)), json.dumps(_inks(dark=False))),
+    )
+    title = escape(chart.title)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f"<title>{title}</title>"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<style>{_STYLE}</style></head><body><h1>{title}</h1><p>{escape(chart.about)}</p>"
+        f"{drawing}</body></html>\n"
+    )
+
+
+def _inks(*, dark: bool) -> dict[str, str]:
+    """Return the colors of text and grid as changes of the layout."""
+    ink, grid = ("#e4e6ea", "#3a3f47") if dark else ("#1c1f23", "#e3e6ea")
+    lines = ("gridcolor", "zerolinecolor", "linecolor")
+    of_axes = {f"{axis}.{line}": grid for axis in ("xaxis", "yaxis") for line in lines}
+    return {"font.color": ink, **of_axes}
+
+
+def _line(
+    figure: Figure, plotly: ModuleType, mark: Line, color: str, *, on_map: bool = False
+) -> None:
     names = mark.names or tuple(f"{value:,.6g}" for value in mark.x)
     parts = {"lines": mark.joined, "markers": bool(mark.marker)}
     mode = "+".join(part for part, drawn in parts.items() if drawn)
@@ -75,9 +132,10 @@ def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
                 plotly.Scatter(
                     x=x + x[::-1],
                     y=high + low[::-1],
+                    # Without a mode plotly draws the corners of a short band, in colors of its own.
+                    mode="none",
                     fill="toself",
                     fillcolor=f"rgba({red},{green},{blue},0.15)",
-                    line={"width": 0},
                     hoverinfo="skip",
                     legendgroup=mark.label,
                     showlegend=False,
@@ -85,6 +143,10 @@ def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
             )
         else:
             bars = _error_bars(mark.y, mark.band)
+    marker = {"color": color, "size": 7, "symbol": _SYMBOLS.get(mark.marker, "circle")}
+    if on_map:
+        # A map has every color: a light edge sets points off.
+        marker["line"] = {"width": 1, "color": "white"}
     figure.add_trace(
         plotly.Scatter(
             x=x,
@@ -93,7 +155,7 @@ def _line(figure: Figure, plotly: ModuleType, mark: Line, color: str) -> None:
             name=mark.label,
             legendgroup=mark.label,
             line={"color": color, "shape": "hv" if mark.stepped else "linear"},
-            marker={"color": color, "size": 7, "symbol": _SYMBOLS.get(mark.marker, "circle")},
+            marker=marker,
             error_y=bars,
             text=texts,
             hovertemplate="%{text}<extra>" + mark.label + "</extra>",

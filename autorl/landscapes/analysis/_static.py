@@ -42,6 +42,9 @@ def draw(chart: Chart, new_figure: Any) -> Any:
     first = chart.marks[0]
     if isinstance(first, HeatMap):
         _heat_map(figure, axes, first)
+        for mark in chart.marks[1:]:
+            if isinstance(mark, Line):
+                _spots(axes, mark)
     elif isinstance(first, Bars):
         _bars(axes, first)
     else:
@@ -150,6 +153,12 @@ def _heat_map(figure: Any, axes: Any, mark: HeatMap) -> None:
                 fontsize="x-small",
                 color=color,
             )
+
+
+def _spots(axes: Any, mark: Line) -> None:
+    """Draw points on a heat map."""
+    # It has every color: a light edge sets them off.
+    axes.plot(mark.x, mark.y, "o", color=GREY, markeredgecolor="w", markersize=4)
 
 
 def _axis(axis: Any, set_limits: Any, set_scale: Any, chosen: Axis, rotation: float = 0) -> None:

@@ -161,7 +161,25 @@ def surface(answer: Answer) -> Chart:
         Axis(scale_label(item), categories=names, thin=True)
         for item, names in zip(items, (rows, columns), strict=True)
     )
-    return Chart(f"Partial dependence on {first} and {second}", _about(answer), x, y, (mark,))
+    about = f"{_about(answer)} · dots: the configurations that were trained"
+    title = f"Partial dependence on {first} and {second}"
+    return Chart(title, about, x, y, (mark, _trained(answer, len(rows))))
+
+
+def _trained(answer: Answer, rows: int) -> Line:
+    """Draw where the configurations lie on a surface of so many rows."""
+    down, across = answer.detail["places"].T
+    metric = _metric(answer)
+    names = tuple(f"{metric} {score:.6g}" for score in answer.detail["scores"])
+    return Line(
+        "trained configuration",
+        across,
+        rows - 1.0 - down,
+        names=names,
+        marker="o",
+        joined=False,
+        muted=True,
+    )
 
 
 def interaction(answer: Answer) -> Chart:
@@ -259,7 +277,7 @@ def curves(answer: Answer) -> Chart:
     steps = band["step"].to_numpy(float)
     marks = [
         Line(
-            "all configurations: median, 10 % to 90 %",
+            f"{band.attrs['configurations']} configurations: median, 10 % to 90 %",
             steps,
             band["median"].to_numpy(),
             everyone,

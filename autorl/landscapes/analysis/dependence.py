@@ -119,6 +119,18 @@ def dependence_surface(forest: Forest, first: str, second: str, points: int = 16
     return pd.DataFrame(surface, index=axes[0], columns=axes[1])
 
 
+def surface_places(forest: Forest, first: str, second: str, points: int = 16) -> Array:
+    """Place configurations on the grid of `dependence_surface`.
+
+    Row and column of each, (n, 2), as positions: cell 0 reaches from -0.5 to 0.5.
+    """
+    places = []
+    for name in (first, second):
+        count = len(forest.grid(name, points))
+        places.append(count * forest.rows[:, forest.column(name)] - 0.5)
+    return np.stack(places, axis=1)
+
+
 def interaction_table(
     forest: Forest, names: Sequence[str] | None = None, sample: int = 48, seed: int = 0
 ) -> pd.DataFrame:

@@ -16,6 +16,7 @@ from autorl.landscapes.analysis.dependence import (
     dependence_surface,
     dependence_table,
     interaction_table,
+    surface_places,
 )
 from autorl.landscapes.analysis.fidelity import budget_table
 from autorl.landscapes.analysis.forest import Forest, landscape_forest
@@ -63,8 +64,18 @@ class Kind:
     ranks: bool = False
 
 
-def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answering:
-    """Make the answer of a kind whose table comes from a forest."""
+def _nothing_beside(forest: Forest, names: tuple[str, ...]) -> dict[str, object]:
+    return {}
+
+
+def _of_forest(
+    table: Callable[[Forest, tuple[str, ...]], pd.DataFrame],
+    detail: Callable[[Forest, tuple[str, ...]], dict[str, object]] = _nothing_beside,
+) -> Answering:
+    """Make the answer of a kind whose table comes from a forest.
+
+    `detail` gives what its figure shows beside the table.
+    """
 
     def answer(data: Sequence[Dataset], ask: Question) -> Answer:
         (landscape,) = data
@@ -76,7 +87,8 @@ def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answ
         forest = landscape_forest(landscape, seeds, ask.step)
         about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, seeds, ask.step)}
         notes = weak(forest) + left_out(landscape, len(forest.targets), seeds)
-        return Answer.of(ask.kind, data, about, table(forest, ask.names), notes)
+        rows = table(forest, ask.names)
+        return Answer.of(ask.kind, data, about, rows, notes, detail(forest, ask.names))
 
     return answer
 
@@ -86,6 +98,12 @@ def _surface_rows(forest: Forest, names: tuple[str, ...]) -> pd.DataFrame:
     first, second = names
     wide = dependence_surface(forest, first, second)
     return wide.reset_index().melt(id_vars=first, var_name=second, value_name="mean")
+
+
+def _surface_detail(forest: Forest, names: tuple[str, ...]) -> dict[str, object]:
+    """Give places and scores of the configurations that the surface is of."""
+    first, second = names
+    return {"places": surface_places(forest, first, second), "scores": forest.targets}
 
 
 def _values(data: Sequence[Dataset], ask: Question) -> Answer:
@@ -329,7 +347,7 @@ KINDS = MappingProxyType(
             landscapes=_SEVERAL,
         ),
         "surface": Kind(
-            _of_forest(_surface_rows),
+            _of_forest(_surface_rows, _surface_detail),
             charts.surface,
             "partial dependence on two hyperparameters",
             names=(2, 2),

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from autorl.landscapes.analysis._answer import Answer
+from autorl.landscapes.analysis._interactive import draw as draw_interactive
+from autorl.landscapes.analysis._interactive import page
 from autorl.landscapes.analysis.kinds import chart_of
 from autorl.types import InputError
 
@@ -41,9 +43,8 @@ def interactive(answer: Answer) -> Any:
     Raises:
         InputError: plotly is not installed.
     """
-    from autorl.landscapes.analysis._interactive import draw
-
-    return draw(chart_of(answer), _library("plotly", "plotly.graph_objects"))
+    plotly = _library("plotly", "plotly.graph_objects")
+    return draw_interactive(chart_of(answer), plotly)
 
 
 def save(answer: Answer, path: str | Path) -> Path:
@@ -64,10 +65,8 @@ def save(answer: Answer, path: str | Path) -> Path:
     if not target.parent.is_dir():
         raise InputError("no such folder", file=str(target.parent))
     if suffix == ".html":
-        # Without an id of its own the drawing gets a random one.
-        interactive(answer).write_html(
-            target, include_plotlyjs=True, full_html=True, div_id="chart"
-        )
+        text = page(interactive(answer), chart_of(answer))
+        target.write_text(text, encoding="utf-8")
         return target
     figure = figure_of(answer)
     # The same answer is the same file: no date in it, and ids of an SVG hashed with a fixed salt.

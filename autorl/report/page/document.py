@@ -98,7 +98,8 @@ def table(
         for row in cells
     )
     top = f"<thead><tr>{head}</tr></thead>" if header else ""
-    plain = f"<div class=wide><table>{top}<tbody>{body}</tbody></table></div>"
+    kind = "wide" if header else "wide facts"
+    plain = f'<div class="{kind}"><table>{top}<tbody>{body}</tbody></table></div>'
     if not sortable or len(cells) < MANY_ROWS:
         return plain
     tools = (

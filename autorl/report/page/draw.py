@@ -34,6 +34,8 @@ COLORS = 7
 """Colors of series, `--c0` and so on in the style."""
 _MOST_POINTS = 240
 """Points of a joined line that can be pointed at."""
+_LETTER = 7.0
+"""Pixels of a letter of text, on average."""
 _BAR = 34
 _CELL = 28
 _LOW_CELL = 18
@@ -78,6 +80,9 @@ def drawing(chart: Chart, width: int, label: str) -> str:
         parts, height = _bars(chart, first, width)
     elif isinstance(first, HeatMap):
         parts, height = _heat_map(chart, first, width)
+        for mark in chart.marks[1:]:
+            if isinstance(mark, Line):
+                parts += _spots(mark, first, width)
     else:
         lines = [mark for mark in chart.marks if isinstance(mark, Line)]
         height = HEIGHT if width == WIDE else 260
@@ -96,6 +101,15 @@ def shade(share: float) -> str:
     channels = [[int(text[place : place + 2], 16) for place in (1, 3, 5)] for text in ends]
     mixed = [round(low + (high - low) * (at - index)) for low, high in zip(*channels, strict=True)]
     return "#" + "".join(f"{channel:02x}" for channel in mixed)
+
+
+def luminance(color: str) -> float:
+    """Return the relative luminance of a color by WCAG 2, from 0 to 1."""
+    channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
+    linear = [
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def _legend(lines: Sequence[Line]) -> str:
@@ -223,8 +237,8 @@ def _bars(chart: Chart, mark: Bars, width: int) -> tuple[list[str], int]:
         )
     x = Scale(low, high if high > low else low + 1.0, 14.0, width - 70.0)
     parts = [
-        f'<text x="{(x.begin + x.end) / 2:.0f}" y="{height - 8}" text-anchor="middle">'
-        f"{escape(shortened(chart.x.label, int(width / 6.5)))}</text>"
+        f'<text x="{width / 2:.0f}" y="{height - 8}" text-anchor="middle">'
+        f"{escape(shortened(chart.x.label, int(width / _LETTER)))}</text>"
     ]
     for index, value in enumerate(mark.values):
         if not np.isfinite(value):
@@ -256,11 +270,9 @@ def _bars(chart: Chart, mark: Bars, width: int) -> tuple[list[str], int]:
 
 def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
     rows, columns = mark.values.shape
-    left = 130.0 if width == WIDE else 84.0
     below = 74
-    cell = _CELL if rows <= _FEW_ROWS else _LOW_CELL
+    left, size, cell = _cells(mark, width)
     height = TOP + below + cell * rows + 30
-    size = (width - RIGHT - left) / columns
     numbers = finite(mark.values)
     low, high = (min(numbers), max(numbers)) if numbers else (0.0, 1.0)
     low, high = (
@@ -288,7 +300,8 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
                 f'height="{cell}" fill="{shade(share)}" data-tip="{escape(tip)}"/>'
             )
             if mark.annotate and size >= 30:
-                ink = "dark" if share > 0.6 else "bright"
+                # Of WCAG's two contrasts the larger: never below 4.58.
+                ink = "dark" if luminance(shade(share)) > 0.179 else "bright"
                 parts.append(
                     f'<text class="on-{ink}" x="{begin + size / 2:.1f}" '
                     f'y="{top + cell / 2 + 4:.0f}" '
@@ -302,7 +315,7 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
             f'<text transform="translate({at + 3:.1f} {base + 10}) rotate(-40)" '
             f'text-anchor="end">{name}</text>'
         )
-    parts += _color_bar(mark, low, high, left, width - RIGHT, height)
+    parts += _color_bar(mark, low, high, width, height)
     if chart.x.label:
         parts.append(
             f'<text x="{(left + width - RIGHT) / 2:.0f}" y="{base + below - 6}" '
@@ -316,11 +329,35 @@ def _heat_map(chart: Chart, mark: HeatMap, width: int) -> tuple[list[str], int]:
     return parts, height
 
 
-def _color_bar(
-    mark: HeatMap, low: float, high: float, begin: float, end: float, height: int
-) -> list[str]:
+def _cells(mark: HeatMap, width: int) -> tuple[float, float, int]:
+    """Return where a heat map begins, and its cells' width and height."""
+    rows, columns = mark.values.shape
+    left = 130.0 if width == WIDE else 84.0
+    return left, (width - RIGHT - left) / columns, _CELL if rows <= _FEW_ROWS else _LOW_CELL
+
+
+def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
+    """Draw points on a heat map.
+
+    The middle of its cell 0 is at 0.
+    """
+    left, size, cell = _cells(below, width)
+    parts = []
+    for at, value, name in zip(mark.x, mark.y, mark.names, strict=True):
+        across = left + size * (float(at) + 0.5)
+        down = TOP + cell * (float(value) + 0.5)
+        tip = escape(f"{mark.label}\n{name}")
+        parts.append(
+            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="3" data-tip="{tip}"/>'
+        )
+    return parts
+
+
+def _color_bar(mark: HeatMap, low: float, high: float, width: int, height: int) -> list[str]:
     """Draw what the colors mean below a heat map."""
-    edges = np.linspace(begin, begin + 0.4 * (end - begin), 21)
+    begin = 8.0
+    end = width - RIGHT
+    edges = np.linspace(begin, begin + 0.2 * (end - begin), 21)
     parts = [
         f'<rect x="{left:.1f}" y="{height - 18}" width="{right - left + 0.3:.1f}" height="10" '
         f'fill="{shade(index / 19)}"/>'
@@ -329,7 +366,7 @@ def _color_bar(
     text = f"{short_number(low)} to {short_number(high)}: {mark.label}"
     parts.append(
         f'<text x="{edges[-1] + 6:.0f}" y="{height - 9}">'
-        f"{escape(shortened(text, int((end - edges[-1]) / 6.2)))}</text>"
+        f"{escape(shortened(text, int((end - edges[-1]) / _LETTER)))}</text>"
     )
     return parts
 

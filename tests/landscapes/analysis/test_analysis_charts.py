@@ -78,8 +78,20 @@ def test_dependence_and_surface(data):
     assert not chosen.marks[0].joined
     surface = analysis.analyse(data[0], "surface", ["learning_rate", "activation"])
     chart = chart_of(surface)
-    (heat,) = chart.marks
+    heat, dots = chart.marks
     assert heat.values.shape == (16, 3)
+    # A dot lies where its configuration's values are: learning rates upwards, 16 cells of them.
+    rate = data[0].space.hyperparameters["learning_rate"]
+    configs = [data[0].config(config_id) for config_id in data[0].grid.config_ids]
+    places = {
+        (
+            float(chart.x.categories.index(config["activation"])),
+            round(15.5 - 16 * rate.to_unit(config["learning_rate"]), 6),
+        )
+        for config in configs
+    }
+    assert {(float(x), round(float(y), 6)) for x, y in zip(dots.x, dots.y, strict=True)} <= places
+    assert len(dots.x) == surface.about["configurations"] == 39
     assert chart.x.categories == ("tanh", "relu", "silu")
     assert (
         heat.values[-1, 0] == surface.table["mean"].iloc[0]

@@ -1,5 +1,6 @@
 """Figures: what is drawn is what the charts say, files are reproducible and complete, missing libraries are named."""
 
+import dataclasses
 import json
 import re
 import sys
@@ -130,6 +131,11 @@ class TestStatic:
         assert [text.get_text() for text in axes.texts] == ["0.00", "0.50", "1.00", "0.25", "0.75"]
         assert [tick.get_text() for tick in axes.get_xticklabels()] == ["p", "q", "r"]
 
+    def test_dots_on_a_heat_map(self, draw):
+        dots = Line("dot", np.array([0.5]), np.array([1.0]), marker="o", joined=False)
+        axes = draw(dataclasses.replace(HEAT, marks=(*HEAT.marks, dots)))
+        assert [line.get_xydata().tolist() for line in axes.lines] == [[[0.5, 1.0]]]
+
     def test_all_text_lies_inside_the_figure(self, draw, answer):
         for chart in (LINES, BARS, HEAT, chart_of(answer)):
             figure = draw(chart).figure
@@ -177,6 +183,7 @@ class TestInteractive:
         assert figure["layout"]["yaxis"]["range"] == [0, 4]
         assert (first["x"], first["y"], first["mode"]) == ([1, 10, 100], [1, 2, 3], "lines")
         assert band["y"] == [2, 3, 4, 2, 1, 0.5]  # up along the high end, back along the low one
+        assert band["mode"] == "none"  # its corners are no points
         assert second["mode"] == "markers"
         assert second["text"] == ["p<br>3", "q<br>2", "r<br>1"]
         assert "Lines" in figure["layout"]["title"]["text"]
@@ -197,6 +204,12 @@ class TestInteractive:
         assert heat["z"] == [[0, 0.5, 1], [0.25, None, 0.75]]
         assert (heat["zmin"], heat["zmax"]) == (0, 1)
         assert heat["customdata"][1][2] == "v, r"
+
+    def test_dots_on_a_heat_map(self, draw):
+        dots = Line("dot", np.array([0.5]), np.array([1.0]), names=("a",), marker="o", joined=False)
+        heat, drawn = draw(dataclasses.replace(HEAT, marks=(*HEAT.marks, dots)))["data"]
+        assert heat["type"] == "heatmap"
+        assert (drawn["mode"], drawn["x"], drawn["y"]) == ("markers", [0.5], [1.0])
 
     def test_the_file_is_complete_and_needs_no_network(self, answer, tmp_path):
         pytest.importorskip("plotly", reason="the extra plots is not installed")
