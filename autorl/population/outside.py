@@ -141,6 +141,27 @@ class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
         return finished
 
 
+def spaces_of(env: Env) -> list[Any]:
+    """Return the spaces that the layers of an environment hold."""
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    values = [value for layer in layers for value in vars(layer).values()]
+    # By identity: wrappers may hold those of the task.
+    spaces = {id(value): value for value in values if isinstance(value, gym.Space)}
+    return list(spaces.values())
+
+
+def begin_episode(env: Env, seed: int) -> Any:
+    """Reset an environment, and return its first observation.
+
+    Its spaces draw from the seed too: an environment may act by `action_space.sample()`.
+    """
+    for space in spaces_of(env):
+        space.seed(seed)
+    return env.reset(seed=seed)[0]
+
+
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Begins every episode with a seed of its own.
 
@@ -160,8 +181,7 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with the next seed."""
-        observation, _ = self.env.reset(seed=self._next_seed(), options=options)
-        return observation, {}
+        return begin_episode(self.env, self._next_seed()), {}
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Make one step."""
@@ -313,7 +333,7 @@ def evaluate(
     try:
         monitors = [env.get_wrapper_attr("episode_monitor") for env in envs]
         running = {slot: slot for slot in range(count)}  # environment -> episode
-        observations = {slot: envs[slot].reset(seed=seeds[slot])[0] for slot in running}
+        observations = {slot: begin_episode(envs[slot], seeds[slot]) for slot in running}
         pending = iter(range(count, len(seeds)))
         while running:
             slots = sorted(running)
@@ -333,7 +353,7 @@ def evaluate(
                 following = next(pending, None)
                 if following is not None:
                     running[slot] = following
-                    observations[slot] = envs[slot].reset(seed=seeds[following])[0]
+                    observations[slot] = begin_episode(envs[slot], seeds[following])
     finally:
         for env in envs:
             env.close()
