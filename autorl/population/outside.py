@@ -280,15 +280,18 @@ class Worlds:
             if finished is not None:
                 member.recent[member.counts[EPISODES] % RECENT] = finished[0]
                 member.counts[EPISODES] += 1
-        for index, env in enumerate(self.envs):
-            member.episodes[index, RETURN] = env.monitor.returned
-            member.episodes[index, LENGTH] = env.monitor.length
         # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
         cut = np.flatnonzero(truncated & ~terminated)
         finals = np.zeros((len(cut), environment.observation_size))
         for row, index in enumerate(cut):
             finals[row] = np.ravel(infos["final_obs"][index])
         return Step(rewards, ended, cut, finals)
+
+    def note_episodes(self) -> None:
+        """Write return and length of each running episode into the member."""
+        for index, env in enumerate(self.envs):
+            self.member.episodes[index, RETURN] = env.monitor.returned
+            self.member.episodes[index, LENGTH] = env.monitor.length
 
     def close(self) -> None:
         """Close the environments."""

@@ -520,6 +520,7 @@ def collect_outside(
             bonus = float(hp.gamma) * agent.critic.outputs[:count, 0].astype(np.float64)
             rollout.rewards[t * n_envs + result.truncated] += bonus
     agent.inputs[:n_envs] = member.states
+    worlds.note_episodes()
 
 
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:

@@ -17,7 +17,6 @@ from gymnasium.utils import seeding
 
 from autorl.plain_text import shown
 from autorl.plain_values import plain
-from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.kernels import Array
 from autorl.population.outside import (
     EpisodeMonitor,
@@ -36,16 +35,6 @@ _DOCUMENTS = "environments"
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
-
-
-def is_outside(name: str | None) -> bool:
-    """Tell whether an id is Gymnasium's and none of the engine's.
-
-    `module:NAME` is an `Environment` of the user's, `module:Env-v0` an id that a module registers.
-    """
-    if name is None or name in ENVIRONMENTS or name in GRID_TASKS:
-        return False
-    return not (":" in name and name.rpartition(":")[2].isidentifier())
 
 
 def outside_environment(spec: EnvironmentSpec) -> OutsideEnvironment:

@@ -19,6 +19,7 @@ import numpy as np
 from autorl.plain_text import listed
 from autorl.plain_values import plain
 from autorl.population import engine
+from autorl.population.environment_ids import is_outside
 from autorl.population.environments import (
     ENVIRONMENTS,
     GRID_TASKS,
@@ -49,7 +50,6 @@ from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.outside_environments import (
     described,
     frozen,
-    is_outside,
     outside_environment,
     reseed,
     thawed,

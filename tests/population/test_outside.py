@@ -14,11 +14,12 @@ import pytest
 from population_helpers import make, trained_in_python
 
 from autorl.population import engine, kernels, outside, ppo
-from autorl.population.environments import ENVIRONMENTS
+from autorl.population.environment_ids import NATIVE_IDS, is_outside
+from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.export import to_sb3
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.seeds import evaluation_seeds
-from autorl.trainers import load
+from autorl.trainers import info, load
 from autorl.trainers.outside_environments import outside_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
 
@@ -384,6 +385,15 @@ def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
     with pytest.raises(InputError, match=message) as error:
         load(TrainerSpec("population/ppo")).check(spec, ())
     assert "\n" not in str(error.value)
+
+
+def test_what_is_native_is_known_without_the_engine():
+    assert {*ENVIRONMENTS, *GRID_TASKS} == NATIVE_IDS
+    ids = ("CartPole-v1", "my_module:WALK", None, "my_module:Walk-v0", "LunarLander-v3")
+    assert [is_outside(name) for name in ids] == [False, False, False, True, True]
+    of_engine = info("population/ppo")
+    assert of_engine.executor_for("CartPole-v1") == "threads"
+    assert of_engine.executor_for("LunarLander-v3") == "processes"
 
 
 def test_other_settings_and_algorithms_say_who_can():
