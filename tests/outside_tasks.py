@@ -50,12 +50,26 @@ class Native(gymnasium.Env[Any, Any]):
         return observation
 
 
+BOX = gymnasium.spaces.Box
+SPACES: dict[str, gymnasium.Space[Any]] = {
+    "dict": gymnasium.spaces.Dict(a=BOX(0, 1)),
+    "states": gymnasium.spaces.Discrete(5),
+    "image": BOX(0, 255, (84, 84, 3), np.uint8),
+    "several": gymnasium.spaces.MultiDiscrete([2, 3]),
+    "from-one": gymnasium.spaces.Discrete(3, start=1),
+    "unbounded": BOX(-np.inf, 1.0, (2,)),
+    "whole": BOX(0, 5, (2,), np.int64),
+    "vector": BOX(-1, 1, (2,)),
+    "pair": gymnasium.spaces.Discrete(2),
+}
+
+
 class Spaces(gymnasium.Env[Any, Any]):
     """An environment of spaces only."""
 
-    def __init__(self, observations: Any = None, actions: Any = None) -> None:
-        self.observation_space = observations or gymnasium.spaces.Box(-1, 1, (2,))
-        self.action_space = actions or gymnasium.spaces.Discrete(2)
+    def __init__(self, observations: str = "vector", actions: str = "pair") -> None:
+        self.observation_space = SPACES[observations]
+        self.action_space = SPACES[actions]
 
 
 class Tall(PendulumEnv):

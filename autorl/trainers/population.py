@@ -219,7 +219,7 @@ class PopulationTrainer(AgentTrainer):
         """
         state, meta, _ = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        environment = self._found(
+        environment = self._resolved(
             EnvironmentSpec(
                 meta["environment"],
                 kwargs=FrozenMap(meta.get(_PARAMETERS, {})),
@@ -273,7 +273,7 @@ class PopulationTrainer(AgentTrainer):
                     f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
-        environment = self._found(spec)
+        environment = self._resolved(spec)
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
@@ -282,7 +282,7 @@ class PopulationTrainer(AgentTrainer):
             )
         return environment
 
-    def _found(self, spec: EnvironmentSpec) -> Environment:
+    def _resolved(self, spec: EnvironmentSpec) -> Environment:
         if not is_outside(spec.id):
             return find_environment(spec.id, spec.kwargs, spec.wrappers)
         if self.algorithm.bind_outside is None:

@@ -34,7 +34,7 @@ def _plain_python(monkeypatch):
     monkeypatch.setattr(
         kernels.Program, "__call__", lambda program, *arguments: program.py_func(*arguments)
     )
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         yield
 
 
@@ -132,7 +132,7 @@ def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
         if environment.n_actions:
             drawn = drawn[:, 0].long()
         else:
-            drawn = drawn.reshape(n_envs, *model.action_space.shape)
+            drawn = drawn.float().reshape(n_envs, *model.action_space.shape)
         return drawn, values_of(observations), torch.zeros(n_envs)
 
     monkeypatch.setattr(model.policy, "forward", forward)
@@ -354,7 +354,6 @@ def test_torch_is_not_needed(tmp_path, monkeypatch):
     assert "environments" in _arrays(outcome)
 
 
-BOX = gymnasium.spaces.Box
 WRONG = {
     "CartPole-v7": "no environment 'CartPole-v7'",
     "no_such_module_here:Env-v0": "cannot be imported",
@@ -371,13 +370,13 @@ def test_an_unknown_id_is_one_line(name, message):
 @pytest.mark.parametrize(
     ("spaces", "message"),
     [
-        ({"observations": gymnasium.spaces.Dict(a=BOX(0, 1))}, "has Dict; gymnasium.wrappers:Flat"),
-        ({"observations": gymnasium.spaces.Discrete(5)}, "has Discrete"),
-        ({"observations": BOX(0, 255, (84, 84, 3), np.uint8)}, "shows images 84x84x3"),
-        ({"actions": gymnasium.spaces.MultiDiscrete([2, 3])}, "has MultiDiscrete"),
-        ({"actions": gymnasium.spaces.Discrete(3, start=1)}, "begin with 1"),
-        ({"actions": BOX(-np.inf, 1.0, (2,))}, "have no bounds"),
-        ({"actions": BOX(0, 5, (2,), np.int64)}, "has Box of int64"),
+        ({"observations": "dict"}, "has Dict; gymnasium.wrappers:Flat"),
+        ({"observations": "states"}, "has Discrete"),
+        ({"observations": "image"}, "shows images 84x84x3"),
+        ({"actions": "several"}, "has MultiDiscrete"),
+        ({"actions": "from-one"}, "begin with 1"),
+        ({"actions": "unbounded"}, "have no bounds"),
+        ({"actions": "whole"}, "has Box of int64"),
     ],
 )
 def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
