@@ -114,7 +114,7 @@ class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
 
     @property
     def episode_monitor(self) -> EpisodeMonitor:
-        """This wrapper, for who has those around it."""
+        """The wrapper itself, for who has those around it."""
         return self
 
     def reset(

@@ -398,9 +398,7 @@ def _load(
     return engine.from_arrays(algorithm, arrays), meta, arrays
 
 
-def _resume(
-    worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array]
-) -> tuple[str, ...]:
+def _resume(worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array]) -> tuple[str, ...]:
     """Go on with the episodes outside the engine that a checkpoint has.
 
     Returns a note where new ones have to begin.

@@ -128,11 +128,7 @@ def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
     actions = iter(rollout.actions.reshape(-1, n_envs, environment.action_size))
 
     def forward(observations):
-        drawn = torch.tensor(next(actions))
-        if environment.n_actions:
-            drawn = drawn[:, 0].long()
-        else:
-            drawn = drawn.float().reshape(n_envs, *model.action_space.shape)
+        drawn = torch.tensor(environment.applied(next(actions)))
         return drawn, values_of(observations), torch.zeros(n_envs)
 
     monkeypatch.setattr(model.policy, "forward", forward)
@@ -146,7 +142,9 @@ def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
     assert np.array_equal(rollout.dones.reshape(shape)[:-1], buffer.episode_starts[1:])
     assert rollout.dones.sum() >= 6
     observations = buffer.observations.reshape(*shape, -1)
-    np.testing.assert_allclose(rollout.observations.reshape(observations.shape), observations, rtol=1e-6)
+    np.testing.assert_allclose(
+        rollout.observations.reshape(observations.shape), observations, rtol=1e-6
+    )
     np.testing.assert_allclose(rollout.values.reshape(shape), buffer.values, rtol=1e-4, atol=1e-5)
     ppo.learn.py_func(member, agent, hp)
     np.testing.assert_allclose(
@@ -158,7 +156,7 @@ def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
 
 def test_episodes_end_by_limit_and_by_terminal_states():
     """Or the comparison with Stable-Baselines3 above would compare one kind alone."""
-    _, hp, _, agent = _collected(CARTPOLE)
+    _, _, _, agent = _collected(CARTPOLE)
     rollout = agent.rollout
     ends = rollout.dones == 1.0
     bootstrapped = ends & (rollout.rewards != 1.0)

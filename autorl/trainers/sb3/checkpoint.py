@@ -83,9 +83,7 @@ def save(
         # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
-        "spaces": [
-            space_state(space) for space in (model.action_space, model.observation_space)
-        ],
+        "spaces": [space_state(space) for space in (model.action_space, model.observation_space)],
         "definition": [
             space_as_data(space) for space in (venv.observation_space, venv.action_space)
         ],
