@@ -28,7 +28,7 @@ from autorl.population.networks import Network, forward, with_rows
 from autorl.types import InputError
 
 Env = gym.Env[Any, Any]
-SIDE_BY_SIDE = 16  # evaluation episodes at a time, as in `sb3/*`
+SIDE_BY_SIDE = 16  # evaluation episodes at a time
 _SEED_BITS = 31  # what every package takes: ALE and others keep a seed in an int32
 
 
@@ -57,7 +57,8 @@ class OutsideEnvironment(Environment):
             return actions[:, 0].astype(np.int64)
         low, high = self.bounds
         space = self.action_space
-        return np.clip(actions, low, high).astype(space.dtype).reshape(-1, *space.shape)
+        clipped = np.asarray(np.clip(actions, low, high), space.dtype)
+        return clipped.reshape(-1, *space.shape)
 
 
 def of_spaces(
@@ -143,7 +144,7 @@ class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
 
 def spaces_of(env: Env) -> list[Any]:
     """Return the spaces that the layers of an environment hold."""
-    layers = [env]
+    layers: list[Any] = [env]
     while isinstance(layers[-1], gym.Wrapper):
         layers.append(layers[-1].env)
     values = [value for layer in layers for value in vars(layer).values()]
@@ -366,5 +367,6 @@ def evaluate(
 def _greedy(outputs: Array, head: int, environment: OutsideEnvironment) -> Array:
     """Return the best actions of a policy with these outputs, before any clipping."""
     if head == ARGMAX:
-        return np.argmax(outputs[:, : environment.n_actions], axis=1)[:, None]
+        best = np.argmax(outputs[:, : environment.n_actions], axis=1)
+        return np.asarray(best)[:, None]
     return outputs[:, : environment.action_size].astype(np.float64)

@@ -145,7 +145,7 @@ class PopulationTrainer(AgentTrainer):
             bound = self._bind(state, environment, hp, worlds)
             reports = self._advance(segment, bound, state, environment, stride, report)
             diverged = not is_finite(state["member"])
-            of_worlds = {}
+            of_worlds: dict[str, Array] = {}
             if worlds is not None and segment.save and not diverged:
                 of_worlds = frozen(worlds)
         reached = engine.steps(state)
