@@ -20,6 +20,7 @@ from autorl.population.descent import ADAM, RMSPROP
 from autorl.population.engine import Algorithm, Bound, State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import CONSTANT, Record, Setting, converted
+from autorl.population.outside import Worlds
 
 HYPERPARAMETERS = {
     "learning_rate": Setting(7e-4, lower=0.0, scheduled=True),
@@ -70,6 +71,11 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return ppo.bind(state, environment, as_ppo(hp))
 
 
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put agent and rollout memory around a member whose environments are outside."""
+    return ppo.bind_outside(state, environment, as_ppo(hp), worlds)
+
+
 ALGORITHM = Algorithm(
     name="a2c",
     settings=HYPERPARAMETERS,
@@ -79,4 +85,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts=ppo.ALGORITHM.parts,
+    bind_outside=bind_outside,
 )

@@ -15,16 +15,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from autorl.population import outside
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import evaluate, make_episodes
 from autorl.population.hyperparameters import Record, Settings
 from autorl.population.kernels import Array
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
+from autorl.population.outside import OutsideEnvironment, Worlds
 from autorl.population.replay import Replay, restored, trimmed
 
 State = dict[str, Any]
 ALGORITHMS = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
+OUTSIDE = ("ppo", "a2c")
+"""Those with `Algorithm.bind_outside`."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Algorithm:
         create: a new state for (environment, record, key, dtype).
         bind: scratch memory around (state, environment, record).
         parts: the class of each part of a state.
+        bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
+            are in; None where it trains on native ones alone.
     """
 
     name: str
@@ -63,6 +69,7 @@ class Algorithm:
     create: Callable[[Environment, Record, int, npt.DTypeLike], State]
     bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
+    bind_outside: Callable[[State, Environment, Record, Worlds], Bound] | None = None
 
 
 def find_algorithm(name: str) -> Algorithm:
@@ -100,6 +107,9 @@ def evaluation(
         `eval_return`, `eval_return_std` (ddof 0), `eval_length`, and the recent `train_return`
         where an episode has ended.
     """
+    if isinstance(environment, OutsideEnvironment):
+        returns, lengths = outside.evaluate(bound.policy, bound.head, environment, keys)
+        return metrics_of(returns, lengths, state)
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))  # episodes go side by side
     evaluate(
@@ -109,10 +119,15 @@ def evaluation(
         limits(environment),
         *environment.functions(policy.hidden.dtype),
     )
+    return metrics_of(episodes.returns, episodes.lengths, state)
+
+
+def metrics_of(returns: Array, lengths: Array, state: State) -> dict[str, float]:
+    """Return the metrics of evaluated episodes, and the recent `train_return`."""
     metrics = {
-        "eval_return": float(episodes.returns.mean()),
-        "eval_return_std": float(episodes.returns.std()),
-        "eval_length": float(episodes.lengths.mean()),
+        "eval_return": float(returns.mean()),
+        "eval_return_std": float(returns.std()),
+        "eval_length": float(lengths.mean()),
     }
     member: Member = state["member"]
     # Before the ring is full its other entries are no returns.

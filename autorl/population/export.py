@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import gymnasium
 import numpy as np
 
 from autorl.population import a2c, ddpg, dqn, engine, ppo, sac, td3
@@ -25,6 +26,7 @@ from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array
 from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
+from autorl.population.outside import OutsideEnvironment
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.space.schedules import remaining_schedule
 from autorl.types import InputError
@@ -310,6 +312,14 @@ def environments(environment: Environment, n_envs: int) -> Any:
     return DummyVecEnv([partial(_environment, environment)] * n_envs)
 
 
+class StandIn(gymnasium.Env[Any, Any]):
+    """An environment of spaces only: it cannot be stepped."""
+
+    def __init__(self, observation_space: Any, action_space: Any) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+
+
 def _environment(environment: Environment) -> Any:
     """Make a Gymnasium environment with the same spaces.
 
@@ -317,21 +327,13 @@ def _environment(environment: Environment) -> Any:
     """
     if environment.id in ENVIRONMENTS:
         return make(environment.id, **environment.variant)
-    import gymnasium
-
+    if isinstance(environment, OutsideEnvironment):
+        return StandIn(environment.observation_space, environment.action_space)
     shape = (environment.observation_size,)
     observations: Any = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
     if environment.observation_type == "uint8":
         observations = gymnasium.spaces.Box(0, 255, shape, np.uint8)
-
-    class StandIn(gymnasium.Env[Any, Any]):
-        """An environment of spaces only: it cannot be stepped."""
-
-        observation_space = observations
-        action_space = (
-            gymnasium.spaces.Discrete(environment.n_actions)
-            if environment.n_actions
-            else gymnasium.spaces.Box(*environment.bounds.astype(np.float32), dtype=np.float32)
-        )
-
-    return StandIn()
+    actions: Any = gymnasium.spaces.Discrete(environment.n_actions)
+    if not environment.n_actions:
+        actions = gymnasium.spaces.Box(*environment.bounds.astype(np.float32), dtype=np.float32)
+    return StandIn(observations, actions)

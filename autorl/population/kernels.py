@@ -153,6 +153,17 @@ class Program:
         passed = (a.dispatcher if isinstance(a, Function) else a for a in arguments)
         return self._dispatcher(*passed)
 
+    def prepared(self, *arguments: object) -> Callable[..., Any]:
+        """Compile for these arguments, and return what takes more of their types.
+
+        It does not look at types again, which for an agent takes longer than a small program:
+        for who calls it at every step. No argument may be a `Function`.
+        """
+        signature = tuple(_kind(argument) for argument in arguments)
+        if signature not in self._compiled:
+            self._compile(signature, arguments)
+        return cast(Callable[..., Any], self._dispatcher)
+
     def _compile(self, signature: tuple[types.Type, ...], arguments: tuple[object, ...]) -> None:
         with self._lock, _one_process():
             for prepare in _preparations:

@@ -16,8 +16,8 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,7 @@ from autorl.population.members import (
     begin,
     clipped,
     draw,
+    is_finite,
     new_member,
     restart,
 )
@@ -56,6 +57,7 @@ from autorl.population.networks import (
     pick,
     prepare_backward,
 )
+from autorl.population.outside import Worlds, propagate
 from autorl.population.policies import (
     Policy,
     log_probs_and_entropies,
@@ -206,35 +208,39 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    order = agent.rollout.order
     begin(member, world)
     for _ in range(iterations):
-        # 1. A rollout, with its advantages.
         collect_rollout(member, agent, hp, world)
-        # 2. Schedules are functions of step / horizon: cutting a run changes nothing.
-        progress = member.counts[STEPS] / hp.horizon
-        learning_rate = scheduled(
-            hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+        update(member, agent, hp)
+
+
+@kernel
+def update(member: Member, agent: Agent, hp: Record) -> None:
+    """Go over the rollout in epochs of minibatches, in a new order each."""
+    order = agent.rollout.order
+    # Schedules are functions of step / horizon: cutting a run changes nothing.
+    progress = member.counts[STEPS] / hp.horizon
+    learning_rate = scheduled(
+        hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+    )
+    clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
+    ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
+    stop = False
+    for _ in range(hp.n_epochs):
+        rng.permute(
+            order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE))
         )
-        clip_range = scheduled(hp.clip_range, hp.clip_range_end, hp.clip_range_shape, progress)
-        ent_coef = scheduled(hp.ent_coef, hp.ent_coef_end, hp.ent_coef_shape, progress)
-        # 3. Epochs over minibatches in a new order each.
-        stop = False
-        for _ in range(hp.n_epochs):
-            rng.permute(
-                order, rng.bits(rng.stream(member.key[0], rng.SHUFFLE), draw(member, rng.SHUFFLE))
-            )
-            # The last may be smaller, as in Stable-Baselines3.
-            for first in range(0, len(order), hp.batch_size):
-                batch = order[first : first + hp.batch_size]
-                divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
-                # As in Stable-Baselines3: the whole update ends, without this minibatch's step.
-                stop = divergence > 1.5 * hp.target_kl
-                if stop:
-                    break
-                descend(member, agent, hp, learning_rate)
+        # The last may be smaller, as in Stable-Baselines3.
+        for first in range(0, len(order), hp.batch_size):
+            batch = order[first : first + hp.batch_size]
+            divergence = loss_gradient(agent, hp, batch, (clip_range, ent_coef))
+            # As in Stable-Baselines3: the whole update ends, without this minibatch's step.
+            stop = divergence > 1.5 * hp.target_kl
             if stop:
                 break
+            descend(member, agent, hp, learning_rate)
+        if stop:
+            break
 
 
 @kernel
@@ -250,18 +256,8 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
         observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
         for e in range(n_envs):
             world.observe(member.states[e], observations[e])
-        forward(agent.actor, observations, n_envs)
-        forward(agent.critic, observations, n_envs)
+        act(member, agent, t)
         actions = rollout.actions[t * n_envs : (t + 1) * n_envs]
-        sample(
-            member,
-            agent.policy,
-            agent.actor.outputs,
-            actions,
-            rollout.log_probs[t * n_envs : (t + 1) * n_envs],
-        )
-        for e in range(n_envs):
-            rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
         for e in range(n_envs):
             i = t * n_envs + e
             action = actions[e]
@@ -283,16 +279,45 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
 
 
 @kernel
+def act(member: Member, agent: Agent, t: int) -> None:
+    """Choose an action for each observation of step `t`.
+
+    Actions, their log-probabilities and the values of the observations go into the rollout.
+    """
+    n_envs = len(member.states)
+    rollout = agent.rollout
+    observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
+    forward(agent.actor, observations, n_envs)
+    forward(agent.critic, observations, n_envs)
+    sample(
+        member,
+        agent.policy,
+        agent.actor.outputs,
+        rollout.actions[t * n_envs : (t + 1) * n_envs],
+        rollout.log_probs[t * n_envs : (t + 1) * n_envs],
+    )
+    for e in range(n_envs):
+        rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
+
+
+@kernel
 def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) -> None:
+    """Estimate the advantages of a rollout that ends in the present states."""
+    for e in range(len(member.states)):
+        world.observe(member.states[e], agent.inputs[e])
+    weigh_errors(agent, hp, len(member.states))
+
+
+@kernel
+def weigh_errors(agent: Agent, hp: Record, n_envs: int) -> None:
     """Generalised advantage estimation [Schulman2016], backwards in time.
 
     delta_t = r_t + gamma * (1 - done_t) * V_{t+1} - V_t
     A_t = delta_t + gamma * lambda * (1 - done_t) * A_{t+1}
+
+    The first `n_envs` rows of `agent.inputs` are the observations after the rollout.
     """
-    n_envs = len(member.states)
     rollout = agent.rollout
-    for e in range(n_envs):
-        world.observe(member.states[e], agent.inputs[e])
     forward(agent.critic, agent.inputs, n_envs)
     for e in range(n_envs):
         # V of the state after the rollout; where an episode ended there it counts 0 times.
@@ -452,6 +477,52 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 
+@program
+def choose(member: Member, agent: Agent, t: int) -> None:
+    """Act at step `t` of a rollout whose observations come from outside."""
+    act(member, agent, t)
+
+
+@program
+def learn(member: Member, agent: Agent, hp: Record) -> None:
+    """Update from a rollout whose environments are outside.
+
+    `agent.inputs` hold the observations after it.
+    """
+    weigh_errors(agent, hp, len(member.states))
+    update(member, agent, hp)
+
+
+def collect_outside(
+    member: Member, agent: Agent, hp: Record, worlds: Worlds, programs: Sequence[Any]
+) -> None:
+    """Act with the current policy for n_steps steps of environments outside.
+
+    It is `collect_rollout`; `programs` are `choose` and `propagate` as `Program.prepared` gives
+    them. The observations after the rollout go into `agent.inputs`.
+    """
+    chosen, propagated = programs
+    n_envs = len(member.states)
+    rollout = agent.rollout
+    worlds.begin()
+    for t in range(int(hp.n_steps)):
+        rows = slice(t * n_envs, (t + 1) * n_envs)
+        rollout.observations[rows] = member.states
+        chosen(member, agent, t)
+        result = worlds.step(rollout.actions[rows])
+        rollout.rewards[rows] = result.rewards
+        rollout.dones[rows] = result.ended
+        if len(result.truncated):
+            # A truncated episode bootstraps from the value of its final observation.
+            count = len(result.truncated)
+            agent.inputs[:count] = result.finals
+            propagated(agent.critic, agent.inputs, count)
+            bonus = float(hp.gamma) * agent.critic.outputs[:count, 0].astype(np.float64)
+            rollout.rewards[t * n_envs + result.truncated] += bonus
+    agent.inputs[:n_envs] = member.states
+    worlds.note_episodes()
+
+
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
     """Make a member at step 0."""
     parameters = initial_parameters(environment, hp, key, dtype)
@@ -471,6 +542,26 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return Bound(advance_by, agent.actor, head)
 
 
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put agent and rollout memory around a member whose environments are outside."""
+    member: Member = state["member"]
+    agent = make_agent(member.parameters, environment, hp)
+    programs = (
+        choose.prepared(member, agent, 0),
+        propagate.prepared(agent.critic, agent.inputs, 0),
+    )
+
+    def advance_by(iterations: int) -> None:
+        for _ in range(iterations):
+            collect_outside(member, agent, hp, worlds, programs)
+            learn(member, agent, hp)
+            # No simulator takes actions that are not finite.
+            if not is_finite(member):
+                return
+
+    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
+
+
 ALGORITHM = Algorithm(
     name="ppo",
     settings=HYPERPARAMETERS,
@@ -480,4 +571,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts={"member": Member},
+    bind_outside=bind_outside,
 )

@@ -157,7 +157,10 @@ class Variant:
     @property
     def text(self) -> str:
         """What it is, for people: `CartPole-v1 with gravity=5, length=1`."""
-        values = ", ".join(f"{name}={value:g}" for name, value in sorted(self.parameters.items()))
+        values = ", ".join(
+            f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={plain(value)!r}"
+            for name, value in sorted(self.parameters.items())
+        )
         return f"{self.id} with {values}" if values else self.id
 
 

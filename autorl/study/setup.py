@@ -205,6 +205,12 @@ def executor_name(spec: Spec) -> str:
     return stated if stated in ELSEWHERE else local_executor_name(spec)
 
 
+def _best_executors(spec: Spec) -> set[str]:
+    """Return what the trainers of a study run best on, with its environment."""
+    environment = spec.environment.id
+    return {spec.info(trainer).executor_for(environment) for trainer in spec.trainers.values()}
+
+
 def local_executor_name(spec: Spec) -> str:
     """Name what runs the segments of a study on one machine.
 
@@ -212,7 +218,7 @@ def local_executor_name(spec: Spec) -> str:
     threads do so whatever the file says but `in_process`. Those that look a value up run in the
     driver's process only where no limit, no device and no GPU asks for another.
     """
-    best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    best = _best_executors(spec)
     stated = None if spec.executor.name in ELSEWHERE else spec.executor.name
     # In processes the compiled kernel would be loaded once a segment, not once a study.
     if best == {"threads"} and stated != "in_process":
@@ -304,7 +310,7 @@ def make_named_executor(
 
 
 def _make_ray(spec: Spec, load: Load, workers: int | None, preload: Sequence[str]) -> Executor:
-    best = {spec.info(trainer).executor for trainer in spec.trainers.values()}
+    best = _best_executors(spec)
     # Who looks a value up needs no process of its own, unless a limit has to end it.
     light = best <= {"threads", "in_process"} and (
         "in_process" not in best or executor_limits(spec) == executors.Limits()

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import autorl
 from autorl.masking import masked
+from autorl.population.environment_ids import is_outside
 from autorl.rlhf.tasks import task, tasks
 from autorl.shipped import shipped_folder
 from autorl.source_code import code_hash
@@ -155,6 +156,15 @@ class PopulationInfo(AgentInfo):
     executor: Literal["processes", "in_process", "threads"] = "threads"
     estimates_by_training = True
     machinery: Machinery = COMPILED
+
+    def executor_for(
+        self, environment: str | None
+    ) -> Literal["processes", "in_process", "threads"]:
+        """Return threads for native environments.
+
+        Python steps others: in threads they would wait for each other's interpreter lock.
+        """
+        return "processes" if is_outside(environment) else self.executor
 
     def source_hashes(self) -> dict[str, str]:
         return {"engine": engine_hash()}

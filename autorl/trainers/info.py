@@ -82,7 +82,8 @@ class TrainerInfo:
         step_unit: what it counts as a step; None: that is the user's affair.
         executor: where segments run unless the study file says otherwise: worker processes, the
             driver's process (for trainers that look a value up), or threads (for compiled ones that
-            hold no interpreter lock; there the study file can only choose `in_process` instead).
+            hold no interpreter lock; there the study file can only choose `in_process` instead);
+            `executor_for` may say otherwise for some environments.
         of_user: whether it runs the user's code, which is looked for beside the study file.
         replays_landscape: whether it answers from a landscape, its option `landscape`.
         takes_n_envs: whether `n_envs` is a hyperparameter as well as a key of the environment.
@@ -122,6 +123,16 @@ class TrainerInfo:
             kwargs: its options, where the study file gives a mapping.
         """
         return {}
+
+    def executor_for(
+        self, environment: str | None
+    ) -> Literal["processes", "in_process", "threads"]:
+        """Say where segments run unless the study file says otherwise.
+
+        Args:
+            environment: its id; None where the study has none.
+        """
+        return self.executor
 
     def resources(self, trainer: TrainerSpec) -> Resources:
         """Return what a segment needs unless the study file says otherwise.

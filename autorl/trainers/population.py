@@ -17,11 +17,20 @@ from typing import Any, Literal
 import numpy as np
 
 from autorl.plain_text import listed
+from autorl.plain_values import plain
 from autorl.population import engine
-from autorl.population.environments import Environment, find_environment
+from autorl.population.environment_ids import is_outside
+from autorl.population.environments import (
+    ENVIRONMENTS,
+    GRID_TASKS,
+    Environment,
+    find_environment,
+)
 from autorl.population.export import keeps_moments, to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
+from autorl.population.kernels import Array
 from autorl.population.members import is_finite
+from autorl.population.outside import OutsideEnvironment, Worlds, worlds_of
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import Variant
 from autorl.seeds import digest, evaluation_seeds
@@ -38,6 +47,13 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import ExportedModel, FixedValue
+from autorl.trainers.outside_environments import (
+    described,
+    frozen,
+    outside_environment,
+    reseed,
+    thawed,
+)
 from autorl.types import (
     Checkpoint,
     Config,
@@ -58,7 +74,9 @@ _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
 class PopulationTrainer(AgentTrainer):
-    """Runs segments of one algorithm of the engine on a native environment.
+    """Runs segments of one algorithm of the engine.
+
+    Environments are native, or Gymnasium's where the algorithm trains on them.
 
     Options (`trainer.kwargs`): any hyperparameter, as a default under the configuration.
     """
@@ -89,7 +107,8 @@ class PopulationTrainer(AgentTrainer):
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check the environment and the names of hyperparameters.
 
-        The environment must be native, or the user's own `Environment`.
+        The environment must be native, the user's own `Environment`, or one of Gymnasium that the
+        algorithm trains on.
         """
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
@@ -119,9 +138,52 @@ class PopulationTrainer(AgentTrainer):
         n_envs = int(hp.n_envs)
         length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
-        state, notes = self._state(segment, environment, hp)
+        state, saved, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
-        bound = self.algorithm.bind(state, environment, hp)
+        with worlds_of(environment, state) as worlds:
+            notes += _resume(worlds, segment, saved)
+            bound = self._bind(state, environment, hp, worlds)
+            reports = self._advance(segment, bound, state, environment, stride, report)
+            diverged = not is_finite(state["member"])
+            of_worlds: dict[str, Array] = {}
+            if worlds is not None and segment.save and not diverged:
+                of_worlds = frozen(worlds)
+        reached = engine.steps(state)
+        cost = {  # of training: the checkpoint is written after it
+            "environment_steps": reached - segment.start,
+            "wall_seconds": time.perf_counter() - began[0],
+            "cpu_seconds": time.thread_time() - began[1],
+        }
+        status = Status.DONE
+        message = ""
+        checkpoint = None
+        if diverged:
+            status = Status.DIVERGED
+            message = f"parameters are not finite at step {reached}"
+        elif segment.save:
+            checkpoint = self._save(segment, state, environment, of_worlds)
+        return Outcome(
+            segment=segment.id,
+            status=status,
+            reached=reached,
+            reports=tuple(reports),
+            cost=cost,
+            checkpoint=checkpoint,
+            applied=applied,
+            notes=notes,
+            message=message,
+        )
+
+    def _advance(
+        self,
+        segment: Segment,
+        bound: engine.Bound,
+        state: engine.State,
+        environment: Environment,
+        stride: int,
+        report: Callable[[Report], None],
+    ) -> list[Report]:
+        """Train to the segment's end, or until it diverges, and evaluate on the way."""
         reports: list[Report] = []
         measured = -1  # the step the last evaluation was of
         # The end may be a point as well, and then comes twice: it is evaluated once.
@@ -142,32 +204,7 @@ class PopulationTrainer(AgentTrainer):
                     measured = trained
                 reports.append(Report(segment.id, step, metrics))
                 report(reports[-1])
-        diverged = not is_finite(state["member"])
-        reached = engine.steps(state)
-        cost = {  # of training: the checkpoint is written after it
-            "environment_steps": reached - segment.start,
-            "wall_seconds": time.perf_counter() - began[0],
-            "cpu_seconds": time.thread_time() - began[1],
-        }
-        status = Status.DONE
-        message = ""
-        checkpoint = None
-        if diverged:
-            status = Status.DIVERGED
-            message = f"parameters are not finite at step {reached}"
-        elif segment.save:
-            checkpoint = self._save(segment, state, environment)
-        return Outcome(
-            segment=segment.id,
-            status=status,
-            reached=reached,
-            reports=tuple(reports),
-            cost=cost,
-            checkpoint=checkpoint,
-            applied=applied,
-            notes=notes,
-            message=message,
-        )
+        return reports
 
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False
@@ -180,10 +217,14 @@ class PopulationTrainer(AgentTrainer):
             InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer,
                 or the file is there already.
         """
-        state, meta = _load(self.algorithm, checkpoint)
+        state, meta, _ = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        environment = find_environment(
-            meta["environment"], meta.get(_PARAMETERS, {}), meta.get(_WRAPPERS, ())
+        environment = self._resolved(
+            EnvironmentSpec(
+                meta["environment"],
+                kwargs=FrozenMap(meta.get(_PARAMETERS, {})),
+                wrappers=tuple(meta.get(_WRAPPERS, ())),
+            )
         )
         model = to_sb3(self.algorithm, state, environment, hp)
         file = zip_target(target, replace=replace)
@@ -202,8 +243,7 @@ class PopulationTrainer(AgentTrainer):
                 "as the run had",
                 f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
                 *arguments.notes,
-                *_variant_notes(environment),
-                *_wrapper_notes(environment),
+                *_environment_notes(environment),
                 ZIP_IS_A_PROGRAM,
             ),
         )
@@ -218,17 +258,22 @@ class PopulationTrainer(AgentTrainer):
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
-        for name, plain in (
+        """Find a native environment, or make one of Gymnasium's for what it is.
+
+        Raises:
+            InputError: there is none, or the algorithm does not train on it.
+        """
+        for name, usual in (
             ("normalize", False),
             ("vec_env", "dummy"),
         ):
-            if getattr(spec, name) != plain:
+            if getattr(spec, name) != usual:
                 raise InputError(
-                    f"population/{self.name} runs native environments as they are; "
+                    f"population/{self.name} runs environments as they are; "
                     f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
-        environment = find_environment(spec.id, spec.kwargs, spec.wrappers)
+        environment = self._resolved(spec)
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
@@ -237,10 +282,24 @@ class PopulationTrainer(AgentTrainer):
             )
         return environment
 
+    def _resolved(self, spec: EnvironmentSpec) -> Environment:
+        if not is_outside(spec.id):
+            return find_environment(spec.id, spec.kwargs, spec.wrappers)
+        if self.algorithm.bind_outside is None:
+            others = [f"population/{name}" for name in engine.OUTSIDE]
+            raise InputError(
+                f"{spec.id!r} is not an environment of the compiled engine, and "
+                f"population/{self.name} trains on no others (native: "
+                f"{', '.join((*ENVIRONMENTS, *GRID_TASKS))}; any of Gymnasium: "
+                f"{', '.join(others)} and sb3/*; your own: module:NAME)",
+                key="environment.id",
+            )
+        return outside_environment(spec)
+
     def _state(
         self, segment: Segment, environment: Environment, hp: Record
-    ) -> tuple[engine.State, tuple[str, ...]]:
-        """Return a new member, or the parent's.
+    ) -> tuple[engine.State, dict[str, Array], tuple[str, ...]]:
+        """Return a new member, or the parent's, and all arrays of the parent.
 
         The parent's is continued, or forked with random streams of its own.
         """
@@ -248,8 +307,8 @@ class PopulationTrainer(AgentTrainer):
         # 128 bits; the generators of the engine take 64.
         key = digest(segment.seed, "training", *keys) % 2**64
         if segment.parent is None:
-            return self.algorithm.create(environment, hp, key, np.float32), ()
-        state, parent = _load(self.algorithm, segment.parent)
+            return self.algorithm.create(environment, hp, key, np.float32), {}, ()
+        state, parent, saved = _load(self.algorithm, segment.parent)
         values = self._values(segment.config, segment.environment)
         of_parent = Variant(parent["environment"], FrozenMap(parent.get(_PARAMETERS, {})))
         asked = Variant(environment.id, environment.variant)
@@ -260,8 +319,8 @@ class PopulationTrainer(AgentTrainer):
         observed = parent.get(_WRAPPERS, [])
         if observed != list(environment.wrappers):
             raise InputError(
-                f"the checkpoint is of observations by {listed(observed)}, "
-                f"not by {listed(environment.wrappers)}",
+                f"the checkpoint is of observations by {listed(list(map(str, observed)))}, "
+                f"not by {listed(list(map(str, environment.wrappers)))}",
                 key="environment.wrappers",
             )
         # Of the values, not of the configuration: the trainer's own count as well.
@@ -271,7 +330,15 @@ class PopulationTrainer(AgentTrainer):
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.
         changed = engine.set_environments(state, environment, int(hp.n_envs))
-        return state, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
+        return state, saved, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
+
+    def _bind(
+        self, state: engine.State, environment: Environment, hp: Record, worlds: Worlds | None
+    ) -> engine.Bound:
+        if worlds is None:
+            return self.algorithm.bind(state, environment, hp)
+        assert self.algorithm.bind_outside is not None
+        return self.algorithm.bind_outside(state, environment, hp, worlds)
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:
         """Return the hyperparameters as the compiled program reads them at first.
@@ -288,7 +355,13 @@ class PopulationTrainer(AgentTrainer):
                 )
         return in_force
 
-    def _save(self, segment: Segment, state: engine.State, environment: Environment) -> Checkpoint:
+    def _save(
+        self,
+        segment: Segment,
+        state: engine.State,
+        environment: Environment,
+        of_worlds: Mapping[str, Array],
+    ) -> Checkpoint:
         meta: dict[str, Any] = {
             "algorithm": self.name,
             "environment": segment.environment.id,
@@ -297,19 +370,20 @@ class PopulationTrainer(AgentTrainer):
         }
         # Checkpoints of earlier versions have none.
         if environment.variant:
-            meta[_PARAMETERS] = dict(environment.variant)
+            meta[_PARAMETERS] = plain(environment.variant)
         if environment.wrappers:
             meta[_WRAPPERS] = list(environment.wrappers)
         with writing(segment) as folder:
             text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
-            np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **engine.to_arrays(state))
+            arrays = {**engine.to_arrays(state), **of_worlds}
+            np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **arrays)
         return Checkpoint(segment.id, segment.folder)
 
 
 def _load(
     algorithm: engine.Algorithm, checkpoint: Checkpoint
-) -> tuple[engine.State, dict[str, Any]]:
-    """The state and the description in a checkpoint."""
+) -> tuple[engine.State, dict[str, Any], dict[str, Array]]:
+    """The state, the description and all arrays in a checkpoint."""
     path = Path(checkpoint.path) / _ARCHIVE
     if not path.is_file():
         raise InputError(f"{checkpoint.path} is not a checkpoint of the population engine")
@@ -321,7 +395,30 @@ def _load(
             f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, "
             f"not {algorithm.name}"
         )
-    return engine.from_arrays(algorithm, arrays), meta
+    return engine.from_arrays(algorithm, arrays), meta, arrays
+
+
+def _resume(worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array]) -> tuple[str, ...]:
+    """Go on with the episodes outside the engine that a checkpoint has.
+
+    Returns a note where new ones have to begin.
+    """
+    # Of a member that is new, or has another number of environments, all begin anew anyway.
+    if worlds is None or not saved or not worlds.started():
+        return ()
+    reason = thawed(worlds, saved)
+    if reason:
+        worlds.forget()
+        return (f"{reason}: new episodes at step {segment.start}",)
+    if segment.fork is not None:
+        reseed(worlds)
+    return ()
+
+
+def _environment_notes(environment: Environment) -> tuple[str, ...]:
+    if isinstance(environment, OutsideEnvironment):
+        return described(environment)
+    return (*_variant_notes(environment), *_wrapper_notes(environment))
 
 
 def _variant_notes(environment: Environment) -> tuple[str, ...]:

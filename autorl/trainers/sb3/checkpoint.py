@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from autorl.plain_values import plain_mappings
 from autorl.store.checkpoints import writing
 from autorl.trainers import _streams as streams
+from autorl.trainers._space_streams import set_space_state, space_state
 from autorl.trainers.sb3 import earlier_files, files
 from autorl.trainers.sb3.environments import freeze_all
 from autorl.trainers.sb3.files import NETWORKS, REPLAY, STATE, Saved, check_same_names, reason_of
@@ -82,9 +83,7 @@ def save(
         # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
-        "spaces": [
-            streams.space_state(space) for space in (model.action_space, model.observation_space)
-        ],
+        "spaces": [space_state(space) for space in (model.action_space, model.observation_space)],
         "definition": [
             space_as_data(space) for space in (venv.observation_space, venv.action_space)
         ],
@@ -255,7 +254,7 @@ def restore_streams(model: BaseAlgorithm, saved: Saved) -> None:
     for space, state in zip(
         (model.action_space, model.observation_space), saved.state["spaces"], strict=True
     ):
-        streams.set_space_state(space, state)
+        set_space_state(space, state)
     streams.set_global_state(saved.state["streams"])
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from autorl.trainers._streams import set_space_state, simple_spaces, space_state
+from autorl.trainers._space_streams import set_space_state, simple_spaces, space_state
 from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer, holds_text
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ They have any Gymnasium id or `module:Env-v0`.
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import pickle
 from collections.abc import Callable, Mapping, Sequence
@@ -20,18 +19,15 @@ import gymnasium as gym
 from gymnasium.utils import EzPickle, seeding
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_text import did_you_mean
 from autorl.plain_values import plain
-from autorl.population.gymnasium_variants import make
 from autorl.store.signing import is_signed, sign
 from autorl.trainers._shared import module_path
 from autorl.trainers._streams import preserved
+from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
-from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
-from autorl.trainers.sb3.vector_rewards import PACKAGE, WeightedReward, components
+from autorl.trainers.sb3.vector_rewards import WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
@@ -166,16 +162,10 @@ def make_environment(
     if is_game(spec):
         return _agent_of_game(spec, folders)
     with module_path(*folders):
-        task = _make(spec)
+        task = make_task(spec)
         if components(task):
             task = WeightedReward(task, weights)
-        env: gym.Env[Any, Any] = Monitor(task)
-        for entry in spec.wrappers:
-            for target, kwargs in with_arguments(entry, "environment.wrappers"):
-                wrapper = named_class(target, "environment.wrappers", folders=folders)
-                _check_image(target, env)
-                env = _wrapped(wrapper, env, target, kwargs)
-    return env
+        return wrapped(Monitor(task), spec.wrappers, folders)
 
 
 def is_game(spec: EnvironmentSpec) -> bool:
@@ -312,71 +302,3 @@ def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:
     allowed = set(inspect.signature(VecNormalize).parameters) - {"venv", "training"}
     check_names(options, allowed, "argument of VecNormalize", "environment.normalize")
     return {"gamma": gamma, **options}
-
-
-def _wrapped(
-    wrapper: Any, env: gym.Env[Any, Any], target: str, kwargs: Mapping[str, Any]
-) -> gym.Env[Any, Any]:
-    try:
-        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
-    except gym.error.DependencyNotInstalled as error:
-        raise InputError(
-            f"{target!r} needs a library that is missing: {error}", key="environment.wrappers"
-        ) from error
-    return wrapped
-
-
-def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
-    """Check what wrappers of images find out only at their first frame.
-
-    Raises:
-        InputError: there is no image, or no library that changes its size.
-    """
-    if target not in IMAGE_WRAPPERS:
-        return
-    shape = env.observation_space.shape or ()
-    if len(shape) != 3:
-        raise InputError(
-            f"{target!r} is for images of height, width and colour, the observations have the "
-            f"shape {shape}",
-            key="environment.wrappers",
-        )
-    if importlib.util.find_spec("cv2") is None:
-        raise InputError(
-            f'{target!r} needs OpenCV: pip install "autorl[atari]"', key="environment.wrappers"
-        )
-
-
-def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
-    assert spec.id is not None
-    name = spec.id.rpartition(":")[2]
-    suite = suite_of(spec.id)
-    if suite is not None:
-        suite.require(spec.id)
-    # Gymnasium's checker stops at a reward that is a vector.
-    of_vectors = spec.id.partition(":")[0] == PACKAGE
-    options = {"disable_env_checker": True} if of_vectors else {}
-    try:
-        return make(spec.id, **{**options, **plain(spec.kwargs)})
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"
-        ) from error
-    # Before `gym.error.Error`, of which it is one.
-    except gym.error.DependencyNotInstalled as error:
-        raise InputError(
-            f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
-        ) from error
-    except gym.error.Error as error:
-        hint = (
-            did_you_mean(name, gym.registry)
-            or "; `module:Env-v0` imports a module that registers it"
-        )
-        raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
-    except TypeError as error:
-        # Then the fault is the environment's own.
-        if not spec.kwargs:
-            raise
-        raise InputError(
-            f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
-        ) from error

@@ -13,14 +13,15 @@ from __future__ import annotations
 
 import itertools
 import math
+import sys
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Mapping, MutableMapping, MutableSequence, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
 if TYPE_CHECKING:
+    import torch
     from numpy.typing import NDArray
 
 _GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")
@@ -101,7 +102,7 @@ class Writer:
                     [self.write(key), self.write(item)] for key, item in value.items()
                 ]
             }
-        if isinstance(value, torch.Tensor):
+        if _is_tensor(value):
             return self._write_tensor(value.detach().cpu())
         if kind is np.random.Generator and type(value.bit_generator).__name__ in _GENERATORS:
             name = type(value.bit_generator).__name__
@@ -124,7 +125,7 @@ class Writer:
 
     def _write_tensor(self, value: torch.Tensor) -> Any:
         # NumPy has no such type; a float32 holds its values exactly.
-        if value.dtype is torch.bfloat16:
+        if str(value.dtype) == "torch.bfloat16":
             return self._write_array("bfloat16", value.float().numpy())
         return self._write_array("tensor", value.numpy())
 
@@ -194,13 +195,9 @@ class Reader:
             case "array":
                 return self._remember(self._ordered_array(document, content))
             case "tensor":
-                return self._remember(
-                    torch.from_numpy(self._ordered_array(document, content)).clone()
-                )
+                return self._remember(_tensor(self._ordered_array(document, content)).clone())
             case "bfloat16":
-                return self._remember(
-                    torch.from_numpy(self._ordered_array(document, content)).bfloat16()
-                )
+                return self._remember(_tensor(self._ordered_array(document, content)).bfloat16())
             case "numbers":
                 # `tolist` gives back Python's own numbers, of the same type.
                 return self._remember(self._array(content).tolist())
@@ -277,6 +274,18 @@ def holds_text(value: object) -> bool:
     if not set(map(type, value)) - {float, int, bool}:  # the many rewards of a monitor
         return False
     return any(holds_text(item) for item in value)
+
+
+def _is_tensor(value: object) -> bool:
+    # Who has a tensor has imported torch: the compiled trainers do without it.
+    library = sys.modules.get("torch")
+    return library is not None and isinstance(value, library.Tensor)
+
+
+def _tensor(array: NDArray[np.generic]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(array)
 
 
 def _index(number: object, length: int) -> int:

@@ -1,0 +1,372 @@
+"""Environments outside the compiled program, in a Gymnasium `VectorEnv`.
+
+Python steps them; inference and updates stay compiled. Semantics are those of Stable-Baselines3's
+`DummyVecEnv` and `Monitor`: an environment begins its next episode in the step that ends one, whose
+last observation is kept; returns are those of the task itself, below the user's wrappers.
+
+Every episode is reset with a seed of its own: the hash with which an episode of a native
+environment begins. No stream is shared by members, and none is left behind by an episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from autorl.population import rng
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import ARGMAX
+from autorl.population.kernels import Array, program
+from autorl.population.members import EPISODES, LENGTH, RECENT, RETURN, STEPS, Member
+from autorl.population.networks import Network, forward, with_rows
+from autorl.types import InputError
+
+Env = gym.Env[Any, Any]
+SIDE_BY_SIDE = 16  # evaluation episodes at a time
+_SEED_BITS = 31  # what every package takes: ALE and others keep a seed in an int32
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutsideEnvironment(Environment):
+    """An environment that Python steps.
+
+    Its state in a member is the last observation; the functions of its base are never called.
+
+    Attributes:
+        observation_space, action_space: Gymnasium's.
+        make: makes one, with an `EpisodeMonitor` around its task.
+    """
+
+    observation_space: Any
+    action_space: Any
+    make: Callable[[], Env]
+
+    def rows(self, observations: Any) -> Array:
+        """Flatten observations side by side, (n, observation_size)."""
+        return np.asarray(observations).reshape(-1, self.observation_size)
+
+    def applied(self, actions: Array) -> Array:
+        """Return what environments receive for actions (n, action_size)."""
+        if self.n_actions:
+            return actions[:, 0].astype(np.int64)
+        low, high = self.bounds
+        space = self.action_space
+        clipped = np.asarray(np.clip(actions, low, high), space.dtype)
+        return clipped.reshape(-1, *space.shape)
+
+
+def of_spaces(
+    name: str, make: Callable[[], Env], observation_space: Any, action_space: Any, **fields: Any
+) -> OutsideEnvironment:
+    """Describe an environment by its checked spaces.
+
+    Args:
+        name: its id.
+        make: makes one.
+        observation_space: a `Box`.
+        action_space: a `Discrete` from 0, or a bounded `Box`.
+        fields: further ones of an `Environment`.
+    """
+    discrete = isinstance(action_space, gym.spaces.Discrete)
+    size = int(np.prod(observation_space.shape))
+    return OutsideEnvironment(
+        id=name,
+        state_size=size,
+        observation_size=size,
+        time_limit=0,
+        reset=_stepped_outside,
+        step=_stepped_outside,
+        observe=_stepped_outside,
+        n_actions=int(action_space.n) if discrete else 0,
+        low=() if discrete else tuple(map(float, action_space.low.ravel())),
+        high=() if discrete else tuple(map(float, action_space.high.ravel())),
+        observation_space=observation_space,
+        action_space=action_space,
+        make=make,
+        **fields,
+    )
+
+
+def _stepped_outside(*arguments: object) -> Any:
+    raise AssertionError("a compiled program cannot step this environment")
+
+
+class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
+    """Sums up the rewards of the task.
+
+    All it knows is plain data, which is saved with the environment.
+
+    Attributes:
+        returned, length: of the running episode.
+        finished: return and length of an episode that ended, until somebody takes it.
+    """
+
+    def __init__(self, env: Env) -> None:
+        super().__init__(env)
+        self.returned = 0.0
+        self.length = 0
+        self.finished: tuple[float, int] | None = None
+
+    @property
+    def episode_monitor(self) -> EpisodeMonitor:
+        """The wrapper itself, for who has those around it."""
+        return self
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        self.returned = 0.0
+        self.length = 0
+        return self.env.reset(seed=seed, options=options)
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make one step."""
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.returned += float(reward)
+        self.length += 1
+        if terminated or truncated:
+            self.finished = (self.returned, self.length)
+        return observation, reward, terminated, truncated, info
+
+    def take(self) -> tuple[float, int] | None:
+        """Return the episode that ended, once."""
+        finished = self.finished
+        self.finished = None
+        return finished
+
+
+def spaces_of(env: Env) -> list[Any]:
+    """Return the spaces that the layers of an environment hold."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    values = [value for layer in layers for value in vars(layer).values()]
+    # By identity: wrappers may hold those of the task.
+    spaces = {id(value): value for value in values if isinstance(value, gym.Space)}
+    return list(spaces.values())
+
+
+def begin_episode(env: Env, seed: int) -> Any:
+    """Reset an environment, and return its first observation.
+
+    Its spaces draw from the seed too: an environment may act by `action_space.sample()`.
+    """
+    for space in spaces_of(env):
+        space.seed(seed)
+    return env.reset(seed=seed)[0]
+
+
+class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
+    """Begins every episode with a seed of its own.
+
+    It is the outermost wrapper. What environments tell besides is left out: a vector would collect
+    it, and nobody reads it.
+
+    Args:
+        next_seed: gives one for each episode.
+    """
+
+    def __init__(self, env: Env, next_seed: Callable[[], int]) -> None:
+        super().__init__(env)
+        self._next_seed = next_seed
+        self.monitor: EpisodeMonitor = env.get_wrapper_attr("episode_monitor")
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode with the next seed."""
+        return begin_episode(self.env, self._next_seed()), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Make one step."""
+        observation, reward, terminated, truncated, _ = self.env.step(action)
+        return observation, reward, terminated, truncated, {}
+
+
+def next_seed(member: Member) -> int:
+    """Return the seed of the member's next episode, which counts as drawn."""
+    stream = rng.derived(int(member.key[0]), rng.RESET)
+    counter = np.array([member.counters[rng.RESET]], np.uint64)
+    member.counters[rng.RESET] += 1
+    return int(rng.bits_array(stream, counter)[0]) >> (64 - _SEED_BITS)
+
+
+class Step(NamedTuple):
+    """What one step of all environments of a member gave.
+
+    Attributes:
+        rewards: (n,) as the outermost wrapper gives them.
+        ended: (n,) whether an episode ended.
+        truncated: the indices of those that ended by a limit and in no terminal state.
+        finals: (len(truncated), observation_size) their last observations.
+    """
+
+    rewards: Array
+    ended: Array
+    truncated: Array
+    finals: Array
+
+
+class Worlds:
+    """The environments of one member.
+
+    The member's `states` are their present observations, its `episodes` return and length.
+
+    Raises:
+        InputError: the installed Gymnasium has no vectors that begin an episode in the step that
+            ends one.
+    """
+
+    def __init__(self, environment: OutsideEnvironment, member: Member) -> None:
+        modes = getattr(gym.vector, "AutoresetMode", None)
+        if modes is None:
+            raise InputError(
+                f"{environment.id!r} needs gymnasium 1.1 or later here, installed is "
+                f"{gym.__version__}",
+                key="environment.id",
+            )
+        self.environment = environment
+        self.member = member
+        self.vector: Any = gym.vector.SyncVectorEnv(
+            [partial(self._seeded, environment.make)] * len(member.states),
+            copy=False,
+            autoreset_mode=modes.SAME_STEP,
+        )
+        self.envs: list[SeededEpisodes] = self.vector.envs
+
+    def _seeded(self, make: Callable[[], Env]) -> SeededEpisodes:
+        return SeededEpisodes(make(), partial(next_seed, self.member))
+
+    def begin(self) -> None:
+        """Reset the environments unless their episodes go on."""
+        if self.started():
+            return
+        member = self.member
+        observations, _ = self.vector.reset()
+        member.states[:] = self.environment.rows(observations)
+        member.episodes[:] = 0.0
+
+    def started(self) -> bool:
+        """Tell whether the member has episodes in progress."""
+        return bool(self.member.episodes[:, LENGTH].min() >= 0.0)
+
+    def forget(self) -> None:
+        """Have `begin` start new episodes."""
+        self.member.episodes[:] = -1.0
+
+    def step(self, actions: Array) -> Step:
+        """Make one step of every environment.
+
+        Args:
+            actions: (n, action_size) as the policy drew them.
+        """
+        member = self.member
+        environment = self.environment
+        observations, rewards, terminated, truncated, infos = self.vector.step(
+            environment.applied(actions)
+        )
+        member.states[:] = environment.rows(observations)
+        member.counts[STEPS] += len(rewards)
+        ended = terminated | truncated
+        for index in np.flatnonzero(ended):
+            finished = self.envs[index].monitor.take()
+            # None where a wrapper ended an episode and the task goes on.
+            if finished is not None:
+                member.recent[member.counts[EPISODES] % RECENT] = finished[0]
+                member.counts[EPISODES] += 1
+        # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
+        cut = np.flatnonzero(truncated & ~terminated)
+        finals = np.zeros((len(cut), environment.observation_size))
+        for row, index in enumerate(cut):
+            finals[row] = np.ravel(infos["final_obs"][index])
+        return Step(rewards, ended, cut, finals)
+
+    def note_episodes(self) -> None:
+        """Write return and length of each running episode into the member."""
+        for index, env in enumerate(self.envs):
+            self.member.episodes[index, RETURN] = env.monitor.returned
+            self.member.episodes[index, LENGTH] = env.monitor.length
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.vector.close()
+
+
+@contextmanager
+def worlds_of(environment: Environment, state: Mapping[str, Any]) -> Iterator[Worlds | None]:
+    """Make the environments of a member for a block, None where they are native."""
+    if not isinstance(environment, OutsideEnvironment):
+        yield None
+        return
+    worlds = Worlds(environment, state["member"])
+    try:
+        yield worlds
+    finally:
+        worlds.close()
+
+
+@program
+def propagate(net: Network, inputs: Array, rows: int) -> None:
+    """Fill the outputs of one network for the first `rows` inputs."""
+    forward(net, inputs, rows)
+
+
+def evaluate(
+    policy: Network, head: int, environment: OutsideEnvironment, seeds: Sequence[int]
+) -> tuple[Array, Array]:
+    """Play one greedy episode per seed, in fresh environments.
+
+    An environment whose episode has ended takes the next seed.
+
+    Returns:
+        Returns and lengths, in the order of the seeds.
+    """
+    count = min(SIDE_BY_SIDE, len(seeds))
+    policy = with_rows(policy, count)
+    inputs = np.zeros((count, environment.observation_size), policy.parameters.dtype)
+    propagated = propagate.prepared(policy, inputs, 0)
+    results = np.zeros((2, len(seeds)))
+    envs = [environment.make() for _ in range(count)]
+    try:
+        monitors = [env.get_wrapper_attr("episode_monitor") for env in envs]
+        running = {slot: slot for slot in range(count)}  # environment -> episode
+        observations = {slot: begin_episode(envs[slot], seeds[slot]) for slot in running}
+        pending = iter(range(count, len(seeds)))
+        while running:
+            slots = sorted(running)
+            for row, slot in enumerate(slots):
+                inputs[row] = np.ravel(observations[slot])
+            propagated(policy, inputs, len(slots))
+            actions = environment.applied(_greedy(policy.outputs[: len(slots)], head, environment))
+            for slot, action in zip(slots, actions, strict=True):
+                observations[slot], _, terminated, truncated, _ = envs[slot].step(action)
+                if not (terminated or truncated):
+                    continue
+                finished = monitors[slot].take()
+                if finished is None:  # a wrapper ended it (a life lost), the task goes on
+                    observations[slot] = envs[slot].reset()[0]
+                    continue
+                results[:, running.pop(slot)] = finished
+                following = next(pending, None)
+                if following is not None:
+                    running[slot] = following
+                    observations[slot] = begin_episode(envs[slot], seeds[following])
+    finally:
+        for env in envs:
+            env.close()
+    return results[0], results[1]
+
+
+def _greedy(outputs: Array, head: int, environment: OutsideEnvironment) -> Array:
+    """Return the best actions of a policy with these outputs, before any clipping."""
+    if head == ARGMAX:
+        best = np.argmax(outputs[:, : environment.n_actions], axis=1)
+        return np.asarray(best)[:, None]
+    return outputs[:, : environment.action_size].astype(np.float64)

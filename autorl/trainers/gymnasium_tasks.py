@@ -1,0 +1,109 @@
+"""Makes environments of Gymnasium as a study file describes them, for trainers of agents.
+
+Nothing here needs torch or Stable-Baselines3.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from autorl.plain_text import did_you_mean
+from autorl.plain_values import plain
+from autorl.population.gymnasium_variants import make
+from autorl.trainers.sb3.named_classes import named_class, with_arguments
+from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
+from autorl.trainers.sb3.vector_rewards import PACKAGE
+from autorl.types import EnvironmentSpec, InputError
+
+
+def wrapped(
+    env: gym.Env[Any, Any], wrappers: Sequence[object], folders: tuple[str, ...] = ()
+) -> gym.Env[Any, Any]:
+    """Put the wrappers of a study file around an environment, in their order.
+
+    Raises:
+        InputError: a wrapper is missing, or does not fit.
+    """
+    for entry in wrappers:
+        for target, kwargs in with_arguments(entry, "environment.wrappers"):
+            wrapper = named_class(target, "environment.wrappers", folders=folders)
+            _check_image(target, env)
+            env = _wrapped(wrapper, env, target, kwargs)
+    return env
+
+
+def _wrapped(
+    wrapper: Any, env: gym.Env[Any, Any], target: str, kwargs: Mapping[str, Any]
+) -> gym.Env[Any, Any]:
+    try:
+        wrapped: gym.Env[Any, Any] = wrapper(env, **kwargs)
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(
+            f"{target!r} needs a library that is missing: {error}", key="environment.wrappers"
+        ) from error
+    return wrapped
+
+
+def _check_image(target: str, env: gym.Env[Any, Any]) -> None:
+    """Check what wrappers of images find out only at their first frame.
+
+    Raises:
+        InputError: there is no image, or no library that changes its size.
+    """
+    if target not in IMAGE_WRAPPERS:
+        return
+    shape = env.observation_space.shape or ()
+    if len(shape) != 3:
+        raise InputError(
+            f"{target!r} is for images of height, width and colour, the observations have the "
+            f"shape {shape}",
+            key="environment.wrappers",
+        )
+    if importlib.util.find_spec("cv2") is None:
+        raise InputError(
+            f'{target!r} needs OpenCV: pip install "autorl[atari]"', key="environment.wrappers"
+        )
+
+
+def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
+    """Make the task of an environment as `gymnasium.make` does, perhaps a variant.
+
+    Raises:
+        InputError: the id, its module or a library it needs is missing, or its arguments are wrong.
+    """
+    assert spec.id is not None
+    name = spec.id.rpartition(":")[2]
+    suite = suite_of(spec.id)
+    if suite is not None:
+        suite.require(spec.id)
+    # Gymnasium's checker stops at a reward that is a vector.
+    of_vectors = spec.id.partition(":")[0] == PACKAGE
+    options = {"disable_env_checker": True} if of_vectors else {}
+    try:
+        return make(spec.id, **{**options, **plain(spec.kwargs)})
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"the module of {spec.id!r} cannot be imported: {error}", key="environment.id"
+        ) from error
+    # Before `gym.error.Error`, of which it is one.
+    except gym.error.DependencyNotInstalled as error:
+        raise InputError(
+            f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
+        ) from error
+    except gym.error.Error as error:
+        hint = (
+            did_you_mean(name, gym.registry)
+            or "; `module:Env-v0` imports a module that registers it"
+        )
+        raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
+    except TypeError as error:
+        # Then the fault is the environment's own.
+        if not spec.kwargs:
+            raise
+        raise InputError(
+            f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
+        ) from error

@@ -1,0 +1,166 @@
+"""Environments that the compiled engine does not know: made, checked, saved and restored.
+
+An environment is made as `sb3/*` makes it, with the same errors. Its state is saved where all of it
+is plain data; the spaces must be what the compiled networks take.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils import seeding
+
+from autorl.plain_text import shown
+from autorl.plain_values import plain
+from autorl.population.kernels import Array
+from autorl.population.outside import (
+    EpisodeMonitor,
+    OutsideEnvironment,
+    Worlds,
+    next_seed,
+    of_spaces,
+)
+from autorl.trainers._shared import module_path
+from autorl.trainers.gymnasium_tasks import make_task, wrapped
+from autorl.trainers.sb3.environment_state import capture, restore
+from autorl.trainers.sb3.vector_rewards import components
+from autorl.types import EnvironmentSpec, FrozenMap, InputError
+
+_DOCUMENTS = "environments"
+_FLATTEN = "gymnasium.wrappers:FlattenObservation"
+# What reading a document that is no state may raise.
+_NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
+
+
+def outside_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
+    """Make an environment once, and describe it by its spaces.
+
+    Raises:
+        InputError: it cannot be made, or the compiled networks do not fit it.
+    """
+    assert spec.id is not None
+    make = partial(_make, spec)
+    env = make()
+    try:
+        if components(env):
+            raise InputError(
+                f"the reward of {spec.id} is a vector; use an sb3/* trainer", key="environment.id"
+            )
+        _check_observations(spec.id, env.observation_space)
+        _check_actions(spec.id, env.action_space)
+        return of_spaces(
+            spec.id,
+            make,
+            env.observation_space,
+            env.action_space,
+            variant=FrozenMap(spec.kwargs),
+            wrappers=tuple(plain(spec.wrappers)),
+        )
+    finally:
+        env.close()
+
+
+def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
+    with module_path():
+        return wrapped(EpisodeMonitor(make_task(spec)), spec.wrappers)
+
+
+def _check_observations(name: str, space: gym.Space[Any]) -> None:
+    if not isinstance(space, gym.spaces.Box):
+        raise InputError(
+            f"the compiled networks take Box observations, {name} has "
+            f"{type(space).__name__}; {_FLATTEN} in environment.wrappers may make a vector of "
+            "them, or use an sb3/* trainer",
+            key="environment",
+        )
+    if len(space.shape) == 3 and space.dtype == np.uint8:
+        raise InputError(
+            f"the compiled networks take vectors, {name} shows images "
+            f"{'x'.join(map(str, space.shape))}; use an sb3/* trainer, or a wrapper in "
+            "environment.wrappers",
+            key="environment",
+        )
+
+
+def _check_actions(name: str, space: gym.Space[Any]) -> None:
+    if isinstance(space, gym.spaces.Discrete):
+        if space.start:
+            raise InputError(
+                f"the actions of {name} begin with {space.start}, those of an agent with 0",
+                key="environment",
+            )
+        return
+    if not isinstance(space, gym.spaces.Box) or not np.issubdtype(space.dtype, np.floating):
+        kind = type(space).__name__
+        raise InputError(
+            "the compiled policies choose Discrete actions and Box actions of real numbers, "
+            f"{name} has {kind}" + f" of {space.dtype}" * isinstance(space, gym.spaces.Box),
+            key="environment",
+        )
+    if not (np.isfinite(space.low).all() and np.isfinite(space.high).all()):
+        raise InputError(
+            f"the actions of {name} have no bounds; gymnasium.wrappers:RescaleAction or a wrapper "
+            "of your own in environment.wrappers gives them some",
+            key="environment",
+        )
+
+
+def described(environment: OutsideEnvironment) -> tuple[str, ...]:
+    """Say in what environment a model acts, where its id is not all."""
+    arguments = "".join(f", {name}={plain(value)!r}" for name, value in environment.variant.items())
+    chain = "".join(f" within {shown(entry)}" for entry in environment.wrappers)
+    if not arguments and not chain:
+        return ()
+    return (f"it acts in gymnasium.make({environment.id!r}{arguments}){chain}",)
+
+
+def frozen(worlds: Worlds) -> dict[str, Array]:
+    """Return the states of all environments as arrays for a checkpoint.
+
+    There are none where one of the environments cannot be saved.
+    """
+    documents = []
+    arrays: dict[str, Array] = {}
+    for index, env in enumerate(worlds.envs):
+        captured = capture(env.env, worlds.environment.make)
+        if captured is None:
+            return {}
+        document, values = captured
+        documents.append(document)
+        arrays |= {f"{_DOCUMENTS}.{index}.{name}": value for name, value in values.items()}
+    text = json.dumps(documents).encode()
+    return {**arrays, _DOCUMENTS: np.frombuffer(text, np.uint8)}
+
+
+def thawed(worlds: Worlds, arrays: Mapping[str, Array]) -> str:
+    """Go on with the episodes of a checkpoint.
+
+    Returns why that is not possible, empty if it is.
+    """
+    if _DOCUMENTS not in arrays:
+        return "environment state not restorable"
+    try:
+        documents = json.loads(arrays[_DOCUMENTS].tobytes())
+        for index, (env, document) in enumerate(zip(worlds.envs, documents, strict=True)):
+            prefix = f"{_DOCUMENTS}.{index}."
+            own = {
+                name.removeprefix(prefix): np.array(value)
+                for name, value in arrays.items()
+                if name.startswith(prefix)
+            }
+            restore(env.env, document, own)
+    except _NOT_A_STATE:
+        return "environment state is of another environment"
+    return ""
+
+
+def reseed(worlds: Worlds) -> None:
+    """Start new random streams without starting new episodes."""
+    for env in worlds.envs:
+        seed = next_seed(worlds.member)
+        env.unwrapped.np_random = seeding.np_random(seed)[0]

@@ -1,0 +1,430 @@
+"""Environments outside the compiled program. The programs run as plain Python here: nothing is compiled."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import outside_tasks
+import pytest
+from population_helpers import make, trained_in_python
+
+from autorl.population import engine, kernels, outside, ppo
+from autorl.population.environment_ids import NATIVE_IDS, is_outside
+from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
+from autorl.population.export import to_sb3
+from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
+from autorl.seeds import evaluation_seeds
+from autorl.trainers import info, load
+from autorl.trainers.outside_environments import outside_environment
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+
+SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
+CARTPOLE = "Outside/CartPole-v1"
+PENDULUM = "Outside/Pendulum-v1"
+
+
+@pytest.fixture(autouse=True)
+def _plain_python(monkeypatch):
+    monkeypatch.setattr(kernels.Program, "prepared", lambda program, *arguments: program.py_func)
+    monkeypatch.setattr(
+        kernels.Program, "__call__", lambda program, *arguments: program.py_func(*arguments)
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        yield
+
+
+def _segment(folder, environment=CARTPOLE, **changes):
+    environment = changes.pop("spec", EnvironmentSpec(environment, n_envs=2))
+    segment = Segment(
+        id="a",
+        trainer=TrainerSpec("population/ppo", FrozenMap(SMALL)),
+        environment=environment,
+        config=Config(learning_rate=1e-2),
+        seed=3,
+        role="tuning",
+        until=128,
+        horizon=128,
+        evaluate_at=(128,),
+        episodes=3,
+        save=True,
+        folder=str(folder),
+    )
+    return replace(segment, **changes)
+
+
+def _train(segment):
+    return load(segment.trainer).train(segment, lambda report: None)
+
+
+def _arrays(outcome):
+    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def _equal(left, right):
+    a, b = _arrays(left), _arrays(right)
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_training_outside_is_native_training_to_the_bit(name, monkeypatch):
+    """With the same episodes and arithmetic: truncation, autoreset, counters and updates."""
+    monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
+    config = {**SMALL, "n_envs": 3, "n_steps": 25, "learning_rate": 1e-2, "clip_range_vf": 0.2}
+    native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT)
+    expected = trained_in_python("ppo", 5, 3, native, **config)["member"]
+    spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=name))
+    environment = outside_environment(spec)
+    algorithm, hp, state = make("ppo", 5, environment, np.float64, **config)
+    worlds = Worlds(environment, state["member"])
+    algorithm.bind_outside(state, environment, hp, worlds).advance(3)
+    member = state["member"]
+    assert np.array_equal(member.counts, expected.counts)
+    assert member.counts[2] >= 3  # episodes ended
+    for part in ("parameters", "moments", "episodes", "recent"):
+        assert np.array_equal(getattr(member, part), getattr(expected, part)), part
+
+
+def _collected(environment_id, n_envs=3, **config):
+    """One rollout in double precision: its record, agent, and what each episode began with."""
+    environment = outside_environment(EnvironmentSpec(environment_id))
+    _, hp, state = make(
+        "ppo", 3, environment, np.float64, **{**SMALL, "n_steps": 50, "n_envs": n_envs, **config}
+    )
+    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    worlds = Worlds(environment, state["member"])
+    programs = (ppo.choose.py_func, outside.propagate.py_func)
+    ppo.collect_outside(state["member"], agent, hp, worlds, programs)
+    return environment, hp, state, agent
+
+
+@pytest.mark.parametrize("environment_id", [CARTPOLE, PENDULUM, "Outside/Tall-v0"])
+def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
+    """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
+    pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
+    torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    environment, hp, state, agent = _collected(environment_id)
+    rollout, member, n_envs = agent.rollout, state["member"], 3
+    # 1. A model with the member's networks, and environments whose episodes have the same seeds.
+    _, _, fresh = make("ppo", 3, environment, np.float64, **{**SMALL, "n_envs": n_envs})
+
+    def made():
+        seeded = SeededEpisodes(environment.make(), lambda: outside.next_seed(fresh["member"]))
+        return Monitor(seeded)
+
+    model = to_sb3(engine.find_algorithm("ppo"), state, environment, hp)
+    model.set_env(DummyVecEnv([made] * n_envs))
+    # 2. It is given the actions that were drawn.
+    values_of = model.policy.predict_values
+    actions = iter(rollout.actions.reshape(-1, n_envs, environment.action_size))
+
+    def forward(observations):
+        drawn = torch.tensor(environment.applied(next(actions)))
+        return drawn, values_of(observations), torch.zeros(n_envs)
+
+    monkeypatch.setattr(model.policy, "forward", forward)
+    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
+    _, callback = model._setup_learn(10**6, callback)
+    model.collect_rollouts(model.env, callback, model.rollout_buffer, int(hp.n_steps))
+    # 3. Rewards with the values of final observations, ends, observations, advantages.
+    buffer = model.rollout_buffer
+    shape = (int(hp.n_steps), n_envs)
+    np.testing.assert_allclose(rollout.rewards.reshape(shape), buffer.rewards, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(rollout.dones.reshape(shape)[:-1], buffer.episode_starts[1:])
+    assert rollout.dones.sum() >= 6
+    observations = buffer.observations.reshape(*shape, -1)
+    np.testing.assert_allclose(
+        rollout.observations.reshape(observations.shape), observations, rtol=1e-6
+    )
+    np.testing.assert_allclose(rollout.values.reshape(shape), buffer.values, rtol=1e-4, atol=1e-5)
+    ppo.learn.py_func(member, agent, hp)
+    np.testing.assert_allclose(
+        rollout.advantages.reshape(shape), buffer.advantages, rtol=1e-4, atol=1e-3
+    )
+    returned = [info["r"] for info in model.ep_info_buffer]
+    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
+
+
+def test_episodes_end_by_limit_and_by_terminal_states():
+    """Or the comparison with Stable-Baselines3 above would compare one kind alone."""
+    _, _, _, agent = _collected(CARTPOLE)
+    rollout = agent.rollout
+    ends = rollout.dones == 1.0
+    bootstrapped = ends & (rollout.rewards != 1.0)
+    assert 0 < bootstrapped.sum() < ends.sum()
+    assert (rollout.rewards[~ends] == 1.0).all()
+
+
+@pytest.mark.parametrize("environment_id", [CARTPOLE, PENDULUM])
+def test_a_cut_run_is_the_uncut_one(environment_id, tmp_path):
+    whole = _train(_segment(tmp_path / "whole", environment_id, evaluate_at=(64, 128)))
+    first = _train(_segment(tmp_path / "first", environment_id, until=64, evaluate_at=(64,)))
+    rest = {"parent": first.checkpoint, "start": 64}
+    second = _train(_segment(tmp_path / "second", environment_id, **rest))
+    assert not second.notes
+    assert _equal(whole, second)
+    assert whole.reports[1].metrics == second.reports[0].metrics
+    fork = _train(_segment(tmp_path / "fork", environment_id, fork=7, **rest))
+    assert not _equal(fork, second)
+    again = _train(_segment(tmp_path / "again", environment_id, fork=7, **rest))
+    assert _equal(fork, again)
+
+
+def test_where_the_state_cannot_be_saved_episodes_begin_anew_and_it_is_said(tmp_path):
+    name = "Outside/Simulator-v0"
+    first = _train(_segment(tmp_path / "first", name, until=64, evaluate_at=(64,)))
+    assert not first.notes
+    rest = {"parent": first.checkpoint, "start": 64}
+    second = _train(_segment(tmp_path / "second", name, **rest))
+    assert second.notes == ("environment state not restorable: new episodes at step 64",)
+    assert _equal(second, _train(_segment(tmp_path / "again", name, **rest)))
+
+
+def test_members_train_side_by_side_as_they_do_alone(tmp_path):
+    alone = [_train(_segment(tmp_path / f"alone-{seed}", seed=seed)) for seed in (1, 2)]
+    outcomes = {}
+
+    def train(seed):
+        with np.errstate(over="ignore"):
+            outcomes[seed] = _train(_segment(tmp_path / f"both-{seed}", seed=seed))
+
+    threads = [threading.Thread(target=train, args=(seed,)) for seed in (1, 2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert _equal(alone[0], outcomes[1])
+    assert _equal(alone[1], outcomes[2])
+    assert not _equal(alone[0], alone[1])
+
+
+def test_every_episode_has_a_seed_of_its_own():
+    environment = outside_environment(EnvironmentSpec(CARTPOLE))
+    _, _, state = make("ppo", 1, environment, **{**SMALL, "n_envs": 2})
+    _, _, other = make("ppo", 2, environment, **{**SMALL, "n_envs": 2})
+    seeds = [outside.next_seed(state["member"]) for _ in range(200)]
+    others = [outside.next_seed(other["member"]) for _ in range(200)]
+    assert len({*seeds, *others}) == 400  # a clash in 31 bits: 4 in 100,000
+    assert all(0 <= seed < 2**31 for seed in seeds)
+    state["member"].counters[:] = 0
+    assert [outside.next_seed(state["member"]) for _ in range(200)] == seeds
+
+
+def test_returns_are_those_of_the_task_below_the_wrappers(tmp_path):
+    plain = _train(_segment(tmp_path / "plain"))
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, wrappers=(f"{__name__}:Halved",))
+    halved = _train(_segment(tmp_path / "halved", spec=spec))
+    metrics = halved.reports[0].metrics
+    assert metrics["eval_return"] == metrics["eval_length"]  # 1 a step, not a half
+    assert 9 <= metrics["train_return"] <= outside_tasks.SHORT
+    assert not np.array_equal(
+        _arrays(plain)["member.parameters"], _arrays(halved)["member.parameters"]
+    )
+    with pytest.raises(InputError, match="observations by"):
+        _train(
+            _segment(
+                tmp_path / "other",
+                parent=halved.checkpoint,
+                start=128,
+                until=256,
+                horizon=256,
+                evaluate_at=(256,),
+            )
+        )
+
+
+class Halved(gymnasium.RewardWrapper):
+    def reward(self, reward):
+        return 0.5 * reward
+
+
+class Lives(gymnasium.Wrapper):
+    """Ends an episode every 5 steps, and goes on with the task unless that has ended."""
+
+    over, steps = True, 0
+
+    def reset(self, **kwargs):
+        self.steps = 0
+        if not self.over:
+            return self.env.step(0)[0], {}
+        self.over = False
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        self.steps += 1
+        self.over = terminated or truncated
+        return observation, reward, terminated or self.steps == 5, truncated, info
+
+
+def test_an_episode_is_one_of_the_task_whatever_wrappers_end(tmp_path):
+    spec = EnvironmentSpec(CARTPOLE, n_envs=1, wrappers=(f"{__name__}:Lives",))
+    metrics = _train(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
+    assert metrics["eval_length"] > 8
+    assert metrics["train_return"] > 8
+
+
+def test_evaluation_is_a_function_of_its_seeds_alone():
+    environment = outside_environment(EnvironmentSpec(PENDULUM))
+    _, hp, state = make("ppo", 1, environment, **SMALL)
+    bound = ppo.bind_outside(state, environment, hp, Worlds(environment, state["member"]))
+    seeds = list(range(20))  # more than go side by side
+    returns, lengths = outside.evaluate(bound.policy, bound.head, environment, seeds)
+    assert (lengths == outside_tasks.SHORT).all()
+    assert len(set(returns)) == 20
+    some, _ = outside.evaluate(bound.policy, bound.head, environment, [19, 4])
+    assert np.array_equal(some, returns[[19, 4]])
+    env = environment.make()
+    assert isinstance(env, EpisodeMonitor)
+    observation, _ = env.reset(seed=4)
+    total = 0.0
+    for _ in range(outside_tasks.SHORT):
+        bound.policy.hidden[:] = 0.0
+        inputs = np.zeros((32, 3), np.float32)
+        inputs[0] = observation
+        outside.propagate.py_func(bound.policy, inputs, 1)
+        action = np.clip(bound.policy.outputs[0, :1], -2.0, 2.0)
+        observation, reward, *_ = env.step(action)
+        total += reward
+    assert total == pytest.approx(returns[4], rel=1e-4)
+
+
+def test_another_number_of_environments_begins_new_episodes(tmp_path):
+    first = _train(_segment(tmp_path / "first", until=64, evaluate_at=(64,)))
+    second = _train(
+        _segment(
+            tmp_path / "second",
+            parent=first.checkpoint,
+            start=64,
+            config=Config(learning_rate=1e-2, n_envs=4),
+        )
+    )
+    assert second.notes == ("n_envs changed: new episodes at step 64",)
+    assert second.reached == 128
+
+
+def test_an_exported_model_acts_as_the_agent_did(tmp_path):
+    pytest.importorskip("stable_baselines3", reason="loads the model")
+    for name in (CARTPOLE, PENDULUM, "Outside/Tall-v0"):
+        folder = tmp_path / name.replace("/", "-")
+        segment = _segment(folder / "a", name)
+        outcome = _train(segment)
+        trainer = load(segment.trainer)
+        exported = trainer.export_model(outcome.checkpoint, folder / "model.zip")
+        model = trainer.load_model(outcome.checkpoint)
+        assert exported.path.is_file()
+        returns = []
+        for seed in evaluation_seeds(3, "tuning", 128, 3):
+            env = gymnasium.make(name)
+            observation, _ = env.reset(seed=seed)
+            returns.append(0.0)
+            over = False
+            while not over:
+                action, _ = model.predict(observation, deterministic=True)
+                observation, reward, terminated, truncated, _ = env.step(action)
+                returns[-1] += float(reward)
+                over = terminated or truncated
+        assert outcome.reports[0].metrics["eval_return"] == pytest.approx(
+            np.mean(returns), rel=1e-4
+        ), name
+
+
+def test_a_diverged_member_takes_no_further_steps(tmp_path):
+    config = Config(learning_rate=1e30, normalize_advantage=False)
+    outcome = _train(_segment(tmp_path / "a", PENDULUM, config=config))
+    assert outcome.status.value == "diverged"
+    assert outcome.reached < 128
+
+
+def test_torch_is_not_needed(tmp_path, monkeypatch):
+    """Neither to train nor to save: it is no dependency of the engine."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    outcome = _train(_segment(tmp_path / "a"))
+    assert "environments" in _arrays(outcome)
+
+
+WRONG = {
+    "CartPole-v7": "no environment 'CartPole-v7'",
+    "no_such_module_here:Env-v0": "cannot be imported",
+}
+
+
+@pytest.mark.parametrize(("name", "message"), WRONG.items())
+def test_an_unknown_id_is_one_line(name, message):
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(name), ())
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("spaces", "message"),
+    [
+        ({"observations": "dict"}, "has Dict; gymnasium.wrappers:Flat"),
+        ({"observations": "states"}, "has Discrete"),
+        ({"observations": "image"}, "shows images 84x84x3"),
+        ({"actions": "several"}, "has MultiDiscrete"),
+        ({"actions": "from-one"}, "begin with 1"),
+        ({"actions": "unbounded"}, "have no bounds"),
+        ({"actions": "whole"}, "has Box of int64"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
+    spec = EnvironmentSpec("Outside/Spaces-v0", kwargs=FrozenMap(spaces))
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec("population/ppo")).check(spec, ())
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_native_is_known_without_the_engine():
+    assert {*ENVIRONMENTS, *GRID_TASKS} == NATIVE_IDS
+    ids = ("CartPole-v1", "my_module:WALK", None, "my_module:Walk-v0", "LunarLander-v3")
+    assert [is_outside(name) for name in ids] == [False, False, False, True, True]
+    of_engine = info("population/ppo")
+    assert of_engine.executor_for("CartPole-v1") == "threads"
+    assert of_engine.executor_for("LunarLander-v3") == "processes"
+
+
+def test_other_settings_and_algorithms_say_who_can():
+    with pytest.raises(InputError, match="use sb3/ppo for normalize"):
+        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(CARTPOLE, normalize=True), ())
+    with pytest.raises(InputError, match="any of Gymnasium: population/ppo, population/a2c and"):
+        load(TrainerSpec("population/dqn")).check(EnvironmentSpec(CARTPOLE), ())
+    bindable = [
+        name for name in engine.ALGORITHMS if engine.find_algorithm(name).bind_outside is not None
+    ]
+    assert tuple(bindable) == engine.OUTSIDE
+
+
+@pytest.mark.parametrize(
+    ("name", "module", "extra"),
+    [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco")],
+)
+def test_without_its_package_a_line_names_the_extra(name, module, extra, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda wanted: None if wanted == module else find(wanted)
+    )
+    with pytest.raises(InputError, match=rf'needs {module}: pip install "autorl\[{extra}\]"'):
+        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(name), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "module"), [("LunarLander-v3", "Box2D"), ("HalfCheetah-v5", "mujoco")]
+)
+def test_box2d_and_mujoco_train(name, module, tmp_path):
+    pytest.importorskip(module, reason=f"{name} needs it")
+    segment = _segment(tmp_path / "a", name, until=32, horizon=32, evaluate_at=(), episodes=1)
+    outcome = _train(segment)
+    assert outcome.reached == 32
+    assert "environments" not in _arrays(outcome)
+    again = _train(replace(segment, folder=str(tmp_path / "b")))
+    assert _equal(outcome, again)
