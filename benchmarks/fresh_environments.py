@@ -75,7 +75,7 @@ TRIALS = {
     "core": Trial(
         ("autorl", "hydra_plugins"),
         (
-            *("tests/space", "tests/statistics", "tests/population/test_population_ppo.py"),
+            *("tests/space", "tests/statistics", "tests/population/test_ppo.py"),
             *("tests/store", "tests/optimizers/test_optuna.py", "tests/study/test_driver.py"),
             *("tests/cli/test_tune.py", "tests/test_tuner.py", "-m", "not slow"),
         ),
@@ -91,9 +91,7 @@ TRIALS = {
     "box2d": suite("Box2D", "box2d or Lunar"),
     "mujoco": suite("mujoco", "mujoco or Hopper"),
     "minigrid": suite("minigrid", "minigrid or MiniGrid"),
-    "morl": Trial(
-        ("mo_gymnasium",), ("tests/trainers/test_vector_rewards.py",), beside=("sb3",)
-    ),
+    "morl": Trial(("mo_gymnasium",), ("tests/trainers/test_vector_rewards.py",), beside=("sb3",)),
     "pettingzoo": Trial(
         ("pettingzoo",), ("tests/trainers/test_shared_policy.py",), beside=("sb3",)
     ),
@@ -103,7 +101,9 @@ TRIALS = {
         ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna_samplers.py"),
     ),
     "smac": Trial(("smac",), ("tests/optimizers/test_smac.py", "-m", "not slow")),
-    "ray": Trial(("ray.tune",), ("tests/executors/test_ray.py", "tests/integrations/test_ray_tune.py")),
+    "ray": Trial(
+        ("ray.tune",), ("tests/executors/test_ray.py", "tests/integrations/test_ray_tune.py")
+    ),
     "rlhf": Trial(
         ("trl", "transformers", "datasets", "accelerate", "peft"),
         ("tests/trainers/test_trl_checks.py", "tests/trainers/test_trl_spaces.py"),
@@ -113,9 +113,7 @@ TRIALS = {
         ("matplotlib.figure", "plotly.graph_objects", "sklearn"),
         ("tests/landscapes/analysis/test_analysis_plots.py",),
     ),
-    "integrations": Trial(
-        ("tensorboard",), ("tests/integrations/test_tensorboard_tracker.py",)
-    ),
+    "integrations": Trial(("tensorboard",), ("tests/integrations/test_tensorboard_tracker.py",)),
     "mlflow": Trial(
         ("mlflow",), ("tests/integrations/test_mlflow_tracker.py",), packages=("flask",)
     ),
@@ -147,7 +145,7 @@ class Choice:
     without: tuple[str, ...]
 
 
-class Failure(Exception):
+class StepError(Exception):
     """A step that failed, with the last line it printed."""
 
 
@@ -179,7 +177,7 @@ class Environments:
         """Run a command, and return what it printed.
 
         Raises:
-            Failure: its exit code is not 0.
+            StepError: its exit code is not 0.
         """
         done = subprocess.run(
             [str(part) for part in command],
@@ -192,7 +190,7 @@ class Environments:
         if done.returncode:
             print(done.stdout[-3000:], done.stderr[-3000:], sep="\n", file=sys.stderr)
             said = (done.stderr.strip() or done.stdout.strip()).splitlines() or [""]
-            raise Failure(f"{Path(str(command[0])).name} {command[1]}: {said[-1][:120]}")
+            raise StepError(f"{Path(str(command[0])).name} {command[1]}: {said[-1][:120]}")
         return done.stdout
 
     def _sources(self) -> Path:
@@ -284,9 +282,9 @@ def rows(environments: Environments, extras: Iterable[str]) -> bool:
             venv = environments.make(extra)
             versions = environments.versions(extra, venv)
             outcome = environments.tried(extra, venv)
-        except Failure as failure:
+        except StepError as error:
             good = False
-            outcome = f"FAILED: {failure}"
+            outcome = f"FAILED: {error}"
         shutil.rmtree(environments.scratch / "environments" / extra, ignore_errors=True)
         seconds = time.perf_counter() - begun
         print(f"| {extra} | {versions} | {outcome} | {seconds:.0f} s |", flush=True)
