@@ -81,7 +81,9 @@ NEEDED = (
     "autorl/_shipped/search_spaces/sb3/ppo.yaml",
     "autorl/_shipped/priors/autorl-ppo.json",
     "autorl/_shipped/landscapes/",
+    "hydra_plugins/autorl_sweeper/",  # Hydra finds its plug-ins in this namespace alone
 )
+ROOMS = ("autorl", "hydra_plugins")
 
 
 class Walk:
@@ -165,7 +167,7 @@ def check_contents(packages: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     missing = [part for part in NEEDED if not any(name.startswith(part) for name in names)]
     rooms = {name.partition("/")[0] for name in names}
-    strange = sorted(room for room in rooms if room != "autorl" and "dist-info" not in room)
+    strange = sorted(room for room in rooms if room not in ROOMS and "dist-info" not in room)
     if missing or strange:
         sys.exit(f"{wheel.name}: lacks {missing}, should not have {strange}")
     with tarfile.open(sdist) as archive:
