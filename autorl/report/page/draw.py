@@ -40,6 +40,7 @@ _BAR = 34
 _CELL = 28
 _LOW_CELL = 18
 _FEW_ROWS = 12
+_FEW_SPOTS = 100
 _VIRIDIS = ("#440154", "#414487", "#2a788e", "#22a884", "#7ad151", "#fde725")
 
 
@@ -342,13 +343,14 @@ def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
     The middle of its cell 0 is at 0.
     """
     left, size, cell = _cells(below, width)
+    radius = 3 if width == WIDE and len(mark.x) <= _FEW_SPOTS else 2
     parts = []
     for at, value, name in zip(mark.x, mark.y, mark.names, strict=True):
         across = left + size * (float(at) + 0.5)
         down = TOP + cell * (float(value) + 0.5)
         tip = escape(f"{mark.label}\n{name}")
         parts.append(
-            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="3" data-tip="{tip}"/>'
+            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="{radius}" data-tip="{tip}"/>'
         )
     return parts
 
