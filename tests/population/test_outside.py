@@ -418,10 +418,11 @@ def test_without_its_package_a_line_names_the_extra(name, module, extra, monkeyp
 
 
 @pytest.mark.parametrize(
-    ("name", "module"), [("LunarLander-v3", "Box2D"), ("HalfCheetah-v5", "mujoco")]
+    ("name", "modules"), [("LunarLander-v3", ["Box2D"]), ("HalfCheetah-v5", ["mujoco", "imageio"])]
 )
-def test_box2d_and_mujoco_train(name, module, tmp_path):
-    pytest.importorskip(module, reason=f"{name} needs it")
+def test_box2d_and_mujoco_train(name, modules, tmp_path):
+    for module in modules:
+        pytest.importorskip(module, reason=f"{name} needs it")
     segment = _segment(tmp_path / "a", name, until=32, horizon=32, evaluate_at=(), episodes=1)
     outcome = _train(segment)
     assert outcome.reached == 32
