@@ -46,6 +46,7 @@ COMMANDS = (
     ("verify", "small"),
     ("doctor",),
 )
+SOURCE_ALONE = ("antlr4-python3-runtime", "pynisher")  # pure Python, of Hydra and SMAC; no wheels
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis")
 
 
@@ -223,6 +224,8 @@ class Environments:
         self._run(
             *install,
             *("--resolution", "lowest-direct" if self.choice.lowest else "highest"),
+            *("--only-binary", ":all:"),  # the lowest of a range may be older than this Python
+            *(part for name in SOURCE_ALONE for part in ("--no-binary", name)),
             *("--override", overrides),
             *sorted(asked),
             *self.choice.limits,
