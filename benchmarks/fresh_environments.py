@@ -7,7 +7,8 @@
 Needs the package index. An environment for each extra: its modules are imported, the commands of a
 new user and a few tests run against the installed wheel; the tests' own packages are the newest.
 Lowest is what `pyproject.toml` states, or above it the lowest with a wheel for that Python, as a
-resolver (uv, from the index) takes it; torch's newest build brings gigabytes, so name one. Prints a table, and ends with 1 where something failed.
+resolver (uv, from the index) takes it. The newest torch brings gigabytes: name one by `--with`.
+Prints a table, and ends with 1 where something failed.
 """
 
 from __future__ import annotations
