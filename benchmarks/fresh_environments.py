@@ -7,7 +7,8 @@
 Needs the package index. An environment for each extra: its modules are imported, the commands of a
 new user and a few tests run against the installed wheel; the tests' own packages are the newest.
 Lowest is what `pyproject.toml` states, or above it the lowest with a wheel for that Python, as a
-resolver (uv, from the index) takes it. Prints a table, and ends with 1 where something failed.
+resolver (uv, from the index) takes it. The newest torch brings gigabytes: name one by `--with`.
+Prints a table, and ends with 1 where something failed.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ COMMANDS = (
     ("verify", "small"),
     ("doctor",),
 )
+SOURCE_ALONE = ("antlr4-python3-runtime", "pynisher")  # pure Python, of Hydra and SMAC; no wheels
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis")
 
 
@@ -223,6 +225,8 @@ class Environments:
         self._run(
             *install,
             *("--resolution", "lowest-direct" if self.choice.lowest else "highest"),
+            *("--only-binary", ":all:"),  # the lowest of a range may be older than this Python
+            *(part for name in SOURCE_ALONE for part in ("--no-binary", name)),
             *("--override", overrides),
             *sorted(asked),
             *self.choice.limits,
