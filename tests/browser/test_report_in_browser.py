@@ -46,13 +46,14 @@ STUDIES = {
         "optimizer": {"name": "pbt", "population": 8, "generations": 5},
     },
     "random": {"budget": {"runs": 16}, "seeds": {"tuning": 2, "test": 5}, "optimizer": "random"},
+    "plotted": {"budget": {"runs": 40}, "seeds": {"tuning": 2, "test": 2}, "optimizer": "sobol"},
     "sobol": {"budget": {"runs": 16}, "seeds": {"tuning": 2, "test": 5}, "optimizer": "sobol"},
 }
 OF_A_STUDY = {"incumbent", "curves", "seeds", "parallel", "slice"}
 OF_A_FOREST = {"importance", "surface"}
 CHARTS = {
     "demo": OF_A_STUDY | OF_A_FOREST,
-    "population": OF_A_STUDY | OF_A_FOREST | {"lineage", "values-by-step"},
+    "population": OF_A_STUDY | {"lineage", "values-by-step"},  # too few for a forest
     "landscape": {
         *OF_A_FOREST, "dependence", "interaction", "parallel", "slice", "curves", "budget",
         "over-time", "tunability", "proxy",
@@ -166,7 +167,7 @@ def test_a_report_is_readable_on_paper(page, report):
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory):
-    return finished(tmp_path_factory.mktemp("plotted") / "random", "random")
+    return finished(tmp_path_factory.mktemp("plotted") / "plotted", "plotted")
 
 
 PLOTS = [["curves"], ["values", "-p", "x"], ["surface", "-p", "x", "-p", "rate"], ["importance"]]

@@ -105,7 +105,7 @@ def shade(share: float) -> str:
 
 
 def luminance(color: str) -> float:
-    """Return the relative luminance of a color by WCAG 2, from 0 to 1."""
+    """Return the relative luminance of a color (WCAG 2), 0 to 1."""
     channels = [int(color[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     linear = [
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in channels
