@@ -239,7 +239,7 @@ class Worlds:
             copy=False,
             autoreset_mode=modes.SAME_STEP,
         )
-        self.envs: list[SeededEpisodes] = self.vector.envs
+        self.envs: list[Any] = list(self.vector.envs)  # SeededEpisodes
 
     def _seeded(self, make: Callable[[], Env]) -> SeededEpisodes:
         return SeededEpisodes(make(), partial(next_seed, self.member))
