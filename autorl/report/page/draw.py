@@ -350,7 +350,8 @@ def _spots(mark: Line, below: HeatMap, width: int) -> list[str]:
         down = TOP + cell * (float(value) + 0.5)
         tip = escape(f"{mark.label}\n{name}")
         parts.append(
-            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="{radius}" data-tip="{tip}"/>'
+            f'<circle class="spot" cx="{across:.1f}" cy="{down:.1f}" r="{radius}" '
+            f'data-tip="{tip}"/>'
         )
     return parts
 
