@@ -301,7 +301,7 @@ class Worlds:
 
 @contextmanager
 def worlds_of(environment: Environment, state: Mapping[str, Any]) -> Iterator[Worlds | None]:
-    """Make the environments of a member for a block, None where they are native."""
+    """Make a member's environments for a block, None for native ones."""
     if not isinstance(environment, OutsideEnvironment):
         yield None
         return
@@ -365,7 +365,7 @@ def evaluate(
 
 
 def _greedy(outputs: Array, head: int, environment: OutsideEnvironment) -> Array:
-    """Return the best actions of a policy with these outputs, before any clipping."""
+    """Return the best actions of a policy's outputs, before any clipping."""
     if head == ARGMAX:
         best = np.argmax(outputs[:, : environment.n_actions], axis=1)
         return np.asarray(best)[:, None]

@@ -216,7 +216,7 @@ def train(
 
 @kernel
 def update(member: Member, agent: Agent, hp: Record) -> None:
-    """Go over the rollout in epochs of minibatches, in a new order each."""
+    """Go over the rollout in epochs of shuffled minibatches."""
     order = agent.rollout.order
     # Schedules are functions of step / horizon: cutting a run changes nothing.
     progress = member.counts[STEPS] / hp.horizon

@@ -206,7 +206,7 @@ def executor_name(spec: Spec) -> str:
 
 
 def _best_executors(spec: Spec) -> set[str]:
-    """Return what the trainers of a study run best on, with its environment."""
+    """Return what a study's trainers run best on in its environment."""
     environment = spec.environment.id
     return {spec.info(trainer).executor_for(environment) for trainer in spec.trainers.values()}
 

@@ -1,4 +1,4 @@
-"""Makes environments of Gymnasium as a study file describes them, for trainers of agents.
+"""Makes environments of Gymnasium as a study file describes them.
 
 Nothing here needs torch or Stable-Baselines3.
 """
@@ -23,7 +23,7 @@ from autorl.types import EnvironmentSpec, InputError
 def wrapped(
     env: gym.Env[Any, Any], wrappers: Sequence[object], folders: tuple[str, ...] = ()
 ) -> gym.Env[Any, Any]:
-    """Put the wrappers of a study file around an environment, in their order.
+    """Put a study file's wrappers around an environment, in their order.
 
     Raises:
         InputError: a wrapper is missing, or does not fit.

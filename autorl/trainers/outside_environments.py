@@ -1,4 +1,4 @@
-"""Environments that the compiled engine does not know: made, checked, saved and restored.
+"""Environments outside the engine: made, checked, saved and restored.
 
 An environment is made as `sb3/*` makes it, with the same errors. Its state is saved where all of it
 is plain data; the spaces must be what the compiled networks take.
@@ -111,7 +111,7 @@ def _check_actions(name: str, space: gym.Space[Any]) -> None:
 
 
 def described(environment: OutsideEnvironment) -> tuple[str, ...]:
-    """Say in what environment a model acts, where its id is not all."""
+    """Say what beside its id describes a model's environment."""
     arguments = "".join(f", {name}={plain(value)!r}" for name, value in environment.variant.items())
     chain = "".join(f" within {shown(entry)}" for entry in environment.wrappers)
     if not arguments and not chain:
@@ -148,12 +148,12 @@ def thawed(worlds: Worlds, arrays: Mapping[str, Array]) -> str:
         documents = json.loads(arrays[_DOCUMENTS].tobytes())
         for index, (env, document) in enumerate(zip(worlds.envs, documents, strict=True)):
             prefix = f"{_DOCUMENTS}.{index}."
-            own = {
+            values = {
                 name.removeprefix(prefix): np.array(value)
                 for name, value in arrays.items()
                 if name.startswith(prefix)
             }
-            restore(env.env, document, own)
+            restore(env.env, document, values)
     except _NOT_A_STATE:
         return "environment state is of another environment"
     return ""

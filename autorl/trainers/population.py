@@ -183,7 +183,7 @@ class PopulationTrainer(AgentTrainer):
         stride: int,
         report: Callable[[Report], None],
     ) -> list[Report]:
-        """Train to the segment's end, or until it diverges, and evaluate on the way."""
+        """Train to the segment's end or divergence, and evaluate on the way."""
         reports: list[Report] = []
         measured = -1  # the step the last evaluation was of
         # The end may be a point as well, and then comes twice: it is evaluated once.
@@ -258,7 +258,7 @@ class PopulationTrainer(AgentTrainer):
         return record(self.algorithm.settings, self._values(config, environment), horizon)
 
     def _environment(self, spec: EnvironmentSpec) -> Environment:
-        """Find a native environment, or make one of Gymnasium's for what it is.
+        """Find a native environment, or make one of Gymnasium's.
 
         Raises:
             InputError: there is none, or the algorithm does not train on it.
@@ -286,12 +286,12 @@ class PopulationTrainer(AgentTrainer):
         if not is_outside(spec.id):
             return find_environment(spec.id, spec.kwargs, spec.wrappers)
         if self.algorithm.bind_outside is None:
-            others = [f"population/{name}" for name in engine.OUTSIDE]
+            trainers = [f"population/{name}" for name in engine.OUTSIDE]
             raise InputError(
                 f"{spec.id!r} is not an environment of the compiled engine, and "
                 f"population/{self.name} trains on no others (native: "
                 f"{', '.join((*ENVIRONMENTS, *GRID_TASKS))}; any of Gymnasium: "
-                f"{', '.join(others)} and sb3/*; your own: module:NAME)",
+                f"{', '.join(trainers)} and sb3/*; your own: module:NAME)",
                 key="environment.id",
             )
         return outside_environment(spec)
@@ -299,7 +299,7 @@ class PopulationTrainer(AgentTrainer):
     def _state(
         self, segment: Segment, environment: Environment, hp: Record
     ) -> tuple[engine.State, dict[str, Array], tuple[str, ...]]:
-        """Return a new member, or the parent's, and all arrays of the parent.
+        """Return a new member or the parent's, and the parent's arrays.
 
         The parent's is continued, or forked with random streams of its own.
         """

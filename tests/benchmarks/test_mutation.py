@@ -46,8 +46,9 @@ def test_the_seed_decides_the_sample():
 
 
 def test_the_tests_of_a_module_have_its_name():
-    of_transfer = ["tests/optimizers/test_transfer.py", "tests/optimizers/test_transfer_shares.py"]
-    assert mutation.tests_of_module("optimizers", "transfer.py") == of_transfer
+    of_transfer = ["test_transfer.py", "test_transfer_lookup.py", "test_transfer_shares.py"]
+    paths = [f"tests/optimizers/{name}" for name in of_transfer]
+    assert mutation.tests_of_module("optimizers", "transfer.py") == paths
     assert "tests/optimizers/test_halving.py" in mutation.tests_of_module("optimizers", "asha.py")
     assert mutation.tests_of_module("optimizers", "nothing.py") == []
 

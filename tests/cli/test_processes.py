@@ -116,12 +116,11 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
     assert scores(tmp_path / "s") == scores(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("executor", ["in_process", "processes"])
+@pytest.mark.parametrize("executor", [{"name": "in_process"}, {"name": "processes", "workers": 2}])
 def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, executor):
-    file = gated(tmp_path, executor={"name": executor, "workers": 2}, budget={"runs": 12})
-    autorl(
-        "tune", file, "--out", tmp_path / "whole", "--quiet", "--set", "executor.name=in_process"
-    )
+    file = gated(tmp_path, executor=executor, budget={"runs": 12})
+    alone = ("--set", "executor={name: in_process}")
+    autorl("tune", file, "--out", tmp_path / "whole", "--quiet", *alone)
     hold(tmp_path, after=4)
     process = start("tune", file, "--out", tmp_path / "s", "--quiet")
     wait_for_segments(tmp_path / "s", 4)

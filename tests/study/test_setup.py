@@ -30,7 +30,8 @@ def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
         executor=SimpleNamespace(**section),
         limits=SimpleNamespace(**limits),
         trainers={str(place): place for place in range(len(best))},
-        info=lambda place: SimpleNamespace(executor=best[place]),
+        environment=SimpleNamespace(id=""),
+        info=lambda place: SimpleNamespace(executor_for=lambda environment: best[place]),
         resources_by_algorithm={
             str(place): Resources(**asked) for place, asked in enumerate(needs)
         },

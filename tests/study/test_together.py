@@ -40,9 +40,8 @@ def events(study, kind):
     return sum(recorded.event.kind == kind for recorded in study.store.events())
 
 
-@pytest.mark.parametrize("name", ["in_process", "threads"])
-def test_each_table_is_the_one_the_study_has_alone(studies, tmp_path, name):
-    executor = {"name": name, "workers": 2}
+@pytest.mark.parametrize("executor", [{"name": "in_process"}, {"name": "threads", "workers": 2}])
+def test_each_table_is_the_one_the_study_has_alone(studies, tmp_path, executor):
     changes = {study: {**options, "executor": executor} for study, options in STUDIES.items()}
     ends = run_together(studies(**changes))
     for ended in ends:
