@@ -7,7 +7,7 @@ is plain data; the spaces must be what the compiled networks take.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -32,6 +32,8 @@ from autorl.trainers.sb3.vector_rewards import components
 from autorl.types import EnvironmentSpec, FrozenMap, InputError
 
 _DOCUMENTS = "environments"
+_OBSERVATIONS = "spaces.observations"
+_ACTIONS = "spaces.actions"
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
 # What reading a document that is no state may raise.
 _NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
@@ -117,6 +119,44 @@ def described(environment: OutsideEnvironment) -> tuple[str, ...]:
     if not arguments and not chain:
         return ()
     return (f"it acts in gymnasium.make({environment.id!r}{arguments}){chain}",)
+
+
+def saved_spaces(environment: OutsideEnvironment) -> dict[str, Array]:
+    """Return the spaces of an environment as arrays for a checkpoint."""
+    observations = environment.observation_space
+    actions = environment.action_space
+    arrays = {_OBSERVATIONS: np.stack([observations.low, observations.high])}
+    if environment.n_actions:
+        return {**arrays, _ACTIONS: np.array(environment.n_actions)}
+    return {**arrays, _ACTIONS: np.stack([actions.low, actions.high])}
+
+
+def environment_of_checkpoint(
+    name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], arrays: Mapping[str, Array]
+) -> OutsideEnvironment:
+    """Describe the environment of a checkpoint by its saved spaces.
+
+    It is never made: an export needs no package of it, and a checkpoint names nothing that is run.
+    """
+    low, high = arrays[_OBSERVATIONS]
+    actions = arrays[_ACTIONS]
+    action_space: gym.Space[Any] = (
+        gym.spaces.Box(*actions, dtype=actions.dtype.type)
+        if actions.ndim
+        else gym.spaces.Discrete(int(actions))
+    )
+    return of_spaces(
+        name,
+        partial(_never_made, name),
+        gym.spaces.Box(low, high, dtype=low.dtype.type),
+        action_space,
+        variant=FrozenMap(variant),
+        wrappers=tuple(wrappers),
+    )
+
+
+def _never_made(name: str) -> gym.Env[Any, Any]:
+    raise AssertionError(f"{name} is described by a checkpoint, and cannot be made")
 
 
 def frozen(worlds: Worlds) -> dict[str, Array]:

@@ -49,9 +49,11 @@ from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import ExportedModel, FixedValue
 from autorl.trainers.outside_environments import (
     described,
+    environment_of_checkpoint,
     frozen,
     outside_environment,
     reseed,
+    saved_spaces,
     thawed,
 )
 from autorl.types import (
@@ -217,15 +219,16 @@ class PopulationTrainer(AgentTrainer):
             InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer,
                 or the file is there already.
         """
-        state, meta, _ = _load(self.algorithm, checkpoint)
+        state, meta, arrays = _load(self.algorithm, checkpoint)
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
-        environment = self._resolved(
-            EnvironmentSpec(
-                meta["environment"],
-                kwargs=FrozenMap(meta.get(_PARAMETERS, {})),
-                wrappers=tuple(meta.get(_WRAPPERS, ())),
-            )
-        )
+        name = meta["environment"]
+        variant = meta.get(_PARAMETERS, {})
+        wrappers = meta.get(_WRAPPERS, ())
+        environment: Environment
+        if is_outside(name):
+            environment = environment_of_checkpoint(name, variant, wrappers, arrays)
+        else:
+            environment = find_environment(name, variant, wrappers)
         model = to_sb3(self.algorithm, state, environment, hp)
         file = zip_target(target, replace=replace)
         model.save(file)
@@ -376,6 +379,8 @@ class PopulationTrainer(AgentTrainer):
         with writing(segment) as folder:
             text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
             arrays = {**engine.to_arrays(state), **of_worlds}
+            if isinstance(environment, OutsideEnvironment):
+                arrays |= saved_spaces(environment)
             np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **arrays)
         return Checkpoint(segment.id, segment.folder)
 

@@ -19,7 +19,7 @@ from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.export import to_sb3
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.seeds import evaluation_seeds
-from autorl.trainers import info, load
+from autorl.trainers import info, load, outside_environments
 from autorl.trainers.outside_environments import outside_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
 
@@ -312,16 +312,26 @@ def test_another_number_of_environments_begins_new_episodes(tmp_path):
     assert second.reached == 128
 
 
-def test_an_exported_model_acts_as_the_agent_did(tmp_path):
+def _refused(spec):
+    raise AssertionError(f"{spec.id} is made")
+
+
+def test_an_exported_model_acts_as_the_agent_did(tmp_path, monkeypatch):
     pytest.importorskip("stable_baselines3", reason="loads the model")
     for name in (CARTPOLE, PENDULUM, "Outside/Tall-v0"):
         folder = tmp_path / name.replace("/", "-")
         segment = _segment(folder / "a", name)
         outcome = _train(segment)
         trainer = load(segment.trainer)
-        exported = trainer.export_model(outcome.checkpoint, folder / "model.zip")
-        model = trainer.load_model(outcome.checkpoint)
+        with monkeypatch.context() as patched:
+            # What a checkpoint names is not made: it may come from anybody.
+            patched.setattr(outside_environments, "make_task", _refused)
+            exported = trainer.export_model(outcome.checkpoint, folder / "model.zip")
+            model = trainer.load_model(outcome.checkpoint)
         assert exported.path.is_file()
+        spaces = gymnasium.make(name)
+        assert model.observation_space == spaces.observation_space
+        assert model.action_space == spaces.action_space
         returns = []
         for seed in evaluation_seeds(3, "tuning", 128, 3):
             env = gymnasium.make(name)
