@@ -75,6 +75,9 @@ class Kernel:
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
         # What numba reads when one kernel names another.
         self._numba_type_ = kind_of(self._dispatcher)
+        # What numba reads to see whether a kernel is inlined, and what.
+        self.targetoptions = self._dispatcher.targetoptions
+        self.py_func = function
 
     def __call__(self, *arguments: object) -> object:
         return self._function(*arguments)
@@ -113,6 +116,11 @@ def exact(function: F) -> F:
     No multiply-add is fused and no quotient replaced by a product.
     """
     return cast(F, Kernel(function, {**INNER, "fastmath": False}))
+
+
+def inlined_kernel(function: F) -> F:
+    """Make a `Kernel` that is compiled as part of the text of its callers."""
+    return cast(F, Kernel(function, {**INNER, "inline": "always"}))
 
 
 def inlined(function: F) -> F:

@@ -29,7 +29,7 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, MEAN
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, kernel, program
+from autorl.population.kernels import Array, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
     UPDATES,
@@ -214,7 +214,8 @@ def train(
         update(member, agent, hp)
 
 
-@kernel
+# Part of `train` as if it stood there: as a kernel of its own, training took 8 % more CPU.
+@inlined_kernel
 def update(member: Member, agent: Agent, hp: Record) -> None:
     """Go over the rollout in epochs of shuffled minibatches."""
     order = agent.rollout.order
@@ -278,7 +279,7 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
     estimate_advantages(member, agent, hp, world)
 
 
-@kernel
+@inlined_kernel
 def act(member: Member, agent: Agent, t: int) -> None:
     """Choose an action for each observation of step `t`.
 
@@ -308,7 +309,7 @@ def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) 
     weigh_errors(agent, hp, len(member.states))
 
 
-@kernel
+@inlined_kernel
 def weigh_errors(agent: Agent, hp: Record, n_envs: int) -> None:
     """Generalised advantage estimation [Schulman2016], backwards in time.
 
