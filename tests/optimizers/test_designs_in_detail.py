@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from driving import ask, proposed, tell
 
 from autorl.optimizers import find, make
 from autorl.optimizers.model_share import (
@@ -31,21 +32,6 @@ from autorl.types import (
 SPACE = space_of("continuous")
 CONSTRAINED = space_of("constrained")
 CHANGEABLE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
-
-
-def ask(optimizer, seed=None):
-    return optimizer.ask(np.random.default_rng(len(optimizer.history) if seed is None else seed))
-
-
-def proposed(optimizer, count=1):
-    for number in range(len(optimizer.history), len(optimizer.history) + count):
-        optimizer.observe(Proposed(number, ask(optimizer)))
-    return optimizer
-
-
-def tell(optimizer, number, value, **more):
-    until = optimizer.history[number].proposal.until
-    optimizer.observe(Scored(number, (float(value),), **{"reached": until, **more}))
 
 
 # -- random, Sobol, grid -----------------------------------------------------------------------------

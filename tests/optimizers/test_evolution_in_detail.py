@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from driving import ask, proposed, tell
 
 from autorl.optimizers import de, dehb, make
 from autorl.optimizers.base import Record
@@ -9,7 +10,7 @@ from autorl.optimizers.de import Members, cross, mutate, point, point_of, rank
 from autorl.optimizers.hyperband import Bracket
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Config, Continue, Failed, Proposal, Proposed, Scored, Status
+from autorl.types import Config, Continue, Failed, Proposal, Scored, Status
 
 SPACE = space_of("continuous")
 CONDITIONAL = space_of("conditional")
@@ -24,21 +25,6 @@ class Everything:
 
     def add(self, config):
         """Nothing is missing."""
-
-
-def ask(optimizer, seed=None):
-    return optimizer.ask(np.random.default_rng(len(optimizer.history) if seed is None else seed))
-
-
-def proposed(optimizer, count=1):
-    for number in range(len(optimizer.history), len(optimizer.history) + count):
-        optimizer.observe(Proposed(number, ask(optimizer)))
-    return optimizer
-
-
-def tell(optimizer, number, value, **more):
-    until = optimizer.history[number].proposal.until
-    optimizer.observe(Scored(number, (float(value),), reached=until, **more))
 
 
 # -- moves -------------------------------------------------------------------------------------------

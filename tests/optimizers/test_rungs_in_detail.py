@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from driving import ask, proposed, tell
 
 from autorl.optimizers import make
 from autorl.optimizers.base import Record
@@ -22,21 +23,6 @@ from autorl.types import (
 )
 
 SPACE = space_of("continuous")
-
-
-def ask(optimizer, seed=None):
-    return optimizer.ask(np.random.default_rng(len(optimizer.history) if seed is None else seed))
-
-
-def proposed(optimizer, count=1):
-    for number in range(len(optimizer.history), len(optimizer.history) + count):
-        optimizer.observe(Proposed(number, ask(optimizer)))
-    return optimizer
-
-
-def tell(optimizer, number, value, **more):
-    until = optimizer.history[number].proposal.until
-    optimizer.observe(Scored(number, (float(value),), **{"reached": until, **more}))
 
 
 # -- rungs -------------------------------------------------------------------------------------------
