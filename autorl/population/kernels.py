@@ -119,7 +119,7 @@ def exact(function: F) -> F:
 
 
 def inlined_kernel(function: F) -> F:
-    """Make a `Kernel` that is compiled as part of the text of its callers."""
+    """Make a `Kernel` that is compiled into the text of its callers."""
     return cast(F, Kernel(function, {**INNER, "inline": "always"}))
 
 
