@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autorl.types import Proposed, Scored
+from autorl.types import Failed, Proposed, Scored, Status
 
 
 def ask(optimizer, seed=None):
@@ -18,3 +18,17 @@ def proposed(optimizer, count=1):
 def tell(optimizer, number, value, **more):
     until = optimizer.history[number].proposal.until
     optimizer.observe(Scored(number, (float(value),), **{"reached": until, **more}))
+
+
+def told(optimizer, values, first=0, until=20):
+    """Propose a generation and tell its scores; None is a failure."""
+    made = []
+    for number, _ in enumerate(values, start=first):
+        made.append(ask(optimizer, number))
+        optimizer.observe(Proposed(number, made[-1]))
+    for number, value in enumerate(values, start=first):
+        outcome = Failed(number, Status.CRASH, ())
+        if value is not None:
+            outcome = Scored(number, (value,), reached=until)
+        optimizer.observe(outcome)
+    return made

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from driving import told
 
 import autorl.optimizers.pb2 as pb2
 from autorl.optimizers import make
@@ -456,23 +457,12 @@ def test_the_bound_is_wider_the_more_was_observed(observations):
         assert ranked[0][2] == pytest.approx(side, abs=0.02)
 
 
-def scored_generation(optimizer, values, first=0, until=10):
-    """Propose and score a generation; None is a failure."""
-    for number, _ in enumerate(values, start=first):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number, value in enumerate(values, start=first):
-        outcome = Failed(number, Status.CRASH, ())
-        if value is not None:
-            outcome = Scored(number, (value,), reached=until)
-        optimizer.observe(outcome)
-
-
 def test_a_member_that_began_anew_is_no_improvement_of_the_first_generation():
     optimizer = factory(population=2)()
-    scored_generation(optimizer, [None, None])
-    scored_generation(optimizer, [1.0, 3.0], first=2, until=20)
+    told(optimizer, [None, None], until=10)
+    told(optimizer, [1.0, 3.0], first=2, until=20)
     assert optimizer._improvements() == []
-    scored_generation(optimizer, [2.0, 3.0], first=4, until=30)
+    told(optimizer, [2.0, 3.0], first=4, until=30)
     found = [(one.generation, one.level, one.gain) for one in optimizer._improvements()]
     # Member 0 copied member 1, which led: it lost 1, the other lost nothing.
     assert found == [(2, 1.0, -0.5), (2, 1.0, 0.5)]
@@ -480,7 +470,7 @@ def test_a_member_that_began_anew_is_no_improvement_of_the_first_generation():
 
 def test_four_improvements_make_a_model(monkeypatch):
     optimizer = factory(population=4)()
-    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     donor, seen = optimizer.history[3], optimizer._improvements()
     assert len(seen) == 4
     for known, models in ((seen[:3], False), (seen, True)):
@@ -491,7 +481,7 @@ def test_four_improvements_make_a_model(monkeypatch):
 
 def test_the_best_64_candidates_are_tried_under_the_rules(monkeypatch):
     optimizer = factory(population=4)()
-    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     seen = optimizer._improvements()
     tried = []
     monkeypatch.setattr(type(SPACE), "place", lambda *arguments: tried.append(arguments))
@@ -504,7 +494,7 @@ def test_the_best_64_candidates_are_tried_under_the_rules(monkeypatch):
 
 def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
     optimizer = factory(population=4)()
-    scored_generation(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     proposal = optimizer.ask(np.random.default_rng(4))
     seen = optimizer._improvements()
     none = optimizer._posterior(prior(3, 1).mean, seen).pending

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from driving import told
 from scipy.stats import multivariate_normal, norm
 
 from autorl.optimizers import _pb2_gp as gp
@@ -13,12 +14,10 @@ from autorl.space import load_space
 from autorl.types import (
     Config,
     Continue,
-    Failed,
     FrozenMap,
     Proposal,
     Proposed,
     Scored,
-    Status,
 )
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}
@@ -40,16 +39,6 @@ SPACE = load_space(
 def pb2(space=SPACE, **options):
     chosen = {"population": 4, "generations": 4, "ready": 0.0, "retrain": 0} | options
     return make("pb2", space, horizon=40, changeable=space.changeable, **chosen)
-
-
-def told(optimizer, values, first=0, until=10):
-    for number, _ in enumerate(values, start=first):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number, value in enumerate(values, start=first):
-        outcome = Failed(number, Status.CRASH, ())
-        if value is not None:
-            outcome = Scored(number, (value,), reached=until)
-        optimizer.observe(outcome)
 
 
 # -- the Gaussian process ---------------------------------------------------------------------------
@@ -155,7 +144,7 @@ def test_an_inactive_choice_has_no_part_in_the_weights():
 
 def test_a_start_whose_score_is_gone_is_taken_for_average():
     optimizer = pb2(quantile=0.0)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     told(optimizer, [5.0, 6.0, 7.0, 8.0], first=4, until=20)
     levels = [one.level for one in optimizer._improvements()[4:]]
     assert levels == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
@@ -187,7 +176,7 @@ def test_improvements_are_in_the_order_of_their_proposals():
 def with_model(fitted, *, ahead):
     """Four members in generation 1; proposal 4 or, a generation ahead, 8 has a model."""
     optimizer = pb2(population=4, synchronous=False, quantile=0.0, refit=2)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     for number in range(4, 9):
         generation = 1 if number < 8 else 2
         meta = {"generation": generation}
@@ -316,7 +305,7 @@ def test_choices_that_break_a_rule_are_the_donors_and_so_are_candidates_skipped(
 
 def test_without_a_valid_candidate_the_donor_is_perturbed_and_the_fit_is_kept(monkeypatch):
     optimizer = pb2()
-    told(optimizer, [1.0, 2.0, 3.0, 4.0])
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
     donor = optimizer.history[3]
     moved = SPACE.sample(np.random.default_rng(77))
     monkeypatch.setattr(optimizer, "_perturbed", lambda donor, rng: moved)

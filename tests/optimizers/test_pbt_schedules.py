@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from driving import told
 
 from autorl.optimizers import History, make
 from autorl.optimizers._retraining import Retraining
@@ -31,20 +32,6 @@ CHANGEABLE = {"rate", "gamma"}
 def pbt(**options):
     chosen = {"population": 4, "generations": 5, "ready": 0.0, "retrain": 0} | options
     return make("pbt", SPACE, horizon=100, changeable=CHANGEABLE, **chosen)
-
-
-def told(optimizer, values, first=0, until=20):
-    """Propose a generation and tell its scores; None is a failure."""
-    made = []
-    for number, _ in enumerate(values, start=first):
-        made.append(optimizer.ask(np.random.default_rng(number)))
-        optimizer.observe(Proposed(number, made[-1]))
-    for number, value in enumerate(values, start=first):
-        outcome = Failed(number, Status.CRASH, ())
-        if value is not None:
-            outcome = Scored(number, (value,), reached=until)
-        optimizer.observe(outcome)
-    return made
 
 
 # -- schedules, by hand -------------------------------------------------------------------------
