@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--parallelism", type=int, default=8)
     parser.add_argument("--batch", type=int, default=8, help="outcomes a poll, at most")
     parser.add_argument("--results", type=int, default=10_000, help="of tpe")
-    parser.add_argument("--folder", type=Path, help="keep the studies here, and use them again")
+    parser.add_argument("--folder", type=Path, help="disk to work on; removed at the end")
     options = parser.parse_args(arguments)
     asked = options.size
     with tempfile.TemporaryDirectory(dir=options.folder) as temporary:

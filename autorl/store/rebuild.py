@@ -86,6 +86,8 @@ def _derived_beside(
     schema.create(derived)
     derived.execute("DROP TABLE event")  # a table in memory would be found before that in the file
     derived.execute("ATTACH ? AS stored", (file,))
+    # Nothing is ever rolled back in it, and a journal costs a twentieth of opening a large study.
+    derived.execute("PRAGMA main.journal_mode = OFF")
     derived.execute("BEGIN")
     _derive(derived, entries, counts_from_1=counts_from_1, see=see)
     derived.execute("COMMIT")
