@@ -73,9 +73,9 @@ def installed(package: str) -> str:
 
 
 class Raw:
-    """Finished cells by key, kept in a file after each.
+    """Finished cells by key, kept in a file of JSON lines.
 
-    Keys in the file begin with the version of the code that measured the cell. Cells of another version stay in the
+    A cell is a line, which begins with the version of the code that measured it. Cells of another version stay in the
     file, and are taken for estimates of the time only.
 
     Attributes:
@@ -85,25 +85,24 @@ class Raw:
 
     def __init__(self, path: Path | None, code: str) -> None:
         self.path, self.code = path, code
-        kept = json.loads(path.read_text()) if path and path.exists() else {}
-        mine = f"{code}|"
-        self.cells: dict[str, Any] = {
-            key.removeprefix(mine): cell for key, cell in kept.items() if key.startswith(mine)
-        }
-        self.stale: dict[str, Any] = {
-            key: cell for key, cell in kept.items() if not key.startswith(mine)
-        }
+        self.cells: dict[str, Any] = {}
+        self.stale: dict[str, Any] = {}
+        text = path.read_text(encoding="utf-8") if path and path.exists() else ""
+        # What follows the last line's end is a cell that a kill has cut.
+        for line in text.split("\n")[:-1]:
+            recorded, key, cell = json.loads(line)
+            if recorded == code:
+                self.cells[key] = cell
+            else:
+                self.stale[f"{recorded}|{key}"] = cell
+        if path and text and not text.endswith("\n"):
+            path.write_text(text[: text.rfind("\n") + 1], encoding="utf-8")
 
     def keep(self, cell: Cell, result: Mapping[str, Any]) -> None:
         self.cells[cell.key] = dict(result)
         if self.path is not None:
-            aside = self.path.with_suffix(".tmp")
-            aside.write_text(
-                json.dumps(
-                    self.stale | {f"{self.code}|{key}": cell for key, cell in self.cells.items()}
-                )
-            )
-            aside.replace(self.path)
+            with self.path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([self.code, cell.key, self.cells[cell.key]]) + "\n")
 
     def __contains__(self, cell: Cell) -> bool:
         return cell.key in self.cells

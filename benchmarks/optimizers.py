@@ -1,8 +1,8 @@
 """Every optimizer against random search and beside the originals: landscapes, live training, a moving optimum.
 
-    python benchmarks/optimizers.py --raw raw.json --ray-python /path/to/python     # all; writes results/optimizers.md
+    python benchmarks/optimizers.py --raw raw.jsonl --ray-python /path/to/python     # all; writes results/optimizers.md
     python benchmarks/optimizers.py --parts live --optimizers random pbt pb2 --repeats 3
-    python benchmarks/optimizers.py --raw raw.json --estimate                       # CPU time of what is missing
+    python benchmarks/optimizers.py --raw raw.jsonl --estimate                       # CPU time of what is missing
 
 *live*: studies on the population engine, all with the same counted environment steps, chosen by tuning seeds and judged
 on test seeds: see `optimizers_live.py`. *ray*: pbt and pb2 beside Ray Tune's with the same population, steps, space,

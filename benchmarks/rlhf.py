@@ -1,6 +1,6 @@
 """RLHF on `letters-goldproxy`: PPO against DPO at equal counted tuning budgets; populations against fixed settings.
 
-    python benchmarks/rlhf.py --raw raw.json                      # all parts; writes results/rlhf.md
+    python benchmarks/rlhf.py --raw raw.jsonl                      # all parts; writes results/rlhf.md
     python benchmarks/rlhf.py --parts methods --runs 48 --repeats 5
 
 *methods*: `trl/ppo` on the proxy reward against `trl/dpo` on the very pairs the proxy was fitted to (512 drawn from the

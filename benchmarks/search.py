@@ -1,9 +1,9 @@
 """Searches on ARLBench's tables: what a prior, a search and a seed rule are worth at 24, 32 and 96 runs.
 
-    python benchmarks/search.py --data ../shared/data/arlbench --raw raw.json   # all; writes results/search.md
+    python benchmarks/search.py --data ../shared/data/arlbench --raw raw.jsonl   # all; writes results/search.md
     python benchmarks/search.py --data DIR --rows "random, fixed 3" "tpe, adaptive" --tasks cc_cartpole_ppo --repeats 2
-    python benchmarks/search.py --data DIR --rows "gp, fixed 3" --runs 32 --raw raw.json   # dear rows at one budget
-    python benchmarks/search.py --data DIR --raw raw.json --estimate            # CPU time of what is missing
+    python benchmarks/search.py --data DIR --rows "gp, fixed 3" --runs 32 --raw raw.jsonl   # dear rows at one budget
+    python benchmarks/search.py --data DIR --raw raw.jsonl --estimate            # CPU time of what is missing
 
 *Tasks*: ARLBench's public tables of DQN and PPO, 256 configurations with ten seeds each (Becktepe et al. 2024). In each
 repeat five seeds tune and the other five judge: see `search_tasks.py`. *table*: the nearest recorded configuration
@@ -164,7 +164,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
     parser.add_argument("--exam", action="store_true", help="the tables of SAC, and no others")
-    parser.add_argument("--raw", type=Path, help="JSON file of finished cells: read and written")
+    parser.add_argument(
+        "--raw", type=Path, help="JSON lines of finished cells: read, and appended to"
+    )
     parser.add_argument("--partial", action="store_true", help="only report on what --raw has")
     parser.add_argument("--estimate", action="store_true", help="only print the CPU time missing")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "search.md")

@@ -1,8 +1,8 @@
 """Searches on new tasks, live: is the default study file better than random search with as many runs?
 
-    python benchmarks/search_live.py --raw live.json                 # all; writes results/search_live.md
+    python benchmarks/search_live.py --raw live.jsonl                 # all; writes results/search_live.md
     python benchmarks/search_live.py --algorithms ppo --repeats 2
-    python benchmarks/search_live.py --raw live.json --estimate      # CPU time of what is missing
+    python benchmarks/search_live.py --raw live.jsonl --estimate      # CPU time of what is missing
 
 *Tasks*: variants of the engine's environments, other masses, lengths and forces (contexts, as CARL has them), drawn by
 `TaskFamily` with the purpose `examination`. Every repeat is another variant with other tuning and test seeds. No prior
@@ -343,7 +343,9 @@ def options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, default=10, help="variants of each family")
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--raw", type=Path, help="JSON file of finished cells: read and written")
+    parser.add_argument(
+        "--raw", type=Path, help="JSON lines of finished cells: read, and appended to"
+    )
     parser.add_argument("--partial", action="store_true", help="only report on what --raw has")
     parser.add_argument("--estimate", action="store_true", help="only print the CPU time missing")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "search_live.md")

@@ -84,7 +84,7 @@ def test_so_is_one_that_comes_before_the_first_is_dealt_with(monkeypatch, capsys
     monkeypatch.setattr(threading, "Timer", SlowToStart)
     with pytest.raises(EndedBySignal, match="SIGTERM"), ending():
         struck(strike_in_a_destructor, signal.SIGTERM)
-    assert len(starts) == 2
+    assert len(starts) >= 2  # more where a timer is done before `start` returns
     assert capsys.readouterr().err == ""
 
 

@@ -1,6 +1,5 @@
 """What the reports of `benchmarks/` say of what was measured: names, ranks, comparisons, kept cells."""
 
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,7 +110,7 @@ def test_comparisons_with_a_baseline_are_corrected_for_their_number():
 
 
 def test_cells_of_other_code_are_kept_but_not_taken_up(tmp_path):
-    path, cell = tmp_path / "raw.json", Cell("live", "task", "tpe", 0)
+    path, cell = tmp_path / "raw.jsonl", Cell("live", "task", "tpe", 0)
     old = Raw(path, "old")
     old.keep(cell, {"test": [1.0], "seconds": 30.0})
     new = Raw(path, "new")
@@ -119,7 +118,20 @@ def test_cells_of_other_code_are_kept_but_not_taken_up(tmp_path):
     assert cell not in new
     new.keep(cell, {"test": [2.0], "seconds": 60.0})
     assert [Raw(path, code).value(cell, "test") for code in ("old", "new")] == [1.0, 2.0]
-    assert len(json.loads(path.read_text())) == 2
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_a_cell_that_a_kill_has_cut_is_measured_again(tmp_path):
+    path = tmp_path / "raw.jsonl"
+    cells = [Cell("live", "task", "tpe", repeat) for repeat in range(3)]
+    raw = Raw(path, "code")
+    for cell in cells[:2]:
+        raw.keep(cell, {"test": [1.0], "seconds": 30.0})
+    path.write_text(path.read_text()[:-5])
+    again = Raw(path, "code")
+    assert [cell in again for cell in cells] == [True, False, False]
+    again.keep(cells[2], {"test": [3.0], "seconds": 30.0})
+    assert [cell in Raw(path, "code") for cell in cells] == [True, False, True]
 
 
 def test_the_code_version_ignores_what_only_prints_and_sees_what_measures(monkeypatch, tmp_path):
@@ -145,7 +157,7 @@ def test_the_code_version_ignores_what_only_prints_and_sees_what_measures(monkey
 
 
 def test_the_estimate_takes_times_of_any_version(tmp_path):
-    path = tmp_path / "raw.json"
+    path = tmp_path / "raw.jsonl"
     Raw(path, "old").keep(Cell("live", "task", "tpe", 0), {"seconds": 120.0})
     wanted = [Cell("live", "task", method, 0) for method in ("tpe", "gp")] + [
         Cell("tables", "task", "tpe", 0)
