@@ -220,6 +220,8 @@ class Ray:
     def _advance(self, now: float) -> None:
         """Ask for workers, and hand out what waits."""
         for resources, queue in self._queues.items():
+            if not queue:
+                continue
             if resources.nodes > 1:
                 self._form_gangs(resources, queue, now)
                 continue

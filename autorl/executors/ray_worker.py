@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import pickle
 import platform
 import shutil
 import signal
@@ -33,6 +34,9 @@ from autorl.types import Executor, FrozenMap, Outcome, Report, Segment
 
 Kind = Literal["processes", "threads"]
 _LOOK_SECONDS = 0.5
+# The last report of a segment comes a moment before its outcome. One answer with both halves the
+# calls of a driver whose segments are short.
+_LINGER_SECONDS = 0.01
 
 
 @dataclass(frozen=True)
@@ -127,6 +131,10 @@ class RayWorker:
         self._plan = plan
         self._executor: Executor | None = None
 
+    def answer(self, method: str, arguments: bytes) -> object:
+        """Call a method with pickled arguments."""
+        return getattr(self, method)(*pickle.loads(arguments))
+
     def describe(self) -> WorkerInfo:
         """Say where this is and what runs here.
 
@@ -164,6 +172,12 @@ class RayWorker:
             executor.cancel(segment)
         executor.submit([loggable(segment) for segment in segments])
         messages = executor.poll(seconds)
+        deadline = time.monotonic() + _LINGER_SECONDS
+        while messages and not any(isinstance(message, Outcome) for message in messages):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            messages += executor.poll(left)
         while more := executor.poll(0.0):  # whole batches: the driver commits once for each
             messages += more
         return messages

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import shutil
+import time
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
@@ -19,6 +21,8 @@ from autorl.store.checkpoints import (
 from autorl.store.log_files import log_bytes
 from autorl.study.folder_checks import SEGMENT_NAME
 from autorl.types import AttemptKey, Fence, Segment, SegmentId
+
+_LOOK_SECONDS = 1.0  # between two looks at what running attempts have written
 
 
 class AttemptFiles:
@@ -44,6 +48,8 @@ class AttemptFiles:
         self._late: list[Segment] = []
         # Whole checkpoints that no event names, by the segments that have not ended.
         self._unnamed: dict[SegmentId, list[Path]] = {}
+        self._scratch_bytes = 0
+        self._looked = -math.inf
 
     # -- places ------------------------------------------------------------------------------------
 
@@ -55,17 +61,19 @@ class AttemptFiles:
         """
         name = attempt_name(segment.id, fence)
         folder = self._store.folder
-        saved_in = str(self._store.checkpoints / name) if segment.save else ""
-        attempt = dataclasses.replace(segment, fence=fence, folder=saved_in)
-        if segment.save and self._store.offsite is not None:
-            attempt = dataclasses.replace(attempt, storage=self._store.offsite.checkpoint_url(name))
-        if folder is None:
-            return attempt
-        log = f"{name}.log" if copy else f"{segment.id}.log"
+        saved_in = ""
+        storage = segment.storage
+        if segment.save:
+            saved_in = str(self._store.checkpoints / name)
+            if self._store.offsite is not None:
+                storage = self._store.offsite.checkpoint_url(name)
+        scratch = segment.scratch
+        log = segment.log
+        if folder is not None:
+            scratch = str(unfinished(self._store.checkpoints, name))
+            log = str(folder / "logs" / (f"{name}.log" if copy else f"{segment.id}.log"))
         return dataclasses.replace(
-            attempt,
-            scratch=str(unfinished(self._store.checkpoints, name)),
-            log=str(folder / "logs" / log),
+            segment, fence=fence, folder=saved_in, storage=storage, scratch=scratch, log=log
         )
 
     def is_taken(self, segment: SegmentId, fence: Fence) -> bool:
@@ -91,6 +99,20 @@ class AttemptFiles:
         if not self._counts_logs or attempt.log is None or not os.path.exists(attempt.log):
             return 0
         return os.path.getsize(attempt.log)
+
+    # -- scratch -----------------------------------------------------------------------------------
+
+    def scratch_bytes(self, attempts: Iterable[Segment], *, lately: bool) -> int:
+        """Count what running attempts have written.
+
+        `lately`: what it was a moment ago will do. To look at each folder at every outcome would be
+        quadratic in what is in flight.
+        """
+        if not lately or time.monotonic() - self._looked > _LOOK_SECONDS:
+            folders = [attempt.scratch for attempt in attempts if attempt.scratch]
+            self._scratch_bytes = sum(folder_size(Path(folder)) for folder in folders)
+            self._looked = time.monotonic()
+        return self._scratch_bytes
 
     # -- what is removed ---------------------------------------------------------------------------
 

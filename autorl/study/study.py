@@ -442,7 +442,9 @@ class Study:
         for segment in segments:
             self.tell_begun(segment)
         segments = [*segments, *self._copies.after(segments)]
-        pool.submit([dataclasses.replace(segment, trust=self.trust) for segment in segments])
+        if self.trust:
+            segments = [dataclasses.replace(segment, trust=True) for segment in segments]
+        pool.submit(segments)
 
     def end_session(self) -> Result:
         """Record that the study is over, and return its result."""
@@ -555,11 +557,11 @@ class Study:
         grows = any(segment.save for segment in segments) or bool(
             segments and work.files.bytes_logged > most
         )
-        if not grows or work.bytes_saved + work.files.bytes_logged <= most:
+        if not grows or work.bytes_saved(lately=True) + work.files.bytes_logged <= most:
             return
         # Before giving up: `collect` is lazy, so checkpoints that nobody needs may still lie there.
         self.driver.collect(self._models(), at_once=True)
-        used = work.bytes_saved + work.files.bytes_logged
+        used = work.bytes_saved() + work.files.bytes_logged
         if used > most:
             raise StudyError(
                 f"{self.store.folder}: checkpoints and logs take {used / 2**30:.2f} GiB, over "

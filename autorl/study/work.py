@@ -11,12 +11,10 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 
 from autorl.evaluation import Curve, Judge, SeedValue, join
 from autorl.plain_text import LONGEST_MESSAGE, printable, shortened
 from autorl.spec import Spec
-from autorl.store.checkpoints import folder_size
 from autorl.store.events import (
     CheckpointRegained,
     CheckpointsCollected,
@@ -477,14 +475,12 @@ class Work:
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    @property
-    def bytes_saved(self) -> int:
-        """The bytes of the checkpoints and of what running segments have written.
+    def bytes_saved(self, *, lately: bool = False) -> int:
+        """Count the bytes of the checkpoints and of what running segments have written.
 
-        Damaged checkpoints count too.
+        Damaged checkpoints count too. `lately`: what segments had written a moment ago will do.
         """
-        scratch = [attempt.scratch for attempt in self.attempts.live() if attempt.scratch]
-        running = sum(folder_size(Path(folder)) for folder in scratch)
+        running = self.files.scratch_bytes(self.attempts.live(), lately=lately)
         return self._sizes.total() + self._aside_bytes + running
 
     def model(self, proposal: ProposalId, seed: int, end: int | None) -> SegmentId:

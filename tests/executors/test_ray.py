@@ -1,6 +1,8 @@
 """The executor `ray` over a cluster that does what a test says; see `test_ray_cluster.py` for Ray itself."""
 
 import dataclasses
+import itertools
+import pickle
 import socket
 from pathlib import Path
 
@@ -597,3 +599,46 @@ def test_a_worker_runs_segments_as_the_other_executors_do_and_ends_what_runs(tmp
     assert worker.exchange([], [], 0.1) == []
     worker.close()
     worker.close()
+
+
+class Told:
+    """An executor whose polls return what they are told to, and `[]` then."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def submit(self, segments):
+        pass
+
+    def poll(self, timeout):
+        return self.answers.pop(0) if self.answers else []
+
+
+def exchanged(monkeypatch, *answers):
+    """What a worker answers at once, and later, if its executor says these things."""
+    worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
+    executor = Told(*answers)
+    monkeypatch.setattr(worker, "_started", lambda: executor)
+    return worker.answer("exchange", pickle.dumps(((), (), 0.1))), executor.answers
+
+
+def test_a_report_and_the_outcome_that_follows_it_are_one_answer(monkeypatch):
+    point = Report(segment(0).id, 4, {"score": 0.5})
+    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
+    assert exchanged(monkeypatch, [point], [outcome]) == ([point, outcome], [])
+
+
+def test_an_outcome_waits_for_nothing_but_what_is_there(monkeypatch):
+    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
+    later = Report(segment(1).id, 4, {"score": 0.5})
+    assert exchanged(monkeypatch, [outcome], [], [later]) == ([outcome], [[later]])
+
+
+def test_a_report_alone_is_not_kept_for_long(monkeypatch):
+    ticks = itertools.count(step=0.004)
+    monkeypatch.setattr("autorl.executors.ray_worker.time.monotonic", lambda: next(ticks))
+    point = Report(segment(0).id, 4, {"score": 0.5})
+    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
+    answer, left = exchanged(monkeypatch, [point], [], [], [], [outcome])
+    assert answer == [point]
+    assert left == [[outcome]]

@@ -97,7 +97,7 @@ def test_sizes_are_those_of_manifests(tmp_path):
         json.loads(path.read_text())["sizes"]
         for path in (tmp_path / "storage").glob(f"checkpoints/*/{MANIFEST}")
     ]
-    assert study.driver.work.bytes_saved == sum(sum(size.values()) for size in sizes) > 0
+    assert study.driver.work.bytes_saved() == sum(sum(size.values()) for size in sizes) > 0
     study.close()
 
 

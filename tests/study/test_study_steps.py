@@ -36,7 +36,7 @@ class Disk:
         self.study = Study.in_memory(small_spec(limits={"disk_gb": limit}))
         self.saved, self.after, self.collected = 0, None, []
         work = type(self.study.driver.work)
-        monkeypatch.setattr(work, "bytes_saved", property(lambda work: self.saved))
+        monkeypatch.setattr(work, "bytes_saved", lambda work, lately=False: self.saved)
         monkeypatch.setattr(self.study.driver, "collect", self.collect)
 
     def collect(self, models, *, at_once=False):

@@ -24,17 +24,35 @@ def train(study, segment):
 def test_bytes_are_those_saved_set_aside_and_being_written(monkeypatch, tmp_path):
     study = study_of(monkeypatch, full(0.5), folder=tmp_path / "study")
     work = study.driver.work
-    assert work.bytes_saved == 0
+    assert work.bytes_saved() == 0
     (segment,) = study.advance()
     Path(segment.scratch).mkdir(parents=True)
     (Path(segment.scratch) / "part").write_bytes(b"x" * 7)
-    assert work.bytes_saved == 7
+    assert work.bytes_saved() == 7
     monkeypatch.setattr(work._sizes, "total", lambda: 11)
     aside = tmp_path / "study" / "checkpoints" / "damaged" / "9.0-1-0"
     aside.mkdir(parents=True)
     (aside / "state").write_bytes(b"x" * 20)
     work.sweep()
-    assert work.bytes_saved == 11 + 20, "a sweep removes what is half written"
+    assert work.bytes_saved() == 11 + 20, "a sweep removes what is half written"
+    study.close()
+
+
+def test_folders_of_running_segments_are_not_looked_at_with_every_outcome(monkeypatch, tmp_path):
+    study = study_of(monkeypatch, full(0.5), folder=tmp_path / "study")
+    work = study.driver.work
+    (segment,) = study.advance()
+    now = 100.0
+    monkeypatch.setattr("autorl.study.attempt_files.time.monotonic", lambda: now)
+    assert work.bytes_saved(lately=True) == 0
+    Path(segment.scratch).mkdir(parents=True)
+    (Path(segment.scratch) / "part").write_bytes(b"x" * 7)
+    now += 0.5
+    assert work.bytes_saved(lately=True) == 0
+    now += 1.0
+    assert work.bytes_saved(lately=True) == 7
+    (Path(segment.scratch) / "more").write_bytes(b"x" * 5)
+    assert [work.bytes_saved(lately=True), work.bytes_saved()] == [7, 12]
     study.close()
 
 
