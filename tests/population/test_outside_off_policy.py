@@ -85,7 +85,7 @@ def test_training_outside_is_native_training_to_the_bit(case, monkeypatch):
 
 
 def _collected(name, environment_id, n_envs=3, **config):
-    """100 steps in double precision, remembered: the record, the state and what was drawn."""
+    """50 steps of every environment in double precision: environment, record and state."""
     environment = outside_environment(EnvironmentSpec(environment_id))
     changes = {**SMALL, "train_freq": 50, "learning_starts": 60, "gradient_steps": 0, **config}
     algorithm, hp, state = make(name, 3, environment, np.float64, n_envs=n_envs, **changes)
@@ -112,7 +112,8 @@ def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     n_envs = 3
-    environment, hp, state = _collected(name, environment_id, n_envs)
+    # Random actions of CartPole: greedy ones fall before the limit.
+    environment, hp, state = _collected(name, environment_id, n_envs, learning_starts=1000)
     member = state["member"]
     size = environment.observation_size
     rows = state["replay"].rows[:150].reshape(50, n_envs, -1)
@@ -152,7 +153,7 @@ def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch
         )
     terminated = memory.dones[:50] * (1 - memory.timeouts[:50])  # as `_get_samples` has them
     assert np.array_equal(terminated, rows[..., -1])
-    assert memory.timeouts[:50].sum() >= 3
+    assert memory.timeouts[:50].sum() > 0
     assert (terminated.sum() > 0) == (name == "dqn")
     returned = [info["r"] for info in model.ep_info_buffer]
     assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
@@ -202,17 +203,17 @@ def test_a_cut_run_is_the_uncut_one(name, tmp_path):
 def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp_path):
     simulator = "Outside/Simulator-v0"
     of_run = {"trainer": _trainer("dqn", n_steps=3)}
-    of_first = {"until": 72, "evaluate_at": (72,), **of_run}
+    of_first = {"until": 64, "evaluate_at": (64,), **of_run}
     first = _train(_segment(tmp_path / "first", simulator, **of_first))
-    rest = {"parent": first.checkpoint, "start": 72, **of_run}
+    rest = {"parent": first.checkpoint, "start": 64, **of_run}
     second = _train(_segment(tmp_path / "second", simulator, **rest))
-    assert second.notes == ("environment state not restorable: new episodes at step 72",)
+    assert second.notes == ("environment state not restorable: new episodes at step 64",)
     before = _arrays(first)["replay.rows"]
     after = _arrays(second)["replay.rows"]
-    assert before[70:, -1].tolist() == [0.0, 0.0]
-    assert after[70:72, -1].tolist() == [1.0, 1.0]
+    assert before[62:, -1].tolist() == [0.0, 0.0]
+    assert after[62:64, -1].tolist() == [1.0, 1.0]
     # The cut is no terminal state: the sum of rewards bootstraps.
-    assert np.array_equal(after[:72, :-1], before[:, :-1])
+    assert np.array_equal(after[:64, :-1], before[:, :-1])
     assert _equal(second, _train(_segment(tmp_path / "again", simulator, **rest)))
 
 
