@@ -84,6 +84,6 @@ ALGORITHM = Algorithm(
     stride=ppo.ALGORITHM.stride,
     create=create,
     bind=bind,
-    bind_outside=bind_outside,
     parts=ppo.ALGORITHM.parts,
+    bind_outside=bind_outside,
 )

@@ -57,6 +57,6 @@ ALGORITHM = Algorithm(
     stride=td3.ALGORITHM.stride,
     create=create,
     bind=bind,
-    bind_outside=bind_outside,
     parts=td3.ALGORITHM.parts,
+    bind_outside=bind_outside,
 )

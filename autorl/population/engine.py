@@ -54,9 +54,9 @@ class Algorithm:
         stride: environment steps of one iteration, the unit training can be cut at, for a record.
         create: a new state for (environment, record, key, dtype).
         bind: scratch memory around (state, environment, record).
+        parts: the class of each part of a state.
         bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
             are in.
-        parts: the class of each part of a state.
     """
 
     name: str
@@ -66,8 +66,8 @@ class Algorithm:
     stride: Callable[[Record], int]
     create: Callable[[Environment, Record, int, npt.DTypeLike], State]
     bind: Callable[[State, Environment, Record], Bound]
-    bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
     parts: Mapping[str, type]
+    bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
 
 
 def find_algorithm(name: str) -> Algorithm:

@@ -210,35 +210,29 @@ class Step(NamedTuple):
     Programs take it too: the types of its arrays are the same for every environment.
 
     Attributes:
+        rewards: (n,) float64, as the outermost wrapper gives them.
+        ended: (n,) bool, whether an episode ended.
+        truncated: the indices of those that ended by a limit and in no terminal state.
+        finals: (len(truncated), observation_size) float64, their last observations.
+        terminated: (n,) bool, whether an episode ended in a terminal state.
         following: (n, observation_size) float64, the observations it led to: where an episode
             ended its last one, not the first of the next.
-        rewards: (n,) float64, as the outermost wrapper gives them.
-        terminated: (n,) bool, whether an episode ended in a terminal state.
-        ended: (n,) bool, whether an episode ended.
     """
 
-    following: Array
     rewards: Array
-    terminated: Array
     ended: Array
-
-    @property
-    def truncated(self) -> Array:
-        """The indices of episodes that ended by a limit and in no terminal state."""
-        # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
-        return np.flatnonzero(self.ended & ~self.terminated)
-
-    @property
-    def finals(self) -> Array:
-        """The last observations of truncated episodes, (len(truncated), observation_size)."""
-        return np.asarray(self.following[self.truncated])
+    truncated: Array
+    finals: Array
+    terminated: Array
+    following: Array
 
 
 def no_step(environment: Environment, n_envs: int) -> Step:
-    """Return a step of no meaning, to compile programs for."""
-    flags = np.zeros(n_envs, np.bool_)
+    """Make a step that says nothing, to compile programs for."""
     following = np.zeros((n_envs, environment.observation_size))
-    return Step(following, np.zeros(n_envs), flags, flags.copy())
+    never = np.zeros(n_envs, np.bool_)
+    cut = np.flatnonzero(never)
+    return Step(np.zeros(n_envs), never, cut, following[cut], never.copy(), following)
 
 
 class Worlds:
@@ -310,7 +304,10 @@ class Worlds:
             if finished is not None:
                 member.recent[member.counts[EPISODES] % RECENT] = finished[0]
                 member.counts[EPISODES] += 1
-        return Step(following, rewards, terminated, ended)
+        # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
+        cut = np.flatnonzero(truncated & ~terminated)
+        finals = following[cut]
+        return Step(rewards, ended, cut, finals, terminated, following)
 
     def note_episodes(self) -> None:
         """Write return and length of each running episode into the member."""

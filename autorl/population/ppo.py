@@ -571,6 +571,6 @@ ALGORITHM = Algorithm(
     stride=lambda hp: int(hp.n_steps) * int(hp.n_envs),
     create=create,
     bind=bind,
-    bind_outside=bind_outside,
     parts={"member": Member},
+    bind_outside=bind_outside,
 )

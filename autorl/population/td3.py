@@ -541,6 +541,6 @@ ALGORITHM = Algorithm(
     stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
     create=create,
     bind=bind,
-    bind_outside=bind_outside,
     parts={"member": Member, "target": Target, "exploration": Exploration, "replay": Replay},
+    bind_outside=bind_outside,
 )
