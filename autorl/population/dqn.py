@@ -110,8 +110,8 @@ class Agent(NamedTuple):
 
     The scratch memory holds one minibatch of `batch_size` rows.
 
-    `inputs` are those of the networks, `actions` (rows, 1) the indices of those chosen for each
-    environment. `batch` are the rows drawn from the memory, `weights` their importance weights, `ends` the rows
+    `inputs` are those of the networks, `actions` (rows, 1) what is chosen for each environment.
+    `batch` are the rows drawn from the memory, `weights` their importance weights, `ends` the rows
     whose following state they bootstrap from (`batch` itself for n_steps = 1), `discounts` the
     factors of those bootstrapped values, `targets` what their Q-values move to.
     """
@@ -442,7 +442,7 @@ def choose(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
 def learn(
     member: Member, agent: Agent, hp: Record, n_actions: int, step: Step, round_ends: bool
 ) -> None:
-    """Remember a step of environments outside, and update where a round of them ends."""
+    """Remember a step of environments outside, and update after a round."""
     off_policy.remember(agent.replay, agent.inputs, agent.actions, step)
     follow(member, agent, hp)
     if round_ends:

@@ -57,11 +57,10 @@ def remember(replay: Replay, observations: Array, actions: Array, step: Step) ->
 def continuous_programs(
     programs: tuple[Program, Program], member: Member, agent: Any, hp: Record, worlds: Worlds
 ) -> Programs:
-    """Prepare `choose` and `learn` of an algorithm whose actions lie in [-1, 1].
+    """Prepare `choose` and `learn` of an algorithm with continuous actions.
 
-    Args:
-        programs: of (member, agent, hp), and of these, a step and whether a round ends.
-        agent: its `actions` are those chosen.
+    They are `programs`: one of (member, agent, hp), one of these, a step and whether a round ends.
+    The first leaves actions in [-1, 1] in `agent.actions`.
     """
     choose, learn = programs
     environment = worlds.environment
@@ -83,16 +82,17 @@ def continuous_programs(
 def advance(
     member: Member, hp: Record, worlds: Worlds, programs: Programs, iterations: int
 ) -> None:
-    """Advance a member by rounds of `train_freq` steps of every environment and their updates.
+    """Advance a member by rounds of steps and their updates.
 
-    A member that has diverged takes no further steps.
+    A round has `train_freq` steps of every environment. A member that has diverged takes no further
+    ones.
     """
     act, absorb = programs
-    last = int(hp.train_freq) - 1
+    final = int(hp.train_freq) - 1
     worlds.begin()
     for _ in range(iterations):
-        for index in range(last + 1):
-            absorb(worlds.step(act()), index == last)
+        for index in range(final + 1):
+            absorb(worlds.step(act()), index == final)
         # No simulator takes actions that are not finite.
         if not is_finite(member):
             break

@@ -529,7 +529,7 @@ def choose(member: Member, agent: Agent, hp: Record) -> None:
 
 @program
 def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
-    """Remember a step of environments outside, and update where a round of them ends."""
+    """Remember a step of environments outside, and update after a round."""
     for e in range(len(member.states)):
         step.rewards[e] *= hp.reward_scale
     off_policy.remember(agent.replay, agent.observations, agent.actions, step)

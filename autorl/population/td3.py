@@ -510,7 +510,7 @@ def choose(member: Member, agent: Agent, hp: Record) -> None:
 
 @program
 def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
-    """Remember a step of environments outside, and update where a round of them ends."""
+    """Remember a step of environments outside, and update after a round."""
     off_policy.remember(agent.replay, agent.observations, agent.actions, step)
     for e in range(len(member.states)):
         if step.ended[e]:
