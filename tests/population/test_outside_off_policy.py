@@ -177,6 +177,20 @@ def test_actions_before_learning_starts_are_uniform(name):
         assert late.std() < 0.3 * early.std()
 
 
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_learning_starts_for_all_environments_at_once(name):
+    """As in Stable-Baselines3: the steps counted are those before the step of any environment."""
+    greedy = {"exploration_initial_eps": 0.0, "exploration_final_eps": 0.0}
+    config = {"n_envs": 2, **(greedy if name == "dqn" else {})}
+    rows = {}
+    for starts in (20, 47, 48):
+        _, _, state = _collected(name, ON[name], learning_starts=starts, **config)
+        rows[starts] = state["replay"].rows[:100]
+    assert np.array_equal(rows[47], rows[48])
+    assert np.array_equal(rows[20][:20], rows[47][:20])
+    assert not np.array_equal(rows[20], rows[47])
+
+
 def _trainer(name, **changes):
     return TrainerSpec(f"population/{name}", FrozenMap({**SMALL, **changes}))
 
