@@ -16,6 +16,7 @@ from autorl.population import td3
 from autorl.population.engine import Algorithm, Bound, State
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record, converted
+from autorl.population.outside import Worlds
 
 _FIXED = {
     "policy_delay": 1,
@@ -43,6 +44,11 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return td3.bind(state, environment, as_td3(hp))
 
 
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put networks and scratch memory around a member whose environments are outside."""
+    return td3.bind_outside(state, environment, as_td3(hp), worlds)
+
+
 ALGORITHM = Algorithm(
     name="ddpg",
     settings=HYPERPARAMETERS,
@@ -52,4 +58,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts=td3.ALGORITHM.parts,
+    bind_outside=bind_outside,
 )

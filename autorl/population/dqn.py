@@ -29,8 +29,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autorl.population import off_policy, rng
 from autorl.population import replay as memory
-from autorl.population import rng
 from autorl.population.descent import adam, clip_scale, polyak
 from autorl.population.dueling import (
     aggregate,
@@ -42,7 +42,7 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, kernel, program
+from autorl.population.kernels import Array, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
     UPDATES,
@@ -65,6 +65,7 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.outside import Step, Worlds, no_step
 from autorl.population.replay import Replay
 from autorl.types import InputError
 
@@ -109,6 +110,7 @@ class Agent(NamedTuple):
 
     The scratch memory holds one minibatch of `batch_size` rows.
 
+    `inputs` are those of the networks, `actions` (rows, 1) what is chosen for each environment.
     `batch` are the rows drawn from the memory, `weights` their importance weights, `ends` the rows
     whose following state they bootstrap from (`batch` itself for n_steps = 1), `discounts` the
     factors of those bootstrapped values, `targets` what their Q-values move to.
@@ -118,7 +120,7 @@ class Agent(NamedTuple):
     target: Network
     replay: Replay
     inputs: Array
-    action: Array
+    actions: Array
     batch: Array
     weights: Array
     ends: Array
@@ -177,7 +179,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         target=network(target, np.zeros_like(target), sizes, word, rows),
         replay=state["replay"],
         inputs=np.zeros((rows, environment.observation_size), dtype),
-        action=np.zeros(1),
+        actions=np.zeros((rows, 1)),
         batch=np.zeros(n, np.int64),
         weights=np.ones(n),
         ends=np.zeros(n, np.int64),
@@ -202,31 +204,42 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
+    begin(member, world)
+    for _ in range(iterations):
+        # Steps of every environment, into the replay memory.
+        for _ in range(hp.train_freq):
+            step_environments(member, agent, hp, world)
+            follow(member, agent, hp)
+        update(member, agent, hp, world.n_actions)
+
+
+@inlined_kernel
+def follow(member: Member, agent: Agent, hp: Record) -> None:
+    """Have the target network follow where it is due."""
     n_envs = len(member.states)
     # In steps of all environments together, which is how Stable-Baselines3 counts.
     target_period = max(hp.target_update_interval // n_envs, 1)
-    begin(member, world)
-    for _ in range(iterations):
-        # 1. Steps of every environment, into the replay memory.
-        for _ in range(hp.train_freq):
-            step_environments(member, agent, hp, world)
-            # The target network follows by steps taken, not by updates, as in Stable-Baselines3.
-            if member.counts[STEPS] // n_envs % target_period == 0:
-                polyak(agent.target.parameters, agent.online.parameters, hp.tau)
-        # 2. Updates; -1 gradient steps are one per step taken.
-        if member.counts[STEPS] > hp.learning_starts:
-            progress = member.counts[STEPS] / hp.horizon
-            learning_rate = scheduled(
-                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
-            )
-            beta = scheduled(
-                hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress
-            )
-            updates = hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * n_envs
-            for _ in range(updates):
-                sample_batch(member, agent, hp, beta)
-                loss_gradient(agent, hp, world.n_actions)
-                descend(member, agent, hp, learning_rate)
+    # By steps taken, not by updates, as in Stable-Baselines3.
+    if member.counts[STEPS] // n_envs % target_period == 0:
+        polyak(agent.target.parameters, agent.online.parameters, hp.tau)
+
+
+@inlined_kernel
+def update(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
+    """Make the updates that follow the steps of one round."""
+    if member.counts[STEPS] > hp.learning_starts:
+        progress = member.counts[STEPS] / hp.horizon
+        learning_rate = scheduled(
+            hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+        )
+        beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
+        updates = hp.gradient_steps
+        if updates < 0:  # one per step taken
+            updates = hp.train_freq * len(member.states)
+        for _ in range(updates):
+            sample_batch(member, agent, hp, beta)
+            loss_gradient(agent, hp, n_actions)
+            descend(member, agent, hp, learning_rate)
 
 
 @kernel
@@ -246,32 +259,43 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
     """Make one epsilon-greedy step of every environment, and remember it."""
     n_envs = len(member.states)
     replay = agent.replay
-    epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
-    # Random until learning starts, whatever the schedule says, as in Stable-Baselines3.
-    if member.counts[STEPS] < hp.learning_starts:
-        epsilon = 1.0
     for e in range(n_envs):
         world.observe(member.states[e], agent.inputs[e])
-    q_values(agent.online, agent, hp, n_envs, world.n_actions)
-    seed = rng.stream(member.key[0], rng.ACTION)
+    choose_actions(member, agent, hp, world.n_actions)
     inputs = agent.inputs.shape[1]
     for e in range(n_envs):
-        # Each environment tosses a coin of its own (Stable-Baselines3: one for all of them).
-        counter = draw(member, rng.ACTION)
-        agent.action[0] = best(agent.online.outputs[e], world.n_actions)
-        if rng.uniform(seed, 2 * counter) < epsilon:
-            agent.action[0] = rng.integer(seed, 2 * counter + 1, world.n_actions)
         row = replay.rows[memory.claim(replay)]
         world.observe(member.states[e], row[:inputs])
-        reward, terminated, truncated = advance(member, world, e, agent.action)
+        reward, terminated, truncated = advance(member, world, e, agent.actions[e])
         world.observe(member.states[e], row[inputs : 2 * inputs])
-        row[2 * inputs] = agent.action[0]
+        row[2 * inputs] = agent.actions[e, 0]
         row[2 * inputs + 1] = reward
         row[2 * inputs + 2] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
         if hp.n_steps > 1:
             row[2 * inputs + 3] = 1.0 if terminated or truncated else 0.0
         if terminated or truncated:
             restart(member, world, e)
+
+
+@inlined_kernel
+def choose_actions(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
+    """Choose an epsilon-greedy action for every environment.
+
+    Their observations are the first rows of `agent.inputs`, the actions go into `agent.actions`.
+    """
+    n_envs = len(member.states)
+    epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
+    # Random until learning starts, whatever the schedule says, as in Stable-Baselines3.
+    if member.counts[STEPS] < hp.learning_starts:
+        epsilon = 1.0
+    q_values(agent.online, agent, hp, n_envs, n_actions)
+    seed = rng.stream(member.key[0], rng.ACTION)
+    for e in range(n_envs):
+        # Each environment tosses a coin of its own (Stable-Baselines3: one for all of them).
+        counter = draw(member, rng.ACTION)
+        agent.actions[e, 0] = best(agent.online.outputs[e], n_actions)
+        if rng.uniform(seed, 2 * counter) < epsilon:
+            agent.actions[e, 0] = rng.integer(seed, 2 * counter + 1, n_actions)
 
 
 @kernel
@@ -407,6 +431,48 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return Bound(advance_by, agent.online, ARGMAX)
 
 
+@program
+def choose(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
+    """Act where observations come from outside."""
+    off_policy.take_states(member, agent.inputs)
+    choose_actions(member, agent, hp, n_actions)
+
+
+@program
+def learn(
+    member: Member, agent: Agent, hp: Record, n_actions: int, step: Step, round_ends: bool
+) -> None:
+    """Remember a step of environments outside, and update after a round."""
+    off_policy.remember(agent.replay, agent.inputs, agent.actions, step)
+    follow(member, agent, hp)
+    if round_ends:
+        update(member, agent, hp, n_actions)
+
+
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put networks and scratch memory around a member whose environments are outside."""
+    member: Member = state["member"]
+    agent = make_agent(state, environment, hp)
+    n_envs = len(member.states)
+    actions = environment.n_actions
+    chosen = choose.prepared(member, agent, hp, actions)
+    learned = learn.prepared(member, agent, hp, actions, no_step(environment, n_envs), True)
+
+    def act() -> Array:
+        chosen(member, agent, hp, actions)
+        return agent.actions[:n_envs]
+
+    def absorb(step: Step, round_ends: bool) -> None:
+        learned(member, agent, hp, actions, step, round_ends)
+
+    def advance_by(iterations: int) -> None:
+        if hp.n_steps > 1 and not worlds.started():
+            memory.cut(agent.replay, n_envs)
+        off_policy.advance(member, hp, worlds, (act, absorb), iterations)
+
+    return Bound(advance_by, agent.online, ARGMAX)
+
+
 ALGORITHM = Algorithm(
     name="dqn",
     settings=HYPERPARAMETERS,
@@ -416,4 +482,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts={"member": Member, "target": Target, "replay": Replay},
+    bind_outside=bind_outside,
 )

@@ -27,8 +27,6 @@ from autorl.population.replay import Replay, restored, trimmed
 
 State = dict[str, Any]
 ALGORITHMS = ("ppo", "a2c", "dqn", "sac", "td3", "ddpg")
-OUTSIDE = ("ppo", "a2c")
-"""Those with `Algorithm.bind_outside`."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class Algorithm:
         bind: scratch memory around (state, environment, record).
         parts: the class of each part of a state.
         bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
-            are in; None where it trains on native ones alone.
+            are in.
     """
 
     name: str
@@ -69,7 +67,7 @@ class Algorithm:
     create: Callable[[Environment, Record, int, npt.DTypeLike], State]
     bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
-    bind_outside: Callable[[State, Environment, Record, Worlds], Bound] | None = None
+    bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
 
 
 def find_algorithm(name: str) -> Algorithm:

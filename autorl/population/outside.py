@@ -21,7 +21,7 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import ARGMAX
+from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.kernels import Array, program
 from autorl.population.members import EPISODES, LENGTH, RECENT, RETURN, STEPS, Member
 from autorl.population.networks import Network, forward, with_rows
@@ -59,6 +59,12 @@ class OutsideEnvironment(Environment):
         space = self.action_space
         clipped = np.asarray(np.clip(actions, low, high), space.dtype)
         return clipped.reshape(-1, *space.shape)
+
+    def stretched(self, actions: Array) -> Array:
+        """Bring continuous actions from [-1, 1] to the bounds, (n, action_size) float64."""
+        low, high = self.bounds
+        # In the order of the compiled programs: the same to the bit.
+        return np.asarray(low + 0.5 * (high - low) * (1.0 + actions))
 
 
 def of_spaces(
@@ -201,17 +207,32 @@ def next_seed(member: Member) -> int:
 class Step(NamedTuple):
     """What one step of all environments of a member gave.
 
+    Programs take it too: the types of its arrays are the same for every environment.
+
     Attributes:
-        rewards: (n,) as the outermost wrapper gives them.
-        ended: (n,) whether an episode ended.
+        rewards: (n,) float64, as the outermost wrapper gives them.
+        ended: (n,) bool, whether an episode ended.
         truncated: the indices of those that ended by a limit and in no terminal state.
-        finals: (len(truncated), observation_size) their last observations.
+        finals: (len(truncated), observation_size) float64, their last observations.
+        terminated: (n,) bool, whether an episode ended in a terminal state.
+        following: (n, observation_size) float64, the observations it led to: where an episode
+            ended its last one, not the first of the next.
     """
 
     rewards: Array
     ended: Array
     truncated: Array
     finals: Array
+    terminated: Array
+    following: Array
+
+
+def no_step(environment: Environment, n_envs: int) -> Step:
+    """Make a step that says nothing, to compile programs for."""
+    following = np.zeros((n_envs, environment.observation_size))
+    never = np.zeros(n_envs, np.bool_)
+    cut = np.flatnonzero(never)
+    return Step(np.zeros(n_envs), never, cut, following[cut], never.copy(), following)
 
 
 class Worlds:
@@ -274,8 +295,10 @@ class Worlds:
         )
         member.states[:] = environment.rows(observations)
         member.counts[STEPS] += len(rewards)
+        following = member.states.copy()
         ended = terminated | truncated
         for index in np.flatnonzero(ended):
+            following[index] = np.ravel(infos["final_obs"][index])
             finished = self.envs[index].monitor.take()
             # None where a wrapper ended an episode and the task goes on.
             if finished is not None:
@@ -283,10 +306,8 @@ class Worlds:
                 member.counts[EPISODES] += 1
         # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
         cut = np.flatnonzero(truncated & ~terminated)
-        finals = np.zeros((len(cut), environment.observation_size))
-        for row, index in enumerate(cut):
-            finals[row] = np.ravel(infos["final_obs"][index])
-        return Step(rewards, ended, cut, finals)
+        finals = following[cut]
+        return Step(rewards, ended, cut, finals, terminated, following)
 
     def note_episodes(self) -> None:
         """Write return and length of each running episode into the member."""
@@ -369,4 +390,5 @@ def _greedy(outputs: Array, head: int, environment: OutsideEnvironment) -> Array
     if head == ARGMAX:
         best = np.argmax(outputs[:, : environment.n_actions], axis=1)
         return np.asarray(best)[:, None]
-    return outputs[:, : environment.action_size].astype(np.float64)
+    means = outputs[:, : environment.action_size].astype(np.float64)
+    return environment.stretched(np.tanh(means)) if head == SQUASHED else means

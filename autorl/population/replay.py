@@ -95,6 +95,16 @@ def restored(replay: Replay) -> Replay:
     return replay._replace(rows=rows, tree=tree)
 
 
+def cut(replay: Replay, n_envs: int) -> None:
+    """End the episodes in the memory: each environment's next transition begins another.
+
+    The memory must mark the ends of episodes (`new_replay`).
+    """
+    written = int(replay.counts[WRITTEN])
+    newest = written - 1 - np.arange(min(n_envs, written))
+    replay.rows[newest % replay.counts[CAPACITY], -1] = 1.0
+
+
 def _leaves(capacity: int) -> int:
     return 1 << max(0, capacity - 1).bit_length()
 

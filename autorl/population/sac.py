@@ -20,14 +20,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autorl.population import off_policy, rng
 from autorl.population import replay as memory
-from autorl.population import rng
 from autorl.population.descent import adam, polyak
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, kernel, program
+from autorl.population.kernels import Array, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
     UPDATES,
@@ -52,6 +52,7 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.outside import Step, Worlds
 from autorl.population.policies import HALF_LOG_2PI
 from autorl.population.replay import Replay
 
@@ -215,54 +216,42 @@ def train(
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     begin(member, world)
     for _ in range(iterations):
-        # 1. Steps of every environment, into the replay memory.
+        # Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
             step_environments(member, agent, hp, world)
-        # 2. Updates; -1 gradient steps are one per step taken.
-        if member.counts[STEPS] > hp.learning_starts:
-            progress = member.counts[STEPS] / hp.horizon
-            rate = scheduled(
-                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
-            )
-            updates = (
-                hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * len(member.states)
-            )
-            for update in range(updates):
-                update_networks(member, agent, hp, rate)
-                # Counted anew in every round, as in Stable-Baselines3.
-                if update % hp.target_update_interval == 0:
-                    polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
-                    polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
+        update(member, agent, hp)
+
+
+@inlined_kernel
+def update(member: Member, agent: Agent, hp: Record) -> None:
+    """Make the updates that follow the steps of one round."""
+    if member.counts[STEPS] > hp.learning_starts:
+        progress = member.counts[STEPS] / hp.horizon
+        rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+        updates = hp.gradient_steps
+        if updates < 0:  # one per step taken
+            updates = hp.train_freq * len(member.states)
+        for index in range(updates):
+            update_networks(member, agent, hp, rate)
+            # Counted anew in every round, as in Stable-Baselines3.
+            if index % hp.target_update_interval == 0:
+                polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
+                polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
 
 
 @kernel
 def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Make one step of every environment, and remember it.
-
-    Actions are drawn, uniformly before `learning_starts`.
-    """
+    """Make one step of every environment, and remember it."""
     n_envs = len(member.states)
     replay = agent.replay
     inputs = agent.observations.shape[1]
     for e in range(n_envs):
         world.observe(member.states[e], agent.observations[e])
-    forward(agent.actor, agent.observations, n_envs)
-    seed = rng.stream(member.key[0], rng.ACTION)
+    choose_actions(member, agent, hp)
     for e in range(n_envs):
         row = replay.rows[memory.claim(replay)]
         world.observe(member.states[e], row[:inputs])
-        squashed_sample(
-            agent.actor.outputs[e],
-            seed,
-            member.counters[rng.ACTION],
-            agent.noise[e],
-            agent.actions[e],
-        )
         for i in range(len(agent.action)):
-            counter = draw(member, rng.ACTION)
-            # In place of the normal draw of this counter.
-            if member.counts[STEPS] < hp.learning_starts:
-                agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
             row[2 * inputs + i] = agent.actions[e, i]
             # Memory keeps actions in [-1, 1], the environment has them within its bounds.
             low = world.bounds[0, i]
@@ -274,6 +263,32 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         row[-1] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
         if terminated or truncated:
             restart(member, world, e)
+
+
+@inlined_kernel
+def choose_actions(member: Member, agent: Agent, hp: Record) -> None:
+    """Draw an action in [-1, 1] for every environment, uniformly before `learning_starts`.
+
+    The first rows of `agent.observations` are theirs, the actions go into `agent.actions`.
+    """
+    n_envs = len(member.states)
+    # Of all environments or of none, as in Stable-Baselines3.
+    at_random = member.counts[STEPS] < hp.learning_starts
+    forward(agent.actor, agent.observations, n_envs)
+    seed = rng.stream(member.key[0], rng.ACTION)
+    for e in range(n_envs):
+        squashed_sample(
+            agent.actor.outputs[e],
+            seed,
+            member.counters[rng.ACTION],
+            agent.noise[e],
+            agent.actions[e],
+        )
+        for i in range(len(agent.action)):
+            counter = draw(member, rng.ACTION)
+            # In place of the normal draw of this counter.
+            if at_random:
+                agent.actions[e, i] = 2.0 * rng.uniform(seed, 2 * counter) - 1.0
 
 
 @kernel
@@ -505,6 +520,35 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return Bound(advance_by, agent.actor, SQUASHED)
 
 
+@program
+def choose(member: Member, agent: Agent, hp: Record) -> None:
+    """Act where observations come from outside."""
+    off_policy.take_states(member, agent.observations)
+    choose_actions(member, agent, hp)
+
+
+@program
+def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
+    """Remember a step of environments outside, and update after a round."""
+    for e in range(len(member.states)):
+        step.rewards[e] *= hp.reward_scale
+    off_policy.remember(agent.replay, agent.observations, agent.actions, step)
+    if round_ends:
+        update(member, agent, hp)
+
+
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put networks and scratch memory around a member whose environments are outside."""
+    member: Member = state["member"]
+    agent = make_agent(state, environment, hp)
+    programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
+
+    def advance_by(iterations: int) -> None:
+        off_policy.advance(member, hp, worlds, programs, iterations)
+
+    return Bound(advance_by, agent.actor, SQUASHED)
+
+
 ALGORITHM = Algorithm(
     name="sac",
     settings=HYPERPARAMETERS,
@@ -514,4 +558,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts={"member": Member, "target": Target, "replay": Replay},
+    bind_outside=bind_outside,
 )

@@ -25,14 +25,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from autorl.population import off_policy, rng
 from autorl.population import replay as memory
-from autorl.population import rng
 from autorl.population.descent import adam, polyak
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, kernel, program
+from autorl.population.kernels import Array, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
     UPDATES,
@@ -58,6 +58,7 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.outside import Step, Worlds
 from autorl.population.replay import Replay
 
 NORMAL, ORNSTEIN_UHLENBECK, NO_NOISE = range(3)
@@ -234,53 +235,38 @@ def train(
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     begin(member, world)
     for _ in range(iterations):
-        # 1. Steps of every environment, into the replay memory.
+        # Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
             step_environments(member, agent, hp, world)
-        # 2. Updates; -1 gradient steps are one per step taken.
-        if member.counts[STEPS] > hp.learning_starts:
-            progress = member.counts[STEPS] / hp.horizon
-            rate = scheduled(
-                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
-            )
-            updates = (
-                hp.gradient_steps if hp.gradient_steps >= 0 else hp.train_freq * len(member.states)
-            )
-            for _ in range(updates):
-                update_networks(member, agent, hp, rate)
+        update(member, agent, hp)
+
+
+@inlined_kernel
+def update(member: Member, agent: Agent, hp: Record) -> None:
+    """Make the updates that follow the steps of one round."""
+    if member.counts[STEPS] > hp.learning_starts:
+        progress = member.counts[STEPS] / hp.horizon
+        rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
+        updates = hp.gradient_steps
+        if updates < 0:  # one per step taken
+            updates = hp.train_freq * len(member.states)
+        for _ in range(updates):
+            update_networks(member, agent, hp, rate)
 
 
 @kernel
 def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Make one step of every environment, and remember it.
-
-    Actions are the actor's, uniformly drawn before `learning_starts`, with exploration noise.
-    """
+    """Make one step of every environment, and remember it."""
     n_envs = len(member.states)
     replay = agent.replay
     inputs = agent.observations.shape[1]
-    deviation = scheduled(
-        hp.noise_std, hp.noise_std_end, hp.noise_std_shape, member.counts[STEPS] / hp.horizon
-    )
     for e in range(n_envs):
         world.observe(member.states[e], agent.observations[e])
-    forward(agent.actor, agent.observations, n_envs)
-    seed = rng.stream(member.key[0], rng.ACTION)
+    choose_actions(member, agent, hp)
     for e in range(n_envs):
         row = replay.rows[memory.claim(replay)]
         world.observe(member.states[e], row[:inputs])
         for i in range(len(agent.action)):
-            # Both are drawn for every action: learning_starts moves no draw.
-            uniform = draw(member, rng.ACTION)
-            normal = draw(member, rng.ACTION)
-            action = math.tanh(agent.actor.outputs[e, i])
-            if member.counts[STEPS] < hp.learning_starts:
-                action = 2.0 * rng.uniform(seed, 2 * uniform) - 1.0
-            # Random actions get noise as well, as in Stable-Baselines3.
-            action += exploration_noise(
-                agent.exploration.noise[e], i, hp.noise_type, deviation, rng.normal(seed, normal)
-            )
-            agent.actions[e, i] = min(max(action, -1.0), 1.0)
             row[2 * inputs + i] = agent.actions[e, i]
             # Memory keeps actions in [-1, 1], the environment has them within its bounds.
             low = world.bounds[0, i]
@@ -293,6 +279,36 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         if terminated or truncated:
             restart(member, world, e)
             agent.exploration.noise[e].fill(0.0)
+
+
+@inlined_kernel
+def choose_actions(member: Member, agent: Agent, hp: Record) -> None:
+    """Choose an action in [-1, 1] for every environment.
+
+    It is the actor's, uniformly drawn before `learning_starts`, with exploration noise. The first
+    rows of `agent.observations` are theirs, the actions go into `agent.actions`.
+    """
+    n_envs = len(member.states)
+    deviation = scheduled(
+        hp.noise_std, hp.noise_std_end, hp.noise_std_shape, member.counts[STEPS] / hp.horizon
+    )
+    # Of all environments or of none, as in Stable-Baselines3.
+    at_random = member.counts[STEPS] < hp.learning_starts
+    forward(agent.actor, agent.observations, n_envs)
+    seed = rng.stream(member.key[0], rng.ACTION)
+    for e in range(n_envs):
+        for i in range(len(agent.action)):
+            # Both are drawn for every action: learning_starts moves no draw.
+            uniform = draw(member, rng.ACTION)
+            normal = draw(member, rng.ACTION)
+            action = math.tanh(agent.actor.outputs[e, i])
+            if at_random:
+                action = 2.0 * rng.uniform(seed, 2 * uniform) - 1.0
+            # Random actions get noise as well, as in Stable-Baselines3.
+            action += exploration_noise(
+                agent.exploration.noise[e], i, hp.noise_type, deviation, rng.normal(seed, normal)
+            )
+            agent.actions[e, i] = min(max(action, -1.0), 1.0)
 
 
 @kernel
@@ -485,6 +501,38 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     return Bound(advance_by, agent.actor, SQUASHED)
 
 
+@program
+def choose(member: Member, agent: Agent, hp: Record) -> None:
+    """Act where observations come from outside."""
+    off_policy.take_states(member, agent.observations)
+    choose_actions(member, agent, hp)
+
+
+@program
+def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
+    """Remember a step of environments outside, and update after a round."""
+    off_policy.remember(agent.replay, agent.observations, agent.actions, step)
+    for e in range(len(member.states)):
+        if step.ended[e]:
+            agent.exploration.noise[e].fill(0.0)
+    if round_ends:
+        update(member, agent, hp)
+
+
+def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+    """Put networks and scratch memory around a member whose environments are outside."""
+    member: Member = state["member"]
+    agent = make_agent(state, environment, hp)
+    programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
+
+    def advance_by(iterations: int) -> None:
+        if not worlds.started():
+            agent.exploration.noise.fill(0.0)
+        off_policy.advance(member, hp, worlds, programs, iterations)
+
+    return Bound(advance_by, agent.actor, SQUASHED)
+
+
 ALGORITHM = Algorithm(
     name="td3",
     settings=HYPERPARAMETERS,
@@ -494,4 +542,5 @@ ALGORITHM = Algorithm(
     create=create,
     bind=bind,
     parts={"member": Member, "target": Target, "exploration": Exploration, "replay": Replay},
+    bind_outside=bind_outside,
 )

@@ -20,12 +20,7 @@ from autorl.plain_text import listed
 from autorl.plain_values import plain
 from autorl.population import engine
 from autorl.population.environment_ids import is_outside
-from autorl.population.environments import (
-    ENVIRONMENTS,
-    GRID_TASKS,
-    Environment,
-    find_environment,
-)
+from autorl.population.environments import Environment, find_environment
 from autorl.population.export import keeps_moments, to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.kernels import Array
@@ -78,7 +73,7 @@ _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 class PopulationTrainer(AgentTrainer):
     """Runs segments of one algorithm of the engine.
 
-    Environments are native, or Gymnasium's where the algorithm trains on them.
+    Environments are native, or Gymnasium's, which Python steps.
 
     Options (`trainer.kwargs`): any hyperparameter, as a default under the configuration.
     """
@@ -109,8 +104,8 @@ class PopulationTrainer(AgentTrainer):
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check the environment and the names of hyperparameters.
 
-        The environment must be native, the user's own `Environment`, or one of Gymnasium that the
-        algorithm trains on.
+        The environment must be native, the user's own `Environment`, or one of Gymnasium whose
+        spaces fit the algorithm.
         """
         check_names(self.algorithm.settings, hyperparameters)
         self._environment(environment)
@@ -288,15 +283,6 @@ class PopulationTrainer(AgentTrainer):
     def _resolved(self, spec: EnvironmentSpec) -> Environment:
         if not is_outside(spec.id):
             return find_environment(spec.id, spec.kwargs, spec.wrappers)
-        if self.algorithm.bind_outside is None:
-            trainers = [f"population/{name}" for name in engine.OUTSIDE]
-            raise InputError(
-                f"{spec.id!r} is not an environment of the compiled engine, and "
-                f"population/{self.name} trains on no others (native: "
-                f"{', '.join((*ENVIRONMENTS, *GRID_TASKS))}; any of Gymnasium: "
-                f"{', '.join(trainers)} and sb3/*; your own: module:NAME)",
-                key="environment.id",
-            )
         return outside_environment(spec)
 
     def _state(
@@ -340,7 +326,6 @@ class PopulationTrainer(AgentTrainer):
     ) -> engine.Bound:
         if worlds is None:
             return self.algorithm.bind(state, environment, hp)
-        assert self.algorithm.bind_outside is not None
         return self.algorithm.bind_outside(state, environment, hp, worlds)
 
     def _applied(self, segment: Segment, hp: object) -> dict[str, Any]:

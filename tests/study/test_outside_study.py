@@ -11,19 +11,23 @@ from autorl.spec import load_spec
 from autorl.study import Study
 from autorl.study.setup import executor_name
 
-KWARGS = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 8}
+KWARGS = {
+    "ppo": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 8},
+    "td3": {"learning_starts": 24, "batch_size": 8, "train_freq": 4, "net_width": 8},
+}
 SPACE = {"learning_rate": {"type": "float", "lower": 1e-3, "upper": 1e-1, "changeable": True}}
 ASHA = {"name": "asha", "rungs": 2}
 PBT = {"name": "pbt", "population": 4, "generations": 3, "quantile": 0.5}
-# The state of the first can be saved, that of the second not: its episodes begin anew.
-CASES = [("CartPole-v1", PBT), ("Simulator-v0", ASHA)]
+# The state of the simulator cannot be saved: its episodes begin anew.
+CASES = [("ppo", "CartPole-v1", PBT), ("ppo", "Simulator-v0", ASHA), ("td3", "Pendulum-v1", PBT)]
 
 
-def _spec(name, optimizer, **executor):
+def _spec(case, **executor):
+    trainer, name, optimizer = case
     return load_spec(
         {
             "name": "outside",
-            "trainer": {"name": "population/ppo", "kwargs": KWARGS},
+            "trainer": {"name": f"population/{trainer}", "kwargs": KWARGS[trainer]},
             "environment": {"id": f"outside_tasks:Outside/{name}", "n_envs": 2},
             "space": {"hyperparameters": SPACE},
             "fidelity": {"steps": 192, "evaluations": 3, "episodes": 2},
@@ -45,11 +49,11 @@ def _run(folder, spec, workers=None):
     study.close()
 
 
-@pytest.mark.parametrize(("name", "optimizer"), CASES)
-def test_killed_again_and_again_the_table_is_that_of_a_quiet_run(name, optimizer, tmp_path):
-    _run(tmp_path / "quiet", _spec(name, optimizer))
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_killed_again_and_again_the_table_is_that_of_a_quiet_run(case, tmp_path):
+    _run(tmp_path / "quiet", _spec(case))
     sessions = 1
-    while not run_spec_and_die(tmp_path / "killed", _spec(name, optimizer), after_events(9)):
+    while not run_spec_and_die(tmp_path / "killed", _spec(case), after_events(9)):
         sessions += 1
     assert sessions > 2
     quiet = table(tmp_path / "quiet")
@@ -57,12 +61,12 @@ def test_killed_again_and_again_the_table_is_that_of_a_quiet_run(name, optimizer
     assert all("done" in map(str, row) for row in quiet["segments"])
     assert any(row[4] is not None for row in quiet["segments"]), "no segment continued another"
     anew = [row for row in quiet["segments"] if "not restorable" in str(row[11])]
-    assert bool(anew) == (name == "Simulator-v0")
+    assert bool(anew) == (case[1] == "Simulator-v0")
 
 
-@pytest.mark.parametrize(("name", "optimizer"), CASES)
-def test_one_and_two_workers_give_the_same_table(name, optimizer, tmp_path):
-    assert executor_name(_spec(name, optimizer, workers=2)) == "processes"
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[1])
+def test_one_and_two_workers_give_the_same_table(case, tmp_path):
+    assert executor_name(_spec(case, workers=2)) == "processes"
     for folder, workers in (("alone", None), ("one", 1), ("two", 2)):
-        _run(tmp_path / folder, _spec(name, optimizer), workers)
+        _run(tmp_path / folder, _spec(case), workers)
     assert table(tmp_path / "one") == table(tmp_path / "two") == table(tmp_path / "alone")

@@ -1,0 +1,325 @@
+"""DQN, SAC, TD3 and DDPG on environments outside. The programs run as plain Python: nothing is compiled."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import outside_tasks
+import pytest
+from population_helpers import make, trained_in_python
+from test_outside import (
+    CARTPOLE,
+    PENDULUM,
+    _arrays,
+    _equal,
+    _plain_python,  # noqa: F401 - of every test here
+    _segment,
+    _train,
+)
+
+from autorl.population import engine, outside, replay, rng
+from autorl.population.environments import ENVIRONMENTS
+from autorl.population.export import to_sb3
+from autorl.population.outside import SeededEpisodes, Worlds
+from autorl.seeds import evaluation_seeds
+from autorl.trainers import load
+from autorl.trainers.outside_environments import outside_environment
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+
+SMALL = {
+    "learning_starts": 20,
+    "batch_size": 4,
+    "train_freq": 4,
+    "gradient_steps": 2,
+    "buffer_size": 300,
+    "net_width": 4,
+}
+RAINBOW = {"double": True, "dueling": True, "prioritized": True, "n_steps": 3}
+DDPG = {"policy_delay": 1, "target_policy_noise": 0.0, "target_noise_clip": 0.0, "n_critics": 1}
+ON = {"dqn": CARTPOLE, "sac": PENDULUM, "td3": PENDULUM, "ddpg": PENDULUM}
+# Algorithm, environment of the engine, configuration.
+CASES = {
+    "dqn": ("dqn", "CartPole-v1", {"target_update_interval": 7, "tau": 0.5}),
+    "rainbow": ("dqn", "MountainCar-v0", {**RAINBOW, "exploration_fraction": 0.5}),
+    "sac": ("sac", "Pendulum-v1", {"gradient_steps": -1, "reward_scale": 0.5}),
+    "td3": (
+        "td3",
+        "MountainCarContinuous-v0",
+        {"noise_type": "ornstein-uhlenbeck", "noise_std": 0.4},
+    ),
+    "ddpg": ("ddpg", "Pendulum-v1", {"noise_std": 0.3, "train_freq": 1, "gradient_steps": 1}),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_training_outside_is_native_training_to_the_bit(case, monkeypatch):
+    """With the same episodes and arithmetic: replay, exploration, counters and updates."""
+    monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
+    name, task, changes = CASES[case]
+    # The memory goes round, and learning starts between two environments.
+    config = {**SMALL, "n_envs": 3, "buffer_size": 90, "learning_rate": 1e-2, **changes}
+    rounds = 120 // (3 * config["train_freq"])
+    native = replace(ENVIRONMENTS[task], time_limit=outside_tasks.SHORT)
+    program, fixed = ("td3", DDPG) if name == "ddpg" else (name, {})
+    expected = trained_in_python(program, 5, rounds, native, **config, **fixed)
+    spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=task))
+    environment = outside_environment(spec)
+    algorithm, hp, state = make(name, 5, environment, np.float64, **config)
+    worlds = Worlds(environment, state["member"])
+    bound = algorithm.bind_outside(state, environment, hp, worlds)
+    bound.advance(rounds // 2)
+    bound.advance(rounds - rounds // 2)
+    arrays = engine.to_arrays(state)
+    expected = engine.to_arrays(expected)
+    assert arrays.keys() == expected.keys()
+    # What differs: the observation in place of a state, and draws of the environment's own.
+    of_native = {"member.states", "member.counters"}
+    for part in arrays.keys() - of_native:
+        assert np.array_equal(arrays[part], expected[part]), part
+    steps, updates, episodes = state["member"].counts
+    assert steps == rounds * 3 * config["train_freq"]
+    assert updates > 0
+    assert episodes >= 3
+
+
+def _collected(name, environment_id, n_envs=3, **config):
+    """50 steps of every environment in double precision: environment, record and state."""
+    environment = outside_environment(EnvironmentSpec(environment_id))
+    changes = {**SMALL, "train_freq": 50, "learning_starts": 60, "gradient_steps": 0, **config}
+    algorithm, hp, state = make(name, 3, environment, np.float64, n_envs=n_envs, **changes)
+    worlds = Worlds(environment, state["member"])
+    algorithm.bind_outside(state, environment, hp, worlds).advance(1)
+    worlds.close()
+    return environment, hp, state
+
+
+@pytest.mark.parametrize(
+    ("name", "environment_id"),
+    [
+        ("dqn", CARTPOLE),
+        ("sac", PENDULUM),
+        ("td3", "Outside/Tall-v0"),
+        ("ddpg", PENDULUM),
+    ],
+)
+def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch):
+    """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
+    pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.monitor import Monitor
+    from stable_baselines3.common.vec_env import DummyVecEnv
+
+    n_envs = 3
+    # Random actions of CartPole: greedy ones fall before the limit.
+    environment, hp, state = _collected(name, environment_id, n_envs, learning_starts=1000)
+    member = state["member"]
+    size = environment.observation_size
+    rows = state["replay"].rows[:150].reshape(50, n_envs, -1)
+    # 1. A model, and environments whose episodes have the same seeds.
+    _, _, fresh = make(name, 3, environment, np.float64, **{**SMALL, "n_envs": n_envs})
+
+    def made():
+        seeded = SeededEpisodes(environment.make(), lambda: outside.next_seed(fresh["member"]))
+        return Monitor(seeded)
+
+    model = to_sb3(engine.find_algorithm(name), state, environment, hp)
+    model.set_env(DummyVecEnv([made] * n_envs))
+    # 2. It is given the actions that were drawn, and scales them itself.
+    drawn = iter(rows[..., 2 * size : 2 * size + environment.action_size])
+
+    def sample(learning_starts, action_noise=None, n_envs=1):
+        actions = next(drawn)
+        if environment.n_actions:
+            return (actions[:, 0].astype(int),) * 2
+        scaled = actions.reshape(n_envs, *environment.action_space.shape)
+        return model.policy.unscale_action(scaled).astype(np.float32), scaled
+
+    monkeypatch.setattr(model, "_sample_action", sample)
+    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
+    _, callback = model._setup_learn(10**6, callback)
+    memory = model.replay_buffer
+    model.collect_rollouts(model.env, callback, model.train_freq, memory)
+    # 3. Observations and those that follow, actions, rewards, ends.
+    for observed, values in (
+        (memory.observations, rows[..., :size]),
+        (memory.next_observations, rows[..., size : 2 * size]),
+        (memory.actions, rows[..., 2 * size : -2]),
+        (memory.rewards, rows[..., -2]),
+    ):
+        np.testing.assert_allclose(
+            observed[:50].reshape(values.shape), values, rtol=1e-5, atol=1e-5
+        )
+    terminated = memory.dones[:50] * (1 - memory.timeouts[:50])  # as `_get_samples` has them
+    assert np.array_equal(terminated, rows[..., -1])
+    assert memory.timeouts[:50].sum() > 0
+    assert (terminated.sum() > 0) == (name == "dqn")
+    returned = [info["r"] for info in model.ep_info_buffer]
+    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_actions_before_learning_starts_are_uniform(name):
+    """In [-1, 1] in the memory and within the bounds in the environment; later they are the policy's."""
+    environment, _, state = _collected(name, ON[name], learning_starts=51, n_envs=2)
+    size = environment.observation_size
+    actions = state["replay"].rows[:100, 2 * size]
+    # The 26th step begins at 50 steps: both of its environments are random.
+    early, late = actions[:52], actions[52:]
+    if name == "dqn":
+        assert 15 < early.sum() < 37  # Binomial(52, 1 / 2) is beyond in 2 of 1,000
+        return
+    assert abs(early.mean()) < 0.25
+    assert early.min() < -0.8
+    assert early.max() > 0.8
+    if name == "td3":  # no noise: the actor's tanh of small numbers
+        assert late.std() < 0.3 * early.std()
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3"])
+def test_learning_starts_for_all_environments_at_once(name):
+    """As in Stable-Baselines3: the steps counted are those before the step of any environment."""
+    greedy = {"exploration_initial_eps": 0.0, "exploration_final_eps": 0.0}
+    config = {"n_envs": 2, **(greedy if name == "dqn" else {})}
+    rows = {}
+    for starts in (20, 47, 48):
+        _, _, state = _collected(name, ON[name], learning_starts=starts, **config)
+        rows[starts] = state["replay"].rows[:100]
+    assert np.array_equal(rows[47], rows[48])
+    assert np.array_equal(rows[20][:20], rows[47][:20])
+    assert not np.array_equal(rows[20], rows[47])
+
+
+def _trainer(name, **changes):
+    return TrainerSpec(f"population/{name}", FrozenMap({**SMALL, **changes}))
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
+def test_a_cut_run_is_the_uncut_one(name, tmp_path):
+    noise = {"noise_std": 0.2, "noise_type": "ornstein-uhlenbeck"}
+    changes = {"dqn": {"n_steps": 3}, "td3": noise, "ddpg": noise}.get(name, {})
+    of_run = {"trainer": _trainer(name, **changes)}
+    # 72 and 128 steps lie within episodes of 20.
+    whole = _train(_segment(tmp_path / "whole", ON[name], evaluate_at=(72, 128), **of_run))
+    of_first = {"until": 72, "evaluate_at": (72,), **of_run}
+    first = _train(_segment(tmp_path / "first", ON[name], **of_first))
+    rest = {"parent": first.checkpoint, "start": 72, **of_run}
+    second = _train(_segment(tmp_path / "second", ON[name], **rest))
+    assert not second.notes
+    assert _equal(whole, second)
+    assert whole.reports[1].metrics == second.reports[0].metrics
+    fork = _train(_segment(tmp_path / "fork", ON[name], fork=7, **rest))
+    assert not _equal(fork, second)
+    assert _equal(fork, _train(_segment(tmp_path / "again", ON[name], fork=7, **rest)))
+
+
+def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp_path):
+    simulator = "Outside/Simulator-v0"
+    of_run = {"trainer": _trainer("dqn", n_steps=3)}
+    of_first = {"until": 64, "evaluate_at": (64,), **of_run}
+    first = _train(_segment(tmp_path / "first", simulator, **of_first))
+    rest = {"parent": first.checkpoint, "start": 64, **of_run}
+    second = _train(_segment(tmp_path / "second", simulator, **rest))
+    assert second.notes == ("environment state not restorable: new episodes at step 64",)
+    before = _arrays(first)["replay.rows"]
+    after = _arrays(second)["replay.rows"]
+    assert before[62:, -1].tolist() == [0.0, 0.0]
+    assert after[62:64, -1].tolist() == [1.0, 1.0]
+    # The cut is no terminal state: the sum of rewards bootstraps.
+    assert np.array_equal(after[:64, :-1], before[:, :-1])
+    assert _equal(second, _train(_segment(tmp_path / "again", simulator, **rest)))
+
+
+def test_a_cut_ends_the_newest_row_of_each_environment():
+    environment = outside_environment(EnvironmentSpec(CARTPOLE))
+    memory = replay.new_replay(environment, 7, False, np.float64, marks_ends=True)
+    replay.cut(memory, 3)
+    assert not memory.rows.any()  # none has a row yet
+    memory.counts[replay.WRITTEN] = 8  # the newest are in rows 0, 6 and 5
+    replay.cut(memory, 3)
+    assert memory.rows[:, -1].tolist() == [1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0]
+    assert not memory.rows[:, :-1].any()
+
+
+def test_noise_begins_anew_with_episodes_that_do():
+    environment = outside_environment(EnvironmentSpec(PENDULUM))
+    config = {**SMALL, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.4, "train_freq": 1}
+    algorithm, hp, state = make("td3", 1, environment, **config)
+    worlds = Worlds(environment, state["member"])
+    noise = state["exploration"].noise
+    bound = algorithm.bind_outside(state, environment, hp, worlds)
+    bound.advance(outside_tasks.SHORT - 1)
+    before = noise.copy()
+    assert before.all()
+    bound.advance(1)
+    assert not noise.any()
+    noise[:] = before
+    drawn = state["member"].counters[rng.ACTION]
+    worlds.forget()
+    bound.advance(1)
+    anew = noise.copy()
+    # The same draws of a process that is at 0.
+    state["member"].counters[rng.ACTION] = drawn
+    noise[:] = 0.0
+    bound.advance(1)
+    assert anew.all()
+    assert np.array_equal(anew, noise)
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
+def test_an_exported_model_acts_as_the_agent_did(name, tmp_path):
+    sb3 = pytest.importorskip("stable_baselines3", reason="loads the model")
+    config = {"learning_rate": 3e-3, "gamma": 0.97, "tau": 0.4, "batch_size": 5}
+    segment = _segment(tmp_path / "a", ON[name], trainer=_trainer(name), config=Config(config))
+    outcome = _train(segment)
+    trainer = load(segment.trainer)
+    exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
+    model = getattr(sb3, name.upper()).load(exported.path)
+    assert "and an empty replay memory" in " ".join(exported.notes)
+    for key, value in config.items():
+        assert getattr(model, key) == value, key
+    assert (model.learning_starts, model.train_freq.frequency) == (20, 4)
+    assert (model.buffer_size, model.gradient_steps, model.n_envs) == (300, 2, 2)
+    assert model.policy_kwargs["net_arch"] == [4, 4]
+    env = gymnasium.make(ON[name])
+    returns = []
+    for seed in evaluation_seeds(3, "tuning", 128, 3):
+        observation, _ = env.reset(seed=seed)
+        returns.append(0.0)
+        over = False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            returns[-1] += float(reward)
+            over = terminated or truncated
+    assert outcome.reports[0].metrics["eval_return"] == pytest.approx(np.mean(returns), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_a_diverged_member_takes_no_further_steps(name, tmp_path):
+    config = Config(learning_rate=1e30)
+    outcome = _train(_segment(tmp_path / "a", PENDULUM, trainer=_trainer(name), config=config))
+    assert outcome.status.value == "diverged"
+    assert outcome.reached < 128
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "message"),
+    [
+        ("dqn", EnvironmentSpec(PENDULUM), "has no continuous actions"),
+        ("sac", EnvironmentSpec(CARTPOLE), "has no discrete actions"),
+        ("td3", EnvironmentSpec(CARTPOLE), "has no discrete actions"),
+        ("ddpg", EnvironmentSpec(CARTPOLE), "has no discrete actions"),
+        ("dqn", {"actions": "several"}, "has MultiDiscrete"),
+        ("sac", {"actions": "unbounded"}, "have no bounds"),
+        ("td3", {"actions": "whole"}, "has Box of int64"),
+        ("ddpg", {"observations": "image"}, "shows images 84x84x3"),
+    ],
+)
+def test_spaces_that_do_not_fit_are_said_in_one_line(name, spec, message):
+    if isinstance(spec, dict):
+        spec = EnvironmentSpec("Outside/Spaces-v0", kwargs=FrozenMap(spec))
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec(f"population/{name}")).check(spec, ())
+    assert "\n" not in str(error.value)
