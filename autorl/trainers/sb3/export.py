@@ -21,15 +21,18 @@ from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.environments import SpacesOnly
 from autorl.trainers.sb3.files import STATE, Saved, reason_of
-from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
+from autorl.trainers.sb3.normaliser import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
+    restore_normaliser,
+    settings_of,
+)
 from autorl.trainers.sb3.settings import Settings
 from autorl.trainers.sb3.spaces import space_from_data
 from autorl.types import Checkpoint, InputError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
-
-NORMALISER_ENDING = ".vecnormalize.pkl"
 
 
 def export_model(
@@ -149,10 +152,7 @@ def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
         + " and an empty replay memory" * (saved.replay is not None),
     ]
     if normalised:
-        notes.append(
-            "`VecNormalize.load` reads the statistics: "
-            "the agent saw normalised observations or rewards"
-        )
+        notes.append(NORMALISER_NOTE)
     notes += [
         f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} "
         f"({values[f'{name}.shape']}), Stable-Baselines3 keeps it at the last value"
