@@ -39,6 +39,8 @@ from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
     ZIP_IS_A_PROGRAM,
     check_continuation,
     check_reached,
@@ -59,7 +61,6 @@ from autorl.trainers.outside_environments import (
     saved_spaces,
     thawed,
 )
-from autorl.trainers.sb3.normaliser import NORMALISER_ENDING, NORMALISER_NOTE
 from autorl.types import (
     Checkpoint,
     Config,

@@ -15,18 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.space.schedules import remaining_schedule
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import ZIP_IS_A_PROGRAM, base_name, zip_target
+from autorl.trainers._shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
+    ZIP_IS_A_PROGRAM,
+    base_name,
+    zip_target,
+)
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
 from autorl.trainers.sb3.environments import SpacesOnly
 from autorl.trainers.sb3.files import STATE, Saved, reason_of
-from autorl.trainers.sb3.normaliser import (
-    NORMALISER_ENDING,
-    NORMALISER_NOTE,
-    restore_normaliser,
-    settings_of,
-)
+from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
 from autorl.trainers.sb3.settings import Settings
 from autorl.trainers.sb3.spaces import space_from_data
 from autorl.types import Checkpoint, InputError

@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from stable_baselines3.common.running_mean_std import RunningMeanStd
     from stable_baselines3.common.vec_env import VecNormalize
 
-NORMALISER_ENDING = ".vecnormalize.pkl"
-NORMALISER_NOTE = (
-    "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
-)
 _SETTINGS = (
     "norm_obs",
     "norm_reward",
