@@ -200,6 +200,15 @@ def absorb_observations(normaliser: Normaliser, rows: Array) -> None:
         absorb(normaliser.of_observations, normaliser.counts, OBSERVATIONS, rows)
 
 
+# Not `target[:] = source`: numba would allocate where both may overlap.
+@kernel
+def copy_rows(target: Array, source: Array) -> None:
+    """Copy an array (rows, columns) into another."""
+    for r in range(len(source)):
+        for j in range(source.shape[1]):
+            target[r, j] = source[r, j]
+
+
 @kernel
 def take_in(
     normaliser: Normaliser, rows: Array, rewards: Array, ended: Array, finals: Array

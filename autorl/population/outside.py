@@ -255,6 +255,7 @@ class Worlds:
         )
         self.envs: list[Any] = list(self.vector.envs)  # SeededEpisodes
         self.normaliser = normaliser
+        self.seen = False  # whether `observations` are normalised ones
         self.observations: Array = member.states
         if normaliser is not None:
             self.observations = np.zeros(member.states.shape, environment.real)
@@ -278,11 +279,13 @@ class Worlds:
             observations, _ = self.vector.reset()
             member.states[:] = self.environment.rows(observations)
             member.episodes[:] = 0.0
-        if self.normaliser is not None:
-            self.observations[:] = member.states
-            if fresh:
-                self.normaliser.returns[:] = 0.0
-            normalised_rows(self.normaliser, self.observations, fresh)
+        if self.normaliser is None or self.seen and not fresh:
+            return
+        self.observations[:] = member.states
+        if fresh:
+            self.normaliser.returns[:] = 0.0
+        normalised_rows(self.normaliser, self.observations, fresh)
+        self.seen = True
 
     def started(self) -> bool:
         """Tell whether the member has episodes in progress."""

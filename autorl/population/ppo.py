@@ -56,6 +56,7 @@ from autorl.population.normalisation import (
     Normaliser,
     Views,
     begin_normalised,
+    copy_rows,
     make_views,
     new_normaliser,
     normaliser_of,
@@ -411,7 +412,7 @@ def collect_normalised(
     for t in range(hp.n_steps):
         first = t * n_envs
         end = first + n_envs
-        rollout.observations[first:end] = views.rows
+        copy_rows(rollout.observations[first:end], views.rows)
         act(member, agent, t)
         truncated = step_normalised(
             member,
@@ -428,7 +429,7 @@ def collect_normalised(
             for row in range(truncated):
                 bonus = hp.gamma * agent.critic.outputs[row, 0]
                 rollout.rewards[first + views.cut[row]] += bonus
-    agent.inputs[:n_envs] = views.rows
+    copy_rows(agent.inputs[:n_envs], views.rows)
 
 
 @program
