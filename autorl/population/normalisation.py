@@ -72,11 +72,11 @@ class Views(NamedTuple):
     action: Array
 
 
-def new_normaliser(environment: Environment, n_envs: int) -> Normaliser:
-    """Make statistics that have seen nothing."""
+def new_normaliser(environment: Environment, n_envs: int, gamma: float) -> Normaliser:
+    """Make statistics that have seen nothing; `gamma` is the agent's."""
     size = environment.observation_size
     return Normaliser(
-        settings=settings({}, SETTINGS["gamma"].default),
+        settings=settings(environment.normalize or {}, gamma),
         of_observations=np.stack([np.zeros(size), np.ones(size)]),
         of_returns=np.array([[0.0], [1.0]]),
         counts=np.full(2, _FIRST_COUNT),

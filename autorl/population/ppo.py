@@ -484,7 +484,8 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     member = new_member(key, parameters, environment, int(hp.n_envs))
     if environment.normalize is None:
         return {"member": member}
-    return {"member": member, "normaliser": new_normaliser(environment, int(hp.n_envs))}
+    normaliser = new_normaliser(environment, int(hp.n_envs), float(hp.gamma))
+    return {"member": member, "normaliser": normaliser}
 
 
 def bind(state: State, environment: Environment, hp: Record) -> Bound:

@@ -59,6 +59,15 @@ _OFF_POLICY = {
 }
 
 
+class TestPPONormalised(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/ppo", FrozenMap(_PPO)),
+        EnvironmentSpec("Pendulum-v1", n_envs=2, normalize=True),
+        configs=(Config(learning_rate=1e-2, gamma=0.99), Config(learning_rate=1e-3, gamma=0.9)),
+        fixed=("net_width", 8),
+    )
+
+
 class TestDQN(TrainerConformance):
     case = Case(
         TrainerSpec("population/dqn", FrozenMap({**_OFF_POLICY, "prioritized": True})),
