@@ -73,7 +73,10 @@ class Views(NamedTuple):
 
 
 def new_normaliser(environment: Environment, n_envs: int, gamma: float) -> Normaliser:
-    """Make statistics that have seen nothing; `gamma` is the agent's."""
+    """Make statistics that have seen nothing.
+
+    `gamma` is the agent's, as `settings` takes it.
+    """
     size = environment.observation_size
     return Normaliser(
         settings=settings(environment.normalize or {}, gamma),
