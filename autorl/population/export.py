@@ -85,7 +85,7 @@ def vec_normalize(normaliser: Normaliser, model: Any) -> Any:
     """Make the `VecNormalize` of a member around the environments of its model."""
     from stable_baselines3.common.vec_env import VecNormalize
 
-    made = VecNormalize(model.get_env(), **arguments(normaliser))
+    made: Any = VecNormalize(model.get_env(), **arguments(normaliser))
     moments = [(made.ret_rms, normaliser.of_returns, RETURNS)]
     if made.norm_obs:
         moments.append((made.obs_rms, normaliser.of_observations, OBSERVATIONS))

@@ -90,7 +90,7 @@ def new_normaliser(environment: Environment, n_envs: int, gamma: float) -> Norma
 def normaliser_of(
     state: Mapping[str, Any], environment: Environment, gamma: float
 ) -> Normaliser | None:
-    """Return a state's normaliser with the settings of its environment, if it has one.
+    """Return a state's normaliser, if any, with its environment's settings.
 
     Rewards are discounted by the agent's `gamma` unless the environment says.
     """
@@ -136,9 +136,10 @@ def make_views(inputs: Array, member: Member, action_size: int) -> Views:
 # No fused multiply-adds: as NumPy rounds, so that statistics are Stable-Baselines3's to the bit.
 @exact
 def absorb(moments: Array, counts: Array, which: int, batch: Array) -> None:
-    """Add the rows of a batch to a running mean and variance [Chan1979].
+    """Add the rows of a batch to a running mean and variance.
 
-    `moments` are (2, columns), `batch` is (rows, columns), counts[which] the rows so far.
+    `moments` are (2, columns), `batch` is (rows, columns), counts[which] the rows so far. It is the
+    parallel algorithm of [Chan1979].
     """
     real = batch.dtype.type
     rows = len(batch)

@@ -279,13 +279,12 @@ class Worlds:
             observations, _ = self.vector.reset()
             member.states[:] = self.environment.rows(observations)
             member.episodes[:] = 0.0
-        if self.normaliser is None or self.seen and not fresh:
-            return
-        self.observations[:] = member.states
-        if fresh:
-            self.normaliser.returns[:] = 0.0
-        normalised_rows(self.normaliser, self.observations, fresh)
-        self.seen = True
+        if self.normaliser is not None and (fresh or not self.seen):
+            self.observations[:] = member.states
+            if fresh:
+                self.normaliser.returns[:] = 0.0
+            normalised_rows(self.normaliser, self.observations, fresh)
+            self.seen = True
 
     def started(self) -> bool:
         """Tell whether the member has episodes in progress."""

@@ -1,4 +1,4 @@
-"""The networks of a PPO or A2C member, and the memory of its rollouts."""
+"""The networks of a PPO or A2C member, and its rollouts."""
 
 from __future__ import annotations
 

@@ -241,8 +241,8 @@ class PopulationTrainer(AgentTrainer):
         file = zip_target(target, replace=replace, beside=endings)
         model.save(file)
         beside = tuple(file.with_suffix(ending) for ending in endings)
-        for path in beside:
-            vec_normalize(normaliser, model).save(str(path))
+        if normaliser is not None:
+            vec_normalize(normaliser, model).save(str(beside[0]))
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
         with_memory = "replay" in state
         moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
@@ -257,7 +257,7 @@ class PopulationTrainer(AgentTrainer):
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
                 "as the run had",
                 f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
-                *(NORMALISER_NOTE,) * len(beside),
+                *([NORMALISER_NOTE] if beside else []),
                 *arguments.notes,
                 *_environment_notes(environment),
                 ZIP_IS_A_PROGRAM,
