@@ -251,7 +251,7 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     ("environment", "config", "message"),
     [
         (EnvironmentSpec("CartPole-v2"), Config(), "did you mean 'CartPole-v1'"),
-        (EnvironmentSpec("CartPole-v1", normalize=True), Config(), "use sb3/ppo"),
+        (EnvironmentSpec("CartPole-v1", vec_env="subproc"), Config(), "use sb3/ppo"),
         (EnvironmentSpec("CartPole-v1", kwargs=FrozenMap(g=1)), Config(), "unknown parameter"),
         (EnvironmentSpec("CartPole-v1"), Config(learning_rat=1e-3), "did you mean 'learning_rate'"),
         (EnvironmentSpec("CartPole-v1"), Config(gamma=1.5), r"\[0.0, 1.0\]"),
