@@ -86,4 +86,5 @@ ALGORITHM = Algorithm(
     bind=bind,
     parts=ppo.ALGORITHM.parts,
     bind_outside=bind_outside,
+    normalises=True,
 )

@@ -22,6 +22,7 @@ from autorl.population.hyperparameters import Record, Settings
 from autorl.population.kernels import Array
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
+from autorl.population.normalisation import Normaliser
 from autorl.population.outside import OutsideEnvironment, Worlds
 from autorl.population.replay import Replay, restored, trimmed
 
@@ -57,6 +58,8 @@ class Algorithm:
         parts: the class of each part of a state.
         bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
             are in.
+        normalises: whether it trains where `Environment.normalize` says how; its states then have
+            a part `normaliser`.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Algorithm:
     bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
     bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
+    normalises: bool = False
 
 
 def find_algorithm(name: str) -> Algorithm:
@@ -105,8 +109,9 @@ def evaluation(
         `eval_return`, `eval_return_std` (ddof 0), `eval_length`, and the recent `train_return`
         where an episode has ended.
     """
+    normaliser: Normaliser | None = state.get("normaliser")
     if isinstance(environment, OutsideEnvironment):
-        returns, lengths = outside.evaluate(bound.policy, bound.head, environment, keys)
+        returns, lengths = outside.evaluate(bound.policy, bound.head, environment, keys, normaliser)
         return metrics_of(returns, lengths, state)
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))  # episodes go side by side
@@ -116,6 +121,7 @@ def evaluation(
         episodes,
         limits(environment),
         *environment.functions(policy.hidden.dtype),
+        normaliser,
     )
     return metrics_of(episodes.returns, episodes.lengths, state)
 
@@ -159,12 +165,15 @@ def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
 
     Every array is a copy of its own.
     """
+    parts = dict(algorithm.parts)
+    if "normaliser.settings" in arrays:
+        parts["normaliser"] = Normaliser
     # C order: the programs are compiled for it, another would be another signature.
     state: State = {
         part: kind(
             **{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__}
         )
-        for part, kind in algorithm.parts.items()
+        for part, kind in parts.items()
     }
     return {
         part: restored(values) if isinstance(values, Replay) else values
@@ -198,4 +207,6 @@ def set_environments(state: State, environment: Environment, n_envs: int) -> boo
     state["member"] = member._replace(
         states=environment.states(n_envs), episodes=np.full((n_envs, 2), -1.0)
     )
+    if "normaliser" in state:
+        state["normaliser"] = state["normaliser"]._replace(returns=np.zeros((n_envs, 1)))
     return True

@@ -17,6 +17,7 @@ from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, kernel, program
 from autorl.population.members import World
 from autorl.population.networks import Network, forward
+from autorl.population.normalisation import Normaliser, normalise
 
 # How an action follows from the outputs: best index, clipped mean, tanh of the mean.
 ARGMAX, MEAN, SQUASHED = range(3)
@@ -60,10 +61,11 @@ def evaluate(
     reset: Callable[[Array, int], None],
     step: Callable[[Array, Array, int], tuple[float, bool]],
     observe: Callable[[Array, Array], None],
+    normaliser: Normaliser | None,
 ) -> None:
     """Play every episode to its end with each state's best action.
 
-    `returns` and `lengths` of the episodes are filled.
+    `returns` and `lengths` of the episodes are filled. Statistics of a normaliser are read only.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
     remaining = len(episodes.keys)
@@ -73,6 +75,9 @@ def evaluate(
     while remaining > 0:
         for row in range(remaining):
             world.observe(episodes.states[episodes.running[row]], episodes.inputs[row])
+        # Without one this is compiled to nothing: numba drops branches on an argument's type.
+        if normaliser is not None:
+            normalise(normaliser, episodes.inputs[:remaining])
         forward(policy, episodes.inputs, remaining)
         # Those that go on move to the front: the network is run for them only.
         still_running = 0

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from autorl.population import a2c, ddpg, dqn, engine, ppo, sac, td3
+from autorl.population import a2c, ddpg, dqn, engine, sac, td3
 from autorl.population.descent import RMSPROP
 from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS, Environment
@@ -26,7 +26,9 @@ from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array
 from autorl.population.members import UPDATES
 from autorl.population.networks import Network, layer_views
+from autorl.population.normalisation import OBSERVATIONS, RETURNS, Normaliser, arguments
 from autorl.population.outside import OutsideEnvironment
+from autorl.population.ppo_agent import make_agent
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.space.schedules import remaining_schedule
 from autorl.types import InputError
@@ -77,6 +79,21 @@ def to_sb3(
     fill(model, algorithm, state, environment, hp)
     _restore_counters(model, algorithm, state, arguments.n_envs)
     return model
+
+
+def vec_normalize(normaliser: Normaliser, model: Any) -> Any:
+    """Make the `VecNormalize` of a member around the environments of its model."""
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    made: Any = VecNormalize(model.get_env(), **arguments(normaliser))
+    moments = [(made.ret_rms, normaliser.of_returns, RETURNS)]
+    if made.norm_obs:
+        moments.append((made.obs_rms, normaliser.of_observations, OBSERVATIONS))
+    for running, values, which in moments:
+        running.mean, running.var = values.reshape(2, *running.mean.shape).copy()
+        running.count = float(normaliser.counts[which])
+    made.returns[:] = normaliser.returns[:, 0]
+    return made
 
 
 def constructor_arguments(arguments: SB3Arguments) -> dict[str, Any]:
@@ -210,7 +227,7 @@ def _restore_counters(
 
 
 def _fill_ppo(model: Any, state: engine.State, environment: Environment, hp: Record) -> None:
-    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    agent = make_agent(state["member"].parameters, environment, hp)
     policy = model.policy
     _copy(agent.actor, [*_linear(policy.mlp_extractor.policy_net), policy.action_net])
     _copy(agent.critic, [*_linear(policy.mlp_extractor.value_net), policy.value_net])

@@ -25,6 +25,7 @@ from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.kernels import Array, program
 from autorl.population.members import EPISODES, LENGTH, RECENT, RETURN, STEPS, Member
 from autorl.population.networks import Network, forward, with_rows
+from autorl.population.normalisation import Normaliser, normalised_rows, normalised_step
 from autorl.types import InputError
 
 Env = gym.Env[Any, Any]
@@ -46,6 +47,11 @@ class OutsideEnvironment(Environment):
     observation_space: Any
     action_space: Any
     make: Callable[[], Env]
+
+    @property
+    def real(self) -> type[np.floating[Any]]:
+        """The type in which observations are normalised: their own, or double precision."""
+        return np.float32 if self.observation_space.dtype == np.float32 else np.float64
 
     def rows(self, observations: Any) -> Array:
         """Flatten observations side by side, (n, observation_size)."""
@@ -240,12 +246,20 @@ class Worlds:
 
     The member's `states` are their present observations, its `episodes` return and length.
 
+    Attributes:
+        observations: (n, observation_size) what the agent sees: the states, or those normalised.
+
     Raises:
         InputError: the installed Gymnasium has no vectors that begin an episode in the step that
             ends one.
     """
 
-    def __init__(self, environment: OutsideEnvironment, member: Member) -> None:
+    def __init__(
+        self,
+        environment: OutsideEnvironment,
+        member: Member,
+        normaliser: Normaliser | None = None,
+    ) -> None:
         modes = getattr(gym.vector, "AutoresetMode", None)
         if modes is None:
             raise InputError(
@@ -261,18 +275,37 @@ class Worlds:
             autoreset_mode=modes.SAME_STEP,
         )
         self.envs: list[Any] = list(self.vector.envs)  # SeededEpisodes
+        self.normaliser = normaliser
+        self.seen = False  # whether `observations` are normalised ones
+        self.observations: Array = member.states
+        if normaliser is not None:
+            self.observations = np.zeros(member.states.shape, environment.real)
+            none = np.zeros(len(member.states))
+            self._take_in = normalised_step.prepared(
+                normaliser,
+                self.observations,
+                none,
+                none,
+                np.zeros((0, environment.observation_size)),
+            )
 
     def _seeded(self, make: Callable[[], Env]) -> SeededEpisodes:
         return SeededEpisodes(make(), partial(next_seed, self.member))
 
     def begin(self) -> None:
         """Reset the environments unless their episodes go on."""
-        if self.started():
-            return
         member = self.member
-        observations, _ = self.vector.reset()
-        member.states[:] = self.environment.rows(observations)
-        member.episodes[:] = 0.0
+        fresh = not self.started()
+        if fresh:
+            observations, _ = self.vector.reset()
+            member.states[:] = self.environment.rows(observations)
+            member.episodes[:] = 0.0
+        if self.normaliser is not None and (fresh or not self.seen):
+            self.observations[:] = member.states
+            if fresh:
+                self.normaliser.returns[:] = 0.0
+            normalised_rows(self.normaliser, self.observations, fresh)
+            self.seen = True
 
     def started(self) -> bool:
         """Tell whether the member has episodes in progress."""
@@ -307,6 +340,12 @@ class Worlds:
         # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
         cut = np.flatnonzero(truncated & ~terminated)
         finals = following[cut]
+        if self.normaliser is not None:
+            self.observations[:] = member.states
+            rewards = np.array(rewards, np.float64)
+            self._take_in(
+                self.normaliser, self.observations, rewards, ended.astype(np.float64), finals
+            )
         return Step(rewards, ended, cut, finals, terminated, following)
 
     def note_episodes(self) -> None:
@@ -326,7 +365,7 @@ def worlds_of(environment: Environment, state: Mapping[str, Any]) -> Iterator[Wo
     if not isinstance(environment, OutsideEnvironment):
         yield None
         return
-    worlds = Worlds(environment, state["member"])
+    worlds = Worlds(environment, state["member"], state.get("normaliser"))
     try:
         yield worlds
     finally:
@@ -340,7 +379,11 @@ def propagate(net: Network, inputs: Array, rows: int) -> None:
 
 
 def evaluate(
-    policy: Network, head: int, environment: OutsideEnvironment, seeds: Sequence[int]
+    policy: Network,
+    head: int,
+    environment: OutsideEnvironment,
+    seeds: Sequence[int],
+    normaliser: Normaliser | None = None,
 ) -> tuple[Array, Array]:
     """Play one greedy episode per seed, in fresh environments.
 
@@ -352,6 +395,10 @@ def evaluate(
     count = min(SIDE_BY_SIDE, len(seeds))
     policy = with_rows(policy, count)
     inputs = np.zeros((count, environment.observation_size), policy.parameters.dtype)
+    rows = inputs
+    if normaliser is not None:
+        rows = np.zeros(inputs.shape, environment.real)
+        normalised = normalised_rows.prepared(normaliser, rows, False)
     propagated = propagate.prepared(policy, inputs, 0)
     results = np.zeros((2, len(seeds)))
     envs = [environment.make() for _ in range(count)]
@@ -363,7 +410,10 @@ def evaluate(
         while running:
             slots = sorted(running)
             for row, slot in enumerate(slots):
-                inputs[row] = np.ravel(observations[slot])
+                rows[row] = np.ravel(observations[slot])
+            if normaliser is not None:
+                normalised(normaliser, rows, False)
+                inputs[:] = rows
             propagated(policy, inputs, len(slots))
             actions = environment.applied(_greedy(policy.outputs[: len(slots)], head, environment))
             for slot, action in zip(slots, actions, strict=True):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -46,25 +46,25 @@ from autorl.population.members import (
 from autorl.population.networks import (
     ACTIVATIONS,
     CHUNK,
-    Network,
     backward,
     forward,
     gather,
-    hidden_sizes,
-    network,
-    orthogonal,
-    parameter_count,
     pick,
     prepare_backward,
 )
-from autorl.population.outside import Worlds, propagate
-from autorl.population.policies import (
-    Policy,
-    log_probs_and_entropies,
-    make_policy,
-    policy_gradient,
-    sample,
+from autorl.population.normalisation import (
+    Normaliser,
+    Views,
+    begin_normalised,
+    copy_rows,
+    make_views,
+    new_normaliser,
+    normaliser_of,
+    step_normalised,
 )
+from autorl.population.outside import Worlds, propagate
+from autorl.population.policies import log_probs_and_entropies, policy_gradient, sample
+from autorl.population.ppo_agent import Agent, Rollout, initial_parameters, make_agent
 
 HYPERPARAMETERS = {
     "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
@@ -88,108 +88,6 @@ HYPERPARAMETERS = {
     "net_depth": Setting(2, lower=1, change=None),
     "activation": Setting("tanh", codes=ACTIVATIONS, change=None),
 }
-
-
-class Rollout(NamedTuple):
-    """Transitions of one rollout, n_steps * n_envs rows, time first.
-
-    Row t * n_envs + e is step t of environment e. `dones` marks the end of an episode after the
-    row.
-
-    `order` is the current epoch's permutation of the rows.
-    """
-
-    observations: Array
-    actions: Array
-    log_probs: Array
-    values: Array
-    rewards: Array
-    dones: Array
-    advantages: Array
-    returns: Array
-    order: Array
-
-
-class Agent(NamedTuple):
-    """Actor and critic over one flat array.
-
-    For continuous actions the logarithms of the policy's deviations lie in it too.
-
-    A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows,
-    action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one.
-    """
-
-    actor: Network
-    critic: Network
-    policy: Policy
-    gradient: Array
-    rollout: Rollout
-    inputs: Array
-    actions: Array
-    columns: Array
-    action: Array
-
-
-def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the layer sizes of actor and critic."""
-    outputs = environment.n_actions or environment.action_size
-    inputs = environment.observation_size
-    width = int(hp.net_width)
-    depth = int(hp.net_depth)
-    return hidden_sizes(inputs, width, depth, outputs), hidden_sizes(inputs, width, depth, 1)
-
-
-def initial_parameters(
-    environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike
-) -> Array:
-    """Draw orthogonal weights.
-
-    The gain is sqrt(2) in hidden layers, 0.01 for the policy, 1 for the value. Deviations are 1.
-    """
-    actor, critic = network_sizes(environment, hp)
-    split = parameter_count(actor)
-    end = parameter_count(actor) + parameter_count(critic)
-    deviations = 0 if environment.n_actions else environment.action_size
-    parameters = np.zeros(end + deviations, dtype)
-    gains = [math.sqrt(2.0)] * int(hp.net_depth)
-    orthogonal(parameters[:split], actor, [*gains, 0.01], rng.derived(key, rng.INITIALISE, 0))
-    orthogonal(parameters[split:end], critic, [*gains, 1.0], rng.derived(key, rng.INITIALISE, 1))
-    return parameters
-
-
-def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent:
-    """Make networks over the flat parameters, with scratch memory.
-
-    Their gradients lie in one array too.
-    """
-    actor, critic = network_sizes(environment, hp)
-    split = parameter_count(actor)
-    end = parameter_count(actor) + parameter_count(critic)
-    gradient = np.zeros_like(parameters)
-    # Whole chunks: a policy works on all rows of one, whatever those beyond n_envs hold.
-    rows = -(-int(hp.n_envs) // CHUNK) * CHUNK
-    word = HYPERPARAMETERS["activation"].decode(hp.activation)
-    return Agent(
-        actor=network(parameters[:split], gradient[:split], actor, word, rows),
-        critic=network(parameters[split:end], gradient[split:end], critic, word, rows),
-        policy=make_policy(parameters[end:], gradient[end:], environment.n_actions),
-        gradient=gradient,
-        rollout=make_rollout(environment, hp, parameters.dtype),
-        inputs=np.zeros((rows, environment.observation_size), parameters.dtype),
-        actions=np.zeros((rows, environment.action_size)),
-        columns=np.zeros((3, rows)),
-        action=np.zeros(environment.action_size),
-    )
-
-
-def make_rollout(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Rollout:
-    """Make memory for one rollout."""
-    n = int(hp.n_steps) * int(hp.n_envs)
-    observations = np.zeros((n, environment.observation_size), dtype)
-    actions = np.zeros((n, environment.action_size))
-    return Rollout._make(
-        [observations, actions, *(np.zeros(n) for _ in range(6)), np.zeros(n, np.int64)]
-    )
 
 
 @program
@@ -478,6 +376,62 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 
+# A program of its own: `train` is compiled to what it was before there were normalisers.
+@program
+def train_normalised(
+    member: Member,
+    agent: Agent,
+    hp: Record,
+    limits: tuple[int, int, Array],
+    reset: Callable[[Array, int], None],
+    step: Callable[[Array, Array, int], tuple[float, bool]],
+    observe: Callable[[Array, Array], None],
+    iterations: int,
+    normaliser: Normaliser,
+    views: Views,
+) -> None:
+    """Do what `train` does on normalised observations and rewards."""
+    world = World(reset, step, observe, limits[0], limits[1], limits[2])
+    begin_normalised(member, world, normaliser, views)
+    for _ in range(iterations):
+        collect_normalised(member, agent, hp, world, normaliser, views)
+        weigh_errors(agent, hp, len(member.states))
+        update(member, agent, hp)
+
+
+@kernel
+def collect_normalised(
+    member: Member, agent: Agent, hp: Record, world: World, normaliser: Normaliser, views: Views
+) -> None:
+    """Do what `collect_rollout` does on normalised observations and rewards.
+
+    The observations after the rollout go into `agent.inputs`.
+    """
+    n_envs = len(member.states)
+    rollout = agent.rollout
+    for t in range(hp.n_steps):
+        first = t * n_envs
+        end = first + n_envs
+        copy_rows(rollout.observations[first:end], views.rows)
+        act(member, agent, t)
+        truncated = step_normalised(
+            member,
+            world,
+            normaliser,
+            views,
+            rollout.actions[first:end],
+            rollout.rewards[first:end],
+            rollout.dones[first:end],
+        )
+        if truncated > 0:
+            # A truncated episode bootstraps from the value of its final observation.
+            forward(agent.critic, views.finals, truncated)
+            for row in range(truncated):
+                bonus = hp.gamma * agent.critic.outputs[row, 0]
+                rollout.rewards[first + views.cut[row]] += bonus
+    copy_rows(agent.inputs[:n_envs], views.rows)
+
+
 @program
 def choose(member: Member, agent: Agent, t: int) -> None:
     """Act at step `t` of a rollout whose observations come from outside."""
@@ -508,7 +462,7 @@ def collect_outside(
     worlds.begin()
     for t in range(int(hp.n_steps)):
         rows = slice(t * n_envs, (t + 1) * n_envs)
-        rollout.observations[rows] = member.states
+        rollout.observations[rows] = worlds.observations
         chosen(member, agent, t)
         result = worlds.step(rollout.actions[rows])
         rollout.rewards[rows] = result.rewards
@@ -520,14 +474,18 @@ def collect_outside(
             propagated(agent.critic, agent.inputs, count)
             bonus = float(hp.gamma) * agent.critic.outputs[:count, 0].astype(np.float64)
             rollout.rewards[t * n_envs + result.truncated] += bonus
-    agent.inputs[:n_envs] = member.states
+    agent.inputs[:n_envs] = worlds.observations
     worlds.note_episodes()
 
 
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
     """Make a member at step 0."""
     parameters = initial_parameters(environment, hp, key, dtype)
-    return {"member": new_member(key, parameters, environment, int(hp.n_envs))}
+    member = new_member(key, parameters, environment, int(hp.n_envs))
+    if environment.normalize is None:
+        return {"member": member}
+    normaliser = new_normaliser(environment, int(hp.n_envs), float(hp.gamma))
+    return {"member": member, "normaliser": normaliser}
 
 
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
@@ -535,17 +493,26 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
     member: Member = state["member"]
     agent = make_agent(member.parameters, environment, hp)
     functions = environment.functions(member.parameters.dtype)
+    head = ARGMAX if environment.n_actions else MEAN
+    normaliser = normaliser_of(state, environment, float(hp.gamma))
+    if normaliser is not None:
+        views = make_views(agent.inputs, member, environment.action_size)
 
     def advance_by(iterations: int) -> None:
-        train(member, agent, hp, limits(environment), *functions, iterations)
+        arguments = (member, agent, hp, limits(environment), *functions, iterations)
+        if normaliser is None:
+            train(*arguments)
+        else:
+            train_normalised(*arguments, normaliser, views)
 
-    head = ARGMAX if environment.n_actions else MEAN
     return Bound(advance_by, agent.actor, head)
 
 
 def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
     """Put agent and rollout memory around a member whose environments are outside."""
     member: Member = state["member"]
+    # The settings are those of `hp`; `worlds` have the statistics.
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(member.parameters, environment, hp)
     programs = (
         choose.prepared(member, agent, 0),
@@ -573,4 +540,5 @@ ALGORITHM = Algorithm(
     bind=bind,
     parts={"member": Member},
     bind_outside=bind_outside,
+    normalises=True,
 )

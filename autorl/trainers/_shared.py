@@ -25,6 +25,10 @@ class Diverged(BaseException):
     """
 
 
+NORMALISER_ENDING = ".vecnormalize.pkl"
+NORMALISER_NOTE = (
+    "`VecNormalize.load` reads the statistics: the agent saw normalised observations or rewards"
+)
 ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
 """A note of every exported zip: Stable-Baselines3's format holds pickles."""
 

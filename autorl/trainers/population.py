@@ -7,6 +7,7 @@ arrays.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -21,10 +22,11 @@ from autorl.plain_values import plain
 from autorl.population import engine
 from autorl.population.environment_ids import is_outside
 from autorl.population.environments import Environment, find_environment
-from autorl.population.export import keeps_moments, to_sb3
+from autorl.population.export import keeps_moments, to_sb3, vec_normalize
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.kernels import Array
 from autorl.population.members import is_finite
+from autorl.population.normalisation import SETTINGS, settings
 from autorl.population.outside import OutsideEnvironment, Worlds, worlds_of
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import Variant
@@ -32,6 +34,8 @@ from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
 from autorl.trainers._shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
     ZIP_IS_A_PROGRAM,
     check_continuation,
     check_reached,
@@ -42,6 +46,7 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import ExportedModel, FixedValue
+from autorl.trainers.options import check_names as check_options
 from autorl.trainers.outside_environments import (
     described,
     environment_of_checkpoint,
@@ -208,7 +213,8 @@ class PopulationTrainer(AgentTrainer):
     ) -> ExportedModel:
         """Save the agent of a checkpoint as a Stable-Baselines3 model.
 
-        The model acts and trains the same.
+        The model acts and trains the same. Where training normalised, its `VecNormalize` goes
+        beside it.
 
         Raises:
             InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer,
@@ -225,14 +231,20 @@ class PopulationTrainer(AgentTrainer):
         else:
             environment = find_environment(name, variant, wrappers)
         model = to_sb3(self.algorithm, state, environment, hp)
-        file = zip_target(target, replace=replace)
+        normaliser = state.get("normaliser")
+        endings = () if normaliser is None else (NORMALISER_ENDING,)
+        file = zip_target(target, replace=replace, beside=endings)
         model.save(file)
+        beside = tuple(file.with_suffix(ending) for ending in endings)
+        if normaliser is not None:
+            vec_normalize(normaliser, model).save(str(beside[0]))
         arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
         with_memory = "replay" in state
         moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
         return ExportedModel(
             path=file,
             kind=f"stable_baselines3.{type(model).__name__}",
+            beside=beside,
             hyperparameters=(
                 f"all hyperparameters of the run, defaults of population/{self.name} included"
             ),
@@ -240,6 +252,7 @@ class PopulationTrainer(AgentTrainer):
                 f"`set_env` takes a vectorised environment of n_envs={arguments.n_envs}, "
                 "as the run had",
                 f"`learn` goes on with {moments}" + " and an empty replay memory" * with_memory,
+                *([NORMALISER_NOTE] if beside else []),
                 *arguments.notes,
                 *_environment_notes(environment),
                 ZIP_IS_A_PROGRAM,
@@ -261,17 +274,20 @@ class PopulationTrainer(AgentTrainer):
         Raises:
             InputError: there is none, or the algorithm does not train on it.
         """
-        for name, usual in (
-            ("normalize", False),
-            ("vec_env", "dummy"),
+        normalised = spec.normalize is not False
+        for name, cannot in (
+            ("normalize", normalised and not self.algorithm.normalises),
+            ("vec_env", spec.vec_env != "dummy"),
         ):
-            if getattr(spec, name) != usual:
+            if cannot:
                 raise InputError(
                     f"population/{self.name} runs environments as they are; "
                     f"use sb3/{self.name} for {name}",
                     key=f"environment.{name}",
                 )
         environment = self._resolved(spec)
+        if normalised:
+            environment = dataclasses.replace(environment, normalize=_normalisation(spec.normalize))
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"
             raise InputError(
@@ -311,6 +327,11 @@ class PopulationTrainer(AgentTrainer):
                 f"the checkpoint is of observations by {listed(list(map(str, observed)))}, "
                 f"not by {listed(list(map(str, environment.wrappers)))}",
                 key="environment.wrappers",
+            )
+        if ("normaliser" in state) != (environment.normalize is not None):
+            how = "with" if "normaliser" in state else "without"
+            raise InputError(
+                f"the checkpoint is of a training {how} normalisation", key="environment.normalize"
             )
         # Of the values, not of the configuration: the trainer's own count as well.
         check_continuation(parent["values"], Config(values), self.changes)
@@ -386,6 +407,18 @@ def _load(
             f"not {algorithm.name}"
         )
     return engine.from_arrays(algorithm, arrays), meta, arrays
+
+
+def _normalisation(normalize: bool | FrozenMap) -> FrozenMap:
+    """Return the checked arguments of `VecNormalize`.
+
+    Raises:
+        InputError: one is unknown, or its value is not allowed.
+    """
+    options = normalize if isinstance(normalize, FrozenMap) else FrozenMap()
+    check_options(options, SETTINGS, "argument of VecNormalize", "environment.normalize")
+    settings(options, SETTINGS["gamma"].default)
+    return options
 
 
 def _resume(worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array]) -> tuple[str, ...]:

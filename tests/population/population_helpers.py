@@ -11,6 +11,7 @@ from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import record
 from autorl.population.networks import layer_views
+from autorl.population.normalisation import make_views, normaliser_of
 
 CARTPOLE = ENVIRONMENTS["CartPole-v1"]
 SMALL = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "net_width": 9}
@@ -68,10 +69,14 @@ def trained_in_python(
         else page.make_agent(state, environment, hp)
     )
     functions = (environment.reset, environment.step, environment.observe)
+    arguments = (state["member"], agent, hp, engine.limits(environment), *functions, iterations)
     with np.errstate(over="ignore"):
-        page.train.py_func(
-            state["member"], agent, hp, engine.limits(environment), *functions, iterations
-        )
+        if "normaliser" in state:
+            normaliser = normaliser_of(state, environment, float(hp.gamma))
+            views = make_views(agent.inputs, state["member"], environment.action_size)
+            page.train_normalised.py_func(*arguments, normaliser, views)
+        else:
+            page.train.py_func(*arguments)
     return state
 
 

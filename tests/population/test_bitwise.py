@@ -11,6 +11,7 @@ from population_helpers import CARTPOLE, SMALL, advanced, make, same
 
 from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS
+from autorl.types import FrozenMap
 
 OFF_POLICY = {
     "learning_starts": 20,
@@ -43,7 +44,11 @@ MEMBERS = {
         },
     ),
     "ddpg": (ENVIRONMENTS["Pendulum-v1"], {**OFF_POLICY, "noise_std": 0.1}),
-    "a2c": (CARTPOLE, {"n_envs": 3, "n_steps": 12, "net_width": 9}),
+    "a2c": (
+        # In the program of PPO: here normalised, with episodes that are truncated.
+        replace(ENVIRONMENTS["Pendulum-v1"], time_limit=25, normalize=FrozenMap()),
+        {"n_envs": 3, "n_steps": 12, "net_width": 9},
+    ),
 }
 
 

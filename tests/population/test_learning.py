@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from autorl.population import engine
-from autorl.population.environments import ENVIRONMENTS
+from autorl.population.environments import ENVIRONMENTS, find_environment
 from autorl.population.hyperparameters import record
 from autorl.seeds import digest
+from autorl.types import FrozenMap
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(900)]
@@ -47,6 +49,7 @@ CASES = {
 }
 _NET = {"net_width": 64, "noise_std": 0.1}
 CASES |= {
+    "ppo-normalised": ("ppo", "PPO", "CartPole-v1", {}, {}, 12_000),
     "a2c-pendulum": ("a2c", "A2C", "Pendulum-v1", {}, {}, 12_000),
     "td3": (
         "td3",
@@ -68,8 +71,8 @@ CASES |= {
 OURS, THEIRS = 16, 5
 
 
-def _ours(name, environment_id, config, steps):
-    environment, returns = ENVIRONMENTS[environment_id], []
+def _ours(name, environment, config, steps):
+    returns = []
     for seed in range(OURS):
         algorithm = engine.find_algorithm(name)
         hp = record(algorithm.settings, config, steps)
@@ -80,8 +83,10 @@ def _ours(name, environment_id, config, steps):
     return np.array(returns)
 
 
-def _theirs(kind, environment_id, arguments, steps):
+def _theirs(kind, environment_id, arguments, steps, normalised):
     import torch
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     arguments = dict(arguments)
@@ -92,8 +97,11 @@ def _theirs(kind, environment_id, arguments, steps):
         arguments["action_noise"] = noise(np.zeros(1), np.full(1, deviation))
     returns = []
     for seed in range(THEIRS):
+        environment = environment_id
+        if normalised:
+            environment = VecNormalize(make_vec_env(environment_id))
         model = getattr(stable_baselines3, kind)(
-            "MlpPolicy", environment_id, seed=seed, device="cpu", **arguments
+            "MlpPolicy", environment, seed=seed, device="cpu", **arguments
         )
         model.learn(steps)
         returns.append(np.mean([episode["r"] for episode in model.ep_info_buffer]))
@@ -103,8 +111,12 @@ def _theirs(kind, environment_id, arguments, steps):
 @pytest.mark.parametrize("case", sorted(CASES))
 def test_training_returns_are_those_of_stable_baselines3(case):
     name, kind, environment_id, ours, theirs, steps = CASES[case]
-    mine = _ours(name, environment_id, ours, steps)
-    reference = _theirs(kind, environment_id, theirs, steps)
+    environment = ENVIRONMENTS[environment_id]
+    normalised = case.endswith("normalised")
+    if normalised:
+        environment = replace(environment, normalize=FrozenMap())
+    mine = _ours(name, environment, ours, steps)
+    reference = _theirs(kind, environment_id, theirs, steps, normalised)
     error = np.sqrt(mine.var(ddof=1) / OURS + reference.var(ddof=1) / THEIRS)
     assert (
         abs(mine.mean() - reference.mean()) < 4.5 * error
@@ -112,7 +124,16 @@ def test_training_returns_are_those_of_stable_baselines3(case):
 
 
 def test_ppo_solves_cartpole_at_its_defaults():
-    assert np.median(_ours("ppo", "CartPole-v1", {}, 50_000)) > 250
+    assert np.median(_ours("ppo", ENVIRONMENTS["CartPole-v1"], {}, 50_000)) > 250
+
+
+def test_a_normalised_member_learns_from_rewards_a_thousand_times_as_large():
+    """From about -1200 a thousand times, the return of random actions; another stays there."""
+    config = {"n_envs": 4, "n_steps": 256, "gamma": 0.9, "learning_rate": 1e-3}
+    environment = find_environment("Pendulum-v1", {"reward_scale": 1000.0})
+    normalised = replace(environment, normalize=FrozenMap())
+    assert np.median(_ours("ppo", normalised, config, 60_000)) > -600e3
+    assert np.median(_ours("ppo", environment, config, 60_000)) < -900e3
 
 
 def test_td3_swings_the_pendulum_up():

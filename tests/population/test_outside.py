@@ -71,48 +71,64 @@ def _equal(left, right):
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.parametrize("normalize", [None, FrozenMap(clip_obs=1.5)])
 @pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
-def test_training_outside_is_native_training_to_the_bit(name, monkeypatch):
+def test_training_outside_is_native_training_to_the_bit(name, normalize, monkeypatch):
     """With the same episodes and arithmetic: truncation, autoreset, counters and updates."""
     monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
     config = {**SMALL, "n_envs": 3, "n_steps": 25, "learning_rate": 1e-2, "clip_range_vf": 0.2}
-    native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT)
-    expected = trained_in_python("ppo", 5, 3, native, **config)["member"]
+    native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT, normalize=normalize)
+    inside = trained_in_python("ppo", 5, 3, native, **config)
+    expected = inside["member"]
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=name))
-    environment = outside_environment(spec)
+    environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make("ppo", 5, environment, np.float64, **config)
-    worlds = Worlds(environment, state["member"])
-    algorithm.bind_outside(state, environment, hp, worlds).advance(3)
+    with outside.worlds_of(environment, state) as worlds:
+        algorithm.bind_outside(state, environment, hp, worlds).advance(3)
     member = state["member"]
+    if normalize is not None:
+        for part, values in inside["normaliser"]._asdict().items():
+            assert np.array_equal(getattr(state["normaliser"], part), values), part
     assert np.array_equal(member.counts, expected.counts)
     assert member.counts[2] >= 3  # episodes ended
     for part in ("parameters", "moments", "episodes", "recent"):
         assert np.array_equal(getattr(member, part), getattr(expected, part)), part
 
 
-def _collected(environment_id, n_envs=3, **config):
+def _collected(environment_id, n_envs=3, normalize=None, **config):
     """One rollout in double precision: its record, agent, and what each episode began with."""
     environment = outside_environment(EnvironmentSpec(environment_id))
+    environment = replace(environment, normalize=normalize)
     _, hp, state = make(
         "ppo", 3, environment, np.float64, **{**SMALL, "n_steps": 50, "n_envs": n_envs, **config}
     )
     agent = ppo.make_agent(state["member"].parameters, environment, hp)
-    worlds = Worlds(environment, state["member"])
+    worlds = Worlds(environment, state["member"], state.get("normaliser"))
     programs = (ppo.choose.py_func, outside.propagate.py_func)
     ppo.collect_outside(state["member"], agent, hp, worlds, programs)
     return environment, hp, state, agent
 
 
-@pytest.mark.parametrize("environment_id", [CARTPOLE, PENDULUM, "Outside/Tall-v0"])
-def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
+@pytest.mark.parametrize(
+    ("environment_id", "normalize"),
+    [
+        (CARTPOLE, None),
+        (PENDULUM, None),
+        ("Outside/Tall-v0", None),
+        # Not Tall: the buffer has its type of observations, whole numbers, when normalised too.
+        (CARTPOLE, FrozenMap()),
+        (PENDULUM, FrozenMap(gamma=0.9)),
+    ],
+)
+def test_a_rollout_is_that_of_stable_baselines3(environment_id, normalize, monkeypatch):
     """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
     pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
     torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    environment, hp, state, agent = _collected(environment_id)
+    environment, hp, state, agent = _collected(environment_id, normalize=normalize)
     rollout, member, n_envs = agent.rollout, state["member"], 3
     # 1. A model with the member's networks, and environments whose episodes have the same seeds.
     _, _, fresh = make("ppo", 3, environment, np.float64, **{**SMALL, "n_envs": n_envs})
@@ -122,7 +138,8 @@ def test_a_rollout_is_that_of_stable_baselines3(environment_id, monkeypatch):
         return Monitor(seeded)
 
     model = to_sb3(engine.find_algorithm("ppo"), state, environment, hp)
-    model.set_env(DummyVecEnv([made] * n_envs))
+    venv = DummyVecEnv([made] * n_envs)
+    model.set_env(venv if normalize is None else VecNormalize(venv, **dict(normalize)))
     # 2. It is given the actions that were drawn.
     values_of = model.policy.predict_values
     actions = iter(rollout.actions.reshape(-1, n_envs, environment.action_size))
@@ -403,9 +420,11 @@ def test_what_is_native_is_known_without_the_engine():
     assert of_engine.executor_for("LunarLander-v3") == "processes"
 
 
-def test_other_settings_say_who_can():
-    with pytest.raises(InputError, match="use sb3/ppo for normalize"):
-        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(CARTPOLE, normalize=True), ())
+def test_other_algorithms_say_who_normalises():
+    with pytest.raises(InputError, match="use sb3/dqn for normalize"):
+        load(TrainerSpec("population/dqn")).check(
+            EnvironmentSpec("CartPole-v1", normalize=True), ()
+        )
 
 
 @pytest.mark.parametrize(

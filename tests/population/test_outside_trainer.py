@@ -29,7 +29,7 @@ class TestPPOOutside(TrainerConformance):
 class TestA2COutside(TrainerConformance):
     case = Case(
         TrainerSpec("population/a2c", FrozenMap({"n_steps": 8, "net_width": 16})),
-        EnvironmentSpec("outside_tasks:Outside/Pendulum-v1", n_envs=2),
+        EnvironmentSpec("outside_tasks:Outside/Pendulum-v1", n_envs=2, normalize=True),
         configs=(
             Config(learning_rate=1e-2, rms_prop_eps=1e-5),
             Config(learning_rate=1e-3, rms_prop_eps=1e-4),

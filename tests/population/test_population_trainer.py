@@ -59,6 +59,15 @@ _OFF_POLICY = {
 }
 
 
+class TestPPONormalised(TrainerConformance):
+    case = Case(
+        TrainerSpec("population/ppo", FrozenMap(_PPO)),
+        EnvironmentSpec("Pendulum-v1", n_envs=2, normalize=True),
+        configs=(Config(learning_rate=1e-2, gamma=0.99), Config(learning_rate=1e-3, gamma=0.9)),
+        fixed=("net_width", 8),
+    )
+
+
 class TestDQN(TrainerConformance):
     case = Case(
         TrainerSpec("population/dqn", FrozenMap({**_OFF_POLICY, "prioritized": True})),
@@ -242,7 +251,7 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
     ("environment", "config", "message"),
     [
         (EnvironmentSpec("CartPole-v2"), Config(), "did you mean 'CartPole-v1'"),
-        (EnvironmentSpec("CartPole-v1", normalize=True), Config(), "use sb3/ppo"),
+        (EnvironmentSpec("CartPole-v1", vec_env="subproc"), Config(), "use sb3/ppo"),
         (EnvironmentSpec("CartPole-v1", kwargs=FrozenMap(g=1)), Config(), "unknown parameter"),
         (EnvironmentSpec("CartPole-v1"), Config(learning_rat=1e-3), "did you mean 'learning_rate'"),
         (EnvironmentSpec("CartPole-v1"), Config(gamma=1.5), r"\[0.0, 1.0\]"),

@@ -81,6 +81,7 @@ class Environment:
         constants: the last values of each state, which no function changes.
         wrappers: as in a study file, those that make these observations of Gymnasium's environment.
         observation_type: NumPy's name of Gymnasium's; `uint8` observations lie in 0..255.
+        normalize: arguments of Stable-Baselines3's `VecNormalize`; None = nothing is normalised.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Environment:
     constants: tuple[float, ...] = ()
     wrappers: tuple[str, ...] = ()
     observation_type: str = "float32"
+    normalize: FrozenMap | None = None
 
     @property
     def action_size(self) -> int:

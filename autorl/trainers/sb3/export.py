@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.space.schedules import remaining_schedule
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import ZIP_IS_A_PROGRAM, base_name, zip_target
+from autorl.trainers._shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
+    ZIP_IS_A_PROGRAM,
+    base_name,
+    zip_target,
+)
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
@@ -28,8 +34,6 @@ from autorl.types import Checkpoint, InputError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
-
-NORMALISER_ENDING = ".vecnormalize.pkl"
 
 
 def export_model(
@@ -149,10 +153,7 @@ def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
         + " and an empty replay memory" * (saved.replay is not None),
     ]
     if normalised:
-        notes.append(
-            "`VecNormalize.load` reads the statistics: "
-            "the agent saw normalised observations or rewards"
-        )
+        notes.append(NORMALISER_NOTE)
     notes += [
         f"{name} went from {values[name]!r} to {values[f'{name}.end']!r} "
         f"({values[f'{name}.shape']}), Stable-Baselines3 keeps it at the last value"

@@ -1,0 +1,323 @@
+"""Running normalisation against Stable-Baselines3's `VecNormalize`. Programs run as plain Python, the compiled one last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import gymnasium
+import numpy as np
+import outside_tasks
+import pytest
+from population_helpers import make
+
+from autorl.population import kernels, normalisation, outside
+from autorl.population.environments import ENVIRONMENTS
+from autorl.population.members import World
+from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
+from autorl.seeds import evaluation_seeds
+from autorl.trainers import load
+from autorl.trainers.outside_environments import outside_environment
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+
+SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
+CARTPOLE = "Outside/CartPole-v1"
+OPTIONS = {
+    "defaults": {},
+    "others": {"clip_obs": 0.8, "clip_reward": 0.3, "gamma": 0.7, "epsilon": 0.1},
+    "observations": {"norm_reward": False},
+    "rewards": {"norm_obs": False},
+}
+PARTS = ("of_observations", "of_returns", "counts")
+
+
+@pytest.fixture
+def plain_python(monkeypatch):
+    monkeypatch.setattr(kernels.Program, "prepared", lambda program, *arguments: program.py_func)
+    monkeypatch.setattr(
+        kernels.Program, "__call__", lambda program, *arguments: program.py_func(*arguments)
+    )
+    with np.errstate(over="ignore", invalid="ignore"):
+        yield
+
+
+class Single(gymnasium.ObservationWrapper):
+    """Observations in single precision, as the engine's networks take them."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        shape = env.observation_space.shape
+        self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, shape, np.float32)
+
+    def observation(self, observation):
+        return observation.astype(np.float32)
+
+
+def _theirs(envs, options, gamma):
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    return VecNormalize(DummyVecEnv(envs), **{"gamma": gamma, **dict(options)})
+
+
+def _statistics(venv):
+    observed = venv.obs_rms if venv.norm_obs else None
+    running = [(observed, "of_observations"), (venv.ret_rms, "of_returns")]
+    moments = {
+        name: np.stack([np.ravel(item.mean), np.ravel(item.var)]) for item, name in running if item
+    }
+    counts = [1e-4 if observed is None else observed.count, venv.ret_rms.count]
+    return {**moments, "counts": np.array(counts)}
+
+
+def _assert_equal(normaliser, venv, tolerance):
+    for name, expected in _statistics(venv).items():
+        actual = getattr(normaliser, name)
+        np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
+    np.testing.assert_allclose(normaliser.returns[:, 0], venv.returns, tolerance)
+
+
+def _actions(environment, n_envs, steps):
+    generator = np.random.default_rng(0)
+    if environment.n_actions:
+        return generator.integers(environment.n_actions, size=(steps, n_envs, 1)).astype(float)
+    return generator.normal(size=(steps, n_envs, environment.action_size), scale=2.0)
+
+
+@pytest.mark.parametrize(
+    ("n_envs", "tolerance"),
+    [(1, 0.0), (3, 0.0), (12, 1e-5)],  # of 8 and more rows NumPy adds in another order
+)
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", ["CartPole-v1", "Pendulum-v1"])
+def test_every_step_of_a_native_task_is_that_of_vec_normalize(
+    name, options, n_envs, tolerance, plain_python, monkeypatch
+):
+    pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
+    monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
+    given = FrozenMap(OPTIONS[options])
+    native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT, normalize=given)
+    _, hp, state = make("ppo", 3, native, np.float32, **{**SMALL, "n_envs": n_envs})
+    _, _, fresh = make("ppo", 3, native, np.float32, **{**SMALL, "n_envs": n_envs})
+    member = state["member"]
+    limits = (native.time_limit, native.n_actions, native.bounds)
+    world = World(native.reset, native.step, native.observe, *limits)
+    normaliser = normalisation.normaliser_of(state, native, float(hp.gamma))
+    inputs = np.zeros((32, native.observation_size), np.float32)
+    views = normalisation.make_views(inputs, member, native.action_size)
+
+    def made():
+        env = Single(EpisodeMonitor(gymnasium.make("Outside/Native-v0", name=name)))
+        return SeededEpisodes(env, lambda: outside.next_seed(fresh["member"]))
+
+    venv = _theirs([made] * n_envs, given, float(hp.gamma))
+    near = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
+    normalisation.begin_normalised(member, world, normaliser, views)
+    near(views.rows, venv.reset())
+    _assert_equal(normaliser, venv, tolerance)
+    rewards, ended = np.zeros((2, n_envs))
+    truncations = 0
+    for actions in _actions(native, n_envs, 50):
+        cut = normalisation.step_normalised(
+            member, world, normaliser, views, actions, rewards, ended
+        )
+        applied = actions.clip(*native.bounds)
+        if native.n_actions:
+            applied = actions[:, 0].astype(int)
+        observations, their_rewards, dones, infos = venv.step(applied)
+        near(views.rows, observations)
+        near(rewards, their_rewards)
+        assert np.array_equal(ended, dones)
+        for row, index in enumerate(views.cut[:cut]):
+            near(views.finals[row], infos[index]["terminal_observation"])
+        _assert_equal(normaliser, venv, tolerance)
+        truncations += cut
+    assert truncations > 0
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("environment_id", [CARTPOLE, "Outside/Pendulum-v1", "Outside/Tall-v0"])
+def test_every_step_outside_is_that_of_vec_normalize(environment_id, options, plain_python):
+    """To the bit; observations of `Tall-v0` are whole numbers (3, 1)."""
+    pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
+    given = FrozenMap(OPTIONS[options])
+    environment = replace(outside_environment(EnvironmentSpec(environment_id)), normalize=given)
+    _, hp, state = make("ppo", 3, environment, **{**SMALL, "n_envs": 3})
+    _, _, fresh = make("ppo", 3, environment, **{**SMALL, "n_envs": 3})
+    normaliser = normalisation.normaliser_of(state, environment, float(hp.gamma))
+    worlds = Worlds(environment, state["member"], normaliser)
+
+    def made():
+        return SeededEpisodes(environment.make(), lambda: outside.next_seed(fresh["member"]))
+
+    venv = _theirs([made] * 3, given, float(hp.gamma))
+    worlds.begin()
+    assert np.array_equal(worlds.observations, venv.reset().reshape(3, -1))
+    ends = 0
+    for actions in _actions(environment, 3, 50):
+        step = worlds.step(actions)
+        observations, rewards, dones, infos = venv.step(environment.applied(actions))
+        assert np.array_equal(worlds.observations, observations.reshape(3, -1))
+        assert np.array_equal(step.rewards, rewards)
+        finals = [np.ravel(infos[index]["terminal_observation"]) for index in step.truncated]
+        assert np.array_equal(step.finals, np.reshape(finals, step.finals.shape))
+        _assert_equal(normaliser, venv, 0.0)
+        ends += dones.sum()
+    assert ends >= 6
+
+
+def _segment(folder, environment, name="ppo", **changes):
+    segment = Segment(
+        id="a",
+        trainer=TrainerSpec(f"population/{name}", FrozenMap(SMALL)),
+        environment=environment,
+        config=Config(learning_rate=1e-2),
+        seed=3,
+        role="tuning",
+        until=128,
+        horizon=128,
+        evaluate_at=(128,),
+        episodes=3,
+        save=True,
+        folder=str(folder),
+    )
+    return replace(segment, **changes)
+
+
+def _train(segment):
+    return load(segment.trainer).train(segment, lambda report: None)
+
+
+def _arrays(outcome):
+    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
+        return {name: archive[name] for name in archive.files}
+
+
+def test_a_cut_run_outside_is_the_uncut_one(tmp_path, plain_python):
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
+    whole = _train(_segment(tmp_path / "whole", spec, evaluate_at=(64, 128)))
+    first = _train(_segment(tmp_path / "first", spec, until=64, evaluate_at=(64,)))
+    rest = {"parent": first.checkpoint, "start": 64}
+    second = _train(_segment(tmp_path / "second", spec, **rest))
+    expected, actual = _arrays(whole), _arrays(second)
+    assert expected.keys() == actual.keys()
+    assert {f"normaliser.{name}" for name in normalisation.Normaliser._fields} < expected.keys()
+    assert all(np.array_equal(expected[name], actual[name]) for name in expected)
+    assert whole.reports[1].metrics == second.reports[0].metrics
+    fork = _arrays(_train(_segment(tmp_path / "fork", spec, fork=7, **rest)))
+    assert not np.array_equal(fork["normaliser.of_returns"], actual["normaliser.of_returns"])
+    assert np.array_equal(fork["normaliser.counts"], actual["normaliser.counts"])
+
+
+def test_another_number_of_environments_and_gamma(tmp_path, plain_python):
+    """Statistics stay, discounted returns begin anew, rewards are discounted by the agent's gamma."""
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
+    first = _train(_segment(tmp_path / "first", spec, until=64, evaluate_at=()))
+    assert _arrays(first)["normaliser.settings"][normalisation.GAMMA] == 0.99
+    config = Config(learning_rate=1e-2, n_envs=4, gamma=0.5)
+    rest = {"parent": first.checkpoint, "start": 64, "config": config}
+    second = _arrays(_train(_segment(tmp_path / "second", spec, **rest)))
+    assert second["normaliser.settings"][normalisation.GAMMA] == 0.5
+    assert second["normaliser.returns"].shape == (4, 1)
+    # Two resets of 2 and of 4, and 64 steps for each of both segments.
+    assert second["normaliser.counts"] == pytest.approx([2 + 64 + 4 + 64, 128], abs=2e-4)
+    own = replace(spec, normalize=FrozenMap(gamma=0.9))
+    third = _train(_segment(tmp_path / "third", own, until=64, evaluate_at=()))
+    assert _arrays(third)["normaliser.settings"][normalisation.GAMMA] == 0.9
+
+
+def test_evaluation_reads_statistics_and_sums_rewards_of_the_task(tmp_path, plain_python):
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
+    some = _train(_segment(tmp_path / "some", spec))
+    many = _train(_segment(tmp_path / "many", spec, evaluate_at=(32, 64, 96, 128), episodes=20))
+    a, b = _arrays(some), _arrays(many)
+    assert all(np.array_equal(a[name], b[name]) for name in a)
+    metrics = many.reports[-1].metrics
+    assert metrics["eval_return"] == metrics["eval_length"]
+    assert 9 <= metrics["train_return"] <= outside_tasks.SHORT
+
+
+@pytest.mark.parametrize(
+    ("normalize", "message"),
+    [
+        ({"norm_observations": True}, "unknown argument of VecNormalize"),
+        ({"norm_obs_keys": ["a"]}, "unknown argument of VecNormalize"),
+        ({"clip_obs": -1.0}, "environment.normalize.clip_obs"),
+        ({"norm_obs": 1}, "expected true or false"),
+        ({"gamma": 1.5}, "environment.normalize.gamma"),
+    ],
+)
+def test_wrong_arguments_are_one_line(normalize, message):
+    spec = EnvironmentSpec("CartPole-v1", normalize=FrozenMap(normalize))
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec("population/a2c")).check(spec, ())
+    assert "\n" not in str(error.value)
+
+
+def test_a_checkpoint_of_another_kind_of_training_is_refused(tmp_path, plain_python):
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2)
+    for number, (before, after) in enumerate(((False, True), (True, False))):
+        folder = tmp_path / str(number)
+        parent = _train(_segment(folder / "a", replace(spec, normalize=before), until=64))
+        rest = {"parent": parent.checkpoint, "start": 64}
+        with pytest.raises(InputError, match="normalisation"):
+            _train(_segment(folder / "b", replace(spec, normalize=after), **rest))
+
+
+@pytest.mark.parametrize("name", [CARTPOLE, "Outside/Pendulum-v1", "Outside/Tall-v0"])
+def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path, plain_python):
+    sb3 = pytest.importorskip("stable_baselines3", reason="loads the model")
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    spec = EnvironmentSpec(name, n_envs=2, normalize=FrozenMap(clip_obs=2.0, gamma=0.9))
+    segment = _segment(tmp_path / "a", spec)
+    outcome = _train(segment)
+    trainer = load(segment.trainer)
+    exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
+    assert exported.beside == (tmp_path / "model.vecnormalize.pkl",)
+    assert any("VecNormalize.load" in note for note in exported.notes)
+    model = sb3.PPO.load(exported.path, device="cpu")
+    # After the last episode `DummyVecEnv` begins another.
+    seeds = iter([*evaluation_seeds(3, "tuning", 128, 3), 0])
+
+    def made():
+        return SeededEpisodes(EpisodeMonitor(gymnasium.make(name)), lambda: next(seeds))
+
+    venv = VecNormalize.load(str(exported.beside[0]), DummyVecEnv([made]))
+    arrays = _arrays(outcome)
+    for part, expected in _statistics(venv).items():
+        assert np.array_equal(arrays[f"normaliser.{part}"], expected)
+    settings = (venv.norm_obs, venv.norm_reward, venv.clip_obs, venv.clip_reward, venv.gamma)
+    assert settings == (True, True, 2.0, 10.0, 0.9)
+    venv.training = venv.norm_reward = False
+    returns, observations = [0.0] * 3, venv.reset()
+    for episode in range(3):
+        over = [False]
+        while not over[0]:
+            action, _ = model.predict(observations, deterministic=True)
+            observations, reward, over, _ = venv.step(action)
+            returns[episode] += float(reward[0])
+    expected = outcome.reports[0].metrics["eval_return"]
+    assert expected == pytest.approx(np.mean(returns), rel=1e-4)
+    loaded = trainer.load_model(outcome.checkpoint).get_vec_normalize_env()
+    assert np.array_equal(loaded.obs_rms.mean, venv.obs_rms.mean)
+    assert not loaded.training
+
+
+@pytest.mark.parametrize("real", [np.float32, np.float64])
+def test_the_program_rounds_as_plain_python_does(real):
+    """To the bit, whatever the compiler may do elsewhere."""
+    generator = np.random.default_rng(1)
+    environment = replace(ENVIRONMENTS["Pendulum-v1"], normalize=FrozenMap())
+    pair = [normalisation.new_normaliser(environment, 5, 0.99) for _ in range(2)]
+    programs = (normalisation.normalised_step, normalisation.normalised_step.py_func)
+    for _ in range(200):
+        rows = generator.normal(7.0, 3.0, (5, 3)).astype(real)
+        rewards = generator.normal(-100.0, 30.0, 5)
+        ended = (generator.random(5) < 0.1).astype(float)
+        finals = generator.normal(size=(2, 3))
+        results = []
+        for program, normaliser in zip(programs, pair, strict=True):
+            copies = [array.copy() for array in (rows, rewards, ended, finals)]
+            program(normaliser, *copies)
+            results.append([*copies, *normaliser])
+        assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
