@@ -74,7 +74,7 @@ def test_finished_when_the_budget_is_used_up():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), budget={"runs": 2})
     for _ in range(2):
         tuner.tell(tuner.ask(), 1.0)
-    with pytest.raises(Finished, match="the budget is used up"):
+    with pytest.raises(Finished, match="the budget was used up"):
         tuner.ask()
 
 

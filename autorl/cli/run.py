@@ -27,7 +27,7 @@ from autorl.optimizers import BaseOptimizer
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
-from autorl.report.status import UNSPENT, used_up
+from autorl.report.status import unspent
 from autorl.report.text import result_dict, result_text
 from autorl.signals import exit_code, reason
 from autorl.spec import Spec, parse_override
@@ -41,7 +41,7 @@ from autorl.study.setup import make_executor, make_optimizer, trainer_loader
 from autorl.study.takeover import study_folder
 from autorl.study.together import Ended, run_together, shared_workers
 from autorl.tuner import read_study
-from autorl.types import InputError, StudyError
+from autorl.types import InputError, SearchEnd, StudyError
 
 STUDIES = Path("studies")
 
@@ -191,9 +191,9 @@ def resume(
 
     def say_if_nothing_came_of_it() -> None:
         # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
-        if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
-            unspent = study.driver.budget_steps - study.driver.charged_steps
-            runs_left = unspent / study.spec.fidelity.steps
+        if more is not None and _proposals(study) == proposed and not _is_exhausted(study):
+            steps_left = study.driver.budget_steps - study.driver.charged_steps
+            runs_left = steps_left / study.spec.fidelity.steps
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: "
                 f"the next proposal costs more than the {runs_left:g} full runs left; add more",
@@ -208,9 +208,15 @@ def resume(
 def _say_how_it_stands(study: Study, name: str = "") -> None:
     """Say what is to be known of a study that goes on."""
     _say_if_pickled(study)
-    if study.tests.candidates and not used_up(study.spec, study.driver.spent):
+    unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
+    if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
-        say_line(f"autorl: {name}{UNSPENT}", err=True)
+        say_line(f"autorl: {name}{unused}", err=True)
+
+
+def _is_exhausted(study: Study) -> bool:
+    """Say whether the optimizer has nothing more to propose."""
+    return study.driver.search_end is SearchEnd.OPTIMIZER
 
 
 def on_test_seeds(
@@ -411,12 +417,10 @@ def drive(
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
-        if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
+        unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
+        if _is_exhausted(study) and unused:
             # A grid that is through, or a population whose generations are: more budget is no help.
-            name = study.spec.optimizer.name
-            unused = 1 - study.driver.budget_used
-            text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
-            say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
+            say_line(f"autorl: {unused}", err=True)
         if afterwards is not None:
             afterwards()
         if result.problem:

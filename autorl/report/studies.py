@@ -356,7 +356,8 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
         if study.state != "finished":
             texts.append(f"{study.name} is {study.state}: its numbers may change")
         elif not study.spent_all:
-            texts.append(f"{study.name} has not used its whole budget")
+            why = study.result.search_end_text
+            texts.append(f"{study.name} has not used its whole budget; search ended: {why}")
         if study.result.test is None:
             why = study.result.problem or "not tested on held-out seeds"
             texts.append(f"{study.name}: {why}")

@@ -59,6 +59,7 @@ def result_dict(result: Result) -> dict[str, Any]:
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
         "test_runs": {"done": done, "failed": failed},
         "problem": result.problem or None,
+        "search_end": result.search_end,
         "choice": None if result.choice is None else vars(result.choice),
         "gap": _finite(result.gap),
         "default": {
@@ -356,6 +357,8 @@ def _remarks(result: Result, states: str) -> str:
         lines[0] += f"; {share_text(result.share, learns=result.learns)}"
     if states:
         lines.append(f"  {states}")
+    if result.search_end_text:
+        lines.append(f"  search ended: {result.search_end_text}")
     if result.prior is not None:
         lines.append(f"  {prior_text(result.prior)}")
     if result.beside:

@@ -449,7 +449,7 @@ class Study:
         self.driver.collect(self._models(), over=True)
         # A worker on another machine may have saved a checkpoint after another had taken its place.
         self.driver.work.sweep()
-        self.journal.record(StudyFinished())
+        self.journal.record(StudyFinished(self.driver.end_search()))
         offsite = self.store.offsite
         if offsite is not None:
             offsite.back_up(self.store, at_once=True)

@@ -66,6 +66,10 @@ def _rows(connection: sqlite3.Connection, table: str) -> dict[str, list[Any]]:
 
 
 def without_session(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as printed with `--json`, without what it says of folder and sessions."""
+    """A result as printed with `--json`, without what it says of folder and sessions.
+
+    Why the search is over stood in no result at first.
+    """
+    result = {name: value for name, value in result.items() if name != "search_end"}
     caveats = [text for text in result["caveats"] if not text.startswith("sessions computed with")]
     return {**result, "folder": None, "caveats": caveats}

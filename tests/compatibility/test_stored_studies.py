@@ -163,6 +163,20 @@ def test_a_finished_study_gives_the_same_result(name, unpack):
     assert number_of_events(folder) == events, "nothing is trained or recorded"
 
 
+def test_why_the_search_of_a_stored_study_is_over_was_not_recorded(unpack):
+    unpack("grid")
+    folder = Path("finished")
+    events = number_of_events(folder)
+    assert as_json("status", folder)["search_end"] == "not_recorded"
+    assert "search ended  not recorded" in autorl("status", folder)
+    assert "search ended: not recorded" in autorl("resume", folder)
+    assert as_json("verify", folder)["problems"] == []
+    assert number_of_events(folder) == events
+    autorl("resume", "interrupted-0", "--quiet")
+    assert as_json("status", "interrupted-0")["search_end"] == "optimizer"
+    assert as_json("verify", "interrupted-0")["problems"] == []
+
+
 def number_of_events(folder):
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         return connection.execute("SELECT count(*) FROM event").fetchone()

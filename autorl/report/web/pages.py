@@ -35,7 +35,7 @@ ROWS_OF_A_PAGE = 100
 _MOST_FAILURES = 50
 _LONGEST_NAME = 60
 # What the headline says already.
-_IN_HEADLINE = ("study", "state", "test score", "gap")
+_IN_HEADLINE = ("study", "state", "search ended", "test score", "gap")
 _FIXED_SORTS = ("number", "state", "score", "seeds", "step")
 _VALUE_SORT = "value:"
 
