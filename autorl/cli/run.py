@@ -24,6 +24,7 @@ from autorl.cli.options import (
 from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.optimizers import BaseOptimizer
+from autorl.plain_text import counted
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
@@ -193,10 +194,11 @@ def resume(
         # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
         if more is not None and _proposals(study) == proposed and not _is_exhausted(study):
             steps_left = study.driver.budget_steps - study.driver.charged_steps
-            runs_left = steps_left / study.spec.fidelity.steps
+            runs_left = round(steps_left / study.spec.fidelity.steps, 6)
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: "
-                f"the next proposal costs more than the {runs_left:g} full runs left; add more",
+                f"the next proposal costs more than the {counted(runs_left, 'full run')} left; "
+                "add more",
                 err=True,
             )
 
@@ -291,7 +293,10 @@ def print_plans(specs: Sequence[Spec], folders: Sequence[Path], *, as_json: bool
     for folder, plan in zip(folders, plans, strict=True):
         say(f"== {folder}\n{plan_text(plan)}\n")
     count = shared_workers(specs)
-    say(f"{len(specs)} studies share {count} workers, in turns; each has the table it has alone")
+    say(
+        f"{counted(len(specs), 'study')} share {counted(count, 'worker')}, in turns; each has the "
+        "table it has alone"
+    )
 
 
 def _tune_together(
@@ -503,7 +508,7 @@ def _say_if_pickled(study: Study) -> None:
             else "are read as data: their environments start anew"
         )
         say(
-            f"caution: {count} checkpoints of an earlier version, which are pickles, {what}",
+            f"caution: pickles in {counted(count, 'checkpoint')} of an earlier version {what}",
             err=True,
         )
 

@@ -40,6 +40,7 @@ from autorl.executors.queue_files import (
 from autorl.executors.segment_form import SegmentForm
 from autorl.executors.wire import loads, report_to_json, to_json
 from autorl.executors.worker import failure
+from autorl.plain_text import counted
 from autorl.signals import held as signals_held
 from autorl.store.checkpoints import remove_unfinished
 from autorl.store.folder import QUEUE, STUDY_FILE
@@ -247,7 +248,7 @@ class FolderWorker:
         Nobody takes its results.
         """
         if self._executor is not None and self._held:
-            say(f"{why}: {len(self._held)} segments are given up")
+            say(f"{why}: {counted(len(self._held), 'segment', 'are')} given up")
         if self._executor is not None:
             # All of it: a thread that trains can be ended in no other way.
             self._executor.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from autorl.plain_text import counted
 from autorl.statistics import Aggregate
 from autorl.statistics.reductions import Reduction
 from autorl.types import Config
@@ -52,5 +53,5 @@ class Rule:
 
     def text(self, metric: str, seeds: str) -> str:
         """Say it, as in `mean over tuning seeds of auc eval_return (default)`."""
-        aggregate = f"{self.aggregate.name} over {seeds} seeds"
+        aggregate = f"{self.aggregate.name} over {counted(seeds, 'seed')}"
         return f"{aggregate} of {self.reduction.name} {metric} ({self.origin})"

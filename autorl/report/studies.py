@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autorl import seeds as streams
+from autorl.plain_text import counted
 from autorl.report.protocol import Difference, protocol_differences, text_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
@@ -363,7 +364,9 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
             texts.append(f"{study.name}: {why}")
         elif study.result.test.few:
             count = len(study.scores)
-            texts.append(f"{study.name}: {count} test seeds, whose interval covers less than 95 %")
+            texts.append(
+                f"{study.name}: {counted(count, 'test seed')}, whose interval covers less than 95 %"
+            )
         loss = loss_text(study.spec, study.result)
         if loss:
             texts.append(f"{study.name}: {loss}")

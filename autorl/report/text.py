@@ -11,7 +11,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.plain_text import counted
+from autorl.plain_text import all_counted, counted
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
@@ -250,7 +250,7 @@ def seeds_text(estimate: Estimate) -> str:
 
 def failed_text(failures: Mapping[int, str]) -> str:
     """Say that none of the test runs of a candidate succeeded."""
-    return f"all {len(failures)} test runs failed: no score"
+    return f"{all_counted(len(failures), 'test run')} failed: no score"
 
 
 def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
 from autorl.optimizers.priors.used import PriorUse
-from autorl.plain_text import counted, printable
+from autorl.plain_text import all_counted, counted, printable
 from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
@@ -174,7 +174,10 @@ class Result:
             return ""
         failures = self.entries[0].failures
         kinds = ", ".join(sorted(set(failures.values())))
-        return f"no usable result: all {len(failures)} test runs of the incumbent failed ({kinds})"
+        return (
+            f"no usable result: {all_counted(len(failures), 'test run')} of the incumbent failed "
+            f"({kinds})"
+        )
 
     @property
     def default(self) -> Entry | None:

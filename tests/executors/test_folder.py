@@ -561,7 +561,7 @@ def test_a_worker_goes_on_with_the_next_driver(study, bench, clock, capsys):
     new = segment_of(study, epoch=2)
     worked.join(new)
     assert first.closed
-    assert "another driver has begun: 1 segments are given up" in capsys.readouterr().err
+    assert "another driver has begun: 1 segment is given up" in capsys.readouterr().err
     assert list(worked.executor.running.values()) == [new]
     worked.executor.finish(new)
     worked.turns(2)

@@ -80,7 +80,12 @@ def ended(folder, **changes):
             "81% of the budget is unused: pbt has trained all its generations; "
             "a larger plan needs a new study",
         ),
-        ({"optimizer": PBT, "budget": {"runs": 3}}, SearchEnd.BUDGET, "the budget was used up", None),
+        (
+            {"optimizer": PBT, "budget": {"runs": 3}},
+            SearchEnd.BUDGET,
+            "the budget was used up",
+            None,
+        ),
     ],
     ids=["runs", "rest", "configurations", "grid", "pbt", "pbt-exact"],
 )

@@ -27,6 +27,7 @@ from autorl.landscapes.analysis._chart import (
     scale_label,
 )
 from autorl.landscapes.regression import Array
+from autorl.plain_text import counted
 from autorl.space import Hyperparameter
 
 MOST_BARS = 20
@@ -101,7 +102,7 @@ def subset(answer: Answer) -> Chart:
     if "k" not in table:
         shown = table.head(MOST_BARS)
         labels = [", ".join(environments) for environments in shown["environments"]]
-        title = f"Subsets of {answer.about['size']} environments, near-ties"
+        title = f"Subsets of {counted(answer.about['size'], 'environment')}, near-ties"
         # The error is 1 - Spearman, so this is the correlation of the label.
         scores = 1.0 - shown["error"].to_numpy()
         return _bars(
@@ -277,7 +278,7 @@ def curves(answer: Answer) -> Chart:
     steps = band["step"].to_numpy(float)
     marks = [
         Line(
-            f"{band.attrs['configurations']} configurations: median, 10 % to 90 %",
+            f"{counted(band.attrs['configurations'], 'configuration')}: median, 10 % to 90 %",
             steps,
             band["median"].to_numpy(),
             everyone,
@@ -294,7 +295,10 @@ def curves(answer: Answer) -> Chart:
         mean = rows["mean"].to_numpy()
         marks.append(Line(f"configuration {config_id}", x, mean, drawn_interval, marker="o"))
     about = answer.about
-    choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
+    choice = (
+        f"chosen by {about['chosen_by']}, shown on {counted(about['seeds'], 'seed')}: mean, 95 % "
+        "interval"
+    )
     text = f"{answer.landscapes[0]} · {choice}"
     return Chart(
         "Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks)
@@ -364,12 +368,15 @@ def _about(answer: Answer) -> str:
     count = len(answer.landscapes)
     parts = [answer.landscapes[0] if count == 1 else f"{count} landscapes"]
     if "configurations" in about:
-        parts.append(f"{about['configurations']} configurations")
+        parts.append(counted(about["configurations"], "configuration"))
     # Scores on the seeds that chose are optimistic, so it is said where they differ.
     if about.get("chosen_on", about.get("seeds")) != about.get("seeds"):
-        parts.append(f"chosen on {about['chosen_on']} seeds, scored on {about['seeds']} seeds")
+        parts.append(
+            f"chosen on {counted(about['chosen_on'], 'seed')}, scored on "
+            f"{counted(about['seeds'], 'seed')}"
+        )
     elif "seeds" in about:
-        parts.append(f"{about['seeds']} seeds")
+        parts.append(counted(about["seeds"], "seed"))
     if isinstance(about.get("step"), int) and answer.kind not in ("budget", "over-time"):
         parts.append(f"step {about['step']:,}")
     if "out_of_bag" in about:
