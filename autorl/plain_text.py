@@ -56,7 +56,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def counted(count: float, noun: str, verb: str = "") -> str:
-    """Write a number with what it counts: `1 seed`, `2 studies`, `1 row is`.
+    """Write a number with what it counts: `2 studies`, `1 row is`.
 
     Args:
         count: any number.

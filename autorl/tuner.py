@@ -409,8 +409,9 @@ class Tuner:
         if self._ready:
             return self._hand_out(self._ready.popleft())
         if self._open:
-            several = f"one of the {len(self._open)} open trials"
-            raise Waiting(f"tell {'the open trial' if len(self._open) == 1 else several} first")
+            count = len(self._open)
+            what = "the open trial" if count == 1 else f"one of the {count} open trials"
+            raise Waiting(f"tell {what} first")
         driver = self._study.driver
         assert driver.search_end is not None, "nothing to train, and the search is not over"
         raise Finished(search_end_text(driver.search_end, driver.spec, driver.budget_used))

@@ -218,7 +218,7 @@ def _warnings(view: StudyView, result: Result | None) -> list[str]:
 
 
 def unspent(spec: Spec, why: SearchEnd | None, spent: Spent) -> str:
-    """Say why a search is over whose budget would pay for another full run.
+    """Say why the search left budget for another full run.
 
     Empty while it is open, and where there is nothing to be said.
     """

@@ -311,7 +311,7 @@ class StudyRecord:
 
     @cached_property
     def search_end(self) -> SearchEnd | None:
-        """The reason why the search is over; None while it is open."""
+        """The reason why the search is over, None while it is open."""
         kinds = (CandidatesFrozen, ModelsNamed, StudyFinished, BudgetExtended)
         last = next(reversed(self.events(*kinds)), None)
         return None if last is None or isinstance(last, BudgetExtended) else last.search_end

@@ -32,7 +32,7 @@ def search_end_text(why: SearchEnd, spec: Spec, used: float) -> str:
 
 
 def unspent_text(why: SearchEnd, spec: Spec, used: float) -> str:
-    """Say why budget is left that would pay for a full run, and what can be done.
+    """Say why budget is left, and what can be done.
 
     Empty where nothing can be: the time is up, or the next proposal costs more than a full run.
     """
