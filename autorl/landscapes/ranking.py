@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from autorl.plain_text import counted
 from autorl.statistics import Aggregate
 from autorl.statistics.reductions import Reduction
 from autorl.types import Config
@@ -53,5 +52,5 @@ class Rule:
 
     def text(self, metric: str, seeds: str) -> str:
         """Say it, as in `mean over tuning seeds of auc eval_return (default)`."""
-        aggregate = f"{self.aggregate.name} over {counted(seeds, 'seed')}"
+        aggregate = f"{self.aggregate.name} over {seeds} seeds"
         return f"{aggregate} of {self.reduction.name} {metric} ({self.origin})"

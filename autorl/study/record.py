@@ -314,7 +314,9 @@ class StudyRecord:
         """The reason why the search is over, None while it is open."""
         kinds = (CandidatesFrozen, ModelsNamed, StudyFinished, BudgetExtended)
         last = next(reversed(self.events(*kinds)), None)
-        return None if last is None or isinstance(last, BudgetExtended) else last.search_end
+        if isinstance(last, CandidatesFrozen | ModelsNamed | StudyFinished):
+            return last.search_end
+        return None
 
     @property
     def search_end_text(self) -> str:

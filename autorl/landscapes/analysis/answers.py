@@ -68,11 +68,9 @@ def analyse(
     least, most = asked.names
     # Counts are checked here, so that no answer has to look whether its names are there.
     if not least <= len(names) <= most:
-        many = str(least) if least == most else f"{least} to {most}"
-        raise InputError(
-            f"{kind} takes {counted(many, 'hyperparameter')}, got {len(names)}",
-            key="hyperparameter",
-        )
+        several = f"{least} to {most} hyperparameters"
+        expected = counted(least, "hyperparameter") if least == most else several
+        raise InputError(f"{kind} takes {expected}, got {len(names)}", key="hyperparameter")
     fewest, limit = asked.landscapes
     if len(data) < fewest or (limit is not None and len(data) > limit):
         expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"

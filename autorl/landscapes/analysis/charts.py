@@ -295,10 +295,7 @@ def curves(answer: Answer) -> Chart:
         mean = rows["mean"].to_numpy()
         marks.append(Line(f"configuration {config_id}", x, mean, drawn_interval, marker="o"))
     about = answer.about
-    choice = (
-        f"chosen by {about['chosen_by']}, shown on {counted(about['seeds'], 'seed')}: mean, 95 % "
-        "interval"
-    )
+    choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
     text = f"{answer.landscapes[0]} · {choice}"
     return Chart(
         "Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks)
@@ -371,12 +368,9 @@ def _about(answer: Answer) -> str:
         parts.append(counted(about["configurations"], "configuration"))
     # Scores on the seeds that chose are optimistic, so it is said where they differ.
     if about.get("chosen_on", about.get("seeds")) != about.get("seeds"):
-        parts.append(
-            f"chosen on {counted(about['chosen_on'], 'seed')}, scored on "
-            f"{counted(about['seeds'], 'seed')}"
-        )
+        parts.append(f"chosen on {about['chosen_on']} seeds, scored on {about['seeds']} seeds")
     elif "seeds" in about:
-        parts.append(counted(about["seeds"], "seed"))
+        parts.append(f"{about['seeds']} seeds")
     if isinstance(about.get("step"), int) and answer.kind not in ("budget", "over-time"):
         parts.append(f"step {about['step']:,}")
     if "out_of_bag" in about:
