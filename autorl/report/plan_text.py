@@ -23,7 +23,7 @@ def plan_text(plan: Plan) -> str:
     rows.append(("workers", workers))
     rows += placement_rows(plan.spec)
     if plan.open_ended:
-        time = f"{counted(plan.spec.budget.hours, 'hour')} of search, then the test phase"
+        time = f"{_budget_text(plan.spec)} of search, then the test phase"
     else:
         time = time_text(plan.time, plan.workers, "; other configurations differ")
     rows.append(("time", time))
@@ -251,6 +251,7 @@ def _budget_text(spec: Spec) -> str:
         return counted(budget.configurations, "configuration")
     if budget.environment_steps is not None:
         return f"{budget.environment_steps:,} {spec.steps} of tuning"
+    assert budget.hours is not None, "a budget is counted in one of these"
     return counted(budget.hours, "hour")
 
 
