@@ -419,11 +419,12 @@ def drive(
     Raises:
         StudyError: no test run of the incumbent succeeded.
     """
+    was_exhausted = _is_exhausted(study)  # it was said at the start
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
         unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
-        if _is_exhausted(study) and unused:
+        if unused and not was_exhausted and _is_exhausted(study):
             # A grid that is through, or a population whose generations are: more budget is no help.
             say_line(f"autorl: {unused}", err=True)
         if afterwards is not None:
