@@ -18,6 +18,7 @@ MOST_NAMES = 20  # names a message lists
 _LINES = "\n\t"
 # They change the order in which text is shown.
 _BIDIRECTIONAL = "\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_IRREGULAR = {"are": "is", "have": "has", "were": "was", "do": "does"}
 _UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}\ud800-\udfff]")
 
 
@@ -54,9 +55,24 @@ def shortened(text: str, most: int = LONGEST) -> str:
     return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
 
 
-def counted(count: float, noun: str) -> str:
-    """Write a number with what it counts: `1 seed`, `2 seeds`."""
-    return f"{count:.12g} {noun}{'' if count == 1 else 's'}"
+def counted(count: float, noun: str, verb: str = "") -> str:
+    """Write a number with what it counts: `2 studies`, `1 row is`.
+
+    Args:
+        count: any number.
+        noun: for one; its last word is what is counted.
+        verb: for many.
+    """
+    if count == 1:
+        singular = _IRREGULAR.get(verb, f"{verb}s")
+        return f"1 {noun} {singular}" if verb else f"1 {noun}"
+    several = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
+    return f"{count:.12g} {several} {verb}".rstrip()
+
+
+def all_counted(count: int, noun: str) -> str:
+    """Say `all 3 runs`, or `the only run`."""
+    return f"the only {noun}" if count == 1 else f"all {counted(count, noun)}"
 
 
 def listed(names: Collection[str], most: int = MOST_NAMES) -> str:

@@ -33,6 +33,7 @@ from autorl.study import Progress, Result, Study
 from autorl.study.callbacks import Callback
 from autorl.study.function_runs import FunctionRuns
 from autorl.study.owner_thread import OwnerThread
+from autorl.study.search_end import search_end_text
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.families import FUNCTION_PREFIX
 from autorl.trainers.user_code import metric_value, step_number
@@ -408,10 +409,12 @@ class Tuner:
         if self._ready:
             return self._hand_out(self._ready.popleft())
         if self._open:
-            raise Waiting(f"tell one of the {len(self._open)} open trials first")
-        if self._study.driver.budget_used >= 1:
-            raise Finished("the budget is used up")
-        raise Finished("the optimizer is done")
+            count = len(self._open)
+            what = "the open trial" if count == 1 else f"one of the {count} open trials"
+            raise Waiting(f"tell {what} first")
+        driver = self._study.driver
+        assert driver.search_end is not None, "nothing to train, and the search is not over"
+        raise Finished(search_end_text(driver.search_end, driver.spec, driver.budget_used))
 
     def _ask_or_news(self) -> Trial | Future[None]:
         """Return a trial, or the future after which to ask again."""

@@ -63,7 +63,7 @@ def test_a_trial_per_tuning_seed_then_waiting():
     with pytest.raises(Waiting, match="2 open trials"):
         tuner.ask()
     tuner.tell(second, 1.0)
-    with pytest.raises(Waiting, match="1 open trials"):
+    with pytest.raises(Waiting, match="tell the open trial first"):
         tuner.ask()
     tuner.tell(first, 3.0)
     assert tuner.ask().config != first.config
@@ -74,7 +74,7 @@ def test_finished_when_the_budget_is_used_up():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), budget={"runs": 2})
     for _ in range(2):
         tuner.tell(tuner.ask(), 1.0)
-    with pytest.raises(Finished, match="the budget is used up"):
+    with pytest.raises(Finished, match="the budget was used up"):
         tuner.ask()
 
 

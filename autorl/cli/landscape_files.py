@@ -23,7 +23,7 @@ from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.common import TEXTS
 from autorl.landscapes.validate import validate as check
-from autorl.plain_text import printable
+from autorl.plain_text import counted, printable
 from autorl.types import InputError
 
 
@@ -48,7 +48,8 @@ def validate(
     else:
         for problem in problems:
             say_line(problem)
-        say(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
+        verdict = counted(len(problems), "problem") if problems else "no problems"
+        say(f"{counted(len(folders), 'landscape')} checked: {verdict}")
     if problems:
         raise typer.Exit(1)
 
@@ -164,7 +165,9 @@ def delete(
             raise InputError("nobody can be asked: add --yes", key="--json")
         # `typer.confirm` prints text as it is.
         path = printable(str(landscape.path), keep_lines=False)
-        typer.confirm(f"Delete {path} ({landscape.manifest.rows.get('runs')} runs)?", abort=True)
+        typer.confirm(
+            f"Delete {path} ({counted(landscape.manifest.rows.get('runs', 0), 'run')})?", abort=True
+        )
     delete_landscape(landscape.path)
     if as_json:
         print_json({"deleted": str(landscape.path)})

@@ -16,6 +16,7 @@ from autorl.cli.landscape_options import ROOT, By, Reduce, Role, Source, Step, r
 from autorl.cli.options import AsJson, print_json, print_json_rows, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.landscapes import Landscape, list_landscapes, load_landscape, shipped_root
+from autorl.plain_text import counted
 from autorl.plain_values import json_value
 from autorl.types import InputError
 
@@ -155,7 +156,7 @@ def best(
         if value is not None and seeds in (name, "all"):
             note += " (optimistic: it was chosen by these)"
         if name == "test" and choice.failed_tests:
-            note += f" ({choice.failed_tests} test runs failed)"
+            note += f" ({counted(choice.failed_tests, 'test run')} failed)"
         say(f"  {name + ' seeds':14}{cell(value)}{note}")
     for name, setting in choice.config.items():
         say_line(f"  {name} = {cell(json_value(setting))}")

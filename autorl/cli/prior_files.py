@@ -19,6 +19,7 @@ from autorl.optimizers.priors.sources import (
     prior_files,
 )
 from autorl.optimizers.priors.table import Prior, load_prior, save_prior
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.table import columns
 from autorl.space import load_space
@@ -103,7 +104,10 @@ def build(
     if as_json:
         print_json({"file": str(file), **_summary(prior)})
     else:
-        say(f"{file}: {len(prior.tasks)} tasks of {prior.algorithm}, {file.stat().st_size:,} bytes")
+        say(
+            f"{file}: {counted(len(prior.tasks), 'task')} of {prior.algorithm}, "
+            f"{file.stat().st_size:,} bytes"
+        )
 
 
 def suggest(

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
+from autorl.plain_text import counted
+
 if TYPE_CHECKING:
     from autorl.study import Progress, Study
 
@@ -108,10 +110,10 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
-            scored = f"{progress.settled} of {progress.proposals} proposals scored"
+            scored = f"{progress.settled} of {counted(progress.proposals, 'proposal')} scored"
             return self._trained(progress), scored
         done, total = self._study.tests.progress
-        return (done / total if total else 0.0), f"{done} of {total} test runs"
+        return (done / total if total else 0.0), f"{done} of {counted(total, 'test run')}"
 
     def _trained(self, progress: Progress) -> float:
         """Return the share of the budget whose outcomes are in.

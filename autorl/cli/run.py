@@ -24,10 +24,11 @@ from autorl.cli.options import (
 from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.optimizers import BaseOptimizer
+from autorl.plain_text import counted
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
-from autorl.report.status import UNSPENT, used_up
+from autorl.report.status import unspent
 from autorl.report.text import result_dict, result_text
 from autorl.signals import exit_code, reason
 from autorl.spec import Spec, parse_override
@@ -41,7 +42,7 @@ from autorl.study.setup import make_executor, make_optimizer, trainer_loader
 from autorl.study.takeover import study_folder
 from autorl.study.together import Ended, run_together, shared_workers
 from autorl.tuner import read_study
-from autorl.types import InputError, StudyError
+from autorl.types import InputError, SearchEnd, StudyError
 
 STUDIES = Path("studies")
 
@@ -191,12 +192,13 @@ def resume(
 
     def say_if_nothing_came_of_it() -> None:
         # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
-        if more is not None and _proposals(study) == proposed and not study.driver.exhausted:
-            unspent = study.driver.budget_steps - study.driver.charged_steps
-            runs_left = unspent / study.spec.fidelity.steps
+        if more is not None and _proposals(study) == proposed and not _is_exhausted(study):
+            steps_left = study.driver.budget_steps - study.driver.charged_steps
+            runs_left = round(steps_left / study.spec.fidelity.steps, 6)
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: "
-                f"the next proposal costs more than the {runs_left:g} full runs left; add more",
+                f"the next proposal costs more than the {counted(runs_left, 'full run')} left; "
+                "add more",
                 err=True,
             )
 
@@ -208,9 +210,15 @@ def resume(
 def _say_how_it_stands(study: Study, name: str = "") -> None:
     """Say what is to be known of a study that goes on."""
     _say_if_pickled(study)
-    if study.tests.candidates and not used_up(study.spec, study.driver.spent):
+    unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
+    if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
-        say_line(f"autorl: {name}{UNSPENT}", err=True)
+        say_line(f"autorl: {name}{unused}", err=True)
+
+
+def _is_exhausted(study: Study) -> bool:
+    """Say whether the optimizer has nothing more to propose."""
+    return study.driver.search_end is SearchEnd.OPTIMIZER
 
 
 def on_test_seeds(
@@ -285,7 +293,10 @@ def print_plans(specs: Sequence[Spec], folders: Sequence[Path], *, as_json: bool
     for folder, plan in zip(folders, plans, strict=True):
         say(f"== {folder}\n{plan_text(plan)}\n")
     count = shared_workers(specs)
-    say(f"{len(specs)} studies share {count} workers, in turns; each has the table it has alone")
+    say(
+        f"{counted(len(specs), 'study')} share {counted(count, 'worker')}, in turns; each has the "
+        "table it has alone"
+    )
 
 
 def _tune_together(
@@ -408,15 +419,14 @@ def drive(
     Raises:
         StudyError: no test run of the incumbent succeeded.
     """
+    was_exhausted = _is_exhausted(study)  # it was said at the start
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         print_result(result, study, as_json=as_json)
-        if study.driver.exhausted and not used_up(study.spec, study.driver.spent):
+        unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
+        if unused and not was_exhausted and _is_exhausted(study):
             # A grid that is through, or a population whose generations are: more budget is no help.
-            name = study.spec.optimizer.name
-            unused = 1 - study.driver.budget_used
-            text = f"{unused:.0%} of the budget is unused: {name} has nothing more to propose"
-            say_line(f"autorl: {text}; a larger plan needs a new study", err=True)
+            say_line(f"autorl: {unused}", err=True)
         if afterwards is not None:
             afterwards()
         if result.problem:
@@ -499,7 +509,7 @@ def _say_if_pickled(study: Study) -> None:
             else "are read as data: their environments start anew"
         )
         say(
-            f"caution: {count} checkpoints of an earlier version, which are pickles, {what}",
+            f"caution: pickles in {counted(count, 'checkpoint')} of an earlier version {what}",
             err=True,
         )
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, print_json, say
+from autorl.plain_text import counted
 from autorl.study.backup import backup as copy_study
 from autorl.study.verify import verify as verdict_on
 
@@ -41,7 +42,10 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         elif verdict.first_hashed == 1:
             hashed = "chained from the first"
         say(f"{folder}: {condition}")
-        say(f"log: {verdict.events} whole events, {hashed}; {verdict.checkpoints} checkpoints")
+        say(
+            f"log: {counted(verdict.events, 'whole event')}, {hashed}; "
+            f"{counted(verdict.checkpoints, 'checkpoint')}"
+        )
         for problem in verdict.problems:
             say(f"damaged: {problem}")
         for note in verdict.notes:
@@ -77,4 +81,7 @@ def backup(
         return
     for note in made.notes:
         say(f"note: {note}", err=True)
-    say(f"{target}: {made.events} events, {made.checkpoints} checkpoints, {made.logs} logs")
+    say(
+        f"{target}: {counted(made.events, 'event')}, {counted(made.checkpoints, 'checkpoint')}, "
+        f"{counted(made.logs, 'log')}"
+    )

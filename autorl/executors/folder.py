@@ -42,6 +42,7 @@ from autorl.executors.wire import loads, report_from_json
 from autorl.executors.worker import failure
 from autorl.plain_text import shown
 from autorl.store.folder import QUEUE, STUDY_FILE
+from autorl.store.remote import shown_url
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, StudyError
 
 LOST_AFTER = 120.0  # seconds; what NFS says of a folder may be a minute old (acdirmax)
@@ -321,10 +322,12 @@ def _with_own_path(outcome: Outcome, attempt: _Attempt, file: str) -> Outcome:
     if saved is None:
         return outcome
     segment = attempt.segment
-    if os.path.abspath(segment.folder) != saved.path or saved.segment != segment.id:
+    place = segment.storage or segment.folder
+    expected = segment.storage or os.path.abspath(segment.folder)
+    if saved.path != expected or saved.segment != segment.id:
         raise InputError(
-            f"expected the checkpoint {segment.folder}, got {shown(saved.path)}",
+            f"expected the checkpoint {shown_url(place)}, got {shown(shown_url(saved.path))}",
             file=file,
             key="checkpoint",
         )
-    return replace(outcome, checkpoint=replace(saved, path=segment.folder))
+    return replace(outcome, checkpoint=replace(saved, path=place))

@@ -40,6 +40,7 @@ from autorl.executors.queue_files import (
 from autorl.executors.segment_form import SegmentForm
 from autorl.executors.wire import loads, report_to_json, to_json
 from autorl.executors.worker import failure
+from autorl.plain_text import counted
 from autorl.signals import held as signals_held
 from autorl.store.checkpoints import remove_unfinished
 from autorl.store.folder import QUEUE, STUDY_FILE
@@ -74,6 +75,7 @@ class FolderWorker:
         idle_seconds: end after so long without a segment.
         most_segments: end after so many; None = no limit.
         trust: whether segments that open pickles of others are run.
+        check: raises `InputError` where this machine cannot train for the study's driver.
         now: a clock that never goes back.
         sleep: waits some seconds.
     """
@@ -89,6 +91,7 @@ class FolderWorker:
         idle_seconds: float = 1800.0,
         most_segments: int | None = None,
         trust: bool = False,
+        check: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -104,6 +107,7 @@ class FolderWorker:
         self._idle_seconds = idle_seconds
         self._most_segments = most_segments
         self._trust = trust
+        self._check = check
         self._now = now
         self._sleep = sleep
         self._random = random.Random(self.name)
@@ -204,12 +208,13 @@ class FolderWorker:
         """Begin to work for a driver, and forget the one before.
 
         Raises:
-            InputError: it runs other code, or has another study file.
+            InputError: it runs other code, has another study file, or another storage.
         """
         self._give_up("another driver has begun")
         if notice.state != "running":
             return
         self._check_code(notice)
+        self._check()
         self._place = self._form.folder / QUEUE / notice.session
         self._signs = SignsOfLife(notice.lost_after, self._now)
         self._heart = Heart(self._place / WORKERS / self.name, self._beat, notice.beat_seconds)
@@ -247,7 +252,7 @@ class FolderWorker:
         Nobody takes its results.
         """
         if self._executor is not None and self._held:
-            say(f"{why}: {len(self._held)} segments are given up")
+            say(f"{why}: {counted(len(self._held), 'segment', 'are')} given up")
         if self._executor is not None:
             # All of it: a thread that trains can be ended in no other way.
             self._executor.close()

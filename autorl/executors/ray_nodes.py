@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from autorl.executors.ray_cluster import Node, needs
+from autorl.plain_text import counted
 from autorl.types import Resources
 
 _LOOK_SECONDS = 2.0
@@ -127,7 +128,7 @@ class Nodes:
             )
             lines = [
                 ", ".join(_shown(name, amount) for name, amount in needs(resources).items())
-                + f"{hosts} ({len(self.usable)} nodes are there)"
+                + f"{hosts} ({counted(len(self.usable), 'node', 'are')} there)"
             ]
         return " and ".join(lines)
 

@@ -1,7 +1,7 @@
 """Segments of one study as the files of its queue hold them.
 
 A file of the queue names no code: trainer and environment are those of the study file. Paths lie in
-the study's folder, wherever that is mounted.
+the study's folder, wherever that is mounted, or in its storage (`storage:checkpoints/NAME`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from autorl.executors.wire import (
@@ -23,6 +23,7 @@ from autorl.plain_text import shown
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec
 
 # What a segment in the queue leaves out, as keys of its JSON form.
+_STORED = "storage:"  # before the path of a checkpoint in the study's storage
 _STAND_INS = {"trainer": to_json(TrainerSpec("")), "environment": to_json(EnvironmentSpec())}
 
 
@@ -34,6 +35,7 @@ class SegmentForm:
         trainers: of the study, by algorithm.
         environment: of the study.
         check: raises `InputError` for a configuration that the study cannot have.
+        storage: URL of the study's storage; None: checkpoints lie in its folder.
     """
 
     def __init__(
@@ -42,11 +44,13 @@ class SegmentForm:
         trainers: Mapping[str, TrainerSpec],
         environment: EnvironmentSpec,
         check: Callable[[TrainerSpec, Config], None] | None = None,
+        storage: str | None = None,
     ) -> None:
         self.folder = Path(os.path.abspath(folder))
         self._trainers = dict(trainers)
         self._environment = environment
         self._check = check
+        self._storage = storage
 
     def to_json(self, segment: Segment) -> dict[str, Any]:
         """Write a segment as a file of the queue holds it.
@@ -62,7 +66,7 @@ class SegmentForm:
         data = {"algorithm": algorithms[0], **segment_to_json(bare)}
         for name in _STAND_INS:
             del data[name]
-        for name in ("folder", "log", "scratch"):
+        for name in ("folder", "log", "scratch", "storage"):
             data[name] = self._relative(data[name])
         if segment.parent is not None:
             data["parent"]["path"] = self._relative(segment.parent.path)
@@ -94,7 +98,7 @@ class SegmentForm:
             raise InputError(error.message, file=file, key=f"config.{error.key}") from None
         parent = segment.parent
         if parent is not None:
-            path = self._absolute(parent.path, "checkpoints", file, "parent.path")
+            path = self._checkpoint(parent.path, file, "parent.path")
             parent = replace(parent, path=path)
         log = segment.log
         if log is not None:
@@ -106,6 +110,7 @@ class SegmentForm:
             parent=parent,
             folder=self._absolute(segment.folder, "checkpoints", file, "folder"),
             scratch=self._absolute(segment.scratch, "checkpoints", file, "scratch"),
+            storage=self._stored(segment.storage, file, "storage") if segment.storage else "",
             log=log,
         )
 
@@ -130,16 +135,32 @@ class SegmentForm:
         saved = outcome.checkpoint
         if saved is None:
             return outcome
-        path = self._absolute(saved.path, "checkpoints", file, "checkpoint.path")
+        path = self._checkpoint(saved.path, file, "checkpoint.path")
         return replace(outcome, checkpoint=replace(saved, path=path))
 
     def _relative(self, path: str | None) -> str | None:
         if not path:
             return path
+        if self._storage is not None and path.startswith(f"{self._storage}/"):
+            return f"{_STORED}{path.removeprefix(f'{self._storage}/')}"
         try:
             return Path(os.path.abspath(path)).relative_to(self.folder).as_posix()
         except ValueError:
             raise ValueError(f"{path} is not in the study's folder {self.folder}") from None
+
+    def _checkpoint(self, path: str, file: str, key: str) -> str:
+        """Return the path or the URL of a checkpoint of the queue."""
+        if path.startswith(_STORED):
+            return self._stored(path, file, key)
+        return self._absolute(path, "checkpoints", file, key)
+
+    def _stored(self, path: str, file: str, key: str) -> str:
+        """Return the URL of a checkpoint in the storage."""
+        name = path.removeprefix(f"{_STORED}checkpoints/")
+        if self._storage is None or name == path or not _is_name(name):
+            expected = f"{_STORED}checkpoints/NAME, and a study with a storage"
+            raise InputError(f"expected {expected}, got {shown(path)}", file=file, key=key)
+        return f"{self._storage}/checkpoints/{name}"
 
     def _absolute(self, path: str, room: str, file: str, key: str) -> str:
         """Return a path of the queue on this machine.
@@ -148,7 +169,12 @@ class SegmentForm:
         """
         if not path:
             return path
-        parts = PurePosixPath(path).parts
-        if len(parts) != 2 or parts[0] != room or parts[1] == ".." or "\0" in path:
+        name = path.removeprefix(f"{room}/")
+        if name == path or not _is_name(name):
             raise InputError(f"expected {room}/NAME, got {shown(path)}", file=file, key=key)
-        return str(self.folder.joinpath(*parts))
+        return str(self.folder / room / name)
+
+
+def _is_name(text: str) -> bool:
+    """Say whether a text names something that lies directly in a folder."""
+    return bool(text) and text not in (".", "..") and not set(text) & set("/\\\0")

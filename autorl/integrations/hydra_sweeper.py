@@ -18,7 +18,7 @@ import numpy as np
 
 from autorl.integrations.hydra_space import Searched, override_text, overrides_of, read_searched
 from autorl.optimizers.registry import DEFAULT
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.plain_values import plain
 from autorl.seeds import SeedPlan
 from autorl.statistics.bootstrap import Interval
@@ -217,7 +217,7 @@ def run_sweep(
         ]
     log.info(
         "autorl: %s, %s, %d tuning seed(s) each, then %d test seed(s); study in %s",
-        f"{settings.n_trials} configurations" if settings.n_trials else "a budget of its own",
+        counted(settings.n_trials, "configuration") if settings.n_trials else "a budget of its own",
         " and ".join(settings.directions),
         len(plan.tuning),
         len(plan.test),

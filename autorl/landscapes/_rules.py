@@ -25,7 +25,7 @@ from autorl.landscapes.schema import (
     hyperparameter_column,
     identifier,
 )
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import counted, shortened, shown
 from autorl.statistics import ranks
 from autorl.types import InputError
 
@@ -67,7 +67,7 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
     for name, expected in manifest.rows.items():
         count = landscape.queries.number(f"SELECT count(*) FROM {name}")
         if count != expected:
-            yield f"{name} has {count} rows, the manifest says {expected}"
+            yield f"{name} has {counted(count, 'row')}, the manifest says {expected}"
     if landscape.space.hash != manifest.space_hash:
         yield "space.yaml is not the space of the manifest (its hash differs)"
     if not (folder / CROISSANT).is_file():
@@ -109,7 +109,7 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
                     f"SELECT count(*) FROM {table} WHERE {column.name} IS NULL"
                 )
                 if count:
-                    yield f"{table}.{column.name} is null in {count} rows"
+                    yield f"{table}.{column.name} is null in {counted(count, 'row')}"
     # Choices of other types than text are JSON in the tables, so a bracket is right there.
     for name, kind in hyperparameters.items():
         if kind == "VARCHAR" and all(
@@ -119,7 +119,10 @@ def typed_columns(landscape: Dataset) -> Iterator[str]:
                 f"SELECT count(*) FROM configs WHERE ltrim({identifier(name)})[1] IN ('[', '{{')"
             )
             if count:
-                yield f"configs.{name} holds lists or mappings written as text in {count} rows"
+                yield (
+                    f"configs.{name} holds lists or mappings written as text in "
+                    f"{counted(count, 'row')}"
+                )
 
 
 def references_resolve(landscape: Dataset) -> Iterator[str]:
@@ -127,7 +130,7 @@ def references_resolve(landscape: Dataset) -> Iterator[str]:
     for table, key in (("configs", "config_id"), ("runs", "run_id"), ("segments", "segment")):
         repeated = landscape.queries.number(f"SELECT count(*) - count(DISTINCT {key}) FROM {table}")
         if repeated:
-            yield f"{repeated} rows of {table} repeat a {key}"
+            yield f"{table} has {counted(repeated, 'row')} with a {key} that another row has"
     pairs = (
         ("runs", "config_id", "configs", "config_id"),
         ("runs", "parent_run", "runs", "run_id"),
@@ -141,7 +144,7 @@ def references_resolve(landscape: Dataset) -> Iterator[str]:
             f"AND {column} NOT IN (SELECT {key} FROM {target})"
         )
         if lost:
-            yield f"{lost} rows of {table} have a {column} that is not in {target}"
+            yield f"{table} has {counted(lost, 'row')} with a {column} that is not in {target}"
 
 
 def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
@@ -190,7 +193,10 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     """
     for status, count in landscape.queries.runs_by_status().items():
         if status not in STATUSES:
-            yield f"{count} runs have status {shown(status)}; allowed: {', '.join(STATUSES)}"
+            yield (
+                f"{counted(count, 'run', 'have')} status {shown(status)}; allowed: "
+                f"{', '.join(STATUSES)}"
+            )
     planned = landscape.manifest.evaluation.get("steps", landscape.manifest.steps)
     expected = "=" if landscape.manifest.evaluation.get("at") == "end" else "<="
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
@@ -208,7 +214,10 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     ).fetchall()
     if missing:
         run, count = missing[0]
-        yield f"{len(missing)} runs are marked done but lack evaluations, e.g. run {run}: {count}"
+        yield (
+            f"{counted(len(missing), 'run', 'are')} marked done without all evaluations, e.g. run "
+            f"{run}: {count}"
+        )
 
 
 def counted_steps(landscape: Dataset) -> Iterator[str]:
@@ -235,7 +244,7 @@ def counted_steps(landscape: Dataset) -> Iterator[str]:
     if wrong:
         run, steps, last = wrong[0]
         yield (
-            f"in {len(wrong)} runs environment_steps is not the last step, "
+            f"in {counted(len(wrong), 'run')} environment_steps is not the last step, "
             f"e.g. run {run}: {steps:.0f} and {last}"
         )
 
@@ -271,14 +280,17 @@ def steps_increase(landscape: Dataset) -> Iterator[str]:
     ).fetchnumpy()
     early = int(np.count_nonzero(rows["step"] <= rows["start_step"]))
     if early:
-        yield f"{early} evaluations lie at or before the start of their run"
+        yield f"{counted(early, 'evaluation', 'lie')} at or before the start of their run"
     # Without ORDER BY: the order in the files is what is looked at.
     order = landscape.queries.ask("SELECT run_id, step FROM evals").fetchnumpy()
     same_run = order["run_id"][1:] == order["run_id"][:-1]
     back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
     if len(back):
         run = order["run_id"][back[0]]
-        yield f"{len(back)} evaluations do not come after the one before, e.g. in run {run}"
+        yield (
+            f"{counted(len(back), 'evaluation', 'do')} not come after the one before, e.g. in run "
+            f"{run}"
+        )
     unknown = sorted(set(np.unique(order["step"]).tolist()) - set(landscape.manifest.steps))
     if unknown:
         yield f"evaluations at steps the manifest does not list: {unknown[:5]}"
@@ -302,7 +314,10 @@ def failures_marked(landscape: Dataset) -> Iterator[str]:
         "AND status IN ('done', 'stopped')"
     ).fetchall()[0]
     if count:
-        yield f"{count} values are missing in runs that are not marked as failed, e.g. run {run}"
+        yield (
+            f"{counted(count, 'value', 'are')} missing in runs that are not marked as failed, e.g. "
+            f"run {run}"
+        )
 
 
 def independent_seeds(landscape: Dataset) -> Iterator[str]:

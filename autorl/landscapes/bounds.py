@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from autorl.plain_text import counted
+
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset
 
@@ -17,4 +19,6 @@ def outside_bounds(landscape: Dataset, bounds: tuple[float | None, float | None]
     low, high = bounds
     count, least, greatest = landscape.queries.outside(low, high)
     if count:
-        yield f"{count} values lie outside [{low}, {high}], from {least} to {greatest}"
+        yield (
+            f"{counted(count, 'value', 'lie')} outside [{low}, {high}], from {least} to {greatest}"
+        )

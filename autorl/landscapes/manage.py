@@ -12,6 +12,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, TableName, Tables
 from autorl.landscapes.write import write_landscape
+from autorl.plain_text import counted
 from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
@@ -170,7 +171,8 @@ def _refuse_repeats(runs: pd.DataFrame) -> None:
     if len(repeated):
         row = repeated.iloc[0]
         raise InputError(
-            f"{len(repeated)} runs are in two of them, e.g. of seed {row['seed']}: the landscapes "
+            f"{counted(len(repeated), 'run', 'are')} in two of them, e.g. of seed {row['seed']}: "
+            "the landscapes "
             "overlap",
             key="seed",
         )

@@ -251,6 +251,9 @@ class BaseOptimizer(ABC, Generic[O]):
         takes_enqueued: a new configuration may be replaced by one of the caller's
             (`Tuner.enqueue`). Not where `meta` says more of the configuration, or a plan would
             lose a place.
+        unstored_defaults: options with another default where no study stores them, as for an arm
+            of `rising_bandits`: there a new default would change stored studies.
+        done_text: what is said of the optimizer where its `Done` has ended a search.
     """
 
     Options: ClassVar[type[Any]] = NoOptions
@@ -260,6 +263,8 @@ class BaseOptimizer(ABC, Generic[O]):
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
     resolved: ClassVar[tuple[str, ...]] = ()
+    unstored_defaults: ClassVar[Mapping[str, object]] = {}
+    done_text: ClassVar[str] = "has nothing more to propose"
     takes_enqueued: bool = True
     population_based: bool = False  # of an instance where it depends on the options
 

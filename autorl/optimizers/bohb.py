@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
@@ -59,6 +59,7 @@ class BOHB(Hyperband[BOHBOptions]):
     """Hyperband's brackets, started by a TPE of the longest runs scored."""
 
     Options = BOHBOptions
+    unstored_defaults: ClassVar[Mapping[str, object]] = {"most_results": None}
     learns = True
 
     @classmethod

@@ -35,6 +35,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
     multi_objective = True
     lag_free = True
     search_kind = "design"
+    done_text = "has tried every point of its grid"
     takes_enqueued = False
 
     def __init__(self, problem: Problem, options: GridOptions) -> None:

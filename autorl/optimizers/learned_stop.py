@@ -47,6 +47,7 @@ from autorl.optimizers.priors.study_curves import (
     reference_curves,
     study_curves_of,
 )
+from autorl.plain_text import counted
 from autorl.statistics.reductions import parse_reduction
 from autorl.types import InputError, ProposalId, Scored
 
@@ -166,7 +167,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             consequence = f"no run will be stopped: {late} of the study had to be complete first"
         return (
             *cautions,
-            f"stop: learned has {count} learning curves to begin with, so {consequence}",
+            f"stop: learned has {counted(count, 'learning curve')} to begin with, so {consequence}",
         )
 
     def _stops(self, run: CutRun, scored: Scored) -> bool:

@@ -306,6 +306,7 @@ class TPE(StartedOptimizer[TPEOptions]):
     """
 
     Options = TPEOptions
+    unstored_defaults: ClassVar[Mapping[str, object]] = {"most_results": None}
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:

@@ -167,6 +167,7 @@ class Population(BaseOptimizer[O]):
     learns = True
     lag_free = True
     search_kind = "population"
+    done_text = "has trained all its generations"
     takes_enqueued = False
 
     def __init__(self, problem: Problem, options: O) -> None:

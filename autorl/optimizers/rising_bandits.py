@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import Hyperband
-from autorl.optimizers.registry import make
+from autorl.optimizers.registry import find, make
 from autorl.space.restrict import restrict, splitting
 from autorl.types import (
     Config,
@@ -270,9 +270,7 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             "a stopping rule cannot be combined with rising_bandits",
             key="optimizer.inner_options.stop",
         )
-    if options.inner in ("tpe", "bohb"):
-        # A study stores no defaults of its arms, and those of earlier versions read all results.
-        inner_options.setdefault("most_results", None)
+    inner_options = {**find(options.inner).unstored_defaults, **inner_options}
     name = splitting(problem.space, options.split)
     choices = [None] if name is None else list(problem.space.hyperparameters[name].choices)
     for choice in choices:

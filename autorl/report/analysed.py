@@ -7,6 +7,7 @@ from html import escape
 
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
+from autorl.plain_text import counted
 from autorl.report.page.document import tried
 from autorl.report.page.draw import figure
 
@@ -57,7 +58,8 @@ def noise_text(data: Landscape) -> str:
         row = analysis.analyse(data, "noise").table.iloc[0]
         text = (
             f"Seed noise is {row['noise_share']:.0%} of the variance between runs "
-            f"({row['configurations']:.0f} configurations on {row['seeds']:.0f} seeds; "
+            f"({counted(row['configurations'], 'configuration')} on "
+            f"{counted(row['seeds'], 'seed')}; "
             f"intraclass correlation {row['icc']:.2f}, 95 % interval {row['low']:.2f} to "
             f"{row['high']:.2f}); a seed's standard deviation is {row['seed_sd']:.4g}."
         )

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from autorl.plain_text import counted
 from autorl.report.reading import StudyView
 from autorl.report.text import interval_text, number, seeds_text
 from autorl.spec.options import options_to_show
@@ -48,7 +49,7 @@ def checklist(view: StudyView) -> list[Item]:
         Item(
             "Is the exact search space given, with scales?",
             "yes",
-            f"{len(spec.search_space)} hyperparameters, in the study file below; "
+            f"{counted(len(spec.search_space), 'hyperparameter')}, in the study file below; "
             f"sha256 {spec.search_space.hash[:16]}",
         ),
         _cost(view),

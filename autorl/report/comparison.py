@@ -14,6 +14,7 @@ import numpy as np
 
 from autorl import seeds as streams
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
+from autorl.plain_text import counted
 from autorl.report.table import columns, one_line
 from autorl.report.text import interval_text, number
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
@@ -250,7 +251,7 @@ def _caveats(
     caveats = []
     if repeats < FEW_REPEATS:
         caveats.append(
-            f"{repeats} studies for each optimizer: "
+            f"{counted(repeats, 'study')} for each optimizer: "
             f"fewer than {FEW_REPEATS} say little about which is better"
         )
     for name, by_seed in results.items():
@@ -260,10 +261,12 @@ def _caveats(
         caveats += [] if caution is None else [caution]
     for name, values in tests.items():
         if len(results[name]) < repeats:
-            caveats.append(f"{name}: {repeats - len(results[name])} studies ended without a result")
+            caveats.append(
+                f"{name}: {counted(repeats - len(results[name]), 'study')} ended without a result"
+            )
         elif problems := [result for result in results[name].values() if result.problem]:
             caveats.append(
-                f"{name}: in {len(problems)} studies "
+                f"{name}: in {counted(len(problems), 'study')} "
                 "every test run of the incumbent failed: no test score"
             )
         elif len(values) < repeats:

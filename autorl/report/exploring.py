@@ -12,7 +12,7 @@ import numpy as np
 
 from autorl.landscapes.analysis import Axis, Chart, Line, axis_of, positions
 from autorl.landscapes.regression import Array
-from autorl.plain_text import shortened
+from autorl.plain_text import counted, shortened
 from autorl.plain_values import plain
 from autorl.report.page.draw import figure
 from autorl.report.page.frame import short_number
@@ -75,7 +75,11 @@ def slices(space: Space, trials: Sequence[Trial], label: str) -> str:
         figure(chart, small=True, kind="slice") for chart in charts if chart is not None
     )
     more = len(items) - _MOST_SLICES
-    note = f"<p class=note>{more} more hyperparameters are not drawn.</p>" if more > 0 else ""
+    note = (
+        f"<p class=note>{counted(more, 'more hyperparameter', 'are')} not drawn.</p>"
+        if more > 0
+        else ""
+    )
     return f'<div class="grid-of">{drawn}</div>{note}' if drawn else ""
 
 

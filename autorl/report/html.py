@@ -124,6 +124,8 @@ def headline(view: StudyView, result: Result | None) -> str:
         rows.append(("steps", "", str(result.steps)))
     if result.beyond:
         rows.append(("beyond the budget", "", beyond_text(result)))
+    if result.search_end_text:
+        rows.append(("search ended", "", result.search_end_text))
     parts.append(table((), rows))
     parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in warnings(view)]
     return "".join(parts)

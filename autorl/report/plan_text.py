@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autorl.optimizers.model_share import share_dict, share_text
+from autorl.plain_text import counted
 from autorl.report.idle import idle_text
 from autorl.report.placement import placement_list, placement_rows
 from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
@@ -22,7 +23,7 @@ def plan_text(plan: Plan) -> str:
     rows.append(("workers", workers))
     rows += placement_rows(plan.spec)
     if plan.open_ended:
-        time = f"{plan.spec.budget.hours:g} hours of search, then the test phase"
+        time = f"{_budget_text(plan.spec)} of search, then the test phase"
     else:
         time = time_text(plan.time, plan.workers, "; other configurations differ")
     rows.append(("time", time))
@@ -65,7 +66,10 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
         ("environment", _environment_text(spec)),
-        ("space", f"{_space_name(spec)}{len(names)} hyperparameters: {', '.join(names)}"),
+        (
+            "space",
+            f"{_space_name(spec)}{counted(len(names), 'hyperparameter')}: {', '.join(names)}",
+        ),
         ("optimizer", ", ".join(optimizer)),
         (
             "objective",
@@ -73,7 +77,7 @@ def _study_rows(spec: Spec) -> list[tuple[str, str]]:
                 f"{objective.label}, {objective.direction}" for objective in spec.objectives()
             ),
         ),
-        ("parallelism", f"{spec.parallelism} proposals in flight"),
+        ("parallelism", f"{counted(spec.parallelism, 'proposal')} in flight"),
         ("tuning seeds", seeds),
         ("budget", _budget_text(spec)),
     ]
@@ -112,13 +116,14 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
         rows = [("proposals", "as many as the hours allow")]
     else:
         about = "" if plan.exact else "about "
-        count = f"{about}{plan.search.proposals} in {plan.search.segments} segments"
+        count = f"{about}{plan.search.proposals} in {counted(plan.search.segments, 'segment')}"
         rows = [
             ("proposals", count),
             ("", share_text(plan.share, learns=plan.learns, about=about)),
         ]
         rows += _confirmed_rows(plan)
-    points = f"evaluated {len(spec.evaluation_steps)} times, {spec.fidelity.episodes} episodes each"
+    points = f"evaluated {counted(len(spec.evaluation_steps), 'time')}, "
+    points += f"{counted(spec.fidelity.episodes, 'episode')} each"
     rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
@@ -140,8 +145,8 @@ def _confirmed_rows(plan: Plan) -> list[tuple[str, str]]:
         return []
     horizon = plan.spec.fidelity.steps
     explore = f"{parts.explore / horizon:g} full runs explore"
-    confirm = f"{parts.confirm / horizon:g} confirm the best {parts.proposals} proposals"
-    return [("confirmation", f"{explore}, {confirm}, up to {parts.seeds} seeds each")]
+    confirm = f"{parts.confirm / horizon:g} confirm the best {counted(parts.proposals, 'proposal')}"
+    return [("confirmation", f"{explore}, {confirm}, up to {counted(parts.seeds, 'seed')} each")]
 
 
 def _step_rows(plan: Plan) -> list[tuple[str, str]]:
@@ -180,7 +185,8 @@ def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
         rows.append(("baseline", text))
     if plan.models.segments:
         text = (
-            f"at most {plan.models.segments} runs, {plan.models.steps:,} {steps}, beyond the budget"
+            f"at most {counted(plan.models.segments, 'run')}, {plan.models.steps:,} {steps}, "
+            "beyond the budget"
         )
         rows.append(("kept models", f"trained once more, to the step their score is of: {text}"))
     return rows
@@ -240,12 +246,13 @@ def _budget_text(spec: Spec) -> str:
     budget = spec.budget
     if budget.runs is not None:
         steps = budget.runs * spec.fidelity.steps
-        return f"{budget.runs:g} full runs ({steps:,.0f} {spec.steps}) of tuning"
+        return f"{counted(budget.runs, 'full run')} ({steps:,.0f} {spec.steps}) of tuning"
     if budget.configurations is not None:
-        return f"{budget.configurations} configurations"
+        return counted(budget.configurations, "configuration")
     if budget.environment_steps is not None:
         return f"{budget.environment_steps:,} {spec.steps} of tuning"
-    return f"{budget.hours:g} hours"
+    assert budget.hours is not None, "a budget is counted in one of these"
+    return counted(budget.hours, "hour")
 
 
 def _test_text(plan: Plan) -> str:
@@ -254,7 +261,8 @@ def _test_text(plan: Plan) -> str:
     if not seeds:
         return "none: seeds.test is empty, so there will be no number to report"
     best = f", and the best {spec.test.top}" if spec.test.top > 1 else ""
-    count = f"at most {plan.test.proposals} candidates, {plan.test.segments} segments"
+    count = f"at most {counted(plan.test.proposals, 'candidate')}, "
+    count += counted(plan.test.segments, "segment")
     return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
 
 
@@ -264,4 +272,4 @@ def time_text(time: Estimate | None, workers: int, note: str = "") -> str:
         return "unknown: no study beside the folder has trained this trainer on this environment"
     minutes = time.seconds / 60
     text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, time.seconds):.0f} s"
-    return f"about {text} on {workers} workers ({time.source}{note})"
+    return f"about {text} on {counted(workers, 'worker')} ({time.source}{note})"

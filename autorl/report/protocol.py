@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autorl.plain_text import listed, shortened
+from autorl.plain_text import counted, listed, shortened
 from autorl.plain_values import plain
 from autorl.space import Space
 from autorl.spec import Spec
@@ -79,7 +79,8 @@ def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:
         "test seeds": str(list(spec.plan.test)),
         "length": f"{spec.fidelity.steps:,} {spec.steps}",
         "score": f"{first.reduce} of a run, {evaluation.aggregate} over seeds",
-        "evaluation": f"{spec.fidelity.evaluations} times, {spec.fidelity.episodes} episodes",
+        "evaluation": f"{counted(spec.fidelity.evaluations, 'time')}, "
+        f"{counted(spec.fidelity.episodes, 'episode')}",
     }
 
 
@@ -107,7 +108,7 @@ def _spaces(spaces: Mapping[str, Space]) -> dict[str, str]:
         parts = {"also": added, "without": missing, "other": changed}
         said = ", ".join(f"{word} {listed(names, 3)}" for word, names in parts.items() if names)
         text = said or f"the same {len(space)} with other constraints"
-        texts[name] = f"{len(first)} hyperparameters" if space.hash == first.hash else text
+        texts[name] = counted(len(first), "hyperparameter") if space.hash == first.hash else text
     return texts
 
 

@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from autorl.plain_text import counted
 from autorl.spec import Spec
 from autorl.study.driver import Driver
 from autorl.study.lengths import Reach
@@ -117,7 +118,7 @@ class Tally:
         cautions = []
         if self._refused:
             cautions.append(
-                f"{len(self._refused)} segments of this plan would fail, "
+                f"{counted(len(self._refused), 'segment')} of this plan would fail, "
                 f"the first with: {self._refused[0]}"
             )
         if self._driver.charges.anew:

@@ -11,19 +11,17 @@ from autorl.plain_text import counted, printable
 from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
+from autorl.store.events import SearchGivenUp
 from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
 from autorl.study import Result
 from autorl.study.budget import Spent
 from autorl.study.cautions import loss_cautions
 from autorl.study.record import StudyRecord
+from autorl.study.search_end import unspent_text
 from autorl.trainers import installed_info
+from autorl.types import SearchEnd
 
-UNSPENT = (
-    "the search ended before its budget was used: by `autorl test` (`autorl resume --runs +N` "
-    "opens it again), or because the optimizer had nothing more to propose (then a larger plan "
-    "needs a new study)"
-)
 _LATEST = 5
 """Failures shown."""
 
@@ -63,6 +61,7 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "environment": view.spec.environment.id,
         "optimizer": view.spec.optimizer.name,
         "state": state(view),
+        "search_end": record.search_end,
         "driver": view.holder(),
         "proposals": record.tables.count_proposals(),
         "new_configurations": None
@@ -154,13 +153,14 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     if stands == "running":
         stands = f"running ({facts['driver']})"
     elif stands == "stopped":
-        stands = f"stopped: go on with `autorl resume {view.folder}`"
+        stands = f"stopped{_given_up(view)}: go on with `autorl resume {view.folder}`"
     share = view.record.share
     if share is not None and share.new:
         counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {environment}"),
         ("state", stands),
+        *([("search ended", ended)] if (ended := view.record.search_end_text) else []),
         *_test_rows(result),
         ("incumbent", _incumbent_text(facts["incumbent"])),
         *([("model", facts["model"])] if facts["model"] else []),
@@ -194,6 +194,12 @@ def state(view: StudyView) -> str:
     return "finished" if view.finished else "stopped"
 
 
+def _given_up(view: StudyView) -> str:
+    """Say that the session has ended because nothing could be trained."""
+    given_up = view.last is not None and view.last.kind == SearchGivenUp.kind
+    return " because the first proposals failed" if given_up else ""
+
+
 def warnings(view: StudyView) -> list[str]:
     """Collect what somebody who reads the study's numbers must know."""
     return _warnings(view, _result(view))
@@ -205,10 +211,20 @@ def _warnings(view: StudyView, result: Result | None) -> list[str]:
     changed = changes_text(view.record.tables.sessions())
     if changed is not None:
         texts.append(changed)
-    if view.finished and not used_up(view.spec, view.record.spent):
-        texts.append(UNSPENT)
+    if view.finished:
+        texts.append(unspent(view.spec, view.record.search_end, view.record.spent))
     # What is noted of data is a caution of the result too.
-    return list(dict.fromkeys([*texts, *view.record.tables.notes()]))
+    return [text for text in dict.fromkeys([*texts, *view.record.tables.notes()]) if text]
+
+
+def unspent(spec: Spec, why: SearchEnd | None, spent: Spent) -> str:
+    """Say why the search left budget for another full run.
+
+    Empty while it is open, and where there is nothing to be said.
+    """
+    if why is None or used_up(spec, spent):
+        return ""
+    return unspent_text(why, spec, spent.budget_used(spec))
 
 
 def used_up(spec: Spec, spent: Spent) -> bool:

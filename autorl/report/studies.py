@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from autorl import seeds as streams
+from autorl.plain_text import counted
 from autorl.report.protocol import Difference, protocol_differences, text_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
@@ -356,13 +357,16 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
         if study.state != "finished":
             texts.append(f"{study.name} is {study.state}: its numbers may change")
         elif not study.spent_all:
-            texts.append(f"{study.name} has not used its whole budget")
+            why = study.result.search_end_text
+            texts.append(f"{study.name} has not used its whole budget; search ended: {why}")
         if study.result.test is None:
             why = study.result.problem or "not tested on held-out seeds"
             texts.append(f"{study.name}: {why}")
         elif study.result.test.few:
             count = len(study.scores)
-            texts.append(f"{study.name}: {count} test seeds, whose interval covers less than 95 %")
+            texts.append(
+                f"{study.name}: {counted(count, 'test seed')}, whose interval covers less than 95 %"
+            )
         loss = loss_text(study.spec, study.result)
         if loss:
             texts.append(f"{study.name}: {loss}")

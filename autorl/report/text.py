@@ -11,7 +11,7 @@ from typing import Any
 
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.plain_text import counted
+from autorl.plain_text import all_counted, counted
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
@@ -59,6 +59,7 @@ def result_dict(result: Result) -> dict[str, Any]:
         "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
         "test_runs": {"done": done, "failed": failed},
         "problem": result.problem or None,
+        "search_end": result.search_end,
         "choice": None if result.choice is None else vars(result.choice),
         "gap": _finite(result.gap),
         "default": {
@@ -249,7 +250,7 @@ def seeds_text(estimate: Estimate) -> str:
 
 def failed_text(failures: Mapping[int, str]) -> str:
     """Say that none of the test runs of a candidate succeeded."""
-    return f"all {len(failures)} test runs failed: no score"
+    return f"{all_counted(len(failures), 'test run')} failed: no score"
 
 
 def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
@@ -356,6 +357,8 @@ def _remarks(result: Result, states: str) -> str:
         lines[0] += f"; {share_text(result.share, learns=result.learns)}"
     if states:
         lines.append(f"  {states}")
+    if result.search_end_text:
+        lines.append(f"  search ended: {result.search_end_text}")
     if result.prior is not None:
         lines.append(f"  {prior_text(result.prior)}")
     if result.beside:

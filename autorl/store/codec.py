@@ -55,6 +55,7 @@ from autorl.types import (
     Proposed,
     Report,
     Scored,
+    SearchEnd,
     SegmentId,
     Status,
     freeze,
@@ -94,7 +95,11 @@ def body_of(event: StudyEvent) -> dict[str, Any]:
                 **_size_body(event.checkpoint),
             }
         case CandidatesFrozen():
-            return {"candidates": _candidate_rows(event), "seeds": event.seeds}
+            return {
+                "candidates": _candidate_rows(event),
+                "seeds": event.seeds,
+                "search_end": event.search_end.value,
+            }
         case CandidateTested():
             rows = [
                 [score.objective, score.seed, score.value, score.status.value]
@@ -102,7 +107,12 @@ def body_of(event: StudyEvent) -> dict[str, Any]:
             ]
             return {"proposal": event.proposal, "label": event.label, "rows": rows}
         case ModelsNamed():
-            return {"candidates": _candidate_rows(event)}
+            return {
+                "candidates": _candidate_rows(event),
+                "search_end": event.search_end.value,
+            }
+        case StudyFinished():
+            return {"search_end": event.search_end.value}
         case _:
             return _fields_of(event)
 
@@ -411,10 +421,12 @@ _READERS: dict[str, Callable[[Body], StudyEvent]] = {
     CheckpointRegained.kind: _read_regained,
     BudgetExtended.kind: lambda body: BudgetExtended(body["runs"]),
     CandidatesFrozen.kind: lambda body: CandidatesFrozen(
-        _read_candidates(body), freeze(body["seeds"])
+        _read_candidates(body), freeze(body["seeds"]), SearchEnd(body["search_end"])
     ),
     CandidateTested.kind: _read_tested,
     TestSeedsAdded.kind: lambda body: TestSeedsAdded(freeze(body["seeds"])),
-    ModelsNamed.kind: lambda body: ModelsNamed(_read_candidates(body)),
-    StudyFinished.kind: lambda body: StudyFinished(),
+    ModelsNamed.kind: lambda body: ModelsNamed(
+        _read_candidates(body), SearchEnd(body["search_end"])
+    ),
+    StudyFinished.kind: lambda body: StudyFinished(SearchEnd(body["search_end"])),
 }

@@ -29,6 +29,7 @@ from autorl.types import (
     ProposalId,
     Proposed,
     Scored,
+    SearchEnd,
     SeedRole,
     SegmentId,
     Status,
@@ -315,11 +316,15 @@ class CandidatesFrozen:
     """The search is over, and what is tested is decided.
 
     No test score is known yet.
+
+    Attributes:
+        search_end: why the search is over.
     """
 
     kind: ClassVar[str] = "frozen"
     candidates: tuple[Candidate, ...]
     seeds: tuple[int, ...]
+    search_end: SearchEnd = SearchEnd.NOT_RECORDED
 
 
 @dataclass(frozen=True)
@@ -362,17 +367,26 @@ class ModelsNamed:
     """The search of a study without test seeds is over.
 
     These are trained once more, to their step.
+
+    Attributes:
+        search_end: why the search is over.
     """
 
     kind: ClassVar[str] = "models"
     candidates: tuple[Candidate, ...]
+    search_end: SearchEnd = SearchEnd.NOT_RECORDED
 
 
 @dataclass(frozen=True)
 class StudyFinished:
-    """Nothing is left to train."""
+    """Nothing is left to train.
+
+    Attributes:
+        search_end: why the search was over. Without test seeds it may be said nowhere else.
+    """
 
     kind: ClassVar[str] = "finished"
+    search_end: SearchEnd = SearchEnd.NOT_RECORDED
 
 
 StudyEvent: TypeAlias = (

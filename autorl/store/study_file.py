@@ -13,7 +13,7 @@ from pathlib import Path
 import yaml
 
 from autorl.masking import masked
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.events import Body, StudyBegun
@@ -70,7 +70,11 @@ def check_unchanged(recorded: Body | None, text: str, file: Path) -> None:
     if not changes:
         return
     named = ", ".join(_named(key, *values) for key, values in list(changes.items())[:_MOST_KEYS])
-    more = f" and {len(changes) - _MOST_KEYS} more keys" if len(changes) > _MOST_KEYS else ""
+    more = (
+        f" and {counted(len(changes) - _MOST_KEYS, 'more key')}"
+        if len(changes) > _MOST_KEYS
+        else ""
+    )
     error = document.error("", next(iter(changes)))
     raise InputError(
         f"changed since the study began: {named}{more}; put it back, or begin a new study with the "

@@ -12,11 +12,13 @@ from autorl.store.events import (
     ProposalMade,
     SegmentEnded,
     SegmentLost,
+    StudyFinished,
 )
-from autorl.types import ProposalId
+from autorl.types import ProposalId, SearchEnd
 
 MemberOf: TypeAlias = Callable[[ProposalId], str | None]
 """The member of an earlier proposal of the same log."""
+_NO_REASON = {"search_end": SearchEnd.NOT_RECORDED.value}
 
 
 def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
@@ -37,7 +39,9 @@ def upgraded(kind: str, body: Body, member_of: MemberOf) -> Body:
         case CandidatesFrozen.kind | ModelsNamed.kind:
             # Candidates had no step and no end at first: test runs were whole.
             rows = [(*row, None, None)[:4] for row in body["candidates"]]
-            return {**body, "candidates": rows}
+            return {**_NO_REASON, **body, "candidates": rows}
+        case StudyFinished.kind:
+            return {**_NO_REASON, **body}
         case _:
             return body
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from autorl.evaluation import COST_METRICS, Constraint
 from autorl.optimizers.model_share import share_caution
+from autorl.plain_text import all_counted, counted
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.coverage import FEW_RUNS, FEW_RUNS_OF_MEAN, measured_coverage
@@ -97,7 +98,9 @@ def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
     failed = len(incumbent.failures)
     failed_of_others = sum(len(entry.failures) for entry in entries[1:])
     if test is None:
-        texts.append(f"all {failed} test runs of the incumbent failed: there is no test score")
+        texts.append(
+            f"{all_counted(failed, 'test run')} of the incumbent failed: there is no test score"
+        )
     elif failed and test.failed_value is not None:
         stated = f"each counts as {test.failed_value:g}, as failures.penalty says"
         texts.append(f"{failed} of {test.runs} test runs of the incumbent failed: {stated}")
@@ -112,7 +115,7 @@ def _failed_tests(entries: Sequence[Entry], sign: float) -> list[str]:
             f"each failed run the IQM is {pessimistic:.6g}"
         )
     if failed_of_others:
-        texts.append(f"{failed_of_others} test runs of the other candidates failed")
+        texts.append(f"{counted(failed_of_others, 'test run')} of the other candidates failed")
     return texts
 
 
@@ -164,10 +167,10 @@ def _anew_cautions(record: StudyRecord) -> list[str]:
     if not count:
         return []
     which = "that" if charged == count else f"{charged} of them"
-    return [
-        f"{count} proposals continue runs that left no checkpoint: "
-        f"they were trained from step 0 again, the budget was charged for {which}"
-    ]
+    what = "1 proposal continues a run that left no checkpoint: it was"
+    if count > 1:
+        what = f"{count} proposals continue runs that left no checkpoint: they were"
+    return [f"{what} trained from step 0 again, the budget was charged for {which}"]
 
 
 def loss_cautions(record: StudyRecord) -> list[str]:

@@ -38,6 +38,7 @@ from autorl.store.events import (
     SearchGivenUp,
     SeedsGranted,
     StudyEvent,
+    StudyFinished,
 )
 from autorl.study.baseline import DefaultRuns
 from autorl.study.budget import Spent
@@ -60,6 +61,7 @@ from autorl.types import (
     ProposalId,
     Proposed,
     Scored,
+    SearchEnd,
     Segment,
     SegmentId,
     Status,
@@ -86,7 +88,7 @@ class Driver:
     Attributes:
         ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
             the log says what is tested. More budget opens the search again.
-        exhausted: the optimizer has said that it has nothing more to propose.
+        search_end: why nothing more is proposed; None while the search is open.
         steps_at_outcome: those charged when the latest outcome was due. Blind asks that went ahead
             of it are not among them, so it depends on the study file alone.
         charges: what the budget was charged.
@@ -105,7 +107,7 @@ class Driver:
         self.lineage = Lineage(spec.plan)
         self.work = Work(spec, journal, self.lineage, self.judge)
         self.ended = False
-        self.exhausted = False
+        self.search_end: SearchEnd | None = None
         self.steps_at_outcome = 0
         self.charges = Charges(self.lineage)
         self.purse = Purse(spec, self.ranking, self.lineage, self.charges, elapsed)
@@ -150,18 +152,26 @@ class Driver:
                 self._enqueued.append(config)
             case SearchGivenUp():
                 self._failures = 0
-            case CandidatesFrozen() | ModelsNamed():
+            case CandidatesFrozen(search_end=why) | ModelsNamed(search_end=why):
                 self.ended = True
+                self.search_end = why
+            case StudyFinished(search_end=why):
+                self.search_end = why
             case BudgetExtended(runs=runs):
                 self.ended = False
+                self.search_end = None
                 self.purse.extend(runs)
 
-    def end_search(self) -> None:
-        """Propose nothing more in this session.
+    def end_search(self, why: SearchEnd | None = None) -> SearchEnd:
+        """Propose nothing more in this session, and say why.
 
-        What is in flight is still observed.
+        What is in flight is still observed. The first reason stays; by default somebody has asked
+        for the test, unless the budget is used up.
         """
         self.ended = True
+        if self.search_end is None:
+            self.search_end = why or self.purse.asked_to_end
+        return self.search_end
 
     def advance(self) -> list[Segment]:
         """Decide all that can be decided.
@@ -389,21 +399,22 @@ class Driver:
 
     def _ask(self) -> None:
         if self.purse.explored:
-            self._end_exploration()
+            self._end_exploration(self.purse.search_end)
             return
         # The generator follows from the number of the ask: the same after a kill and after `Wait`.
         answer = self._answer()
-        self.exhausted = isinstance(answer, Done)
+        why = SearchEnd.OPTIMIZER
         if isinstance(answer, Proposal) and not self._affordable(answer):
             # After the next outcome it may ask for less: a continuation, say.
             answer = Wait() if self._queue else Done()
+            why = SearchEnd.BUDGET
         if isinstance(answer, Wait):
             if not self._queue:
                 # No outcome will come that could end the wait.
                 raise StudyError("the optimizer waits although nothing is running")
             self._waiting = True
         elif isinstance(answer, Done):
-            self._end_exploration()
+            self._end_exploration(why)
         else:
             self._propose(answer)
 
@@ -420,7 +431,7 @@ class Driver:
             return answer
         return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
 
-    def _end_exploration(self) -> None:
+    def _end_exploration(self, why: SearchEnd) -> None:
         """End the search, or have the best proposals get more seeds.
 
         The latter when every outcome is in, as long as the budget pays.
@@ -430,7 +441,7 @@ class Driver:
             return
         granted = self.purse.next_level()
         if granted is None:
-            self.ended = True
+            self.end_search(why)
         else:
             self._journal.record(granted)
 

@@ -69,7 +69,7 @@ class KeptModels:
             candidates = map(self._candidate, self._to_keep())
             named = tuple(candidate for candidate in candidates if candidate is not None)
             if named:
-                self._journal.record(ModelsNamed(named))
+                self._journal.record(ModelsNamed(named, self._driver.end_search()))
             else:
                 self._named = ()  # no event: the answer is the same whenever it is asked
         for candidate in self.candidates:

@@ -26,7 +26,7 @@ from autorl.landscapes.recorded import Recording
 from autorl.landscapes.schema import TABLES, Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.masking import shareable
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.population.variants import allowed_names, stated_variant
 from autorl.spec import Spec
 from autorl.store.provenance import package
@@ -139,11 +139,11 @@ def from_study(
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
     if data.pending:
-        written = f"Written while {data.pending} proposals of the study were pending."
+        written = f"Written while {counted(data.pending, 'proposal', 'were')} pending."
         manifest = dataclasses.replace(manifest, notes=(*manifest.notes, written))
     variant = stated_variant(data.spec.environment.resolve())
     task = environment if variant is None else variant.text
-    description = f"{len(data.tables.configs)} configurations of {algorithm} on {task}."
+    description = f"{counted(len(data.tables.configs), 'configuration')} of {algorithm} on {task}."
     stated = {name: getattr(section, name, None) for name in ABOUT}
     facts: dict[str, Any] = {"description": description}
     facts |= {name: value for name, value in stated.items() if value} | about
@@ -386,5 +386,5 @@ def _hardware(session: Mapping[str, Any]) -> str:
     """
     if "machine" not in session:
         return ""
-    parts = (session["machine"], session.get("cpu", ""), f"{session['cores']} cores")
+    parts = (session["machine"], session.get("cpu", ""), counted(session["cores"], "core"))
     return ", ".join(part for part in parts if part)

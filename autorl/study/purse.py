@@ -15,7 +15,7 @@ from autorl.study.budget import Spent, is_extension
 from autorl.study.charges import Charges
 from autorl.study.confirming import Confirmation, Funds
 from autorl.study.lineage import Lineage
-from autorl.types import Proposal
+from autorl.types import Proposal, SearchEnd
 
 
 class Purse:
@@ -125,6 +125,19 @@ class Purse:
                 return self._charges.steps >= self._exploration_steps
         # Configurations that have begun go on to their end: `pays_for` refuses only new ones.
         return self.used >= self._explored_share and self._spec.budget.configurations is None
+
+    @property
+    def search_end(self) -> SearchEnd:
+        """Why a search is over that may begin nothing new."""
+        if self._spec.budget.hours is None:
+            return SearchEnd.BUDGET
+        # The only other reason to confirm before the time to explore is up.
+        return SearchEnd.HOURS if self.used >= self._explored_share else SearchEnd.OPTIMIZER
+
+    @property
+    def asked_to_end(self) -> SearchEnd:
+        """Why a search is over that somebody has ended."""
+        return self.search_end if self.used >= 1 else SearchEnd.TEST
 
     def next_level(self) -> SeedsGranted | None:
         """Decide what follows when every outcome is in.

@@ -32,6 +32,7 @@ from autorl.store.events import (
     ProposalMade,
     SegmentEnded,
     StudyEvent,
+    StudyFinished,
     without_checkpoint,
 )
 from autorl.store.folder import check_database, check_kinds, check_recorded
@@ -42,6 +43,7 @@ from autorl.store.tables import StudyTables
 from autorl.study.budget import Spent, is_extension
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
+from autorl.study.search_end import search_end_text
 from autorl.study.test_phase import Frozen
 from autorl.study.work import Work
 from autorl.types import (
@@ -49,6 +51,7 @@ from autorl.types import (
     Incumbent,
     InputError,
     ProposalId,
+    SearchEnd,
     SegmentId,
     StudyError,
     schedule_of,
@@ -304,7 +307,23 @@ class StudyRecord:
     @property
     def search_ended(self) -> bool:
         """Say whether the search is over, so that its counts are final."""
-        return any(self.tables.count_events(kind) for kind in ("frozen", "finished"))
+        return self.search_end is not None
+
+    @cached_property
+    def search_end(self) -> SearchEnd | None:
+        """The reason why the search is over, None while it is open."""
+        kinds = (CandidatesFrozen, ModelsNamed, StudyFinished, BudgetExtended)
+        last = next(reversed(self.events(*kinds)), None)
+        if isinstance(last, CandidatesFrozen | ModelsNamed | StudyFinished):
+            return last.search_end
+        return None
+
+    @property
+    def search_end_text(self) -> str:
+        """The same in words, empty while the search is open."""
+        if self.search_end is None:
+            return ""
+        return search_end_text(self.search_end, self.spec, self.spent.budget_used(self.spec))
 
     # -- metrics -----------------------------------------------------------------------------------
 

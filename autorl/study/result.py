@@ -16,7 +16,7 @@ import numpy as np
 
 from autorl.optimizers.model_share import ModelShare
 from autorl.optimizers.priors.used import PriorUse
-from autorl.plain_text import counted, printable
+from autorl.plain_text import all_counted, counted, printable
 from autorl.plain_values import plain
 from autorl.spec import Spec
 from autorl.statistics.aggregates import parse_aggregate
@@ -30,7 +30,7 @@ from autorl.study.models import load_model as read_model
 from autorl.study.record import StudyRecord, open_copy
 from autorl.study.rlhf_metrics import reward_metrics
 from autorl.study.trial_table import TrialRow, trial_rows
-from autorl.types import Incumbent, ProposalId, Status, StudyError
+from autorl.types import Incumbent, ProposalId, SearchEnd, Status, StudyError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,6 +83,8 @@ class Result:
         beyond: steps the default configuration was trained beyond the budget, to be compared at
             equal length.
         choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
+        search_end: why the search is over; None while it is open.
+        search_end_text: the same in words, empty while it is open.
         rows: those of `trials`, of a study in memory; None where its folder has them.
     """
 
@@ -105,6 +107,8 @@ class Result:
     steps: Steps = NO_STEPS
     beyond: int = 0
     choice: Choice | None = None
+    search_end: SearchEnd | None = None
+    search_end_text: str = ""
     rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
@@ -170,7 +174,10 @@ class Result:
             return ""
         failures = self.entries[0].failures
         kinds = ", ".join(sorted(set(failures.values())))
-        return f"no usable result: all {len(failures)} test runs of the incumbent failed ({kinds})"
+        return (
+            f"no usable result: {all_counted(len(failures), 'test run')} of the incumbent failed "
+            f"({kinds})"
+        )
 
     @property
     def default(self) -> Entry | None:
@@ -253,6 +260,8 @@ def read_result(record: StudyRecord) -> Result:
         steps=_steps(record, incumbent.proposal),
         beyond=record.tables.steps_beyond(),
         choice=choice_of(record, incumbent.proposal),
+        search_end=record.search_end,
+        search_end_text=record.search_end_text,
         rows=tuple(trial_rows(record)) if record.folder is None else None,
     )
 

@@ -113,9 +113,6 @@ def _check_executor(spec: Spec) -> None:
         executors.check(local_executor_name(spec), executor_limits(spec), spec.executor.devices)
         if spec.executor.workers is not None:
             raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
-        if spec.storage is not None:
-            message = "workers of a folder read and write checkpoints there: leave it out"
-            raise InputError(message, key="storage")
     if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
         message = "needs the executor `ray` and the most `workers` to ask for"
         raise InputError(message, key="executor.autoscaler")
@@ -260,7 +257,7 @@ def make_executor(
         return make_named_executor(executor_name(spec), spec, load, workers)
     if workers is not None:
         raise InputError(_SLOTS_OF_WORKERS, key="--workers")
-    form = SegmentForm(folder, spec.trainers, spec.environment.resolve())
+    form = SegmentForm(folder, spec.trainers, spec.environment.resolve(), storage=spec.storage)
     return executors.Folder(form, session(spec), lost_after=spec.executor.lost_after)
 
 

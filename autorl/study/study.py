@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from autorl.executors.queue_files import announce_finished
 from autorl.executors.worker import NO_SPACE, NO_STORAGE, Load
+from autorl.plain_text import counted
 from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
 from autorl.signals import held
 from autorl.spec import MOST_RUNS, Spec, thaw
@@ -269,7 +270,8 @@ class Study:
         have = self.spec.plan.test
         if count <= len(have):
             raise InputError(
-                f"the study has {len(have)} test seeds already: ask for more", key="--seeds"
+                f"the study has {counted(len(have), 'test seed')} already: ask for more",
+                key="--seeds",
             )
         if count > MOST_SEEDS:
             raise InputError(
@@ -451,7 +453,7 @@ class Study:
         self.driver.collect(self._models(), over=True)
         # A worker on another machine may have saved a checkpoint after another had taken its place.
         self.driver.work.sweep()
-        self.journal.record(StudyFinished())
+        self.journal.record(StudyFinished(self.driver.end_search()))
         offsite = self.store.offsite
         if offsite is not None:
             offsite.back_up(self.store, at_once=True)

@@ -126,7 +126,8 @@ class TestPhase(Frozen):
     def _candidates(self) -> tuple[Candidate, ...]:
         if self.frozen is None:
             chosen = tuple(self._candidate(label, number) for label, number in self._choose())
-            self._journal.record(CandidatesFrozen(chosen, tuple(self._spec.plan.test)))
+            seeds = tuple(self._spec.plan.test)
+            self._journal.record(CandidatesFrozen(chosen, seeds, self._driver.end_search()))
         return self.candidates
 
     def _candidate(self, label: str, proposal: ProposalId) -> Candidate:

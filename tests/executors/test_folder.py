@@ -97,6 +97,80 @@ def outcome_of(segment, **changes):
     return Outcome(segment.id, Status.DONE, 10, **(values | changes))
 
 
+STORAGE = "s3://bucket/studies/small"
+
+
+@pytest.fixture
+def storing(study):
+    """Writes and reads segments of a study with a storage, on its driver and on a worker."""
+    return [
+        SegmentForm(folder, {"": TRAINER}, EnvironmentSpec("Env-v0"), check, storage=STORAGE)
+        for folder in (study, study / "mounted elsewhere")
+    ]
+
+
+def stored_segment(study):
+    parent = Checkpoint(SegmentId(0, 0), f"{STORAGE}/checkpoints/0.0-1-0", FrozenMap(a="b"), 3)
+    return segment_of(study, storage=f"{STORAGE}/checkpoints/0.0-1-1", parent=parent, start=5)
+
+
+def test_a_segment_with_a_storage_names_it_by_the_study_file_alone(study, storing):
+    segment = stored_segment(study)
+    body = json.loads(json.dumps(storing[0].to_json(segment)))
+    assert "bucket" not in str(body)
+    assert body["storage"] == "storage:checkpoints/0.0-1-1"
+    assert body["parent"]["path"] == "storage:checkpoints/0.0-1-0"
+    there = storing[1].from_json(body, "f")
+    assert (there.storage, there.parent) == (segment.storage, segment.parent)
+    saved = Checkpoint(segment.id, segment.storage, FrozenMap(c="d"), 7)
+    outcome = storing[1].outcome_to_json(outcome_of(segment, checkpoint=saved))
+    assert "bucket" not in str(outcome)
+    assert storing[0].outcome_from_json(outcome, "f").checkpoint == saved
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "storage:checkpoints/..",
+        "storage:checkpoints/a/b",
+        "storage:checkpoints/",
+        "storage:lease/1",
+        "storage:/etc/x",
+        "s3://other/checkpoints/0.0-1-1",
+        "checkpoints/0.0-1-1",
+    ],
+)
+def test_a_segment_goes_nowhere_but_into_the_storage_of_its_study(study, storing, path):
+    body = {**storing[0].to_json(stored_segment(study)), "storage": path}
+    with pytest.raises(InputError, match="expected storage:checkpoints/NAME"):
+        storing[1].from_json(body, "f")
+
+
+def test_a_study_without_a_storage_takes_nothing_from_one(study, storing):
+    body = storing[0].to_json(stored_segment(study))
+    with pytest.raises(InputError, match="and a study with a storage"):
+        form_of(study).from_json(body, "f")
+
+
+@pytest.mark.parametrize("path", [f"{STORAGE}/checkpoints/9.0-1-0", "the study's folder"])
+def test_a_checkpoint_elsewhere_than_in_the_storage_is_refused(study, storing, clock, capsys, path):
+    driver = Folder(storing[0], FACTS, lost_after=LOST_AFTER, now=clock.now, sleep=clock.sleep)
+    segment = stored_segment(study)
+    driver.submit([segment])
+    worker = Played(study)
+    worker.form = storing[0]
+    worker.claim()
+    place = segment.folder if path.startswith("the") else path
+    worker.bring(outcome_of(segment, checkpoint=Checkpoint(segment.id, place, FrozenMap(a="b"))))
+    assert driver.poll(0.0) == []
+    assert "expected the checkpoint s3://bucket" in capsys.readouterr().err
+    right = Checkpoint(segment.id, segment.storage, FrozenMap(a="b"), 4)
+    worker.bring(outcome_of(segment, checkpoint=right))
+    (outcome,) = driver.poll(0.0)
+    assert outcome.checkpoint == right
+    driver.close()
+
+
 # -- the driver's side, with workers that the test plays -------------------------------------------
 
 
@@ -561,7 +635,7 @@ def test_a_worker_goes_on_with_the_next_driver(study, bench, clock, capsys):
     new = segment_of(study, epoch=2)
     worked.join(new)
     assert first.closed
-    assert "another driver has begun: 1 segments are given up" in capsys.readouterr().err
+    assert "another driver has begun: 1 segment is given up" in capsys.readouterr().err
     assert list(worked.executor.running.values()) == [new]
     worked.executor.finish(new)
     worked.turns(2)

@@ -131,5 +131,5 @@ def test_the_dry_run_says_which_curves_there_are(here):
     without = make_plan(study(here, {"curves": "none"}, **trained))
     assert any("learned has 0 learning curves to begin with" in line for line in without.cautions)
     dear = make_plan(study(here, {"name": "transfer", "curves": [str(folder)]}, **trained))
-    assert any("reference curves of 1 tasks" in line for line in dear.outline)
+    assert any("of 1 task" in line for line in dear.outline)
     assert any("no prior" in line for line in dear.outline)

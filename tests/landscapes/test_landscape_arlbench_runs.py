@@ -97,7 +97,7 @@ def test_hyperparameters_that_were_not_published_are_noted(tmp_path):
             lambda frame: frame.drop(columns="optimisation_seed"),
             r"\['optimisation_seed'\] are missing",
         ),
-        (lambda frame: pd.concat([frame, frame.head(1)]), "1 rows repeat"),
+        (lambda frame: pd.concat([frame, frame.head(1)]), "1 row repeats"),
         (lambda frame: frame.assign(**{"hp_config.clip_eps": 0.7}), "clip_eps"),
     ],
 )

@@ -149,7 +149,7 @@ def test_wrong_options_are_refused(tmp_path, options, message):
 def test_the_same_row_twice_names_its_line(tmp_path):
     frame = ppo_table()
     pd.concat([frame, frame.iloc[[4]]]).to_csv(tmp_path / "cc_cartpole_ppo.csv", index=False)
-    with pytest.raises(InputError, match="1 rows repeat") as caught:
+    with pytest.raises(InputError, match="1 row repeats") as caught:
         import_any(tmp_path, tmp_path / "out")
     assert caught.value.line == len(frame) + 2
 

@@ -121,7 +121,7 @@ def test_a_cut_curve_is_lost_and_copies_are_left_out(tmp_path):
     )
     assert data.grid.lookup(number, 1, 50_000) == worst
     assert done.rows["runs"] == 18
-    assert any("1 curves stop" in note for note in done.notes)
+    assert any("1 curve stops" in note for note in done.notes)
     assert any("1 exact copies" in note for note in done.notes)
     assert validate(data.path) == []
     (folder / f"{name}_seed2_eval_1.json").write_text(copy.replace("[", "[1.5, ", 2))

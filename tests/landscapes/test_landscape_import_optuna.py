@@ -74,7 +74,7 @@ def test_trials_are_runs_and_reports_evaluations(tmp_path, study):
     assert (rate.bounds, rate.scale) == ((1e-5, 1e-1), "log")
     assert "tree" in to_yaml(data.space).split("conditions:")[1]
     assert data.best(by="mean").config_id == study.best_trial.number
-    assert any("1 trials that had not ended" in note for note in manifest.notes)
+    assert any("1 trial that had not ended" in note for note in manifest.notes)
     assert validate(data.path) == []
 
 

@@ -163,7 +163,7 @@ def test_7_a_curve_cut_short_without_a_status(tmp_path):
     assert_found(
         write(tmp_path / "a", cut),
         "complete_or_explained",
-        "2 runs are marked done but lack evaluations, e.g. run 23: 4",
+        "2 runs are marked done without all evaluations, e.g. run 23: 4",
     )
     unknown = altered("runs", where("status", lambda frame: frame.run_id == 3, "finished"))
     assert_found(write(tmp_path / "b", unknown), "complete_or_explained", "'finished'")
@@ -293,7 +293,7 @@ def test_13_lists_as_text_and_wrong_types(tmp_path):
     assert_found(folder, "typed_columns", "runs.wall_seconds is missing, expected DOUBLE")
     assert_found(folder, "typed_columns", "runs.note is VARCHAR, expected no such column")
     empty = altered("runs", where("algorithm", lambda frame: frame.run_id == 0, None))
-    assert_found(write(tmp_path / "d", empty), "typed_columns", "runs.algorithm is null in 1 rows")
+    assert_found(write(tmp_path / "d", empty), "typed_columns", "runs.algorithm is null in 1 row")
 
 
 @pytest.mark.parametrize(
@@ -317,11 +317,13 @@ def test_rows_that_point_nowhere(tmp_path):
     assert_found(
         write(tmp_path / "a", lost),
         "references_resolve",
-        "4 rows of evals have a run_id that is not in runs",
+        "evals has 4 rows with a run_id that is not in runs",
     )
     twice = altered("runs", where("run_id", lambda frame: frame.run_id == 1, 0))
     assert_found(
-        write(tmp_path / "b", twice), "references_resolve", "1 rows of runs repeat a run_id"
+        write(tmp_path / "b", twice),
+        "references_resolve",
+        "runs has 1 row with a run_id that another row has",
     )
 
 

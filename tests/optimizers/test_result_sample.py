@@ -185,3 +185,18 @@ def test_more_than_the_best_must_be_chosen():
     assert ResultSample(26).chosen() == []
     with pytest.raises(AssertionError):
         ResultSample(25)
+
+
+@pytest.mark.parametrize(
+    ("inner", "given", "most"),
+    [("tpe", {}, None), ("tpe", {"most_results": MOST}, MOST), ("bohb", {}, None)],
+)
+def test_an_arm_reads_all_results_unless_told(inner, given, most):
+    """No study stores the options of an arm, and earlier versions read all."""
+    bandit = make("rising_bandits", SPACE, horizon=10, inner=inner, inner_options=given)
+    assert [arm.optimizer.options.most_results for arm in bandit._arms] == [most]
+
+
+def test_an_arm_of_another_optimizer_is_told_nothing():
+    bandit = make("rising_bandits", SPACE, horizon=10, inner="cmaes")
+    assert not hasattr(bandit._arms[0].optimizer.options, "most_results")

@@ -52,7 +52,7 @@ def test_a_missing_study_takes_the_ranks_away_and_is_named():
     assert [row.rank for row in found.rows] == [None, None, None]
     assert [row.optimizer for row in found.rows] == ["two", "one", "none"]
     assert found.rows[0].interval is None
-    assert any(text.startswith("two: 1 studies") for text in found.caveats)
+    assert any(text.startswith("two: 1 study ended") for text in found.caveats)
     assert any(text.startswith("none: 2 studies") for text in found.caveats)
     assert comparison_dict(found)["optimizers"][2]["test"] is None
 

@@ -53,7 +53,7 @@ UNEQUAL = {
     "budget": ({"budget": {"runs": 8}}, "budget (random: 16 runs; other: 8 runs)"),
     "space": (
         {"space": {"x": {"type": "float", "lower": 0.0, "upper": 2.0, "changeable": True}}},
-        "space (random: 1 hyperparameters; other: other x)",
+        "space (random: 1 hyperparameter; other: other x)",
     ),
     "tuning": (
         {"seeds": {"tuning": [0, 2], "test": 5}},

@@ -51,6 +51,7 @@ from autorl.types import (
     Proposed,
     Report,
     Scored,
+    SearchEnd,
     SegmentId,
     Status,
 )
@@ -125,6 +126,7 @@ EVENTS = [
     CheckpointRegained(SEGMENT, CHECKPOINT, {"wall_seconds": 0.1}, ("trained again",)),
     BudgetExtended(8.5),
     CandidatesFrozen(CANDIDATES, (100, 101)),
+    CandidatesFrozen(CANDIDATES, (100, 101), SearchEnd.OPTIMIZER),
     CandidateTested(
         3,
         "incumbent",
@@ -132,7 +134,9 @@ EVENTS = [
     ),
     TestSeedsAdded((102, 103)),
     ModelsNamed(CANDIDATES),
+    ModelsNamed(CANDIDATES, SearchEnd.TEST),
     StudyFinished(),
+    StudyFinished(SearchEnd.HOURS),
     SegmentLost(SEGMENT, "its host was taken away", "node7", preempted=True),
     OutcomeIgnored("3.1", 2, 1, "done"),
     SegmentEnded(Outcome("3.1", Status.DONE, 9, fence=Fence(2, 1), host="node7"), PLACE),
@@ -195,6 +199,9 @@ def test_what_earlier_versions_did_not_record_has_the_value_it_could_only_have()
         Candidate("rank 2", 1, 75),
         Candidate("rank 3", 0, 75, 80),
     )
+    assert read("frozen", {"candidates": rows, "seeds": (100,)}).search_end == "not_recorded"
+    assert read("models", {"candidates": rows}).search_end == "not_recorded"
+    assert read("finished", {}) == StudyFinished(SearchEnd.NOT_RECORDED)
 
 
 @pytest.mark.parametrize(

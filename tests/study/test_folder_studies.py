@@ -12,8 +12,13 @@ from signal_studies import Session
 from study_support import SPACE, TRAINER, run_small, small_spec, table
 
 from autorl.executors.queue_files import published
+from autorl.store.offsite import checkpoint_names
+from autorl.store.remote import RemoteFolder
 from autorl.study import Study
+from autorl.study.setup import make_executor
 from autorl.study.verify import verify
+from autorl.study.worker import make_worker
+from autorl.types import InputError
 
 SHARED = {
     "executor": {"name": "folder", "lost_after": 8},
@@ -23,6 +28,7 @@ SHARED = {
 ASHA = {"optimizer": "asha", "budget": {"runs": 10}}
 PBT = {"optimizer": {"name": "pbt", "population": 4}, "budget": {"runs": 16}}
 TPE = {"optimizer": "tpe"}
+STORED = {**ASHA, "storage": "storage"}
 
 
 def claims(folder, worker):
@@ -46,10 +52,16 @@ def check_over(folder, quiet, *sessions):
         session.wait_until_gone()
 
 
-def test_of_two_workers_one_is_killed_and_the_other_ends_with_the_study(tmp_path):
+@pytest.mark.parametrize("storage", [{}, {"storage": "s"}], ids=["folder", "storage"])
+def test_of_two_workers_one_is_killed_and_the_other_ends_with_the_study(
+    tmp_path, monkeypatch, storage
+):
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
     run_small(tmp_path / "quiet", **ASHA)
     folder = tmp_path / "shared"
-    study = Study.create(small_spec(**{**ASHA, "executor": SHARED["executor"]}), folder)
+    storage = {name: f"file://{tmp_path}/{value}" for name, value in storage.items()}
+    changes = {**ASHA, **storage, "executor": SHARED["executor"]}
+    study = Study.create(small_spec(**changes), folder)
     workers = [Session("worker", folder, "--slots", "2") for _ in range(2)]
     killed = []
 
@@ -62,12 +74,57 @@ def test_of_two_workers_one_is_killed_and_the_other_ends_with_the_study(tmp_path
 
     with closing(study):
         study.run(kill_one)
+        check_stored(study)
     (dead,) = killed
     (other,) = set(workers) - {dead}
     code, _, said = other.end()
     assert (code, dead.end()[0]) == (0, -signal.SIGKILL), said
     assert "ends: the study has finished" in said
     check_over(folder, tmp_path / "quiet", *workers)
+
+
+def check_stored(study):
+    """Checkpoints lie in the storage alone, where there is one, and none that no event names."""
+    url = study.spec.storage
+    if url is None:
+        return
+    saved = {checkpoint.path for checkpoint in study.driver.work.saved.values()}
+    stored = {f"{url}/checkpoints/{name}" for name in checkpoint_names(RemoteFolder(url))}
+    assert stored == saved != set()
+    assert list((study.store.folder / "checkpoints").iterdir()) == []
+
+
+def test_a_member_continues_from_the_storage_whoever_saved_there(tmp_path, monkeypatch):
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
+    run_small(tmp_path / "quiet", **PBT)
+    folder = tmp_path / "shared"
+    storage = {"storage": f"file://{tmp_path}/storage", "executor": SHARED["executor"]}
+    study = Study.create(small_spec(**PBT, **storage), folder)
+    workers = [Session("worker", folder, "--slots", "2") for _ in range(2)]
+    with closing(study):
+        study.run()
+        check_stored(study)
+    for worker in workers:
+        code, _, said = worker.end()
+        assert code == 0, said
+    check_over(folder, tmp_path / "quiet", *workers)
+
+
+def test_a_worker_that_sees_another_storage_than_the_driver_takes_nothing(tmp_path, monkeypatch):
+    """A path of the driver's own disk, say."""
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "shared"
+    url = f"file://{tmp_path}/storage"
+    study = Study.create(small_spec(executor=SHARED["executor"], storage=url), folder)
+    executor = make_executor(study.spec, study.load, folder=folder)
+    worker = make_worker(folder)
+    worker.turn()
+    (tmp_path / "storage" / "study.yaml").unlink()
+    stranger = make_worker(folder)
+    with pytest.raises(InputError, match="as this machine sees it, does not hold this study"):
+        stranger.run()
+    executor.close()
+    study.close()
 
 
 class Cluster:
@@ -139,9 +196,14 @@ ACTS = ["kill a worker", "end a worker", "stop a worker", "kill the driver"]
 
 @pytest.mark.slow
 @pytest.mark.cpu_seconds(600)
-@pytest.mark.parametrize("changes", [ASHA, PBT, TPE], ids=["asha", "pbt", "tpe"])
-def test_three_workers_and_a_driver_killed_at_random_give_the_same_table(tmp_path, changes):
-    run_small(tmp_path / "quiet", **changes)
+@pytest.mark.parametrize(
+    "changes", [ASHA, PBT, TPE, STORED], ids=["asha", "pbt", "tpe", "asha-storage"]
+)
+def test_three_workers_and_a_driver_killed_at_random_give_the_same_table(
+    tmp_path, monkeypatch, changes
+):
+    monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "cache"))
+    run_small(tmp_path / "quiet", **{**changes, "storage": None})
     rng = random.Random(len(str(changes)))
     cluster = Cluster(tmp_path / "shared", changes)
     acts = ACTS + rng.choices(ACTS, k=4)
@@ -158,3 +220,6 @@ def test_three_workers_and_a_driver_killed_at_random_give_the_same_table(tmp_pat
         assert code == 0, said
         assert "ends: the study has finished" in said
     check_over(tmp_path / "shared", tmp_path / "quiet", *cluster.sessions)
+    study = Study.open(tmp_path / "shared")
+    check_stored(study)
+    study.close()

@@ -271,7 +271,7 @@ def test_a_failed_test_seed_is_in_no_number_and_is_counted(monkeypatch):
     assert result.caveats[-2].startswith(
         "1 of 3 test runs of the incumbent failed: the test score is of the 2 that"
     )
-    assert result.caveats[-1] == "1 test runs of the other candidates failed"
+    assert result.caveats[-1] == "1 test run of the other candidates failed"
 
 
 def test_a_stated_penalty_is_what_a_failed_test_run_counts_as(monkeypatch):

@@ -9,11 +9,11 @@ from study_support import small_spec
 
 from autorl.report.reading import open_view
 from autorl.store import Store
-from autorl.store.events import BudgetExtended
+from autorl.store.events import BudgetExtended, CandidatesFrozen, ModelsNamed, StudyFinished
 from autorl.store.tables import ChargedRow, Link, ProposalCounts, RunValue, StudyTables
 from autorl.study import Study
 from autorl.study.record import CandidateSteps, StudyRecord, with_added_test_seeds
-from autorl.types import StudyError
+from autorl.types import SearchEnd, StudyError
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,26 @@ def test_the_share_of_the_model_is_counted_or_not_known():
     assert record_of(counts_of_search=None).share is None
 
 
-@pytest.mark.parametrize("ended", [(), ("frozen",), ("finished",), ("frozen", "finished")])
-def test_a_search_is_over_once_candidates_are_frozen_or_the_study_is_finished(ended):
-    assert record_of(count_events=lambda kind: int(kind in ended)).search_ended is bool(ended)
+FROZEN = CandidatesFrozen((), (), SearchEnd.OPTIMIZER)
+FINISHED = StudyFinished(SearchEnd.TEST)
+
+
+@pytest.mark.parametrize(
+    ("events", "why"),
+    [
+        ([], None),
+        ([FROZEN], SearchEnd.OPTIMIZER),
+        ([ModelsNamed((), SearchEnd.BUDGET)], SearchEnd.BUDGET),
+        ([FINISHED], SearchEnd.TEST),
+        ([FROZEN, FINISHED], SearchEnd.TEST),
+        ([FROZEN, FINISHED, BudgetExtended(1)], None),
+        ([FINISHED, BudgetExtended(1), FROZEN], SearchEnd.OPTIMIZER),
+    ],
+)
+def test_a_search_is_over_from_the_latest_event_that_says_so_until_the_budget_grows(events, why):
+    record = record_of()
+    record.events = lambda *kinds: [event for event in events if isinstance(event, kinds)]
+    assert (record.search_end, record.search_ended) == (why, why is not None)
 
 
 def test_an_optimizer_that_cannot_be_read_does_not_learn():

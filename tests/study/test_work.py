@@ -166,7 +166,7 @@ def test_the_best_score_of_a_length_is_in_the_metrics_own_direction(monkeypatch,
 
 def test_a_search_begins_with_nothing(monkeypatch):
     driver = study_of(monkeypatch, full(0.5)).driver
-    assert (driver.ended, driver.exhausted, driver.purse.extra_runs) == (False, False, 0.0)
+    assert (driver.ended, driver.search_end, driver.purse.extra_runs) == (False, None, 0.0)
     assert (driver.steps_at_outcome, driver.charged_steps, driver.unsettled) == (0, 0, 0)
     assert (driver.last_failure, driver.best_score and driver.ranking.best()) == ("", None)
 

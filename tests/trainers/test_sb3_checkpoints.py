@@ -22,6 +22,7 @@ from stable_baselines3 import DQN, PPO
 from typer.testing import CliRunner
 
 from autorl.cli import app
+from autorl.plain_text import counted
 from autorl.store import signing
 from autorl.trainers import load
 from autorl.trainers.sb3 import checkpoint, files
@@ -489,9 +490,7 @@ def test_a_study_of_an_earlier_version_is_resumed_with_one_line(
     trust = ["--trust"] if kind == "trusted" else []
     resumed = CliRunner().invoke(app, ["resume", str(folder), "--runs", "+2", "-q", *trust])
     what = "opened, whatever they run" if trust else "read as data: their environments start anew"
-    line = (
-        f"caution: {len(pickled)} checkpoints of an earlier version, which are pickles, are {what}"
-    )
+    line = f"caution: pickles in {counted(len(pickled), 'checkpoint')} of an earlier version are {what}"
     assert resumed.exit_code == 0, resumed.output
     said = [text for text in resumed.stderr.splitlines() if "pickle" in text]
     assert said[0] == line

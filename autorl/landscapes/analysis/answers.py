@@ -21,6 +21,7 @@ from autorl.landscapes.analysis.tunability import tuning_gains
 from autorl.landscapes.analysis.variance import fanova, local_importance
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
+from autorl.plain_text import counted
 from autorl.space import unknown_key
 from autorl.types import InputError
 
@@ -67,13 +68,12 @@ def analyse(
     least, most = asked.names
     # Counts are checked here, so that no answer has to look whether its names are there.
     if not least <= len(names) <= most:
-        many = str(least) if least == most else f"{least} to {most}"
-        raise InputError(
-            f"{kind} takes {many} hyperparameters, got {len(names)}", key="hyperparameter"
-        )
+        several = f"{least} to {most} hyperparameters"
+        expected = counted(least, "hyperparameter") if least == most else several
+        raise InputError(f"{kind} takes {expected}, got {len(names)}", key="hyperparameter")
     fewest, limit = asked.landscapes
     if len(data) < fewest or (limit is not None and len(data) > limit):
-        expected = "one landscape" if limit else f"at least {fewest} landscapes"
+        expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"
         raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
     # What an analysis would not look at is refused: an answer must not seem to heed it.
     if step is not None and not asked.at_step:

@@ -27,6 +27,7 @@ from autorl.landscapes.analysis._chart import (
     scale_label,
 )
 from autorl.landscapes.regression import Array
+from autorl.plain_text import counted
 from autorl.space import Hyperparameter
 
 MOST_BARS = 20
@@ -101,7 +102,7 @@ def subset(answer: Answer) -> Chart:
     if "k" not in table:
         shown = table.head(MOST_BARS)
         labels = [", ".join(environments) for environments in shown["environments"]]
-        title = f"Subsets of {answer.about['size']} environments, near-ties"
+        title = f"Subsets of {counted(answer.about['size'], 'environment')}, near-ties"
         # The error is 1 - Spearman, so this is the correlation of the label.
         scores = 1.0 - shown["error"].to_numpy()
         return _bars(
@@ -277,7 +278,7 @@ def curves(answer: Answer) -> Chart:
     steps = band["step"].to_numpy(float)
     marks = [
         Line(
-            f"{band.attrs['configurations']} configurations: median, 10 % to 90 %",
+            f"{counted(band.attrs['configurations'], 'configuration')}: median, 10 % to 90 %",
             steps,
             band["median"].to_numpy(),
             everyone,
@@ -364,7 +365,7 @@ def _about(answer: Answer) -> str:
     count = len(answer.landscapes)
     parts = [answer.landscapes[0] if count == 1 else f"{count} landscapes"]
     if "configurations" in about:
-        parts.append(f"{about['configurations']} configurations")
+        parts.append(counted(about["configurations"], "configuration"))
     # Scores on the seeds that chose are optimistic, so it is said where they differ.
     if about.get("chosen_on", about.get("seeds")) != about.get("seeds"):
         parts.append(f"chosen on {about['chosen_on']} seeds, scored on {about['seeds']} seeds")

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
+from autorl.plain_text import counted
 from autorl.seeds import FIRST_TEST_SEED
 from autorl.types import Config, InputError, SeedRole, Status
 
@@ -240,7 +241,7 @@ class Replay:
         wrong = [seed for seed in seeds if not first <= seed < first + count]
         if wrong and not self.wrap_seeds:
             raise InputError(
-                f"{self.landscape.manifest.id} records {count} {role} seeds, "
+                f"{self.landscape.manifest.id} records {counted(count, f'{role} seed')}, "
                 f"{first}..{first + count - 1} in a study; "
                 f"seed {wrong[0]} would repeat one of them (`wrap_seeds: true` allows that)",
                 key=f"seeds.{role}",

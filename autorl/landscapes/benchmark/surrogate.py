@@ -44,6 +44,7 @@ from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.benchmark.replay import RecordedRun, first_seed, tabulate
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode
+from autorl.plain_text import counted
 from autorl.seeds import generator, integer_seed
 from autorl.statistics.correlation import spearman
 from autorl.types import Config, InputError, SeedRole, Status
@@ -79,7 +80,7 @@ class Quality:
     def __str__(self) -> str:
         return (
             f"out-of-bag R2 {self.r2:.2f} and rank correlation {self.correlation:.2f} "
-            f"over {self.configurations} configurations"
+            f"over {counted(self.configurations, 'configuration')}"
         )
 
 

@@ -31,6 +31,7 @@ from autorl.landscapes.importers.inference import NOTE, infer_space, table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
+from autorl.plain_text import counted
 from autorl.space import Space
 from autorl.types import FrozenMap, InputError
 
@@ -137,7 +138,7 @@ def import_file(
         id=f"{namespace}/{algorithm}/{task.environment}",
         description=(
             f"ARLBench landscape of {algorithm.upper()} on {task.environment}, "
-            f"{len(configs)} configurations."
+            f"{counted(len(configs), 'configuration')}."
         ),
         algorithm=algorithm,
         environment=task.environment,
@@ -226,7 +227,9 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
         # Line 1 is the header, and rows count from 0.
         line = int(repeated.to_numpy().argmax()) + 2
         raise InputError(
-            f"{repeated.sum()} rows repeat a ({', '.join(key)})", file=str(path), line=line
+            f"{counted(repeated.sum(), 'row', 'repeat')} a ({', '.join(key)})",
+            file=str(path),
+            line=line,
         )
     return frame, names
 
@@ -258,7 +261,8 @@ def _with_configurations(
             "config_id"
         )
         notes = (
-            f"hp_differ_by_seed: in {differing} configurations the hyperparameters differ between "
+            f"hp_differ_by_seed: in {counted(differing, 'configuration')} the hyperparameters "
+            "differ between "
             f"seeds. Differences after digit {_DIGITS} were taken as round-off (the lowest seed's "
             f"are kept); {added} more are their own configurations.",
         )

@@ -20,6 +20,7 @@ from autorl.landscapes.importers.inference import NOTE, infer_space
 from autorl.landscapes.manifest import Manifest, Objective, check_id, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
+from autorl.plain_text import counted
 from autorl.space import Space
 from autorl.types import Config, FrozenMap, InputError
 
@@ -337,7 +338,8 @@ def _identified(
         notes.append(f"{repeated} exact copies of runs were left out.")
     if unnamed:
         notes.append(
-            f"The source names no seeds for {unnamed} runs: repetitions of a configuration are "
+            f"The source names no seeds for {counted(unnamed, 'run')}: repetitions of a "
+            "configuration are "
             "numbered."
         )
     return [identified[key] for key in sorted(identified)], tuple(notes)

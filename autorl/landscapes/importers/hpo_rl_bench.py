@@ -22,6 +22,7 @@ from pathlib import Path
 
 from autorl.landscapes.importers.common import Options, Run, Source, id_part, write_source
 from autorl.landscapes.manifest import Manifest, Objective
+from autorl.plain_text import counted
 from autorl.types import InputError
 
 INTERVAL = 10_000  # nominal steps between evaluations
@@ -109,7 +110,10 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, float], R
         status = "done" if len(run.steps) == longest else "lost"
         runs.append(replace(run, config_id=number, status=status))
     cut = sum(run.status == "lost" for run in runs)
-    note = f"{cut} curves stop before the others without a reason given; they count as lost."
+    note = (
+        f"{counted(cut, 'curve', 'stop')} before the others without a reason given, which counts "
+        "as lost."
+    )
     notes = (*_NOTES, note) if cut else _NOTES
     return Source(
         path=path,

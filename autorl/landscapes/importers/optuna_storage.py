@@ -31,6 +31,7 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import clean_name, infer_conditions
 from autorl.landscapes.manifest import Manifest, Objective
+from autorl.plain_text import counted
 from autorl.space import Hyperparameter, Space, define_space
 from autorl.types import InputError
 
@@ -83,9 +84,10 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
     differing = sum(_differs(trial, place) for trial in trials)
     stated_id = study.study_name if _ID.match(study.study_name) else None
     notes = [
-        f"{left_out} trials that had not ended were left out." if left_out else "",
+        f"{counted(left_out, 'trial')} that had not ended: left out." if left_out else "",
         "Steps count from 0 in the source, here from 1." if shift else "",
-        f"In {differing} trials the value differs from the last report; it is recorded at that "
+        f"In {counted(differing, 'trial')} the value differs from the last report; it is recorded "
+        "at that "
         "step, the report in `reported`."
         if differing
         else "",

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from autorl.optimizers.priors.table import FEWEST, Array, TaskTable
-from autorl.plain_text import listed
+from autorl.plain_text import counted, listed
 from autorl.space import Hyperparameter, Space
 from autorl.space.canonical import is_number
 from autorl.types import Config, InputError
@@ -104,7 +104,7 @@ def map_task(table: TaskTable, space: Space) -> MappedTask:
         raise InputError(f"it shares no hyperparameter with the space: it has {recorded}")
     rows = np.flatnonzero(~np.isnan(np.array(list(columns.values()))).any(axis=0))
     if len(rows) < FEWEST:
-        message = f"only {len(rows)} of its configurations have choices of the space"
+        message = f"only {counted(len(rows), 'configuration', 'have')} choices of the space"
         raise InputError(f"{message}, {FEWEST} are needed")
     units = np.array(
         [
@@ -138,7 +138,7 @@ def _note(
         columns: what was mapped, by name of the space.
         rows: configurations that were mapped.
     """
-    text = f"{rows} configurations, {len(columns)} of {len(sources)} hyperparameters"
+    text = f"{counted(rows, 'configuration')}, {len(columns)} of {len(sources)} hyperparameters"
     missing = [name for name, source in sources.items() if source is None]
     if missing:
         text += f"; not recorded: {listed(missing, 6)}"

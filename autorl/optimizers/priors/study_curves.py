@@ -22,7 +22,7 @@ from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.packed import Array, pack, unpack
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import MOST_TASKS
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.plain_values import plain
 from autorl.space.canonical import sha256
 from autorl.statistics.reductions import Reduction
@@ -106,12 +106,12 @@ class StudyCurves:
 
     def lines(self) -> tuple[str, ...]:
         """Describe which sources they are from, and which not and why."""
-        head = f"{self.count} reference curves of {len(self.sources)} tasks"
+        head = f"{counted(self.count, 'reference curve')} of {counted(len(self.sources), 'task')}"
         if self.sources:
             head += f", hash {self.sha256[:12]}"
         used = [
             f"curves: {source.source} (weight {source.weight:.2f}): {len(source.scores)}, "
-            f"{len(source.fractions)} evaluations each"
+            f"{counted(len(source.fractions), 'evaluation')} each"
             for source in self.sources
         ]
         return (head, *used, *(f"no reference curves: {line}" for line in self.skipped))

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autorl.optimizers.priors.curves import Curves, curves_of
-from autorl.plain_text import shortened, shown
+from autorl.plain_text import counted, shortened, shown
 from autorl.plain_values import plain
 from autorl.space.canonical import is_number, sha256
 from autorl.types import Config, InputError
@@ -75,7 +75,10 @@ class TaskTable:
         if len(self.configs) != len(self.scores):
             raise InputError(f"{len(self.scores)} scores of {len(self.configs)} configurations")
         if len(self.configs) < FEWEST:
-            message = f"{len(self.configs)} scored configurations are too few: {FEWEST} are needed"
+            message = (
+                f"{counted(len(self.configs), 'scored configuration', 'are')} too few: {FEWEST} "
+                "are needed"
+            )
             raise InputError(message)
         if not np.isfinite(self.scores).all():
             raise InputError("a score is not finite")

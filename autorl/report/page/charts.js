@@ -183,7 +183,8 @@
       row.hidden = !words.every((word) => text.includes(word));
       count += !row.hidden;
     }
-    input.closest(".tools").querySelector("output").textContent = `${count} rows`;
+    const rows = count === 1 ? "row" : "rows";
+    input.closest(".tools").querySelector("output").textContent = `${count} ${rows}`;
   }
 
   // -- listeners ---------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
 
-from autorl.plain_text import shortened
+from autorl.plain_text import counted, shortened
 from autorl.plain_values import plain
 from autorl.report.configurations import MEANINGS, ConfigurationRow, header
 from autorl.report.formats import candidates
@@ -35,7 +35,7 @@ ROWS_OF_A_PAGE = 100
 _MOST_FAILURES = 50
 _LONGEST_NAME = 60
 # What the headline says already.
-_IN_HEADLINE = ("study", "state", "test score", "gap")
+_IN_HEADLINE = ("study", "state", "search ended", "test score", "gap")
 _FIXED_SORTS = ("number", "state", "score", "seeds", "step")
 _VALUE_SORT = "value:"
 
@@ -304,10 +304,13 @@ def _states(states: Sequence[str], choice: Choice) -> str:
 
 def _pager(page: int, last: int, count: int) -> str:
     if last == 0:
-        return f"<p class=note>{count} rows</p>"
+        return f"<p class=note>{counted(count, 'row')}</p>"
     before = f'<button type="button" data-page="{page - 1}">earlier</button>' if page else ""
     after = f'<button type="button" data-page="{page + 1}">later</button>' if page < last else ""
-    return f"<p class=choices>{before} page {page + 1} of {last + 1}, {count} rows {after}</p>"
+    return (
+        f"<p class=choices>{before} page {page + 1} of {last + 1}, {counted(count, 'row')} "
+        f"{after}</p>"
+    )
 
 
 def _class_of(state: str) -> str:

@@ -1,0 +1,256 @@
+"""Why a search is over: a value of a closed set, in the event that freezes the candidates."""
+
+import pytest
+from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
+from study_support import StoppedError, run_small, small_spec, stop_after
+
+from autorl import Tuner
+from autorl.report.html import headline
+from autorl.report.reading import open_view
+from autorl.report.status import status_dict, status_text
+from autorl.report.text import result_dict, result_text
+from autorl.report.watching import watched
+from autorl.seeds import SeedPlan
+from autorl.store.events import CandidatesFrozen, ModelsNamed, StudyFinished
+from autorl.study import Study
+from autorl.study.search_end import search_end_text, unspent_text
+from autorl.types import SearchEnd, StudyError
+
+FEW = {"seeds": {"tuning": 1, "test": 1}, "parallelism": 1}
+GRID = {"name": "grid", "levels": 2}
+PBT = {"name": "pbt", "population": 3, "generations": 2, "retrain": 0}
+ONE = {
+    "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
+    "trainer": {"optimum": {"x": 0.5}, "interaction": 0.0},
+}
+ADAPTIVE = {
+    "evaluation": {"seeds": "adaptive"},
+    "seeds": {"tuning": 3, "test": 1},
+    **ONE,
+}
+
+
+def reasons(study, kind=CandidatesFrozen):
+    events = (recorded.event for recorded in study.store.events())
+    return [event.search_end for event in events if isinstance(event, kind)]
+
+
+def ended(folder, **changes):
+    """The reason in the log of a finished study, the text of its result, and its cautions."""
+    study = Study.create(small_spec(**changes), folder)
+    result = study.run()
+    (why,) = reasons(study)
+    assert reasons(study, StudyFinished) == [why]
+    assert (study.driver.search_end, result.search_end) == (why, why)
+    study.close()
+    view = open_view(folder)
+    assert view.record.search_end is why
+    warnings = status_dict(view)["warnings"]
+    view.close()
+    return why, result.search_end_text, [text for text in warnings if "of the budget" in text]
+
+
+@pytest.mark.parametrize(
+    ("changes", "why", "text", "caution"),
+    [
+        ({"budget": {"runs": 4}}, SearchEnd.BUDGET, "the budget was used up", None),
+        (
+            {"budget": {"runs": 2.5}},
+            SearchEnd.BUDGET,
+            "what was left of the budget paid for no further proposal",
+            None,
+        ),
+        (
+            {"budget": {"configurations": 3}},
+            SearchEnd.BUDGET,
+            "the budget was used up",
+            None,
+        ),
+        (
+            {"optimizer": GRID, **ONE},
+            SearchEnd.OPTIMIZER,
+            "grid has tried every point of its grid",
+            "81% of the budget is unused: grid has tried every point of its grid; "
+            "a larger plan needs a new study",
+        ),
+        (
+            {"optimizer": PBT},
+            SearchEnd.OPTIMIZER,
+            "pbt has trained all its generations",
+            "81% of the budget is unused: pbt has trained all its generations; "
+            "a larger plan needs a new study",
+        ),
+        (
+            {"optimizer": PBT, "budget": {"runs": 3}},
+            SearchEnd.BUDGET,
+            "the budget was used up",
+            None,
+        ),
+    ],
+    ids=["runs", "rest", "configurations", "grid", "pbt", "pbt-exact"],
+)
+def test_the_reason_is_recorded_and_said(tmp_path, changes, why, text, caution):
+    found = ended(tmp_path / "study", **FEW, **changes)
+    assert found == (why, text, [] if caution is None else [caution])
+
+
+def test_the_time_of_the_budget_is_a_reason(tmp_path, monkeypatch):
+    """Half an hour for each proposal, on a clock of the test."""
+    monkeypatch.setattr(Study, "hours", lambda study: 0.5 * len(study.driver.lineage))
+    found = ended(tmp_path / "study", **FEW, budget={"hours": 1})
+    assert found[:2] == (SearchEnd.HOURS, "the time of the budget was up")
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"optimizer": "random", "budget": {"runs": 9}}, SearchEnd.BUDGET),
+        ({"optimizer": GRID, "budget": {"runs": 40}}, SearchEnd.OPTIMIZER),
+        ({"optimizer": GRID, "budget": {"hours": 1000}}, SearchEnd.OPTIMIZER),
+    ],
+    ids=["budget", "optimizer", "optimizer-hours"],
+)
+def test_an_adaptive_study_has_the_reason_it_stopped_exploring_for(tmp_path, changes, why):
+    assert ended(tmp_path / "study", **ADAPTIVE, **changes)[0] is why
+
+
+def test_the_time_to_explore_is_a_reason_though_some_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(Study, "hours", lambda study: min(0.9, 0.2 * len(study.driver.lineage)))
+    assert ended(tmp_path / "study", **ADAPTIVE, budget={"hours": 1})[0] is SearchEnd.HOURS
+
+
+def interrupted(folder, events, **changes):
+    """A study in a folder that was left after so many events."""
+    study = Study.create(small_spec(**changes), folder)
+    stop_after(study, events)
+    with pytest.raises(StoppedError):
+        study.run()
+    study.close()
+    return folder
+
+
+def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_path):
+    folder = interrupted(tmp_path / "study", 12, **FEW)
+    view = open_view(folder)
+    assert (view.record.search_end, view.record.search_end_text) == (None, "")
+    assert "search ended" not in status_text(view)
+    view.close()
+    study = Study.open(folder)
+    result = study.run(search=False)
+    assert (result.search_end, reasons(study)) == (SearchEnd.TEST, [SearchEnd.TEST])
+    view = open_view(folder)
+    (caution,) = [text for text in status_dict(view)["warnings"] if "of the budget" in text]
+    assert caution.endswith("(`autorl resume --runs +N` opens it again)")
+    assert "the test was asked for before the budget was used up" in caution
+    view.close()
+    study.extend(1)
+    assert (study.driver.search_end, study.result().search_end) == (None, None)
+    result = study.run()
+    assert result.search_end is SearchEnd.BUDGET
+    assert reasons(study) == [SearchEnd.TEST, SearchEnd.BUDGET]
+    study.close()
+
+
+def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(tmp_path):
+    folder = interrupted(tmp_path / "study", 6, **FEW, budget={"runs": 2})
+    study = Study.open(folder)
+    assert (study.driver.ended, study.driver.budget_used) == (False, 1.0)
+    assert study.run(search=False).search_end is SearchEnd.BUDGET
+    study.close()
+
+
+def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
+    study = Study.create(small_spec(**FEW, **ONE, optimizer=GRID), tmp_path / "study")
+    record = study.journal.record
+
+    def until_frozen(event):
+        record(event)
+        if isinstance(event, CandidatesFrozen):
+            raise StoppedError
+
+    study.journal.record = until_frozen
+    with pytest.raises(StoppedError):
+        study.run()
+    study.close()
+    study = Study.open(tmp_path / "study")
+    assert study.driver.search_end is SearchEnd.OPTIMIZER
+    study.run()
+    assert reasons(study, StudyFinished) == [SearchEnd.OPTIMIZER]
+    study.add_test_seeds(2)
+    assert study.run(search=False).search_end is SearchEnd.OPTIMIZER
+    study.close()
+
+
+def test_without_test_seeds_the_end_of_the_study_has_it(tmp_path):
+    changes = {**FEW, "seeds": {"tuning": 1, "test": 0}, "optimizer": PBT}
+    assert run_small(tmp_path / "a", **changes).search_end is SearchEnd.OPTIMIZER
+    view = open_view(tmp_path / "a")
+    assert view.record.search_end is SearchEnd.OPTIMIZER
+    view.close()
+
+
+def test_models_that_are_named_have_it(monkeypatch):
+    script = Scripted(listed(full(0.2), full(0.7)))
+    toy = Toy(curve=lambda config, seed, step: config["x"] - abs(step - 50) / 100)
+    spec = toy_spec(
+        objective={"reduce": "best"}, seeds={"tuning": 1, "test": 0}, budget={"runs": 5}
+    )
+    study = study_with(monkeypatch, spec, script, toy)
+    run(study)
+    assert reasons(study, ModelsNamed) == [SearchEnd.OPTIMIZER]
+
+
+@pytest.mark.parametrize(("asked", "why"), [(2, SearchEnd.BUDGET), (1, SearchEnd.TEST)])
+def test_a_tuner_ends_its_search_when_it_is_asked_for_tests(asked, why):
+    with Tuner(ONE["space"], "random", seeds=SeedPlan(1, 1), budget={"runs": 2}) as tuner:
+        for _ in range(asked):
+            tuner.tell(tuner.ask(), 1.0)
+        for trial in tuner.test_trials():
+            tuner.tell(trial, 0.5)
+        assert tuner.result().search_end is why
+
+
+def test_every_page_says_it_where_one_looks(tmp_path):
+    run_small(tmp_path / "study", **FEW, optimizer=PBT)
+    view = open_view(tmp_path / "study")
+    result = view.result()
+    text = "pbt has trained all its generations"
+    assert f"search ended: {text}" in result_text(result)
+    assert result_dict(result)["search_end"] == "optimizer"
+    assert status_dict(view)["search_end"] == "optimizer"
+    assert ("search ended", text) in watched(view).facts
+    assert f"<td>search ended</td><td></td><td>{text}</td>" in headline(view, result)
+    view.close()
+
+
+def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
+    study = Study.create(small_spec(trainer={"crash": 1.0}), tmp_path / "study")
+    with pytest.raises(StudyError, match="the first 3 proposals failed"):
+        study.run()
+    study.close()
+    view = open_view(tmp_path / "study")
+    assert view.record.search_end is None
+    assert "stopped because the first proposals failed: go on with `autorl resume" in status_text(
+        view
+    )
+    view.close()
+
+
+@pytest.mark.parametrize("why", SearchEnd)
+def test_every_reason_has_words(why):
+    spec = small_spec()
+    assert search_end_text(why, spec, 1.0)
+    assert "budget" in unspent_text(why, spec, 0.5) or why in (SearchEnd.BUDGET, SearchEnd.HOURS)
+
+
+def test_a_budget_that_cannot_grow_is_not_advertised():
+    hours = small_spec(budget={"hours": 1})
+    assert "resume" not in unspent_text(SearchEnd.TEST, hours, 0.5)
+
+
+def test_of_an_optimizer_that_cannot_be_read_the_usual_is_said():
+    spec = small_spec()
+    section = spec.optimizer.model_copy(update={"name": "gone:Optimizer"})
+    spec = spec.model_copy(update={"optimizer": section})
+    text = search_end_text(SearchEnd.OPTIMIZER, spec, 0.5)
+    assert text == "gone:Optimizer has nothing more to propose"
