@@ -30,9 +30,10 @@ from autorl.plain_text import shown
 from autorl.population.variants import allowed_names, stated_variant
 from autorl.spec import Spec
 from autorl.store.provenance import package
+from autorl.store.rows import RunRow, SegmentRow
 from autorl.store.sessions import changes
 from autorl.store.store import STUDY_FILE
-from autorl.store.tables import RunRow, SegmentRow, StudyTables
+from autorl.store.tables import StudyTables
 from autorl.study.record import open_copy, with_added_test_seeds
 from autorl.types import FrozenMap, InputError
 
