@@ -1,4 +1,4 @@
-"""The asks of a search: what is proposed next, and whether the budget pays for it."""
+"""The asks of a search: what is proposed next."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autorl.types import (
 
 
 class Asks:
-    """Asks the optimizer, and gives what was enqueued in place of its answers.
+    """Asks the optimizer, and puts what was enqueued before its answers.
 
     Args:
         spec: the study file.
@@ -65,7 +65,7 @@ class Asks:
         self._enqueued.append(config)
 
     def observe(self, event: Proposed) -> None:
-        """Take note of a proposal of the search: the next ask is another."""
+        """Take note of a proposal: the next ask is another."""
         self.number += 1
         if event.proposal.origin == ENQUEUED and self._enqueued:
             self._enqueued.popleft()
@@ -108,9 +108,9 @@ class Asks:
         )
 
     def idle_with(self, more: float) -> str:
-        """Say why `more` runs of budget would train nothing once every outcome is in.
+        """Say why `more` runs of budget would train nothing.
 
-        Empty where something would be.
+        Empty where something would be. Every outcome is in.
         """
         with self._purse.extended(more):
             more_seeds = self._purse.next_level()
