@@ -86,9 +86,7 @@ def read_study(folder: Path) -> StudyRecording:
         finally:
             connection.close()
     except InputError as error:
-        file = error.file or str(folder)
-        # Some errors name a key and no file.
-        raise InputError(error.message, file=file, key=error.key, line=error.line) from None
+        raise error.in_file(str(folder)) from None  # some name a key and no file
     except _OF_DAMAGED_VALUES as error:
         raise InputError(f"cannot be read as a study ({shown(error)})", file=str(folder)) from None
 

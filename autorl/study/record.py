@@ -32,6 +32,7 @@ from autorl.store.events import (
     ProposalMade,
     SegmentEnded,
     StudyEvent,
+    StudyFinished,
     without_checkpoint,
 )
 from autorl.store.folder import check_database, check_kinds, check_recorded
@@ -304,7 +305,7 @@ class StudyRecord:
     @property
     def search_ended(self) -> bool:
         """Say whether the search is over, so that its counts are final."""
-        return any(self.tables.count_events(kind) for kind in ("frozen", "finished"))
+        return any(self.tables.count_events(event) for event in (CandidatesFrozen, StudyFinished))
 
     # -- metrics -----------------------------------------------------------------------------------
 

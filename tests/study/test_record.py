@@ -167,7 +167,9 @@ def test_the_share_of_the_model_is_counted_or_not_known():
 
 @pytest.mark.parametrize("ended", [(), ("frozen",), ("finished",), ("frozen", "finished")])
 def test_a_search_is_over_once_candidates_are_frozen_or_the_study_is_finished(ended):
-    assert record_of(count_events=lambda kind: int(kind in ended)).search_ended is bool(ended)
+    assert record_of(count_events=lambda event: int(event.kind in ended)).search_ended is bool(
+        ended
+    )
 
 
 def test_an_optimizer_that_cannot_be_read_does_not_learn():
