@@ -1,6 +1,7 @@
 """Reading: SQL, best, top, curves, the dense grid; failures and stops; brute force as oracle."""
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -145,6 +146,27 @@ def test_a_forked_child_opens_landscapes_of_its_own(landscape):
     child.join(60)
     assert child.exitcode == 0
     assert answers.get() == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_may_collect_landscapes_of_its_parent(landscape):
+    """A DuckDB that ends in a child waits for threads that only its parent has: a SIGSEGV."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            garbage = Landscape(landscape.path)
+            garbage.sql("SELECT count(*) FROM runs").fetchall()
+            garbage.top(2)
+            garbage.itself = garbage
+        del garbage
+        child = multiprocessing.get_context("fork").Process(target=gc.collect)
+        child.start()
+        child.join()
+    finally:
+        gc.enable()
+    assert child.exitcode == 0
 
 
 def test_grid_lookup_equals_sql(landscape):
