@@ -108,10 +108,11 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
-            scored = f"{progress.settled} of {progress.proposals} proposals scored"
-            return self._trained(progress), scored
-        done, total = self._study.tests.progress
-        return (done / total if total else 0.0), f"{done} of {total} test runs"
+            # Those that failed are done too.
+            done = f"{progress.settled} of {progress.proposals} proposals done"
+            return self._trained(progress), done
+        tested, total = self._study.tests.progress
+        return (tested / total if total else 0.0), f"{tested} of {total} test runs"
 
     def _trained(self, progress: Progress) -> float:
         """Return the share of the budget whose outcomes are in.

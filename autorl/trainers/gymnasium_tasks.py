@@ -76,7 +76,12 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         InputError: the id, its module or a library it needs is missing, or its arguments are wrong.
     """
     assert spec.id is not None
-    name = spec.id.rpartition(":")[2]
+    module, colon, name = spec.id.rpartition(":")
+    if colon and not (module and name):
+        raise InputError(
+            f"expected an id as in CartPole-v1 or module:Env-v0, got {spec.id!r}",
+            key="environment.id",
+        )
     suite = suite_of(spec.id)
     if suite is not None:
         suite.require(spec.id)
