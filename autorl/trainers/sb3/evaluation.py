@@ -13,6 +13,7 @@ import numpy as np
 
 from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3 import shared_policy
+from autorl.trainers.sb3.environment_state import layers_of
 from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
 from autorl.trainers.sb3.shared_policy import stacked
 from autorl.types import EnvironmentSpec
@@ -112,7 +113,10 @@ def _episodes(
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
-                if "episode" not in info:  # a wrapper ended it (a life lost), the task goes on
+                # A limit among the wrappers, below that of the task, ends every episode.
+                if (
+                    "episode" not in info and not truncated
+                ):  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue
                 yield running.pop(slot), *_result(envs[slot], info)
@@ -183,13 +187,22 @@ def _result(
 ) -> tuple[float, int, float | None, tuple[float, ...]]:
     """Return return, length, success and components of the episode that just ended.
 
-    The return is what the monitor summed, before its rounding.
+    The return is what the monitor summed, before its rounding, or has seen so far of an episode
+    that a wrapper cuts.
     """
+    from stable_baselines3.common.monitor import Monitor
+
     success = info.get("is_success", info.get("success"))
-    # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
-    returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
+    monitor = next(layer for layer in layers_of(env) if isinstance(layer, Monitor))
+    if "episode" in info:
+        # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
+        returned = float(monitor.get_episode_rewards()[-1])
+        length = int(info["episode"]["l"])
+    else:
+        returned = sum(monitor.rewards)
+        length = len(monitor.rewards)
     of_components: tuple[float, ...] = ()
     if env.has_wrapper_attr(_COMPONENTS):
         of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
     succeeded = None if success is None else float(success)
-    return returned, int(info["episode"]["l"]), succeeded, of_components
+    return returned, length, succeeded, of_components
