@@ -438,6 +438,28 @@ def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
     assert "\n" not in str(error.value)
 
 
+LIMIT = "gymnasium.wrappers:TimeLimit"
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        (LIMIT, f"'{LIMIT}' cannot be put around .*missing 1 required .*'max_episode_steps'"),
+        ({LIMIT: {"max_episode_step": 6}}, "unexpected keyword argument 'max_episode_step'"),
+        ({LIMIT: {"max_episode_steps": -3}}, "to be positive, actually: -3"),
+        ("gymnasium.wrappers:ClipAction", "requires a Box action space"),
+        ("gymnasium.spaces:Dict", "cannot be put around|is no wrapper"),
+        ("outside_tasks:Simulator", "'outside_tasks:Simulator' is no wrapper of environments"),
+    ],
+)
+def test_a_wrapper_that_does_not_fit_is_one_line(wrapper, message):
+    entry = FrozenMap(wrapper) if isinstance(wrapper, dict) else wrapper
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(CARTPOLE, wrappers=(entry,)), ())
+    assert error.value.key == "environment.wrappers"
+    assert "\n" not in str(error.value)
+
+
 def test_what_is_native_is_known_without_the_engine():
     assert {*ENVIRONMENTS, *GRID_TASKS} == NATIVE_IDS
     ids = ("CartPole-v1", "my_module:WALK", None, "my_module:Walk-v0", "LunarLander-v3")

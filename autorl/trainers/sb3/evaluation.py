@@ -13,7 +13,6 @@ import numpy as np
 
 from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3 import shared_policy
-from autorl.trainers.sb3.environment_state import layers_of
 from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
 from autorl.trainers.sb3.shared_policy import stacked
 from autorl.types import EnvironmentSpec
@@ -190,17 +189,16 @@ def _result(
     The return is what the monitor summed, before its rounding, or has seen so far of an episode
     that a wrapper cuts.
     """
-    from stable_baselines3.common.monitor import Monitor
-
     success = info.get("is_success", info.get("success"))
-    monitor = next(layer for layer in layers_of(env) if isinstance(layer, Monitor))
+    rewards_of_episodes = env.get_wrapper_attr("get_episode_rewards")
     if "episode" in info:
         # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
-        returned = float(monitor.get_episode_rewards()[-1])
+        returned = float(rewards_of_episodes()[-1])
         length = int(info["episode"]["l"])
     else:
-        returned = sum(monitor.rewards)
-        length = len(monitor.rewards)
+        rewards = rewards_of_episodes.__self__.rewards  # the monitor's, of the running episode
+        returned = float(sum(rewards))
+        length = len(rewards)
     of_components: tuple[float, ...] = ()
     if env.has_wrapper_attr(_COMPONENTS):
         of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
