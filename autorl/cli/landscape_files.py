@@ -23,7 +23,7 @@ from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.common import TEXTS
 from autorl.landscapes.validate import validate as check
-from autorl.plain_text import printable
+from autorl.plain_text import counted, printable
 from autorl.types import InputError
 
 
@@ -48,7 +48,8 @@ def validate(
     else:
         for problem in problems:
             say_line(problem)
-        say(f"{len(folders)} landscapes checked: {len(problems) or 'no'} problems")
+        problems_text = counted(len(problems), "problem") if problems else "no problems"
+        say(f"{counted(len(folders), 'landscape')} checked: {problems_text}")
     if problems:
         raise typer.Exit(1)
 

@@ -12,6 +12,7 @@ import yaml
 
 from autorl import trainers
 from autorl.masking import masked
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.reading import StudyView
 from autorl.report.table import columns, one_line
@@ -82,7 +83,7 @@ class Candidate:
             test += f" ({seeds_text(self.entry.test)})" if self.entry.failures else ""
         first = self.configuration
         of = f", configuration {first}" if first not in (None, self.proposal) else ""
-        tuning = f"tuning {number(self.tuning)} on {self.n_seeds} seeds"
+        tuning = f"tuning {number(self.tuning)} on {counted(self.n_seeds, 'seed')}"
         return f"proposal {self.proposal} ({self.label}{of}): {test}; {tuning}"
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.report.text import failed_text, interval_text, number, seeds_text
@@ -22,7 +23,7 @@ def schedule_text(result: Result, best: float) -> str:
     `best` is the highest tuning score of any agent of the incumbent's length, also of those that
     copied others.
     """
-    seeds = f"tuning, {result.tuning_seeds} seeds"
+    seeds = f"tuning, {counted(result.tuning_seeds, 'seed')}"
     rows = [
         ["population's best", number(best), "", f"{seeds}; optimistic, it is the highest of all"]
     ]
