@@ -179,7 +179,8 @@ class Program:
     def __init__(self, function: Callable[..., object]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._dispatcher = cached(function)
+        # Python alone calls it: no pointer to it is ever handed on.
+        self._dispatcher = cached(function, no_cfunc_wrapper=True)
         self._compiled: set[tuple[types.Type, ...]] = set()
 
     def __call__(self, *arguments: object) -> Any:
@@ -305,10 +306,13 @@ def before_compiling(first: Callable[[], object]) -> None:
     _before.append(first)
 
 
-def cached(function: Callable[..., object]) -> Any:
-    """Compile `function` with numba, cached in the engine's own folder."""
+def cached(function: Callable[..., object], **options: bool) -> Any:
+    """Compile `function` with numba, cached in the engine's own folder.
+
+    `options` are further ones of `numba.njit`.
+    """
     with _engine_cache():
-        return numba.njit(cache=True, **OPTIONS)(function)
+        return numba.njit(cache=True, **OPTIONS, **options)(function)
 
 
 @contextmanager
