@@ -267,12 +267,12 @@ def compilations(names: list[str], repeats: int) -> str:
                     capture_output=True, text=True, check=True,
                 )  # fmt: skip
             runs.append(json.loads(done.stdout))
-        for program in runs[0]:
+        for compiled in runs[0]:
             seconds = [
-                statistics.median(run[program].get(phase, 0.0) for run in runs)
+                statistics.median(run[compiled].get(phase, 0.0) for run in runs)
                 for phase in (*PHASES, "whole")
             ]
-            lines.append(f"| {name} | {program} | {' | '.join(f'{s:.2f}' for s in seconds)} |")
+            lines.append(f"| {name} | {compiled} | {' | '.join(f'{s:.2f}' for s in seconds)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -70,7 +70,9 @@ def doctor(
         _warm(algorithms or [], as_json)
         return
     if algorithms:
-        raise InputError(f"goes with --warm: autorl doctor --warm {' '.join(algorithms)}", key="ALGORITHM")
+        raise InputError(
+            f"goes with --warm: autorl doctor --warm {' '.join(algorithms)}", key="ALGORITHM"
+        )
     checks = examine(folder)
     if as_json:
         print_json([vars(check) for check in checks])

@@ -185,8 +185,11 @@ class Program:
 
     def __call__(self, *arguments: object) -> Any:
         signature = tuple(_kind(argument) for argument in arguments)
-        if signature not in self._compiled:
-            self._compile(signature, arguments)
+        functions = [argument for argument in arguments if isinstance(argument, Function)]
+        # Left to numba, those of a further environment would be compiled under another name in the
+        # cache, by several processes at once.
+        if signature not in self._compiled or not all(map(_is_compiled, functions)):
+            self._compile(signature, functions)
         passed = (a.dispatcher if isinstance(a, Function) else a for a in arguments)
         return self._dispatcher(*passed)
 
@@ -198,23 +201,29 @@ class Program:
         """
         signature = tuple(_kind(argument) for argument in arguments)
         if signature not in self._compiled:
-            self._compile(signature, arguments)
+            self._compile(signature, ())
         return cast(Callable[..., Any], self._dispatcher)
 
-    def _compile(self, signature: tuple[types.Type, ...], arguments: tuple[object, ...]) -> None:
+    def _compile(self, signature: tuple[types.Type, ...], functions: Sequence[Function]) -> None:
         name = f"{self.py_func.__module__.rpartition('.')[2]}.{self.__name__}"
-        with _compiling(name, [self._dispatcher]):
+        dispatchers = [function.dispatcher for function in functions]
+        with _compiling(name, [self._dispatcher, *dispatchers]):
             for first in _before:
                 first()
             # A pointer is to one compiled form: that of the signature the engine calls.
-            for argument in arguments:
-                if isinstance(argument, Function):
-                    argument.dispatcher.compile(argument.kind.signature.args)
+            for function in functions:
+                function.dispatcher.compile(function.kind.signature.args)
+            if signature in self._compiled:
+                return
             self._dispatcher.disable_compile(False)
             self._dispatcher.compile(signature)
             # From here on, dispatchers among the arguments become pointers.
             self._dispatcher.disable_compile()
             self._compiled.add(signature)
+
+
+def _is_compiled(function: Function) -> bool:
+    return function.kind.signature.args in function.dispatcher.overloads
 
 
 def _kind(argument: object) -> Any:

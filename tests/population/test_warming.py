@@ -70,7 +70,10 @@ def test_functions_of_an_environment_are_prepared_like_a_program(tmp_path, monke
     with tell_preparations(told.append):
         for _ in range(2):
             prepare("counting", [Function(kernels.cached(_count), kind)])
-    assert [(made.name, made.compiled) for made in told] == [("counting", True), ("counting", False)]
+    assert [(made.name, made.compiled) for made in told] == [
+        ("counting", True),
+        ("counting", False),
+    ]
     assert len(_compiled(tmp_path)) == 1
 
 
