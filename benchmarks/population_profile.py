@@ -1,17 +1,28 @@
 """Where the time of a PPO step goes: each part of the engine's update timed alone, in one thread's CPU time.
 
     python benchmarks/population_profile.py     # about a minute; writes results/population_profile.md
+    python benchmarks/population_profile.py --compilation ppo-cartpole-64 sac-pendulum-64   # prints a table
 
 The job is `ppo-cartpole-64` of `population.py`. A part's share counts how often it runs for one environment step: an
 epoch passes over each row once, and there are four. What the parts leave over is the loops around them.
+
+`--compilation` says for jobs of `population.py` where the CPU time of compiling their programs goes, from an empty
+cache, each job in a process of its own: medians over repeats.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
+import json
+import os
 import platform
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -159,12 +170,127 @@ def report(parts: list[tuple[str, float]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+PYTHON_PART = "bytecode, types"
+PHASES = (PYTHON_PART, "LLVM code", "its text", "linking", "LLVM passes", "machine code", "rest")
+
+
+class Phases:
+    """CPU seconds of the phases of compilation, those of inner ones taken off.
+
+    Numba calls its compiler for each function from within the compilation of its caller.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: Counter[str] = Counter()
+        self._inner = [0.0]
+
+    def measure(self, owner: Any, name: str, phase: str | Callable[..., str]) -> None:
+        """Time every call of a method from now on."""
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*arguments: Any, **options: Any) -> Any:
+            began = time.thread_time()
+            self._inner.append(0.0)
+            try:
+                return function(*arguments, **options)
+            finally:
+                whole = time.thread_time() - began
+                word = phase if isinstance(phase, str) else phase(*arguments)
+                self.seconds[word] += whole - self._inner.pop()
+                self._inner[-1] += whole
+
+        setattr(owner, name, timed)
+
+
+def measured_phases() -> Phases:
+    """Phases of all that numba compiles from now on."""
+    from llvmlite import binding, ir
+    from llvmlite.binding import newpassmanagers
+    from numba.core import codegen, compiler_machinery
+
+    phases = Phases()
+
+    def of_pass(manager: object, index: int, step: Any, state: object) -> str:
+        return "LLVM code" if step.name() == "native_lowering" else PYTHON_PART
+
+    phases.measure(compiler_machinery.PassManager, "_runPass", of_pass)
+    phases.measure(ir.Module, "__repr__", "its text")
+    ir.Module.__str__ = ir.Module.__repr__
+    phases.measure(binding, "parse_assembly", "its text")
+    phases.measure(binding.ModuleRef, "link_in", "linking")
+    phases.measure(newpassmanagers.ModulePassManager, "run", "LLVM passes")
+    phases.measure(newpassmanagers.FunctionPassManager, "run", "LLVM passes")
+    phases.measure(codegen.JitEngine, "finalize_object", "machine code")
+    return phases
+
+
+def compilation(name: str) -> dict[str, dict[str, float]]:
+    """CPU seconds of each phase, for each program that a job's training and evaluation compile."""
+    from autorl.population.kernels import Prepared, tell_preparations
+
+    job = JOBS[name]
+    algorithm, _, state, bound = engine_parts(job, 0)
+    environment = find_environment(job.environment)
+    phases = measured_phases()
+    table: dict[str, dict[str, float]] = {}
+    began = time.thread_time()
+
+    def told(prepared: Prepared) -> None:
+        nonlocal began
+        whole = time.thread_time() - began
+        rest = whole - phases.seconds.total()
+        table[prepared.name] = {**phases.seconds, "rest": rest, "whole": whole}
+        phases.seconds.clear()
+        began = time.thread_time()
+
+    with tell_preparations(told):
+        bound.advance(0)
+        engine.evaluation(bound, state, environment, [0])
+    assert algorithm.name == job.algorithm
+    return table
+
+
+def compilations(names: list[str], repeats: int) -> str:
+    """The table of `compilation` as Markdown."""
+    lines = [
+        f"| job | program | {' | '.join(PHASES)} | whole |",
+        "| --- " * (len(PHASES) + 3) + "|",
+    ]
+    for name in names:
+        runs = []
+        for _ in range(repeats):
+            with tempfile.TemporaryDirectory() as cache:
+                done = subprocess.run(
+                    [sys.executable, __file__, "--phases", name],
+                    env={**os.environ, "AUTORL_CACHE": cache},
+                    capture_output=True, text=True, check=True,
+                )  # fmt: skip
+            runs.append(json.loads(done.stdout))
+        for compiled in runs[0]:
+            seconds = [
+                statistics.median(run[compiled].get(phase, 0.0) for run in runs)
+                for phase in (*PHASES, "whole")
+            ]
+            lines.append(f"| {name} | {compiled} | {' | '.join(f'{s:.2f}' for s in seconds)} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--output", type=Path, default=HERE / "results" / "population_profile.md")
+    parser.add_argument("--compilation", nargs="+", metavar="JOB", choices=list(JOBS))
+    parser.add_argument("--repeats", type=int, default=3, help="of each compilation")
+    parser.add_argument("--phases", metavar="JOB", help=argparse.SUPPRESS)  # in the processes
     options = parser.parse_args()
+    if options.phases:
+        print(json.dumps(compilation(options.phases)))
+        return
+    if options.compilation:
+        print(compilations(options.compilation, options.repeats))
+        return
     text = report(profile())
     print(text)
     options.output.write_text(text, encoding="utf-8")

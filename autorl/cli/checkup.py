@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import Pipe
@@ -20,6 +21,8 @@ import typer
 
 from autorl.cli.options import AsJson, print_json, say
 from autorl.executors.children import fork_server, start
+from autorl.plain_text import did_you_mean
+from autorl.types import InputError
 
 Verdict = Literal["ok", "missing", "broken"]
 _SECONDS = 60.0
@@ -38,14 +41,38 @@ class Check:
 
 
 def doctor(
+    algorithms: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[ALGORITHM]...",
+            help="With --warm: ppo, dqn, ... as in population/ppo. All by default.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", help="Folder studies will be kept in.")] = Path(),
+    warm: Annotated[
+        bool,
+        typer.Option(
+            "--warm", help="Only compile the population engine, for all who train after that."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check this installation.
 
     Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is
     broken.
+
+    With --warm nothing is checked: the population engine is compiled, a line for each program.
+    Compiled programs are kept in $AUTORL_CACHE, else in ~/.cache/autorl.
     """
+    if warm:
+        _warm(algorithms or [], as_json)
+        return
+    if algorithms:
+        raise InputError(
+            f"goes with --warm: autorl doctor --warm {' '.join(algorithms)}", key="ALGORITHM"
+        )
     checks = examine(folder)
     if as_json:
         print_json([vars(check) for check in checks])
@@ -54,6 +81,43 @@ def doctor(
             say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
     if any(check.verdict == "broken" for check in checks):
         raise typer.Exit(1)
+
+
+def _warm(algorithms: Sequence[str], as_json: bool) -> None:
+    """Compile the population engine, and print what was compiled.
+
+    Raises:
+        InputError: there is no such algorithm, or the cache cannot be written.
+    """
+    # Imported here: `doctor` without --warm needs no compiler.
+    from autorl.population import kernels
+
+    # First: modules of the engine cannot even be imported without their cache.
+    kernels.check_cache()
+    from autorl.population import engine, warming
+
+    for name in algorithms:
+        if name not in engine.ALGORITHMS:
+            hint = did_you_mean(name, engine.ALGORITHMS)
+            raise InputError(
+                f"{name!r} is none of the population engine{hint} "
+                f"(allowed: {', '.join(engine.ALGORITHMS)})",
+                key="ALGORITHM",
+            )
+    prepared: list[kernels.Prepared] = []
+
+    def told(program: kernels.Prepared) -> None:
+        prepared.append(program)
+        if not as_json:
+            verdict = "compiled" if program.compiled else "there"
+            say(f"{verdict:8} {program.seconds:6.1f} s  {program.name}")
+
+    try:
+        warming.warm(algorithms or engine.ALGORITHMS, told)
+    except OSError as error:
+        raise kernels.unwritable(error) from error
+    if as_json:
+        print_json([program._asdict() for program in prepared])
 
 
 def examine(folder: Path) -> list[Check]:

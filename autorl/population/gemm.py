@@ -24,6 +24,7 @@ from typing import Any
 from llvmlite import binding, ir
 from numba import types
 from numba.core import cgutils
+from numba.core.funcdesc import ExternalFunctionDescriptor
 from numba.extending import intrinsic, overload
 
 from autorl.population.kernels import INNER, Array, before_compiling, cached_c_function, kernel
@@ -263,7 +264,48 @@ def _product(  # type: ignore[no-untyped-def]
 
 _SYMBOL = "autorl_population_gemm"
 _SIGNATURE = types.void(*[types.intp] * 12)
-_linked: Any = types.ExternalFunction(_SYMBOL, _SIGNATURE)
+
+
+@intrinsic
+def _linked(context, out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
+    """Call the product of `link` on the arrays' addresses and strides.
+
+    `start` is a row, which is repeated, or a matrix. Written out in a kernel, a call is thirty
+    expressions to infer and to lower.
+    """
+    signature = types.void(out, a, b, start, *[types.intp] * 3)
+    described = ExternalFunctionDescriptor(_SYMBOL, types.void, _SIGNATURE.args)
+
+    def generate(
+        context: Any, builder: ir.IRBuilder, signature: Any, arguments: Sequence[ir.Value]
+    ) -> Any:
+        def place(index: int) -> list[Any]:
+            """Address of an array's data, then its strides in elements."""
+            model = context.data_model_manager[signature.args[index]]
+            value = arguments[index]
+            data = builder.extract_value(value, model.get_field_position("data"))
+            strides = cgutils.unpack_tuple(
+                builder, builder.extract_value(value, model.get_field_position("strides"))
+            )
+            size = ir.Constant(strides[0].type, 2)
+            # Strides of float32 are multiples of 4 bytes.
+            return [
+                builder.ptrtoint(data, strides[0].type),
+                *(builder.ashr(stride, size) for stride in strides),
+            ]
+
+        c, c_row, _ = place(0)
+        left, left_row, left_column = place(1)
+        right, right_row, _ = place(2)
+        first, *steps = place(3)
+        first_row = steps[0] if len(steps) == 2 else ir.Constant(c_row.type, 0)
+        sizes = arguments[4:]
+        product = context.declare_external_function(builder.module, described)
+        values = [c, c_row, first, first_row, left, left_row, left_column, right, right_row, *sizes]
+        builder.call(product, values)
+        return context.get_dummy_value()
+
+    return signature, generate
 
 
 @functools.cache
@@ -316,20 +358,7 @@ def gemm_add(out: Array, a: Array, b: Array, rows: int, columns: int, depth: int
 @overload(gemm, jit_options=INNER, inline="always")
 def _gemm(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
     def tiled(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(
-            out.ctypes.data,
-            out.strides[0] // 4,
-            start.ctypes.data,
-            0,
-            a.ctypes.data,
-            a.strides[0] // 4,
-            a.strides[1] // 4,
-            b.ctypes.data,
-            b.strides[0] // 4,
-            rows,
-            columns,
-            depth,
-        )
+        _linked(out, a, b, start, rows, columns, depth)
 
     def looped(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
         gemm_loops(out, a, b, start, rows, columns, depth)
@@ -340,20 +369,7 @@ def _gemm(out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-de
 @overload(gemm_add, jit_options=INNER, inline="always")
 def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
     def tiled(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
-        _linked(
-            out.ctypes.data,
-            out.strides[0] // 4,
-            out.ctypes.data,
-            out.strides[0] // 4,
-            a.ctypes.data,
-            a.strides[0] // 4,
-            a.strides[1] // 4,
-            b.ctypes.data,
-            b.strides[0] // 4,
-            rows,
-            columns,
-            depth,
-        )
+        _linked(out, a, b, out, rows, columns, depth)
 
     def looped(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
         gemm_add_loops(out, a, b, rows, columns, depth)

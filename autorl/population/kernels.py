@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import gc
 import hashlib
 import os
 import platform
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
@@ -32,6 +35,9 @@ import numpy as np
 import numpy.typing as npt
 from numba import types
 from numba.core.typing.templates import Signature
+
+from autorl.population.link_only import LinkOnly
+from autorl.types import InputError
 
 F = TypeVar("F", bound=Callable[..., Any])
 Array: TypeAlias = npt.NDArray[Any]
@@ -44,9 +50,14 @@ OPTIONS: dict[str, Any] = {
     # Fused multiply-add, vector sums, -0 as 0, reciprocals. Not "nnan" and "ninf".
     "fastmath": {"contract", "reassoc", "nsz", "arcp"},
 }
-# Compiled code alone calls the compiled form of a kernel: without Python wrappers a program
-# compiles in half the time.
-INNER: Any = {**OPTIONS, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+# Compiled code alone calls the compiled form of a kernel: without Python wrappers, and machine code
+# of its own, a program compiles in a third of the time.
+INNER: Any = {
+    **OPTIONS,
+    "no_cpython_wrapper": True,
+    "no_cfunc_wrapper": True,
+    "pipeline_class": LinkOnly,
+}
 
 
 kind_of: Callable[[Any], Any] = numba.typeof
@@ -73,6 +84,7 @@ class Kernel:
         self._function = function
         self._dispatcher = numba.njit(**options)(function)
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
+        self._dispatcher.get_call_template = _of_variables(self._dispatcher.get_call_template)
         # What numba reads when one kernel names another.
         self._numba_type_ = kind_of(self._dispatcher)
         # What numba reads to see whether a kernel is inlined, and what.
@@ -83,13 +95,29 @@ class Kernel:
         return self._function(*arguments)
 
 
+def _of_variables(template: F) -> F:
+    """Make a dispatcher's calls with numbers written in them those with variables.
+
+    `template` is the dispatcher's method. Numba would compile a kernel, and all that it calls, once
+    more for each such number, and the program would be the same.
+    """
+
+    def without_literals(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+        return template(
+            tuple(types.unliteral(kind) for kind in args),
+            {name: types.unliteral(kind) for name, kind in kws.items()},
+        )
+
+    return cast(F, without_literals)
+
+
 def _lightly(compiled: F) -> F:
     """Make a dispatcher compile under numba's first level of optimization.
 
     `compiled` is the dispatcher's method.
 
-    A kernel is only ever part of a program, which is optimized as a whole: doing it for each
-    kernel, each inside the next, is half of all compilation.
+    A kernel is only ever part of a program, which is optimized as a whole. The level is that of the
+    passes over a kernel by itself, and of what numba compiles for it.
     """
 
     def at_first_level(*arguments: object) -> Any:
@@ -146,18 +174,22 @@ class Program:
     Other processes wait while one compiles.
     """
 
-    _lock = threading.RLock()
+    __name__: str
 
     def __init__(self, function: Callable[..., object]) -> None:
         functools.update_wrapper(self, function)
         self.py_func = function
-        self._dispatcher = cached(function)
+        # Python alone calls it: no pointer to it is ever handed on.
+        self._dispatcher = cached(function, no_cfunc_wrapper=True)
         self._compiled: set[tuple[types.Type, ...]] = set()
 
     def __call__(self, *arguments: object) -> Any:
         signature = tuple(_kind(argument) for argument in arguments)
-        if signature not in self._compiled:
-            self._compile(signature, arguments)
+        functions = [argument for argument in arguments if isinstance(argument, Function)]
+        # Left to numba, those of a further environment would be compiled under another name in the
+        # cache, by several processes at once.
+        if signature not in self._compiled or not all(map(_is_compiled, functions)):
+            self._compile(signature, functions)
         passed = (a.dispatcher if isinstance(a, Function) else a for a in arguments)
         return self._dispatcher(*passed)
 
@@ -169,22 +201,29 @@ class Program:
         """
         signature = tuple(_kind(argument) for argument in arguments)
         if signature not in self._compiled:
-            self._compile(signature, arguments)
+            self._compile(signature, ())
         return cast(Callable[..., Any], self._dispatcher)
 
-    def _compile(self, signature: tuple[types.Type, ...], arguments: tuple[object, ...]) -> None:
-        with self._lock, _one_process():
-            for prepare in _preparations:
-                prepare()
+    def _compile(self, signature: tuple[types.Type, ...], functions: Sequence[Function]) -> None:
+        name = f"{self.py_func.__module__.rpartition('.')[2]}.{self.__name__}"
+        dispatchers = [function.dispatcher for function in functions]
+        with _compiling(name, [self._dispatcher, *dispatchers]):
+            for first in _before:
+                first()
             # A pointer is to one compiled form: that of the signature the engine calls.
-            for argument in arguments:
-                if isinstance(argument, Function):
-                    argument.dispatcher.compile(argument.kind.signature.args)
+            for function in functions:
+                function.dispatcher.compile(function.kind.signature.args)
+            if signature in self._compiled:
+                return
             self._dispatcher.disable_compile(False)
             self._dispatcher.compile(signature)
             # From here on, dispatchers among the arguments become pointers.
             self._dispatcher.disable_compile()
             self._compiled.add(signature)
+
+
+def _is_compiled(function: Function) -> bool:
+    return function.kind.signature.args in function.dispatcher.overloads
 
 
 def _kind(argument: object) -> Any:
@@ -200,21 +239,89 @@ def cached_c_function(signature: Signature, function: Callable[..., object]) -> 
         return numba.cfunc(signature, cache=True, **OPTIONS)(function)
 
 
-_preparations: list[Callable[[], object]] = []
+def prepare(name: str, functions: Sequence[Function]) -> None:
+    """Compile functions that programs are given, or load them."""
+    with _compiling(name, [function.dispatcher for function in functions]):
+        for function in functions:
+            function.dispatcher.compile(function.kind.signature.args)
 
 
-def before_compiling(prepare: Callable[[], object]) -> None:
-    """Have `prepare` called before any program is compiled or loaded.
+class Prepared(NamedTuple):
+    """What was compiled or loaded.
+
+    Attributes:
+        name: of a program, or as `prepare` was told.
+        seconds: it took, those included in which another process compiled.
+        compiled: whether it was, or else came from the cache or was loaded before.
+    """
+
+    name: str
+    seconds: float
+    compiled: bool
+
+
+@contextmanager
+def tell_preparations(told: Callable[[Prepared], None]) -> Iterator[None]:
+    """Have `told` called for all that is compiled or loaded in this block."""
+    _told.append(told)
+    try:
+        yield
+    finally:
+        _told.remove(told)
+
+
+@contextmanager
+def _compiling(name: str, dispatchers: Sequence[Any]) -> Iterator[None]:
+    """Let one thread of one process at a time compile, and tell how long it took."""
+
+    def misses() -> int:
+        return sum(sum(dispatcher.stats.cache_misses.values()) for dispatcher in dispatchers)
+
+    began = time.perf_counter()
+    with _lock, _one_process(), _no_garbage_collection():
+        before = misses()
+        yield
+    prepared = Prepared(name, time.perf_counter() - began, misses() > before)
+    for told in _told:
+        told(prepared)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Let no garbage be looked for in this block.
+
+    Numba makes many objects and nearly all of them stay: going through them time and again was a
+    tenth of all compilation.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+_lock = threading.RLock()
+_told: list[Callable[[Prepared], None]] = []
+_before: list[Callable[[], object]] = []
+
+
+def before_compiling(first: Callable[[], object]) -> None:
+    """Have `first` called before any program is compiled or loaded.
 
     One process at a time calls it.
     """
-    _preparations.append(prepare)
+    _before.append(first)
 
 
-def cached(function: Callable[..., object]) -> Any:
-    """Compile `function` with numba, cached in the engine's own folder."""
+def cached(function: Callable[..., object], **options: bool) -> Any:
+    """Compile `function` with numba, cached in the engine's own folder.
+
+    `options` are further ones of `numba.njit`.
+    """
     with _engine_cache():
-        return numba.njit(cache=True, **OPTIONS)(function)
+        return numba.njit(cache=True, **OPTIONS, **options)(function)
 
 
 @contextmanager
@@ -239,11 +346,38 @@ def cache_directory() -> Path:
 
     It lies in `$AUTORL_CACHE`, else in the user's cache folder, with one folder per fingerprint.
     """
-    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    base = Path(os.environ.get("AUTORL_CACHE") or user / "autorl")
-    folder = base / "compiled" / _fingerprint()
+    folder = _cache_base() / "compiled" / _fingerprint()
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def _cache_base() -> Path:
+    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    return Path(os.environ.get("AUTORL_CACHE") or user / "autorl")
+
+
+def check_cache() -> Path:
+    """Return the cache's folder, once a file could be written there.
+
+    Raises:
+        InputError: none can.
+    """
+    try:
+        folder = cache_directory()
+        # Tried: permission bits say nothing of a disk that is read-only or full.
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"autorl")
+    except OSError as error:
+        raise unwritable(error) from error
+    return folder
+
+
+def unwritable(error: OSError) -> InputError:
+    """Say that the cache cannot be written."""
+    return InputError(
+        f"compiled programs cannot be kept in {_cache_base()} ({error.strerror}): "
+        "let AUTORL_CACHE name a folder that can be written"
+    )
 
 
 def _fingerprint() -> str:

@@ -1,5 +1,8 @@
 """space, trainers, optimizers, doctor, help."""
 
+import subprocess
+import sys
+
 import pytest
 import yaml
 from cli_support import SPACE, as_json, autorl
@@ -81,6 +84,23 @@ def test_the_doctor_fails_where_nothing_can_be_written(tmp_path):
         for check in as_json("doctor", "--out", tmp_path / "file" / "studies", code=1)
     }
     assert checks["write permission"]["verdict"] == "broken"
+
+
+def test_algorithms_are_named_to_be_compiled():
+    error = autorl("doctor", "ppo", code=2).stderr
+    assert "autorl doctor --warm ppo" in error
+    assert error.count("\n") == 1
+
+
+def test_help_of_the_doctor_needs_no_compiler():
+    code = (
+        "import sys; from autorl.cli.app import app\n"
+        "try: app(['doctor', '--help'])\n"
+        "except SystemExit: print(sorted({'numba', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "--warm" in done.stdout
+    assert done.stdout.endswith("[]\n")
 
 
 def test_help_lists_every_command_and_its_options():

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -10,9 +11,10 @@ from numba import njit
 from patience import PATIENCE
 from population_helpers import CARTPOLE, SMALL, advanced
 
-from autorl.population import kernels
+from autorl.population import kernels, rng
 from autorl.population.environments import Environment
-from autorl.population.kernels import kernel, program
+from autorl.population.kernels import Program, kernel, program
+from autorl.population.link_only import LinkOnlyLibrary
 
 _TRAIN = """
 import numpy as np
@@ -32,10 +34,21 @@ def _double(x):
     return 2 * x
 
 
+@kernel
+def _add(x, y):
+    return _double(x) + y
+
+
 @program
 def _fill(out):
     for i in range(len(out)):
         out[i] = _double(i)
+
+
+@program
+def _fill_with_numbers(out):
+    out[0] = _add(1, 2)
+    out[1] = _add(3, len(out))
 
 
 def test_a_kernel_runs_as_plain_python_and_inside_a_program():
@@ -44,6 +57,49 @@ def test_a_kernel_runs_as_plain_python_and_inside_a_program():
     assert list(out) == [0, 2, 4, 6, 8]
     assert _double(21) == 42
     assert _double("ab") == "abab"  # not compiled
+
+
+def test_a_kernel_is_compiled_once_whatever_numbers_stand_in_its_calls():
+    out = np.zeros(2)
+    _fill_with_numbers(out)
+    assert list(out) == [4, 8]
+    assert len(_add._dispatcher.overloads) == 1
+    assert len(_double._dispatcher.overloads) == 1
+
+
+def test_a_kernel_has_no_machine_code_of_its_own():
+    _fill_with_numbers(np.zeros(2))
+    (compiled,) = _add._dispatcher.overloads.values()
+    assert isinstance(compiled.library, LinkOnlyLibrary)
+    name = compiled.fndesc.llvm_func_name
+    assert f'@"{name}"' in compiled.library.get_llvm_str() or f"@{name}" in (
+        compiled.library.get_llvm_str()
+    )
+    # Numba's engine knows every function that it has made machine code of.
+    engine = compiled.library._codegen._engine
+    assert not engine.is_symbol_defined(name)
+
+
+def test_a_function_of_numba_alone_may_call_a_kernel():
+    @njit
+    def draw(key):
+        return rng.uniform(key, 0) + _add(1, 1)
+
+    key = np.uint64(7)
+    with np.errstate(over="ignore"):
+        assert draw(key) == rng.uniform(key, 0) + 3
+
+
+def test_garbage_is_collected_again_after_compilation():
+    assert gc.isenabled()
+    Program(lambda out: out[0])(np.zeros(1))
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        Program(lambda out: out[0])(np.zeros(1, np.float32))
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_the_fingerprint_follows_the_source(tmp_path, monkeypatch):

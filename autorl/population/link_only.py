@@ -1,0 +1,75 @@
+"""Compiles functions that only ever become part of others.
+
+Numba optimizes every function together with all that it calls, and makes machine code of it. A
+kernel's machine code would never run: its callers take its LLVM code into theirs, and the program
+around them is optimized as a whole. Both left out is a third of all compilation, and the programs
+are the same, to the bit of what they compute.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
+
+
+class _NoMachineCode:
+    """Stands for numba's code generator, which is told of functions that are ready to run."""
+
+    def set_env(self, name: str, environment: object) -> None:
+        """Forget the function's environment.
+
+        Compiled code reads it to call the interpreter, which kernels never do; a program from the
+        cache has none of its kernels' either.
+        """
+
+
+class LinkOnlyLibrary(JITCodeLibrary):
+    """LLVM code of a function, for callers who link it into theirs."""
+
+    @property
+    def codegen(self) -> Any:
+        """What numba tells of a function that is ready to run."""
+        return _NoMachineCode()
+
+    def _optimize_final_module(self) -> None:
+        """Leave the module as it was linked.
+
+        The function itself has been through LLVM's function passes: without them there would be
+        more to link than is saved.
+        """
+
+    def _finalize_final_module(self) -> None:
+        """Keep the module: who makes machine code never hears of it."""
+        self._finalize_dynamic_globals()
+        self._verify_declare_only_symbols()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _ChooseLibrary(AnalysisPass):
+    """Gives a function a `LinkOnlyLibrary` before LLVM code is made of it."""
+
+    _name = "autorl_link_only"
+
+    def __init__(self) -> None:
+        AnalysisPass.__init__(self)
+
+    def run_pass(self, state: Any) -> bool:
+        """Make the library. Nothing else of the state changes."""
+        state.library = LinkOnlyLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        return False
+
+
+class LinkOnly(CompilerBase):
+    """Numba's compiler for such functions: a `pipeline_class` of `numba.njit`."""
+
+    def define_pipelines(self) -> list[Any]:
+        """Return the one pipeline. None falls back to the interpreter."""
+        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        pipeline.add_pass_after(_ChooseLibrary, NopythonTypeInference)
+        pipeline.finalize()
+        return [pipeline]
