@@ -267,24 +267,26 @@ _SIGNATURE = types.void(*[types.intp] * 12)
 
 
 @intrinsic
-def _linked(context, out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
+def _call_product(context, out, a, b, start, rows, columns, depth):  # type: ignore[no-untyped-def]
     """Call the product of `link` on the arrays' addresses and strides.
 
     `start` is a row, which is repeated, or a matrix. Written out in a kernel, a call is thirty
     expressions to infer and to lower.
     """
     signature = types.void(out, a, b, start, *[types.intp] * 3)
-    described = ExternalFunctionDescriptor(_SYMBOL, types.void, _SIGNATURE.args)
+    describe: Any = ExternalFunctionDescriptor
+    described = describe(_SYMBOL, types.void, _SIGNATURE.args)
 
     def generate(
         context: Any, builder: ir.IRBuilder, signature: Any, arguments: Sequence[ir.Value]
     ) -> Any:
         def place(index: int) -> list[Any]:
-            """Address of an array's data, then its strides in elements."""
+            """Return the address of an array's data, then its strides in elements."""
             model = context.data_model_manager[signature.args[index]]
             value = arguments[index]
             data = builder.extract_value(value, model.get_field_position("data"))
-            strides = cgutils.unpack_tuple(
+            unpack: Any = cgutils.unpack_tuple
+            strides = unpack(
                 builder, builder.extract_value(value, model.get_field_position("strides"))
             )
             size = ir.Constant(strides[0].type, 2)
@@ -306,6 +308,9 @@ def _linked(context, out, a, b, start, rows, columns, depth):  # type: ignore[no
         return context.get_dummy_value()
 
     return signature, generate
+
+
+_linked: Any = _call_product
 
 
 @functools.cache

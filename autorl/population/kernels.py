@@ -103,9 +103,9 @@ def _of_variables(template: F) -> F:
     """
 
     def without_literals(args: Sequence[Any], kws: Mapping[str, Any]) -> Any:
+        of_variable: Any = types.unliteral
         return template(
-            tuple(types.unliteral(kind) for kind in args),
-            {name: types.unliteral(kind) for name, kind in kws.items()},
+            tuple(map(of_variable, args)), {name: of_variable(kind) for name, kind in kws.items()}
         )
 
     return cast(F, without_literals)
@@ -320,8 +320,9 @@ def cached(function: Callable[..., object], **options: bool) -> Any:
 
     `options` are further ones of `numba.njit`.
     """
+    all_options: dict[str, Any] = {**OPTIONS, **options}
     with _engine_cache():
-        return numba.njit(cache=True, **OPTIONS, **options)(function)
+        return numba.njit(cache=True, **all_options)(function)
 
 
 @contextmanager

@@ -44,23 +44,25 @@ class LinkOnlyLibrary(JITCodeLibrary):
 
     def _finalize_final_module(self) -> None:
         """Keep the module: who makes machine code never hears of it."""
-        self._finalize_dynamic_globals()
-        self._verify_declare_only_symbols()
+        self._finalize_dynamic_globals()  # type: ignore[no-untyped-call]
+        self._verify_declare_only_symbols()  # type: ignore[no-untyped-call]
         self._finalized = True
 
 
-@register_pass(mutates_CFG=False, analysis_only=True)
+@register_pass(mutates_CFG=False, analysis_only=True)  # type: ignore[no-untyped-call]
 class _ChooseLibrary(AnalysisPass):
     """Gives a function a `LinkOnlyLibrary` before LLVM code is made of it."""
 
     _name = "autorl_link_only"
 
+    # Abstract in numba's class: without it no pass can be made.
     def __init__(self) -> None:
-        AnalysisPass.__init__(self)
+        super().__init__()  # type: ignore[no-untyped-call]
 
     def run_pass(self, state: Any) -> bool:
         """Make the library. Nothing else of the state changes."""
-        state.library = LinkOnlyLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        library: Any = LinkOnlyLibrary
+        state.library = library(state.targetctx.codegen(), state.func_id.func_qualname)
         return False
 
 
@@ -69,7 +71,8 @@ class LinkOnly(CompilerBase):
 
     def define_pipelines(self) -> list[Any]:
         """Return the one pipeline. None falls back to the interpreter."""
-        pipeline = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes: Any = DefaultPassBuilder
+        pipeline = passes.define_nopython_pipeline(self.state)
         pipeline.add_pass_after(_ChooseLibrary, NopythonTypeInference)
         pipeline.finalize()
         return [pipeline]

@@ -68,8 +68,10 @@ def _environments(kinds: set[bool]) -> Iterator[tuple[str, list[Function]]]:
         yield environment.id, _functions(environment)
         variants = environment.parametrised
         if variants is not None:
-            parts = {"reset": variants.reset, "step": variants.step, "observe": variants.observe}
-            yield f"variants of {environment.id}", _functions(replace(environment, **parts))
+            varied = replace(
+                environment, reset=variants.reset, step=variants.step, observe=variants.observe
+            )
+            yield f"variants of {environment.id}", _functions(varied)
     if True in kinds:
         # Tasks share most of theirs.
         shared = {

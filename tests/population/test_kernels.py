@@ -90,6 +90,30 @@ def test_a_function_of_numba_alone_may_call_a_kernel():
         assert draw(key) == rng.uniform(key, 0) + 3
 
 
+def _ones(out):
+    out[:] = 1.0
+
+
+def _twos(out):
+    out[:] = 2.0
+
+
+def _call(function, out):
+    function(out)
+
+
+def test_functions_of_a_further_environment_are_compiled_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "cache_directory", lambda: tmp_path)
+    kind = kernels.types.FunctionType(kernels.types.void(kernels.types.float64[::1]))
+    for files in (3, 3):  # the second time as another process: everything is loaded
+        caller = Program(_call)
+        for function, value in ((_ones, 1.0), (_twos, 2.0)):
+            out = np.zeros(2)
+            caller(kernels.Function(kernels.cached(function), kind), out)
+            assert list(out) == [value, value]
+        assert len(list(tmp_path.rglob("*.nbc"))) == files
+
+
 def test_garbage_is_collected_again_after_compilation():
     assert gc.isenabled()
     Program(lambda out: out[0])(np.zeros(1))
