@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pickle
 import re
 import secrets
 import shutil
@@ -281,8 +280,8 @@ class Cluster:
 
         What it returns is asked for with `result`.
         """
-        # Ray would pickle each argument by itself, and in Python.
-        return worker.answer.remote(method, pickle.dumps(arguments))  # type: ignore[attr-defined]
+        # One argument: Ray pickles each by itself, in Python.
+        return worker.answer.remote(method, arguments)  # type: ignore[attr-defined]
 
     def end_if_stopped(self, node: str, pid: int) -> Any:
         """Have a node end a worker's process that a signal has stopped."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import platform
 import shutil
 import signal
@@ -131,9 +130,9 @@ class RayWorker:
         self._plan = plan
         self._executor: Executor | None = None
 
-    def answer(self, method: str, arguments: bytes) -> object:
-        """Call a method with pickled arguments."""
-        return getattr(self, method)(*pickle.loads(arguments))
+    def answer(self, method: str, arguments: Sequence[object]) -> object:
+        """Call a method."""
+        return getattr(self, method)(*arguments)
 
     def describe(self) -> WorkerInfo:
         """Say where this is and what runs here.
@@ -174,10 +173,10 @@ class RayWorker:
         messages = executor.poll(seconds)
         deadline = time.monotonic() + _LINGER_SECONDS
         while messages and not any(isinstance(message, Outcome) for message in messages):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 break
-            messages += executor.poll(left)
+            messages += executor.poll(remaining)
         while more := executor.poll(0.0):  # whole batches: the driver commits once for each
             messages += more
         return messages

@@ -476,7 +476,7 @@ class Work:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def bytes_saved(self, *, lately: bool = False) -> int:
-        """Count the bytes of the checkpoints and of what running segments have written.
+        """Count the bytes of checkpoints and of what running segments wrote.
 
         Damaged checkpoints count too. `lately`: what segments had written a moment ago will do.
         """
