@@ -42,7 +42,7 @@ class TimeLimit:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Time a block, and end its query at the limit.
+        """Count the time of a block, whose query ends at the limit.
 
         Raises:
             InputError: the limit is reached.

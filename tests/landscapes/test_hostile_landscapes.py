@@ -397,6 +397,21 @@ def test_a_limit_is_asked_of_the_query(place):
     )
 
 
+def test_a_query_without_an_end_is_ended_in_one_line(place):
+    endless = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i FROM t) SELECT max(i) FROM t"
+    refused(
+        "landscape",
+        "query",
+        place / "l",
+        endless,
+        "--seconds",
+        "0.05",
+        saying="no answer within 0.05 seconds",
+        near=place,
+    )
+    assert autorl("landscape", "query", place / "l", "SELECT 1 AS x", "--seconds", "0")[0] == 0
+
+
 TORN = {
     "cut": lambda whole: whole[: len(whole) // 2],
     "changed": lambda whole: whole[:20] + bytes([whole[20] ^ 255]) + whole[21:],
