@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import platform
@@ -9,7 +10,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import Pipe
@@ -21,7 +21,6 @@ import typer
 
 from autorl.cli.options import AsJson, print_json, say
 from autorl.executors.children import fork_server, start
-from autorl.plain_text import did_you_mean
 from autorl.types import InputError
 
 Verdict = Literal["ok", "missing", "broken"]
@@ -67,7 +66,10 @@ def doctor(
     Compiled programs are kept in $AUTORL_CACHE, else in ~/.cache/autorl.
     """
     if warm:
-        _warm(algorithms or [], as_json)
+        # Like a command, imported when it runs: `doctor` without --warm needs no compiler. The
+        # engine cannot even be imported without its cache, which is tried before that.
+        importlib.import_module("autorl.population.kernels").check_cache()
+        importlib.import_module("autorl.cli.warm").warm(algorithms or [], as_json)
         return
     if algorithms:
         raise InputError(
@@ -81,43 +83,6 @@ def doctor(
             say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
     if any(check.verdict == "broken" for check in checks):
         raise typer.Exit(1)
-
-
-def _warm(algorithms: Sequence[str], as_json: bool) -> None:
-    """Compile the population engine, and print what was compiled.
-
-    Raises:
-        InputError: there is no such algorithm, or the cache cannot be written.
-    """
-    # Imported here: `doctor` without --warm needs no compiler.
-    from autorl.population import kernels
-
-    # First: modules of the engine cannot even be imported without their cache.
-    kernels.check_cache()
-    from autorl.population import engine, warming
-
-    for name in algorithms:
-        if name not in engine.ALGORITHMS:
-            hint = did_you_mean(name, engine.ALGORITHMS)
-            raise InputError(
-                f"{name!r} is none of the population engine{hint} "
-                f"(allowed: {', '.join(engine.ALGORITHMS)})",
-                key="ALGORITHM",
-            )
-    prepared: list[kernels.Prepared] = []
-
-    def told(program: kernels.Prepared) -> None:
-        prepared.append(program)
-        if not as_json:
-            verdict = "compiled" if program.compiled else "there"
-            say(f"{verdict:8} {program.seconds:6.1f} s  {program.name}")
-
-    try:
-        warming.warm(algorithms or engine.ALGORITHMS, told)
-    except OSError as error:
-        raise kernels.unwritable(error) from error
-    if as_json:
-        print_json([program._asdict() for program in prepared])
 
 
 def examine(folder: Path) -> list[Check]:
