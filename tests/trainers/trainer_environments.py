@@ -192,10 +192,37 @@ class Viewing(Line):
         return super().reset(**kwargs)
 
 
+class Bytes(gym.Env[Any, Any]):
+    """Shows bytes, as MiniGrid does: a position in a row, and noise."""
+
+    observation_space = gym.spaces.Box(0, 255, (4,), np.uint8)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self) -> None:
+        self.place = 0
+        self.left = 0
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=kwargs.get("seed"))
+        self.place = int(self.np_random.integers(10))
+        self.left = 12
+        return self._seen(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.place += 1 if action else -1
+        self.left -= 1
+        return self._seen(), float(self.place > 5), False, self.left == 0, {}
+
+    def _seen(self) -> Any:
+        noise = self.np_random.integers(0, 200, 3)
+        return np.array([self.place % 256, *noise], np.uint8)
+
+
 _KINDS: dict[str, type[gym.Env[Any, Any]]] = {
     **{"Line": Line, "Unpicklable": Unpicklable, "EzPickled": ConstructorPickled},
     **{"Infinite": Infinite, "Spaces": Spaces, "Masked": Masked},
     **{"Opaque": Opaque, "Slotted": Slotted, "Changing": Changing, "Viewing": Viewing},
+    **{"Bytes": Bytes},
 }
 for name, kind in _KINDS.items():
     gym.register(f"{name}Test-v0", kind)

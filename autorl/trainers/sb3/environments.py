@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
+import numpy as np
 from gymnasium.utils import EzPickle, seeding
 
 from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
@@ -165,7 +166,38 @@ def make_environment(
         task = make_task(spec)
         if components(task):
             task = WeightedReward(task, weights)
-        return wrapped(Monitor(task), spec.wrappers, folders)
+        env = wrapped(Monitor(task), spec.wrappers, folders)
+        return FloatObservations(env) if _needs_floats(spec, env.observation_space) else env
+
+
+def _needs_floats(spec: EnvironmentSpec, space: gym.Space[Any]) -> bool:
+    """Tell whether `VecNormalize` is to normalise whole numbers.
+
+    SB3's rollout memory has the type of the space, and would cut what comes out of it to whole
+    numbers: a policy on MiniGrid learned from 0, 1 and 255 (SB3 2.9). Images stay bytes, which its
+    policies for images ask for.
+    """
+    from stable_baselines3.common.preprocessing import is_image_space
+
+    options = spec.normalize
+    norm_obs = options.get("norm_obs", True) if isinstance(options, Mapping) else options
+    whole = isinstance(space, gym.spaces.Box) and not np.issubdtype(space.dtype, np.floating)
+    return bool(norm_obs) and whole and not is_image_space(space)
+
+
+class FloatObservations(gym.ObservationWrapper[Any, Any, Any]):
+    """Observations of whole numbers in single precision."""
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        super().__init__(env)
+        whole = env.observation_space
+        assert isinstance(whole, gym.spaces.Box)
+        low = whole.low.astype(np.float32)
+        high = whole.high.astype(np.float32)
+        self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
+
+    def observation(self, observation: Any) -> Any:
+        return np.asarray(observation, np.float32)
 
 
 def is_game(spec: EnvironmentSpec) -> bool:
