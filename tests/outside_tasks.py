@@ -61,6 +61,7 @@ SPACES: dict[str, gymnasium.Space[Any]] = {
     "whole": BOX(0, 5, (2,), np.int64),
     "vector": BOX(-1, 1, (2,)),
     "pair": gymnasium.spaces.Discrete(2),
+    "bounded": BOX(-1, 1, (2,)),
 }
 
 
@@ -70,6 +71,28 @@ class Spaces(gymnasium.Env[Any, Any]):
     def __init__(self, observations: str = "vector", actions: str = "pair") -> None:
         self.observation_space = SPACES[observations]
         self.action_space = SPACES[actions]
+
+
+class Broken(gymnasium.Env[Any, Any]):
+    """Gives NaN from its fifth step, and refuses actions that are none."""
+
+    def __init__(self, broken: str, actions: str) -> None:
+        self.broken = broken
+        self.observation_space = SPACES["vector"]
+        self.action_space = SPACES[actions]
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        assert self.action_space.contains(action)
+        self.count += 1
+        wrong = np.nan if self.count >= 5 else 1.0
+        of_reward = wrong if self.broken == "reward" else 1.0
+        of_observation = wrong if self.broken == "observation" else 1.0
+        return np.full(2, of_observation, np.float32), of_reward, False, False, {}
 
 
 class Tall(PendulumEnv):
@@ -103,4 +126,5 @@ for _name, _entry in (
 ):
     gymnasium.register(f"Outside/{_name}", _entry, max_episode_steps=SHORT)
 gymnasium.register("Outside/Native-v0", Native, max_episode_steps=SHORT)
+gymnasium.register("Outside/Broken-v0", Broken, max_episode_steps=SHORT)
 gymnasium.register("Outside/Spaces-v0", Spaces)

@@ -437,7 +437,7 @@ FINISHED = [
     "study/",
     "testing/",
     "trainers/",
-    "tuner.py",
+    "tuner/",
     "types/",
 ]
 WRITTEN_SO = ("long code", "long comment", "long docstring", "semicolon", "words", "vague", "tuple")

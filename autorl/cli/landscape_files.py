@@ -48,8 +48,8 @@ def validate(
     else:
         for problem in problems:
             say_line(problem)
-        verdict = counted(len(problems), "problem") if problems else "no problems"
-        say(f"{counted(len(folders), 'landscape')} checked: {verdict}")
+        problems_text = counted(len(problems), "problem") if problems else "no problems"
+        say(f"{counted(len(folders), 'landscape')} checked: {problems_text}")
     if problems:
         raise typer.Exit(1)
 

@@ -16,6 +16,7 @@ from autorl.cli.landscape_options import ROOT, By, Reduce, Role, Source, Step, r
 from autorl.cli.options import AsJson, print_json, print_json_rows, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
 from autorl.landscapes import Landscape, list_landscapes, load_landscape, shipped_root
+from autorl.landscapes.time_limit import QUERY_SECONDS
 from autorl.plain_text import counted
 from autorl.plain_values import json_value
 from autorl.types import InputError
@@ -108,6 +109,9 @@ def query(
             min=0, help="Rows to compute and print; 0 = all. Default 100; all with --json."
         ),
     ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Most seconds the answer may take; 0 = no limit.")
+    ] = QUERY_SECONDS,
     as_json: AsJson = False,
 ) -> None:
     """Ask a landscape in SQL (DuckDB's dialect).
@@ -118,7 +122,7 @@ def query(
         most = limit
     # One more tells whether there are more.
     asked = most + 1 if most else None
-    header, rows = load_landscape(source).rows(sql, asked)
+    header, rows = load_landscape(source).rows(sql, asked, seconds=seconds or None)
     shown = rows if not most else islice(rows, most)
     if as_json:
         print_json_rows(header, ([json_value(value) for value in row] for row in shown))

@@ -110,10 +110,11 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
-            scored = f"{progress.settled} of {counted(progress.proposals, 'proposal')} scored"
-            return self._trained(progress), scored
-        done, total = self._study.tests.progress
-        return (done / total if total else 0.0), f"{done} of {counted(total, 'test run')}"
+            # Those that failed are done too.
+            done = f"{progress.settled} of {counted(progress.proposals, 'proposal')} done"
+            return self._trained(progress), done
+        tested, total = self._study.tests.progress
+        return (tested / total if total else 0.0), f"{tested} of {counted(total, 'test run')}"
 
     def _trained(self, progress: Progress) -> float:
         """Return the share of the budget whose outcomes are in.

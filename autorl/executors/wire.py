@@ -103,7 +103,7 @@ def read(kind: type[_Value], data: object, file: str | None = None) -> _Value:
     try:
         value: _Value = _dataclass(kind, data, "")
     except InputError as error:
-        raise InputError(error.message, file=file, key=error.key) from None
+        raise error.in_file(file) from None
     return value
 
 

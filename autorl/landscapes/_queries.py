@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy.typing as npt
 
-from autorl.landscapes._views import CONFIGURATION, first_line, readable, stored_types
+from autorl.landscapes._views import first_line, new_database, readable, stored_types
 from autorl.landscapes.schema import Column, TableName, cast_list, identifier, text_literal
 from autorl.types import InputError
 
@@ -313,10 +313,8 @@ class ParquetFiles:
     """Parquet files, asked and written by a DuckDB of their own."""
 
     def __init__(self) -> None:
-        import duckdb
-
         # One thread: the bytes written depend on nothing but the rows.
-        self._connection = duckdb.connect(config={**CONFIGURATION, "threads": "1"})
+        self._connection = new_database(threads="1")
 
     def types(self, file: Path) -> list[tuple[str, str]]:
         """Return (column, DuckDB type) of a file, in its order."""

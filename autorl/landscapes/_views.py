@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import re
 import threading
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -49,6 +50,8 @@ _EXPLAIN = re.compile(
 )
 _COMMENT = re.compile(r"\s+|--[^\n]*(\n|\Z)|/\*.*?\*/", re.DOTALL)
 _engine: tuple[int, duckdb.DuckDBPyConnection] | None = None  # process id, and its DuckDB
+_databases: weakref.WeakSet[duckdb.DuckDBPyConnection] = weakref.WeakSet()
+_of_parents: list[duckdb.DuckDBPyConnection] = []
 _starting = threading.Lock()  # two threads that open their first landscapes start one
 
 
@@ -202,18 +205,37 @@ def _without_comments(query: str) -> str:
     return text.rstrip().rstrip(";").rstrip()
 
 
+def new_database(**settings: str) -> duckdb.DuckDBPyConnection:
+    """Start a DuckDB in memory, with the settings of all of ours."""
+    import duckdb
+
+    database = duckdb.connect(config={**CONFIGURATION, **settings})
+    _databases.add(database)
+    return database
+
+
+def _keep_those_of_parents() -> None:
+    """Have no DuckDB end that a forked child has from its parent.
+
+    It would wait for threads that are none of the child's, and end it by SIGSEGV.
+    """
+    _of_parents.extend(_databases)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_keep_those_of_parents)
+
+
 def _connection() -> duckdb.DuckDBPyConnection:
     """Open a connection of its own to the process's DuckDB.
 
     What is temporary in it, nobody else sees.
     """
-    import duckdb
-
     global _engine
     with _starting:
         # A forked child must not use its parent's threads.
         if _engine is None or _engine[0] != os.getpid():
-            _engine = (os.getpid(), duckdb.connect(config=dict(CONFIGURATION)))
+            _engine = (os.getpid(), new_database())
         return _engine[1].cursor()
 
 
@@ -222,11 +244,9 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
     It changes nothing.
     """
-    import duckdb
-
     # Of its own, because settings are those of a whole DuckDB. Their order counts: each of the last
     # two locks those above it.
-    connection = duckdb.connect(config=dict(CONFIGURATION))
+    connection = new_database()
     listed = ", ".join(map(text_literal, files))
     # What does not fit into memory is not written to a file.
     connection.execute("SET temp_directory = ''")

@@ -35,6 +35,7 @@ from autorl.landscapes.schema import (
     config_of_row,
     hyperparameter_column,
 )
+from autorl.landscapes.time_limit import QUERY_SECONDS, TimeLimit
 from autorl.plain_text import shown
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
@@ -119,17 +120,21 @@ class Dataset:
         Raises:
             InputError: the query is wrong, or is not exactly one that only reads.
         """
+        return self._relation(query, self._time_limit(None))
+
+    def _relation(self, query: str, time_limit: TimeLimit) -> duckdb.DuckDBPyRelation:
         import duckdb
 
         try:
-            with self._lock:
+            # A PIVOT is answered in part when it is asked.
+            with self._lock, time_limit.counted():
                 check_only_reads(self._guarded_connection, query, str(self.path))
                 return self._guarded_connection.sql(query)
         except (duckdb.Error, UnicodeError) as error:
             raise InputError(first_line(error), file=str(self.path), key="sql") from None
 
     def rows(
-        self, query: str, limit: int | None = None
+        self, query: str, limit: int | None = None, *, seconds: float | None = QUERY_SECONDS
     ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Answer anyone's query, as `sql` does, by columns and rows.
 
@@ -138,15 +143,24 @@ class Dataset:
         Args:
             query: one query that only reads.
             limit: the most rows that are wanted; no more are computed.
+            seconds: the most it may take to compute them; None = no limit.
 
         Raises:
-            InputError: the query is wrong, also while its rows are fetched.
+            InputError: the query is wrong or takes too long, also while its rows are fetched.
         """
-        answer = self.sql(query)
-        return list(answer.columns), self._fetched(query, answer, limit)
+        time_limit = self._time_limit(seconds)
+        answer = self._relation(query, time_limit)
+        return list(answer.columns), self._fetched(query, answer, limit, time_limit)
+
+    def _time_limit(self, seconds: float | None) -> TimeLimit:
+        return TimeLimit(self._guarded_connection, seconds, str(self.path))
 
     def _fetched(
-        self, query: str, answer: duckdb.DuckDBPyRelation, limit: int | None
+        self,
+        query: str,
+        answer: duckdb.DuckDBPyRelation,
+        limit: int | None,
+        time_limit: TimeLimit,
     ) -> Iterator[tuple[Any, ...]]:
         """Fetch the rows of a query that was checked to read only.
 
@@ -155,11 +169,15 @@ class Dataset:
         import duckdb
 
         try:
-            with self._lock:
+            with self._lock, time_limit.counted():
                 # A limit of the query, not of its answer: no more rows are computed.
                 chunk = answer.limit(limit).fetchall() if limit is not None else []
                 unlimited = self._guarded_connection.execute(query) if limit is None else None
-            while unlimited is not None and (chunk := unlimited.fetchmany(_CHUNK)):
+            while unlimited is not None:
+                with time_limit.counted():
+                    chunk = unlimited.fetchmany(_CHUNK)
+                if not chunk:
+                    return
                 yield from chunk
         except (duckdb.Error, ValueError, OverflowError) as error:  # Python has no such date, say
             raise InputError(first_line(error), file=str(self.path), key="sql") from None

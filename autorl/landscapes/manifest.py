@@ -201,7 +201,7 @@ class Manifest:
         try:
             return cls.from_dict(values)
         except InputError as error:
-            raise InputError(error.message, file=str(path), key=error.key) from None
+            raise error.in_file(str(path)) from None
 
 
 def check_id(id: str) -> None:

@@ -32,6 +32,10 @@ SIDE_BY_SIDE = 16  # evaluation episodes at a time
 _SEED_BITS = 31  # what every package takes: ALE and others keep a seed in an int32
 
 
+class NotFiniteError(ArithmeticError):
+    """A policy chose actions that no simulator takes."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class OutsideEnvironment(Environment):
     """An environment that Python steps.
@@ -52,9 +56,15 @@ class OutsideEnvironment(Environment):
         return np.asarray(observations).reshape(-1, self.observation_size)
 
     def applied(self, actions: Array) -> Array:
-        """Return what environments receive for actions (n, action_size)."""
+        """Return what environments receive for actions (n, action_size).
+
+        Raises:
+            NotFiniteError: one is not finite.
+        """
         if self.n_actions:
             return actions[:, 0].astype(np.int64)
+        if not np.isfinite(actions).all():
+            raise NotFiniteError(f"actions for {self.id} are not finite")
         low, high = self.bounds
         space = self.action_space
         clipped = np.asarray(np.clip(actions, low, high), space.dtype)
@@ -134,6 +144,10 @@ class EpisodeMonitor(gym.Wrapper[Any, Any, Any, Any]):
         if terminated or truncated:
             self.finished = (self.returned, self.length)
         return observation, reward, terminated, truncated, info
+
+    def so_far(self) -> tuple[float, int]:
+        """Return return and length of the running episode."""
+        return self.returned, self.length
 
     def take(self) -> tuple[float, int] | None:
         """Return the episode that ended, once."""
@@ -350,6 +364,9 @@ def evaluate(
                 if not (terminated or truncated):
                     continue
                 finished = monitors[slot].take()
+                # A limit among the wrappers, below that of the task, ends every episode.
+                if finished is None and truncated:
+                    finished = monitors[slot].so_far()
                 if finished is None:  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue

@@ -12,7 +12,7 @@ from typing import Any
 
 from autorl.plain_text import counted
 from autorl.report.text import number, value_text
-from autorl.store.tables import ProposalRow
+from autorl.store.rows import ProposalRow
 from autorl.study.record import StudyRecord
 from autorl.types import ProposalId
 

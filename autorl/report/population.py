@@ -15,7 +15,7 @@ from autorl.report.page.draw import figure, shade
 from autorl.report.page.frame import short_number, ticks
 from autorl.report.text import number, value_text
 from autorl.space import Hyperparameter
-from autorl.store.tables import ProposalRow
+from autorl.store.rows import ProposalRow
 from autorl.study.record import StudyRecord
 from autorl.types import ProposalId
 

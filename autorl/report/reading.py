@@ -25,6 +25,7 @@ from autorl.store.events import (
     SegmentEnded,
     SessionBegun,
     StudyEvent,
+    StudyFinished,
     without_checkpoint,
 )
 from autorl.store.folder import DATABASE
@@ -147,7 +148,7 @@ class StudyView:
     @property
     def finished(self) -> bool:
         """Whether the study ran to its end with nothing added since."""
-        return self.last is not None and self.last.kind == "finished"
+        return self.last is not None and self.last.kind == StudyFinished.kind
 
     def holder(self) -> str | None:
         """Name who works on the study now ("process 12 on host").

@@ -11,7 +11,7 @@ from autorl.plain_text import counted, printable
 from autorl.report.reading import StudyView
 from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
 from autorl.spec import Spec
-from autorl.store.events import SearchGivenUp
+from autorl.store.events import SearchGivenUp, SegmentLost
 from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
 from autorl.study import Result
@@ -82,7 +82,7 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "workers_busy": busy_dict(record),
         "last_event": last_event,
         "failures": [failure._asdict() for failure in record.tables.failures()],
-        "lost_workers": record.tables.count_events("attempt"),
+        "lost_workers": record.tables.count_events(SegmentLost),
         "warnings": _warnings(view, result),
     }
 
@@ -282,7 +282,7 @@ def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
 def failure_rows(view: StudyView) -> list[tuple[str, str]]:
     """Write names and texts of the latest failures."""
     failures = view.record.tables.failures()
-    lost = view.record.tables.count_events("attempt")
+    lost = view.record.tables.count_events(SegmentLost)
     rows = [("failures", counted(len(failures), "segment") if failures else "none")]
     rows += [
         (

@@ -159,7 +159,7 @@ def parse_document(text: str, file: str | None = None) -> Document:
         finally:
             loader.dispose()
     except InputError as error:
-        raise InputError(error.message, file=file, line=error.line) from None
+        raise error.in_file(file) from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = None if mark is None else mark.line + 1

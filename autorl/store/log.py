@@ -21,6 +21,7 @@ from autorl.store.events import (
     SegmentEnded,
     SessionBegun,
     StudyBegun,
+    StudyEvent,
     TestSeedsAdded,
 )
 from autorl.types import SegmentId
@@ -111,9 +112,9 @@ class EventLog:
         value: float | None = self._one("SELECT max(time) FROM event")
         return value
 
-    def count_events(self, kind: str) -> int:
+    def count_events(self, event: type[StudyEvent]) -> int:
         """Count the events of a kind."""
-        return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (kind,)))
+        return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (event.kind,)))
 
     def entries_between(self, begin: int, end: int) -> list[LogEntry]:
         """List the events after number `begin`, up to number `end`.

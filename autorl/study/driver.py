@@ -19,15 +19,11 @@ and without them (`_ask_ahead`).
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import replace
 
-from autorl import seeds as streams
 from autorl.evaluation import Racing, Ranking, Worst
 from autorl.spec import Spec
 from autorl.store.events import (
-    ENQUEUED,
     BudgetExtended,
     CandidatesFrozen,
     ConfigEnqueued,
@@ -40,6 +36,7 @@ from autorl.store.events import (
     StudyEvent,
     StudyFinished,
 )
+from autorl.study.asks import Asks
 from autorl.study.baseline import DefaultRuns
 from autorl.study.budget import Spent
 from autorl.study.charges import Charges
@@ -52,7 +49,6 @@ from autorl.study.races import Races
 from autorl.study.retention import Retention
 from autorl.study.work import Work
 from autorl.types import (
-    Config,
     Done,
     Failed,
     Optimizer,
@@ -114,6 +110,7 @@ class Driver:
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
+        self._asks = Asks(spec, optimizer, self.purse, self.lineage, self.work, self.settled)
         self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
         self._worst = Worst()
         self._queue = Queue(self.lineage.chain)
@@ -122,15 +119,12 @@ class Driver:
         self._costs: dict[ProposalId, float] = {}
         self._races = Races(self, self._queue, self._order, self._costs)
         self._charged_before: list[int] = []  # each ask
-        self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         # Items whose next segments may be ready, and those that may be complete (asynchronous
         # mode). A study that is only read follows none of them.
         self._to_request: Changes | None = None
         self._to_observe: Changes | None = None
         self._incomplete = Incomplete(self._queue, self._complete)
         self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
-        self._enqueued: deque[Config] = deque()
-        self._asked = 0
         self._waiting = False
         self._failures = 0
         journal.subscribe(self.apply)
@@ -149,7 +143,7 @@ class Driver:
             case SeedsGranted():
                 self._apply_granted(event)
             case ConfigEnqueued(config=config):
-                self._enqueued.append(config)
+                self._asks.enqueue(config)
             case SearchGivenUp():
                 self._failures = 0
             case CandidatesFrozen(search_end=why) | ModelsNamed(search_end=why):
@@ -302,29 +296,7 @@ class Driver:
         """
         if self._queue:
             return ""
-        with self.purse.extended(more):
-            more_seeds = self.purse.next_level()
-            if more_seeds is not None and more_seeds.proposals:
-                return ""
-            # Asking changes no optimizer (`optimizers/base.py`): this is what the next ask will
-            # answer.
-            answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
-            if isinstance(answer, Done):
-                name = self.spec.optimizer.name
-                return (
-                    f"would train nothing: {name} has nothing more to propose; "
-                    "a larger plan needs a new study"
-                )
-            # An adaptive study that has confirmed explores with what is added.
-            if more_seeds is None and (
-                self.purse.explored
-                or (isinstance(answer, Proposal) and not self._affordable(answer))
-            ):
-                return (
-                    "would train nothing: the next proposal costs more than the "
-                    f"{self.purse.left / self.spec.fidelity.steps:g} full runs left; add more"
-                )
-            return ""
+        return self._asks.idle_with(more)
 
     def add_baseline(self) -> bool:
         """Have the default configuration trained as far as the incumbent.
@@ -401,10 +373,9 @@ class Driver:
         if self.purse.explored:
             self._end_exploration(self.purse.search_end)
             return
-        # The generator follows from the number of the ask: the same after a kill and after `Wait`.
-        answer = self._answer()
+        answer = self._asks.answer()
         why = SearchEnd.OPTIMIZER
-        if isinstance(answer, Proposal) and not self._affordable(answer):
+        if isinstance(answer, Proposal) and not self._asks.is_affordable(answer):
             # After the next outcome it may ask for less: a continuation, say.
             answer = Wait() if self._queue else Done()
             why = SearchEnd.BUDGET
@@ -417,19 +388,6 @@ class Driver:
             self._end_exploration(why)
         else:
             self._propose(answer)
-
-    def _answer(self) -> Proposal | Wait | Done:
-        """Ask the optimizer for its answer, or an enqueued configuration.
-
-        That takes the place of a new one. The default configuration and the warm starts come
-        before.
-        """
-        answer = self._optimizer.ask(streams.generator(self.spec.seed, "ask", self._asked))
-        if not isinstance(answer, Proposal) or answer.parent is not None:
-            return answer
-        if not self._enqueued or self.purse.begun <= len(self.spec.starts):
-            return answer
-        return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
 
     def _end_exploration(self, why: SearchEnd) -> None:
         """End the search, or have the best proposals get more seeds.
@@ -472,15 +430,15 @@ class Driver:
         fixed = not (self.spec.asynchronous or isinstance(self.policy, Racing))
         if self.ended or self._waiting or not fixed or self.spec.budget.hours is not None:
             return False
-        if not self._blind(self._asked):
+        if not self._asks.is_blind():
             return False
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
             return False
         if self._incomplete.count() >= self.spec.parallelism or self.purse.explored:
             return False
-        answer = self._answer()
-        if not isinstance(answer, Proposal) or not self._affordable(answer):
+        answer = self._asks.answer()
+        if not isinstance(answer, Proposal) or not self._asks.is_affordable(answer):
             return False
         assert answer.parent is None, "a blind proposal continues a run"
         self._propose(answer)
@@ -489,7 +447,7 @@ class Driver:
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
-        anew = self._starts_anew(proposal)
+        anew = self._asks.starts_anew(proposal)
         cost = None
         if self.spec.observation_order == "predicted_end":
             parent = None if anew else proposal.resume_from
@@ -512,10 +470,8 @@ class Driver:
         self._optimizer.observe(event)
         self._order.begin(event.id, self._costs[event.id])
         self._charged_before.append(self.charged_steps)
-        self._asked += 1
+        self._asks.observe(event)
         self.purse.begun += event.proposal.resume_from is None
-        if event.proposal.origin == ENQUEUED and self._enqueued:
-            self._enqueued.popleft()
         first = list(self.policy.first)
         self._queue.append(Item(event.id, first, self._races.reference()))
         self.charges.add([event.id], first)
@@ -612,22 +568,3 @@ class Driver:
     def charged_steps(self) -> int:
         """Nominal tuning steps the budget was charged."""
         return self.charges.steps
-
-    def _starts_anew(self, proposal: Proposal) -> bool:
-        """Say whether the run that a proposal continues left no checkpoint.
-
-        That is known, and the same after a kill, once the outcome of that run was observed.
-        """
-        parent = proposal.resume_from
-        if parent is None or not self.settled(parent):
-            return False
-        outcomes = [self.work.outcome(parent, seed) for seed in self.policy.first]
-        return any(
-            outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
-            for outcome in outcomes
-        )
-
-    def _affordable(self, proposal: Proposal) -> bool:
-        parent = None if self._starts_anew(proposal) else proposal.resume_from
-        begin = 0 if parent is None else self.lineage[parent].until
-        return self.purse.pays_for(proposal, begin)

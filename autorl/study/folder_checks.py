@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autorl.space import parse_document
 from autorl.spec import Spec
+from autorl.store.events import ProposalMade
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.tables import StudyTables
 from autorl.types import InputError
@@ -56,7 +57,7 @@ def check_covers_folder(tables: StudyTables, folder: Path) -> None:
     Raises:
         InputError: naming the database.
     """
-    proposals = tables.count_events("proposed")
+    proposals = tables.count_events(ProposalMade)
     newest = unknown_segments(folder, proposals)
     if newest:
         raise InputError(

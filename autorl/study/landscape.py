@@ -30,9 +30,10 @@ from autorl.plain_text import counted, shown
 from autorl.population.variants import allowed_names, stated_variant
 from autorl.spec import Spec
 from autorl.store.provenance import package
+from autorl.store.rows import RunRow, SegmentRow
 from autorl.store.sessions import changes
 from autorl.store.store import STUDY_FILE
-from autorl.store.tables import RunRow, SegmentRow, StudyTables
+from autorl.store.tables import StudyTables
 from autorl.study.record import open_copy, with_added_test_seeds
 from autorl.types import FrozenMap, InputError
 
@@ -85,9 +86,7 @@ def read_study(folder: Path) -> StudyRecording:
         finally:
             connection.close()
     except InputError as error:
-        file = error.file or str(folder)
-        # Some errors name a key and no file.
-        raise InputError(error.message, file=file, key=error.key, line=error.line) from None
+        raise error.in_file(str(folder)) from None  # some name a key and no file
     except _OF_DAMAGED_VALUES as error:
         raise InputError(f"cannot be read as a study ({shown(error)})", file=str(folder)) from None
 

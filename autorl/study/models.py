@@ -12,8 +12,8 @@ from autorl.store import Store
 from autorl.store.cache import CheckpointCache, DamagedError
 from autorl.store.checkpoints import damage
 from autorl.store.remote import RemoteFolder, is_url
+from autorl.store.rows import SUCCEEDED
 from autorl.store.store import located
-from autorl.store.tables import SUCCEEDED
 from autorl.study.record import StudyRecord, open_copy
 from autorl.study.setup import trainer_loader
 from autorl.types import Checkpoint, Config, InputError, ProposalId, SegmentId, StudyError

@@ -496,7 +496,7 @@ class Study:
     def over(self) -> bool:
         """Say whether the stored study has ended, with nothing added since."""
         last = self.tables.last_event()
-        return last is not None and last.kind == "finished"
+        return last is not None and last.kind == StudyFinished.kind
 
     def result(self) -> Result:
         """Return the result as it stands.

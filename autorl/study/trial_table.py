@@ -9,7 +9,7 @@ import numpy as np
 
 from autorl.evaluation import COST_METRICS, Objective
 from autorl.statistics.reductions import parse_reduction
-from autorl.store.tables import SUCCEEDED, EvaluationRow, RunRow
+from autorl.store.rows import SUCCEEDED, EvaluationRow, RunRow
 from autorl.study.record import StudyRecord
 from autorl.types import ProposalId, SegmentId
 

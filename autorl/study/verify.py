@@ -13,6 +13,7 @@ from pathlib import Path
 from autorl.spec import thaw
 from autorl.store import checkpoints
 from autorl.store.chain import Chain, check_chain, check_pages, one_line
+from autorl.store.events import ProposalMade
 from autorl.store.folder import (
     DATABASE,
     LOCK_FILE,
@@ -230,7 +231,7 @@ def _verify_names(
 
     More than the log knows is damage, leftovers are a note.
     """
-    proposals = StudyTables.of(connection).count_events("proposed")
+    proposals = StudyTables.of(connection).count_events(ProposalMade)
     trained = trained_segments(connection, verdict.events)
     named = {checkpoint.path for checkpoint in saved.values()}
     unknown = []

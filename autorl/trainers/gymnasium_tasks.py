@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from autorl.plain_text import did_you_mean
+from autorl.plain_text import did_you_mean, shortened
 from autorl.plain_values import plain
 from autorl.population.gymnasium_variants import make
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
@@ -45,6 +45,14 @@ def _wrapped(
         raise InputError(
             f"{target!r} needs a library that is missing: {error}", key="environment.wrappers"
         ) from error
+    except (TypeError, ValueError, AssertionError) as error:
+        text = shortened(" ".join(str(error).split()))
+        raise InputError(
+            f"{target!r} cannot be put around the environment: {text}", key="environment.wrappers"
+        ) from error
+    # An environment of its own would hide the task: every run would be of another.
+    if not (isinstance(wrapped, gym.Wrapper) or hasattr(wrapped, "env")):
+        raise InputError(f"{target!r} is no wrapper of environments", key="environment.wrappers")
     return wrapped
 
 
@@ -76,7 +84,12 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         InputError: the id, its module or a library it needs is missing, or its arguments are wrong.
     """
     assert spec.id is not None
-    name = spec.id.rpartition(":")[2]
+    module, colon, name = spec.id.rpartition(":")
+    if colon and not (module and name):
+        raise InputError(
+            f"expected an id as in CartPole-v1 or module:Env-v0, got {spec.id!r}",
+            key="environment.id",
+        )
     suite = suite_of(spec.id)
     if suite is not None:
         suite.require(spec.id)

@@ -30,7 +30,7 @@ from autorl.population.export import keeps_moments, to_sb3
 from autorl.population.hyperparameters import Record, check_names, read_back, record
 from autorl.population.kernels import Array
 from autorl.population.members import is_finite
-from autorl.population.outside import OutsideEnvironment, Worlds, worlds_of
+from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds, worlds_of
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import Variant
 from autorl.seeds import digest, evaluation_seeds
@@ -145,10 +145,9 @@ class PopulationTrainer(AgentTrainer):
         with worlds_of(environment, state) as worlds:
             notes += _resume(worlds, segment, saved)
             bound = self._bind(state, environment, hp, worlds)
-            reports = self._advance(segment, bound, state, environment, stride, report)
-            diverged = not is_finite(state["member"])
+            reports, problem = self._advance(segment, bound, state, environment, stride, report)
             of_worlds: dict[str, Array] = {}
-            if worlds is not None and segment.save and not diverged:
+            if worlds is not None and segment.save and not problem:
                 of_worlds = frozen(worlds)
         reached = engine.steps(state)
         cost = {  # of training: the checkpoint is written after it
@@ -159,9 +158,9 @@ class PopulationTrainer(AgentTrainer):
         status = Status.DONE
         message = ""
         checkpoint = None
-        if diverged:
+        if problem:
             status = Status.DIVERGED
-            message = f"parameters are not finite at step {reached}"
+            message = f"{problem} at step {reached}"
         elif segment.save:
             checkpoint = self._save(segment, state, environment, of_worlds)
         return Outcome(
@@ -184,29 +183,39 @@ class PopulationTrainer(AgentTrainer):
         environment: Environment,
         stride: int,
         report: Callable[[Report], None],
-    ) -> list[Report]:
-        """Train to the segment's end or divergence, and evaluate on the way."""
+    ) -> tuple[list[Report], str]:
+        """Train to the segment's end or divergence, and evaluate on the way.
+
+        Returns:
+            The reports, and what is not finite, empty while all is.
+        """
         reports: list[Report] = []
         measured = -1  # the step the last evaluation was of
         # The end may be a point as well, and then comes twice: it is evaluated once.
         for step in (*segment.evaluate_at, segment.until):
             iterations = (step - engine.steps(state)) // stride
-            # Two points may lie in one rollout.
-            if iterations > 0:
-                bound.advance(iterations)
+            try:
+                # Two points may lie in one rollout.
+                if iterations > 0:
+                    bound.advance(iterations)
+            except NotFiniteError as error:
+                return reports, str(error)
             trained = engine.steps(state)
             if not is_finite(state["member"]):
-                break
+                return reports, "parameters are not finite"
             if step in segment.evaluate_at and len(reports) < len(segment.evaluate_at):
                 # Weights that serve several points keep their value: no other episodes, no other
                 # noise.
                 if trained != measured:
                     keys = evaluation_seeds(segment.seed, segment.role, trained, segment.episodes)
-                    metrics = engine.evaluation(bound, state, environment, keys)
+                    try:
+                        metrics = engine.evaluation(bound, state, environment, keys)
+                    except NotFiniteError as error:
+                        return reports, str(error)
                     measured = trained
                 reports.append(Report(segment.id, step, metrics))
                 report(reports[-1])
-        return reports
+        return reports, ""
 
     def export_model(
         self, checkpoint: Checkpoint, target: str | Path, *, replace: bool = False

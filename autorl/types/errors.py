@@ -27,6 +27,10 @@ class InputError(AutorlError):
         self.line = line
         super().__init__(message)
 
+    def in_file(self, file: str | None) -> InputError:
+        """Return the same error with a file, where it names none."""
+        return InputError(self.message, file=self.file or file, key=self.key, line=self.line)
+
     def __str__(self) -> str:
         where = self.file or ""
         if self.line is not None:

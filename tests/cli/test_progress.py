@@ -41,7 +41,7 @@ def test_a_line_every_few_seconds_and_at_a_change_of_phase():
         show(replace(START, phase="test"))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[0] == "search  10% · 0 of 3 proposals scored"
+    assert lines[0] == "search  10% · 0 of 3 proposals done"
     assert "incumbent 12.5 (tuning, proposal 2)" in lines[1]
     assert lines[2] == "test  40% · 4 of 10 test runs"
 

@@ -1,6 +1,7 @@
 """Reading: SQL, best, top, curves, the dense grid; failures and stops; brute force as oracle."""
 
 import dataclasses
+import gc
 import multiprocessing
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -145,6 +146,27 @@ def test_a_forked_child_opens_landscapes_of_its_own(landscape):
     child.join(60)
     assert child.exitcode == 0
     assert answers.get() == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_child_may_collect_landscapes_of_its_parent(landscape):
+    """A DuckDB that ends in a child waits for threads that only its parent has: a SIGSEGV."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            garbage = Landscape(landscape.path)
+            garbage.sql("SELECT count(*) FROM runs").fetchall()
+            garbage.top(2)
+            garbage.itself = garbage
+        del garbage
+        child = multiprocessing.get_context("fork").Process(target=gc.collect)
+        child.start()
+        child.join()
+    finally:
+        gc.enable()
+    assert child.exitcode == 0
 
 
 def test_grid_lookup_equals_sql(landscape):
@@ -347,3 +369,41 @@ def test_benchmarks_are_found_at_their_former_places():
 
     assert replay.ReplayObjective is benchmark.ReplayObjective
     assert surrogate.SurrogateObjective is benchmark.SurrogateObjective
+
+
+# 10**18 rows: thirty years of a core.
+ENDLESS = f"SELECT sum(a.range * b.range) AS total FROM range({10**9}) AS a, range({10**9}) AS b"
+
+
+@pytest.mark.parametrize("limit", [10, None])
+def test_a_query_that_would_not_end_is_ended_at_its_limit(landscape, limit):
+    with pytest.raises(InputError) as caught:
+        list(landscape.rows(ENDLESS, limit, seconds=0.05)[1])
+    assert caught.value.key == "sql"
+    assert "no answer within 0.05 seconds" in str(caught.value)
+    assert "--seconds" in str(caught.value)
+    # The connection answers again, with and without a limit.
+    for seconds in (600.0, None):
+        assert list(landscape.rows("SELECT 1 AS x", limit, seconds=seconds)[1]) == [(1,)]
+
+
+def test_a_pivot_that_would_not_end_is_ended_at_its_limit(landscape):
+    # Its columns are computed when it is asked, before a row is fetched.
+    rows = ENDLESS.replace("sum(a.range * b.range) AS total", "a.range % 2 AS kind, b.range AS n")
+    with pytest.raises(InputError, match="no answer within"):
+        landscape.rows(f"PIVOT ({rows}) ON kind USING sum(n)", seconds=0.05)
+
+
+def test_what_a_reader_does_between_rows_takes_none_of_the_limit(landscape, monkeypatch):
+    now = iter(range(0, 10**6))
+    monkeypatch.setattr("autorl.landscapes.time_limit.time.monotonic", lambda: 0.0)
+    _, rows = landscape.rows("SELECT range FROM range(2500)", seconds=500.0)
+    seen = []
+    for row in rows:
+        # Hours pass for the reader, none for the query.
+        hours = 3600.0 * next(now)
+        monkeypatch.setattr(
+            "autorl.landscapes.time_limit.time.monotonic", lambda hours=hours: hours
+        )
+        seen.append(row)
+    assert len(seen) == 2500

@@ -21,7 +21,15 @@ from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.seeds import evaluation_seeds
 from autorl.trainers import info, load, outside_environments
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+from autorl.types import (
+    Config,
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
 CARTPOLE = "Outside/CartPole-v1"
@@ -273,6 +281,38 @@ def test_an_episode_is_one_of_the_task_whatever_wrappers_end(tmp_path):
     assert metrics["train_return"] > 8
 
 
+def test_an_episode_that_a_wrapper_cuts_is_evaluated_so_far(tmp_path, monkeypatch):
+    """A limit of the study file, shorter than the task's: it was begun anew for ever."""
+    begun = []
+    reset = EpisodeMonitor.reset
+
+    def counted(monitor, **options):
+        begun.append(monitor)
+        assert len(begun) < 200, "the evaluation does not end"
+        return reset(monitor, **options)
+
+    monkeypatch.setattr(EpisodeMonitor, "reset", counted)
+    limit = FrozenMap({"gymnasium.wrappers:TimeLimit": FrozenMap(max_episode_steps=6)})
+    spec = EnvironmentSpec(CARTPOLE, n_envs=2, wrappers=(limit,))
+    metrics = _train(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
+    assert (metrics["eval_length"], metrics["eval_return"]) == (6.0, 6.0)
+
+
+@pytest.mark.parametrize("broken", ["reward", "observation"])
+@pytest.mark.parametrize("actions", ["pair", "bounded"])
+def test_numbers_of_a_task_that_are_not_finite_end_a_run_as_diverged(broken, actions, tmp_path):
+    spec = EnvironmentSpec(
+        "Outside/Broken-v0", n_envs=2, kwargs=FrozenMap(broken=broken, actions=actions)
+    )
+    outcome = _train(_segment(tmp_path / "a", spec=spec))
+    assert outcome.status is Status.DIVERGED
+    assert "not finite" in outcome.message
+    assert outcome.checkpoint is None
+    if (broken, actions) == ("observation", "bounded"):
+        # Such actions are given to no simulator.
+        assert "actions for Outside/Broken-v0 are not finite" in outcome.message
+
+
 def test_evaluation_is_a_function_of_its_seeds_alone():
     environment = outside_environment(EnvironmentSpec(PENDULUM))
     _, hp, state = make("ppo", 1, environment, **SMALL)
@@ -365,6 +405,10 @@ def test_torch_is_not_needed(tmp_path, monkeypatch):
 WRONG = {
     "CartPole-v7": "no environment 'CartPole-v7'",
     "no_such_module_here:Env-v0": "cannot be imported",
+    ":CartPole-v1": "expected an id as in CartPole-v1 or module:Env-v0, got ':CartPole-v1'",
+    "outside_tasks:": "expected an id as in CartPole-v1 or module:Env-v0, got 'outside_tasks:'",
+    f"{outside_tasks.__name__}:Simulator": "a class of Gymnasium: register it, and name its id "
+    "as in outside_tasks:Env-v0",
 }
 
 
@@ -391,6 +435,28 @@ def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
     spec = EnvironmentSpec("Outside/Spaces-v0", kwargs=FrozenMap(spaces))
     with pytest.raises(InputError, match=message) as error:
         load(TrainerSpec("population/ppo")).check(spec, ())
+    assert "\n" not in str(error.value)
+
+
+LIMIT = "gymnasium.wrappers:TimeLimit"
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "message"),
+    [
+        (LIMIT, f"'{LIMIT}' cannot be put around .*missing 1 required .*'max_episode_steps'"),
+        ({LIMIT: {"max_episode_step": 6}}, "unexpected keyword argument 'max_episode_step'"),
+        ({LIMIT: {"max_episode_steps": -3}}, "to be positive, actually: -3"),
+        ("gymnasium.wrappers:ClipAction", "requires a Box action space"),
+        ("gymnasium.spaces:Dict", "cannot be put around|is no wrapper"),
+        ("outside_tasks:Simulator", "'outside_tasks:Simulator' is no wrapper of environments"),
+    ],
+)
+def test_a_wrapper_that_does_not_fit_is_one_line(wrapper, message):
+    entry = FrozenMap(wrapper) if isinstance(wrapper, dict) else wrapper
+    with pytest.raises(InputError, match=message) as error:
+        load(TrainerSpec("population/ppo")).check(EnvironmentSpec(CARTPOLE, wrappers=(entry,)), ())
+    assert error.value.key == "environment.wrappers"
     assert "\n" not in str(error.value)
 
 

@@ -6,6 +6,7 @@ import sqlite3
 import pytest
 
 from autorl.store import schema
+from autorl.store.events import ProposalMade
 from autorl.store.log import EventLog, add_event
 from autorl.types import SegmentId
 
@@ -82,7 +83,7 @@ def test_events_are_read_by_number_and_kind(written):
     add("test_seeds", {"seeds": [6]}, time=0.5)
     assert [row[0] for row in log.entries_between(1, 3)] == [2, 3]
     assert log.events("proposed", "nothing") == [("proposed", {"n": 1}), ("proposed", {"n": 3})]
-    assert log.count_events("proposed") == 2
+    assert log.count_events(ProposalMade) == 2
     assert log.added_test_seeds() == [7, 5, 6]
     assert log.last_event() == ("test_seeds", 0.5)
     assert log.newest_time() == 3.0

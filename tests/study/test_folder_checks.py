@@ -16,7 +16,7 @@ from autorl.types import InputError
 
 
 def tables(recorded=None, proposals=0):
-    return SimpleNamespace(study_file=lambda: recorded, count_events=lambda kind: proposals)
+    return SimpleNamespace(study_file=lambda: recorded, count_events=lambda event: proposals)
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def state_of(driver, tests, models):
         "trace": driver.steps_at_outcome,
         "seeds": driver._seeds_of,
         "charged": vars(driver.charges) | {"_lineage": None},
-        "asked": (driver._asked, driver.purse.begun, driver._failures, driver.purse.extra_runs),
+        "asked": (driver._asks.number, driver.purse.begun, driver._failures, driver.purse.extra_runs),
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes.total()),
         "lost": work.attempts.losses,

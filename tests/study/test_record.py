@@ -10,7 +10,8 @@ from study_support import small_spec
 from autorl.report.reading import open_view
 from autorl.store import Store
 from autorl.store.events import BudgetExtended, CandidatesFrozen, ModelsNamed, StudyFinished
-from autorl.store.tables import ChargedRow, Link, ProposalCounts, RunValue, StudyTables
+from autorl.store.rows import ChargedRow, Link, ProposalCounts, RunValue
+from autorl.store.tables import StudyTables
 from autorl.study import Study
 from autorl.study.record import CandidateSteps, StudyRecord, with_added_test_seeds
 from autorl.types import SearchEnd, StudyError

@@ -8,7 +8,7 @@ import pytest
 from study_support import small_spec
 
 from autorl.statistics import Interval
-from autorl.store import tables
+from autorl.store import rows as table_rows
 from autorl.study import result as results
 from autorl.study.estimates import Entry, Estimate
 from autorl.study.models import NO_STEPS
@@ -122,7 +122,7 @@ def rows_of(proposal, label, *values, objective=0):
     return [
         (
             objective,
-            tables.TestRow(proposal, label, 100 + place, value, "crash" if failed else "done"),
+            table_rows.TestRow(proposal, label, 100 + place, value, "crash" if failed else "done"),
         )
         for place, (value, failed) in enumerate(
             (value, False) if not isinstance(value, tuple) else (value[0], True) for value in values

@@ -516,6 +516,25 @@ def test_wrappers_shape_training_and_the_task_s_own_reward_is_reported(runs: Run
     assert shaped.reports[0].metrics["train_return"] <= 10.0
 
 
+def test_an_episode_that_a_wrapper_cuts_is_evaluated_so_far(
+    runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A limit of the study file, shorter than the task's: it was begun anew for ever."""
+    begun: list[int | None] = []
+
+    class Counted(list[int | None]):
+        def append(self, seed: int | None) -> None:
+            begun.append(seed)
+            assert len(begun) < 200, "the evaluation does not end"
+
+    monkeypatch.setattr(Line, "reset_seeds", Counted())
+    limit = {"gymnasium.wrappers:TimeLimit": {"max_episode_steps": 4}}
+    limited = EnvironmentSpec(LINE.id, wrappers=(limit,))
+    metrics = runs("ppo", PPO, limited, until=64, evaluate_at=(64,), episodes=3).reports[0].metrics
+    assert metrics["eval_length"] == 4.0
+    assert 0.0 <= metrics["eval_return"] <= 4.0
+
+
 @pytest.mark.filterwarnings("ignore:overflow encountered")
 def test_nan_is_a_divergence_not_a_crash(runs: Runs) -> None:
     reward = runs(

@@ -135,7 +135,7 @@ def errors_naming(file: Path) -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        raise InputError(error.message, file=error.file or str(file), key=error.key) from None
+        raise error.in_file(str(file)) from None
 
 
 def write_source(source: Source, options: Options) -> Manifest:

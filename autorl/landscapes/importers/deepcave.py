@@ -153,7 +153,7 @@ def _space(file: Path) -> Space | None:
     try:
         return from_configspace(ConfigSpace.ConfigurationSpace.from_json(file))
     except InputError as error:
-        raise InputError(error.message, file=str(file), key=error.key) from None
+        raise error.in_file(str(file)) from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"ConfigSpace cannot read it: {error!r}", file=str(file)) from None
 

@@ -182,7 +182,7 @@ def load_prior(file: str | Path) -> Prior:
     try:
         return prior_of(content)
     except InputError as error:
-        raise InputError(error.message, file=str(path), key=error.key) from None
+        raise error.in_file(str(path)) from None
 
 
 def prior_of(content: object) -> Prior:

@@ -112,10 +112,16 @@ def _imported(name: str) -> Environment:
     except (ImportError, AttributeError) as error:
         raise InputError(f"cannot load {name!r}: {error}", key="environment.id") from error
     if not isinstance(environment, Environment):
-        raise InputError(
-            f"{name!r} is a {type(environment).__name__}, "
-            "not an autorl.population.environments.Environment",
-            key="environment.id",
+        import gymnasium as gym
+
+        problem = (
+            f"a {type(environment).__name__}, not an autorl.population.environments.Environment"
         )
+        if isinstance(environment, type) and issubclass(environment, gym.Env):
+            problem = (
+                "a class of Gymnasium: register it, and name its id as in "
+                f"{module_name}:Env-v0 (gymnasium.register)"
+            )
+        raise InputError(f"{name!r} is {problem}", key="environment.id")
     environment.check()
     return environment

@@ -112,7 +112,10 @@ def _episodes(
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
-                if "episode" not in info:  # a wrapper ended it (a life lost), the task goes on
+                # A limit among the wrappers, below that of the task, ends every episode.
+                if (
+                    "episode" not in info and not truncated
+                ):  # a wrapper ended it (a life lost), the task goes on
                     observations[slot] = envs[slot].reset()[0]
                     continue
                 yield running.pop(slot), *_result(envs[slot], info)
@@ -183,13 +186,21 @@ def _result(
 ) -> tuple[float, int, float | None, tuple[float, ...]]:
     """Return return, length, success and components of the episode that just ended.
 
-    The return is what the monitor summed, before its rounding.
+    The return is what the monitor summed, before its rounding, or has seen so far of an episode
+    that a wrapper cuts.
     """
     success = info.get("is_success", info.get("success"))
-    # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
-    returned = float(env.get_wrapper_attr("get_episode_rewards")()[-1])
+    rewards_of_episodes = env.get_wrapper_attr("get_episode_rewards")
+    if "episode" in info:
+        # `info["episode"]["r"]` is rounded to 6 digits by SB3's monitor.
+        returned = float(rewards_of_episodes()[-1])
+        length = int(info["episode"]["l"])
+    else:
+        rewards = rewards_of_episodes.__self__.rewards  # the monitor's, of the running episode
+        returned = float(sum(rewards))
+        length = len(rewards)
     of_components: tuple[float, ...] = ()
     if env.has_wrapper_attr(_COMPONENTS):
         of_components = tuple(map(float, env.get_wrapper_attr(_COMPONENTS)))
     succeeded = None if success is None else float(success)
-    return returned, int(info["episode"]["l"]), succeeded, of_components
+    return returned, length, succeeded, of_components

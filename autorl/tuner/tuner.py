@@ -1,7 +1,4 @@
-"""The Python front door: `tune` and `Tuner`.
-
-`tune` runs a whole study. `Tuner` embeds the search in a training loop of your own.
-"""
+"""`tune` runs a whole study, `Tuner` is asked and told."""
 
 from __future__ import annotations
 
@@ -10,10 +7,10 @@ import inspect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import Self
 
 from autorl.optimizers.registry import DEFAULT
 from autorl.seeds import SeedPlan
@@ -25,7 +22,7 @@ from autorl.spec.arguments import (
     space_definition,
     study_overrides,
 )
-from autorl.spec.sources import is_file, read_study, space_study
+from autorl.spec.sources import is_file, space_study
 from autorl.store.events import ConfigEnqueued
 from autorl.store.folder import holds_study
 from autorl.store.lock import lock_holder
@@ -37,10 +34,9 @@ from autorl.study.search_end import search_end_text
 from autorl.trainers.contract import AnyChange, Change, Trainer
 from autorl.trainers.families import FUNCTION_PREFIX
 from autorl.trainers.user_code import metric_value, step_number
+from autorl.tuner.trial import PARTS_OF_RUNS, Finished, Trial, Waiting
 from autorl.types import (
-    AutorlError,
     Checkpoint,
-    Config,
     InputError,
     Outcome,
     Report,
@@ -49,17 +45,6 @@ from autorl.types import (
     TrainerSpec,
     step_problem,
 )
-
-__all__ = [
-    "Finished",
-    "Trial",
-    "Tuner",
-    "Waiting",
-    "read_study",
-    "space_study",
-    "study_overrides",
-    "tune",
-]
 
 
 def tune(
@@ -125,62 +110,6 @@ def tune(
     finally:
         if runs is not None:
             runs.close()
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One (configuration, seed) to be trained by the caller of `Tuner`.
-
-    Attributes:
-        start, until: train from step `start` (where `checkpoint` was saved; 0 from scratch) to step
-            `until`.
-        checkpoint: what was told as the checkpoint of the trial this one continues; None = from
-            scratch.
-
-    With `fidelity`, `stop: median` and `rungs` a trial is a part of a run: what is told at its end
-    decides whether `ask` hands out the next part, which goes on from `checkpoint`. Stopping needs
-    no call here. (`tune` gives a function `f(trial)` a `LiveTrial`, which waits in between.)
-    """
-
-    id: str
-    config: Config
-    seed: int
-    role: str
-    start: int
-    until: int
-    checkpoint: str | None
-
-    # For mypy a name that a trial does not have stays an error.
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            hint = _NOT_OF_A_TRIAL.get(name)
-            text = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(f"{text}: {hint}" if hint else text)
-
-
-_PARTS = (
-    "a trial of ask and tell ends at its `until`: tell it, and the study decides (`stop: median`, "
-    "`rungs`) whether `ask` hands out what follows; a function `f(trial)` of `tune` can ask"
-)
-_NOT_OF_A_TRIAL = {
-    "report": "tell the tuner, `tuner.report(trial, step, value)`",
-    "should_stop": _PARTS,
-    "should_prune": _PARTS,
-    "params": "the values are in `trial.config`",
-    "number": "it is `trial.id`",
-}
-
-
-class Waiting(AutorlError):  # noqa: N818 - a state of the search, not a mistake
-    """`Tuner.ask` has nothing before an open trial is told."""
-
-
-class Finished(AutorlError):  # noqa: N818 - a state of the search, not a mistake
-    """`Tuner.ask` has nothing any more.
-
-    The budget is used up, or the optimizer is done.
-    """
 
 
 class Tuner:
@@ -483,7 +412,7 @@ class Tuner:
         kinds = [status.value for status in Status if status.failed]
         # What other libraries and our own log call a run that was cut: no failure.
         if kind in ("pruned", "stopped"):
-            raise InputError(f"{kind!r} is no failure: {_PARTS}")
+            raise InputError(f"{kind!r} is no failure: {PARTS_OF_RUNS}")
         if kind not in kinds:
             raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
         segment = self._open_segment(trial)
