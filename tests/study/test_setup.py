@@ -223,7 +223,6 @@ def test_modules_are_imported_once_and_only_processes_know_what_this_machine_has
     ("changes", "key"),
     [
         ({"executor": {"name": "folder", "workers": 2}}, "executor.workers"),
-        ({"executor": {"name": "folder"}, "storage": "memory://x"}, "storage"),
         ({"executor": {"name": "ray", "autoscaler": True}}, "executor.autoscaler"),
         (
             {"executor": {"name": "processes", "workers": 2, "autoscaler": True}},
