@@ -42,7 +42,7 @@ class TimeLimit:
 
     @contextmanager
     def counted(self) -> Iterator[None]:
-        """Count the time of a block, and end its query at the limit.
+        """Count a block's time, and end its query at the limit.
 
         Raises:
             InputError: the limit is reached.
