@@ -82,8 +82,8 @@ def make_worker(
     )
 
 
+def _check_storage(storage: str | None, study: bytes) -> None:
     """Refuse a storage that is not the driver's, or cannot be used.
-    """Refuse a storage that this machine cannot use, or that is not the driver's.
 
     Its driver puts the study file there. A path of the driver's own disk is another folder here,
     and nobody else would find what is saved in it.
