@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from autorl import seeds as streams
+from autorl.plain_text import counted
 from autorl.spec import Spec
 from autorl.store.events import ENQUEUED
 from autorl.study.lineage import Lineage
@@ -128,9 +129,10 @@ class Asks:
                 self._purse.explored
                 or (isinstance(answer, Proposal) and not self.is_affordable(answer))
             ):
+                runs_left = self._purse.left / self._spec.fidelity.steps
                 return (
                     "would train nothing: the next proposal costs more than the "
-                    f"{self._purse.left / self._spec.fidelity.steps:g} full runs left; add more"
+                    f"{counted(round(runs_left, 6), 'full run')} left; add more"
                 )
             return ""
 

@@ -38,7 +38,7 @@ def test_an_extension_that_trains_nothing_is_refused_and_not_recorded(folder):
     events = query(folder, "SELECT COUNT(*) FROM event")
     said = autorl("resume", folder, "--runs", "+1", "--quiet", code=2).stderr
     assert said == (
-        "autorl: --runs: +1 would train nothing: the next proposal costs more than the 1 full runs left; add more\n"
+        "autorl: --runs: +1 would train nothing: the next proposal costs more than the 1 full run left; add more\n"
     )
     assert query(folder, "SELECT COUNT(*) FROM event") == events
 

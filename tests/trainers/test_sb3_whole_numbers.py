@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-sb3 = pytest.importorskip("stable_baselines3")
+pytest.importorskip("stable_baselines3")
 
+import stable_baselines3 as sb3
 import torch
 
 from autorl.trainers import load
