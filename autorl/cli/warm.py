@@ -30,14 +30,14 @@ def warm(algorithms: Sequence[str], as_json: bool) -> None:
             )
     prepared: list[kernels.Prepared] = []
 
-    def told(program: kernels.Prepared) -> None:
+    def listener(program: kernels.Prepared) -> None:
         prepared.append(program)
         if not as_json:
             verdict = "compiled" if program.compiled else "there"
             say(f"{verdict:8} {program.seconds:6.1f} s  {program.name}")
 
     try:
-        warming.warm(algorithms or engine.ALGORITHMS, told)
+        warming.warm(algorithms or engine.ALGORITHMS, listener)
     except OSError as error:
         raise kernels.unwritable(error) from error
     if as_json:

@@ -261,18 +261,18 @@ class Prepared(NamedTuple):
 
 
 @contextmanager
-def tell_preparations(told: Callable[[Prepared], None]) -> Iterator[None]:
-    """Have `told` called for all that is compiled or loaded in this block."""
-    _told.append(told)
+def tell_preparations(listener: Callable[[Prepared], None]) -> Iterator[None]:
+    """Tell a listener all that is compiled or loaded in this block."""
+    _listeners.append(listener)
     try:
         yield
     finally:
-        _told.remove(told)
+        _listeners.remove(listener)
 
 
 @contextmanager
 def _compiling(name: str, dispatchers: Sequence[Any]) -> Iterator[None]:
-    """Let one thread of one process at a time compile, and tell how long it took."""
+    """Let one thread of one process compile, and tell how long it took."""
 
     def misses() -> int:
         return sum(sum(dispatcher.stats.cache_misses.values()) for dispatcher in dispatchers)
@@ -282,8 +282,8 @@ def _compiling(name: str, dispatchers: Sequence[Any]) -> Iterator[None]:
         before = misses()
         yield
     prepared = Prepared(name, time.perf_counter() - began, misses() > before)
-    for told in _told:
-        told(prepared)
+    for listener in _listeners:
+        listener(prepared)
 
 
 @contextmanager
@@ -303,7 +303,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 _lock = threading.RLock()
-_told: list[Callable[[Prepared], None]] = []
+_listeners: list[Callable[[Prepared], None]] = []
 _before: list[Callable[[], object]] = []
 
 

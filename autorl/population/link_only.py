@@ -17,7 +17,7 @@ from numba.core.typed_passes import NopythonTypeInference
 
 
 class _NoMachineCode:
-    """Stands for numba's code generator, which is told of functions that are ready to run."""
+    """Stands for numba's code generator, which hears of finished functions."""
 
     def set_env(self, name: str, environment: object) -> None:
         """Forget the function's environment.

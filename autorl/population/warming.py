@@ -32,12 +32,12 @@ _FEW_STEPS = {
 }
 
 
-def warm(algorithms: Sequence[str], told: Callable[[Prepared], None]) -> None:
+def warm(algorithms: Sequence[str], listener: Callable[[Prepared], None]) -> None:
     """Compile all that these algorithms run, or find it in the cache.
 
     Args:
         algorithms: of `engine.ALGORITHMS`.
-        told: is called after each program, and after the functions of each environment.
+        listener: is called after each program, and after the functions of each environment.
 
     Raises:
         OSError: the cache cannot be written.
@@ -48,7 +48,7 @@ def warm(algorithms: Sequence[str], told: Callable[[Prepared], None]) -> None:
         for discrete in (True, False)
         if any(algorithm.discrete if discrete else algorithm.continuous for algorithm in chosen)
     }
-    with tell_preparations(told):
+    with tell_preparations(listener):
         for name, functions in _environments(kinds):
             prepare(name, functions)
         for algorithm in chosen:
@@ -88,7 +88,7 @@ def _functions(environment: Environment) -> list[Function]:
 
 
 def _run(algorithm: engine.Algorithm, discrete: bool) -> None:
-    """Train and evaluate a member, with environments inside and outside of the program."""
+    """Train and evaluate a member, with native environments and others."""
     small = {name: value for name, value in _FEW_STEPS.items() if name in algorithm.settings}
     hp = record(algorithm.settings, small, _HORIZON)
     native = ENVIRONMENTS["CartPole-v1" if discrete else "Pendulum-v1"]

@@ -181,8 +181,8 @@ def _needs_floats(spec: EnvironmentSpec, space: gym.Space[Any]) -> bool:
 
     options = spec.normalize
     norm_obs = options.get("norm_obs", True) if isinstance(options, Mapping) else options
-    whole = isinstance(space, gym.spaces.Box) and not np.issubdtype(space.dtype, np.floating)
-    return bool(norm_obs) and whole and not is_image_space(space)
+    is_discrete = isinstance(space, gym.spaces.Box) and not np.issubdtype(space.dtype, np.floating)
+    return bool(norm_obs) and is_discrete and not is_image_space(space)
 
 
 class FloatObservations(gym.ObservationWrapper[Any, Any, Any]):
@@ -190,10 +190,10 @@ class FloatObservations(gym.ObservationWrapper[Any, Any, Any]):
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
-        whole = env.observation_space
-        assert isinstance(whole, gym.spaces.Box)
-        low = whole.low.astype(np.float32)
-        high = whole.high.astype(np.float32)
+        space = env.observation_space
+        assert isinstance(space, gym.spaces.Box)
+        low = space.low.astype(np.float32)
+        high = space.high.astype(np.float32)
         self.observation_space = gym.spaces.Box(low, high, dtype=np.float32)
 
     def observation(self, observation: Any) -> Any:
