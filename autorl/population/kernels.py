@@ -272,7 +272,7 @@ def tell_preparations(listener: Callable[[Prepared], None]) -> Iterator[None]:
 
 @contextmanager
 def _compiling(name: str, dispatchers: Sequence[Any]) -> Iterator[None]:
-    """Let one thread of one process compile, and tell how long it took."""
+    """Let one thread at a time compile, and measure its time."""
 
     def misses() -> int:
         return sum(sum(dispatcher.stats.cache_misses.values()) for dispatcher in dispatchers)
