@@ -385,5 +385,6 @@ def _hardware(session: Mapping[str, Any]) -> str:
     """
     if "machine" not in session:
         return ""
-    parts = (session["machine"], session.get("cpu", ""), counted(session["cores"], "core"))
+    # "1 cores" too: manifests of studies stay what they were.
+    parts = (session["machine"], session.get("cpu", ""), f"{session['cores']} cores")
     return ", ".join(part for part in parts if part)

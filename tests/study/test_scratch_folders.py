@@ -12,7 +12,7 @@ from scripted import Scripted, full, study_with, toy_spec
 from autorl.executors.worker import failure
 from autorl.spec import load_spec
 from autorl.store.checkpoints import scratch, unfinished, writing
-from autorl.study import Study
+from autorl.study import Study, attempt_files
 from autorl.types import Config, Segment, Status, StudyError, TrainerSpec
 
 # Its first attempt at each segment writes where it may, and then kills its worker, which takes it along.
@@ -150,6 +150,7 @@ def test_what_a_lost_worker_left_is_gone_when_its_segment_is_handed_out_again(
 
 def test_what_running_segments_write_counts_as_disk(monkeypatch, tmp_path):
     limit = 1 / 1024  # GiB: one MiB
+    monkeypatch.setattr(attempt_files, "_LOOK_SECONDS", -1.0)  # with every outcome
     study = dying_study(monkeypatch, tmp_path / "study", parallelism=3, limits={"disk_gb": limit})
     with pytest.raises(StudyError, match=r"over limits.disk_gb"):
         study.run(executor=Dying(Status.CRASH, size=400_000))

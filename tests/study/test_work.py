@@ -180,16 +180,16 @@ def test_a_continuation_starts_anew_where_one_seed_left_no_checkpoint(monkeypatc
     proposals = chain(0.5, 40), chain(0.5, 100, 0)
     study = study_of(monkeypatch, *proposals, seeds={"tuning": 2, "test": 0})
     driver = study.driver
-    assert driver._starts_anew(proposals[0]) is False
+    assert driver._asks.starts_anew(proposals[0]) is False
     segments = study.advance()
-    assert driver._starts_anew(proposals[1]) is False, "nobody knows yet"
+    assert driver._asks.starts_anew(proposals[1]) is False, "nobody knows yet"
     for segment in segments:
         outcome = train(study, segment)
         if segment.seed in missing:
             outcome = replace(outcome, checkpoint=None)
         study.record(outcome)
     driver.settle()
-    assert driver._starts_anew(proposals[1]) is anew
+    assert driver._asks.starts_anew(proposals[1]) is anew
 
 
 def test_nobody_looks_through_all_checkpoints_unless_it_is_said(monkeypatch):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from autorl.population import ppo as native
+from autorl.population import ppo_agent
 from autorl.population import rng as purposes
 from autorl.population.descent import ADAM
 from autorl.population.environments import Environment
@@ -63,7 +63,7 @@ class StackedPPO:
             Hyper(records),
         )
         self.members = stack_members(states, environment)
-        actor, critic = native.network_sizes(environment, records[0])
+        actor, critic = ppo_agent.network_sizes(environment, records[0])
         self.actor, self.critic = layer_table(actor), layer_table(critic)
         self.split = parameter_count(actor)
         self.end = self.split + parameter_count(critic)
