@@ -11,6 +11,8 @@ from autorl.store.lease import Lease, current_holder
 from autorl.store.remote import RemoteFolder
 from autorl.types import InputError, StudyError
 
+pytest.importorskip("fsspec", reason="the extra storage is not installed")
+
 
 @pytest.fixture
 def storage(tmp_path):

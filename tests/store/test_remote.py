@@ -11,6 +11,8 @@ from autorl.store.checkpoints import file_hashes
 from autorl.store.remote import MANIFEST, Manifest, RemoteFolder, StorageError, storage_url
 from autorl.types import InputError
 
+pytest.importorskip("fsspec", reason="the extra storage is not installed")
+
 _numbers = itertools.count()
 
 
