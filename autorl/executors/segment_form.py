@@ -22,8 +22,8 @@ from autorl.executors.wire import (
 from autorl.plain_text import shown
 from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec
 
-# What a segment in the queue leaves out, as keys of its JSON form.
 _STORED = "storage:"  # before the path of a checkpoint in the study's storage
+# What a segment in the queue leaves out, as keys of its JSON form.
 _STAND_INS = {"trainer": to_json(TrainerSpec("")), "environment": to_json(EnvironmentSpec())}
 
 

@@ -112,10 +112,9 @@ def _episodes(
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
-                # A limit among the wrappers, below that of the task, ends every episode.
-                if (
-                    "episode" not in info and not truncated
-                ):  # a wrapper ended it (a life lost), the task goes on
+                # A wrapper ended it (a life lost), and the task goes on. A limit among the wrappers,
+                # below that of the task, ends every episode.
+                if "episode" not in info and not truncated:
                     observations[slot] = envs[slot].reset()[0]
                     continue
                 yield running.pop(slot), *_result(envs[slot], info)
