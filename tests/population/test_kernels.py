@@ -59,24 +59,32 @@ def test_a_kernel_runs_as_plain_python_and_inside_a_program():
     assert _double("ab") == "abab"  # not compiled
 
 
-def test_a_kernel_is_compiled_once_whatever_numbers_stand_in_its_calls():
+@pytest.fixture
+def compiled(tmp_path, monkeypatch):
+    """A program that was compiled, not loaded from the cache of an earlier run, and its kernels."""
+    monkeypatch.setattr(kernels, "cache_directory", lambda: tmp_path)
+    double = kernel(_double.py_func)
+    monkeypatch.setitem(globals(), "_double", double)
+    add = kernel(_add.py_func)
+    monkeypatch.setitem(globals(), "_add", add)
     out = np.zeros(2)
-    _fill_with_numbers(out)
+    program(_fill_with_numbers.py_func)(out)
     assert list(out) == [4, 8]
-    assert len(_add._dispatcher.overloads) == 1
-    assert len(_double._dispatcher.overloads) == 1
+    return double, add
 
 
-def test_a_kernel_has_no_machine_code_of_its_own():
-    _fill_with_numbers(np.zeros(2))
-    (compiled,) = _add._dispatcher.overloads.values()
-    assert isinstance(compiled.library, LinkOnlyLibrary)
-    name = compiled.fndesc.llvm_func_name
-    assert f'@"{name}"' in compiled.library.get_llvm_str() or f"@{name}" in (
-        compiled.library.get_llvm_str()
-    )
+def test_a_kernel_is_compiled_once_whatever_numbers_stand_in_its_calls(compiled):
+    assert [len(part._dispatcher.overloads) for part in compiled] == [1, 1]
+
+
+def test_a_kernel_has_no_machine_code_of_its_own(compiled):
+    _, add = compiled
+    (made,) = add._dispatcher.overloads.values()
+    assert isinstance(made.library, LinkOnlyLibrary)
+    name = made.fndesc.llvm_func_name
+    assert f'@"{name}"' in made.library.get_llvm_str() or f"@{name}" in made.library.get_llvm_str()
     # Numba's engine knows every function that it has made machine code of.
-    engine = compiled.library._codegen._engine
+    engine = made.library._codegen._engine
     assert not engine.is_symbol_defined(name)
 
 
