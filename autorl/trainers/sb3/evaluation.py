@@ -112,8 +112,8 @@ def _episodes(
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
-                # A wrapper ended it (a life lost), and the task goes on. A limit among the wrappers,
-                # below that of the task, ends every episode.
+                # A wrapper ended it (a life lost), and the task goes on. A limit among them that is
+                # below the task's ends every episode.
                 if "episode" not in info and not truncated:
                     observations[slot] = envs[slot].reset()[0]
                     continue
