@@ -34,6 +34,7 @@ from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
 from autorl.os_processes import ProcessLostError
+from autorl.signals import held
 from autorl.types import InputError, Outcome, Report, Segment, Status
 
 
@@ -104,22 +105,30 @@ class Processes(QueuedExecutor):
             del self._waiting[position]
             taken = {running.slot for running in self._running}
             slot = next(number for number in range(self.slots) if number not in taken)
-            environment = self._environment(placement, slot)
-            printed, prints = self._context.Pipe(duplex=False)
-            arguments = (prints, self._load, segment, environment)
-            try:
-                process, connection = start_connected(
-                    self._context, _child, arguments, duplex=False
-                )
-            except ProcessLostError as error:
-                printed.close()
-                self._allocator.release(placement)
-                self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
+            # A signal between a start and its entry left a process that nobody ended: the session
+            # waited for it at its exit, for ever.
+            with held():
+                started = self._start(segment, slot, placement)
+            if not started:
                 return
-            finally:
-                prints.close()
-            output = None if segment.log is None else Output(printed, segment.log)
-            self._running.append(_Running(segment, process, connection, slot, placement, output))
+
+    def _start(self, segment: Segment, slot: int, placement: Placement) -> bool:
+        """Start the process of a segment, and say whether there is one."""
+        environment = self._environment(placement, slot)
+        printed, prints = self._context.Pipe(duplex=False)
+        arguments = (prints, self._load, segment, environment)
+        try:
+            process, connection = start_connected(self._context, _child, arguments, duplex=False)
+        except ProcessLostError as error:
+            printed.close()
+            self._allocator.release(placement)
+            self._not_started.append(failure(segment, Status.LOST, str(error), 0.0))
+            return False
+        finally:
+            prints.close()
+        output = None if segment.log is None else Output(printed, segment.log)
+        self._running.append(_Running(segment, process, connection, slot, placement, output))
+        return True
 
     def _refuse_what_never_fits(self) -> None:
         """Raise `InputError` where the next segment needs more than this machine has."""
