@@ -53,7 +53,10 @@ class _Session:
             _send_soon(number)
             return
         if number == signal.SIGINT:
-            signal.default_int_handler(number, frame)
+            if not cls.holds or cls.pending is not None:  # a second Ctrl-C does not wait
+                signal.default_int_handler(number, frame)
+            cls.pending = number
+            return
         if cls.ended:  # what the first signal has begun to end is not cut short by a second one
             return
         cls.ended = True
@@ -152,14 +155,30 @@ def ending() -> Iterator[None]:
 def held() -> Iterator[None]:
     """Let the block end before a signal does anything.
 
-    For what belongs together in memory and on disk.
+    For what belongs together, in memory and on disk or in two processes. A Ctrl-C waits outside of
+    `ending` too, a second one does not. Signals are handled in the main thread: a block in another
+    one holds none.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    interrupts = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interrupts:
+        signal.signal(signal.SIGINT, _Session.handle)
     _Session.holds += 1
     try:
         yield
     finally:
         _Session.holds -= 1
-    if not _Session.holds and _Session.pending is not None:
-        number = _Session.pending
-        _Session.pending = None
-        raise EndedBySignal(number)
+        if interrupts:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        _raise_pending()
+
+
+def _raise_pending() -> None:
+    """Raise what a signal that was held would have raised."""
+    number = _Session.pending
+    if _Session.holds or number is None:
+        return
+    _Session.pending = None
+    raise KeyboardInterrupt if number == signal.SIGINT else EndedBySignal(number)

@@ -5,13 +5,14 @@ import sys
 import threading
 import time
 import weakref
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
 from patience import PATIENCE
 
 from autorl import signals
-from autorl.signals import EndedBySignal, ending
+from autorl.signals import EndedBySignal, ending, held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals to itself")
 
@@ -147,3 +148,78 @@ def test_other_errors_that_python_drops_are_told_as_ever(monkeypatch):
     with ending():
         Broken()
     assert told == [RuntimeError]
+
+
+SURROUNDINGS = pytest.mark.parametrize(
+    "surrounding", [ending, nullcontext], ids=["command line", "library"]
+)
+
+
+@SURROUNDINGS
+def test_ctrl_c_waits_for_the_end_of_the_outermost_held_block(surrounding):
+    done = []
+    with pytest.raises(KeyboardInterrupt), surrounding():
+        with held():
+            with held():
+                signal.raise_signal(signal.SIGINT)
+            done.append("the outer block went on")
+        done.append("not reached")
+    assert done == ["the outer block went on"]
+
+
+@SURROUNDINGS
+def test_a_second_ctrl_c_waits_for_nothing(surrounding):
+    done = []
+    with pytest.raises(KeyboardInterrupt), surrounding(), held():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the first waits")
+        signal.raise_signal(signal.SIGINT)
+        done.append("not reached")
+    assert done == ["the first waits"]
+    with held():  # and nothing is left of the first
+        pass
+
+
+def test_ctrl_c_in_a_held_block_that_fails_is_not_lost():
+    with pytest.raises(KeyboardInterrupt) as caught, held():
+        signal.raise_signal(signal.SIGINT)
+        raise ValueError("failed")
+    assert isinstance(caught.value.__context__, ValueError)
+    with held():
+        pass
+
+
+def test_a_held_block_leaves_other_handlers_as_they_are():
+    seen = []
+
+    def record(number, frame):
+        seen.append(number)
+
+    signal.signal(signal.SIGINT, record)
+    with held():
+        signal.raise_signal(signal.SIGINT)
+        assert seen == [signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is record
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    with held():
+        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_held_block_of_another_thread_holds_no_signal():
+    inside, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with held():
+            inside.set()
+            leave.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert inside.wait(PATIENCE)
+    try:
+        with pytest.raises(EndedBySignal), ending():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        leave.set()
+        thread.join()

@@ -8,14 +8,16 @@ import pytest
 from test_executors import segment
 
 from autorl.executors import processes
-from autorl.signals import EndedBySignal, ending
+from autorl.signals import ending
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals to itself")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_process_that_a_signal_found_half_started_is_ended(monkeypatch, number):
-    usual = signal.signal(number, signal.SIG_DFL)  # `nohup` ignores one of them
+    # `nohup` ignores one of them, a shell's `&` another.
+    default = signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL
+    usual = signal.signal(number, default)
     started = []
     start = processes.start_connected
 
@@ -26,7 +28,7 @@ def test_a_process_that_a_signal_found_half_started_is_ended(monkeypatch, number
 
     monkeypatch.setattr(processes, "start_connected", struck)
     executor = processes.Processes(misbehaving.load, 1)
-    with pytest.raises(EndedBySignal), ending():
+    with pytest.raises(KeyboardInterrupt), ending():
         executor.submit([segment("0.0", "hang")])
     signal.signal(number, usual)
     ((process, _),) = started

@@ -9,19 +9,18 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
+from outside_runs import CARTPOLE, SMALL, arrays_of, segment_in, trained
 from population_helpers import make
 
-from autorl.population import kernels, normalisation, outside
+from autorl.population import normalisation, outside
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.members import World
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.seeds import evaluation_seeds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
-SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
-CARTPOLE = "Outside/CartPole-v1"
 OPTIONS = {
     "defaults": {},
     "others": {"clip_obs": 0.8, "clip_reward": 0.3, "gamma": 0.7, "epsilon": 0.1},
@@ -29,16 +28,6 @@ OPTIONS = {
     "rewards": {"norm_obs": False},
 }
 PARTS = ("of_observations", "of_returns", "counts")
-
-
-@pytest.fixture
-def plain_python(monkeypatch):
-    monkeypatch.setattr(kernels.Program, "prepared", lambda program, *arguments: program.py_func)
-    monkeypatch.setattr(
-        kernels.Program, "__call__", lambda program, *arguments: program.py_func(*arguments)
-    )
-    with np.errstate(over="ignore", invalid="ignore"):
-        yield
 
 
 class Single(gymnasium.ObservationWrapper):
@@ -165,45 +154,18 @@ def test_every_step_outside_is_that_of_vec_normalize(environment_id, options, pl
     assert ends >= 6
 
 
-def _segment(folder, environment, name="ppo", **changes):
-    segment = Segment(
-        id="a",
-        trainer=TrainerSpec(f"population/{name}", FrozenMap(SMALL)),
-        environment=environment,
-        config=Config(learning_rate=1e-2),
-        seed=3,
-        role="tuning",
-        until=128,
-        horizon=128,
-        evaluate_at=(128,),
-        episodes=3,
-        save=True,
-        folder=str(folder),
-    )
-    return replace(segment, **changes)
-
-
-def _train(segment):
-    return load(segment.trainer).train(segment, lambda report: None)
-
-
-def _arrays(outcome):
-    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
-        return {name: archive[name] for name in archive.files}
-
-
 def test_a_cut_run_outside_is_the_uncut_one(tmp_path, plain_python):
     spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
-    whole = _train(_segment(tmp_path / "whole", spec, evaluate_at=(64, 128)))
-    first = _train(_segment(tmp_path / "first", spec, until=64, evaluate_at=(64,)))
+    whole = trained(segment_in(tmp_path / "whole", spec, evaluate_at=(64, 128)))
+    first = trained(segment_in(tmp_path / "first", spec, until=64, evaluate_at=(64,)))
     rest = {"parent": first.checkpoint, "start": 64}
-    second = _train(_segment(tmp_path / "second", spec, **rest))
-    expected, actual = _arrays(whole), _arrays(second)
+    second = trained(segment_in(tmp_path / "second", spec, **rest))
+    expected, actual = arrays_of(whole), arrays_of(second)
     assert expected.keys() == actual.keys()
     assert {f"normaliser.{name}" for name in normalisation.Normaliser._fields} < expected.keys()
     assert all(np.array_equal(expected[name], actual[name]) for name in expected)
     assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = _arrays(_train(_segment(tmp_path / "fork", spec, fork=7, **rest)))
+    fork = arrays_of(trained(segment_in(tmp_path / "fork", spec, fork=7, **rest)))
     assert not np.array_equal(fork["normaliser.of_returns"], actual["normaliser.of_returns"])
     assert np.array_equal(fork["normaliser.counts"], actual["normaliser.counts"])
 
@@ -211,25 +173,25 @@ def test_a_cut_run_outside_is_the_uncut_one(tmp_path, plain_python):
 def test_another_number_of_environments_and_gamma(tmp_path, plain_python):
     """Statistics stay, discounted returns begin anew, rewards are discounted by the agent's gamma."""
     spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
-    first = _train(_segment(tmp_path / "first", spec, until=64, evaluate_at=()))
-    assert _arrays(first)["normaliser.settings"][normalisation.GAMMA] == 0.99
+    first = trained(segment_in(tmp_path / "first", spec, until=64, evaluate_at=()))
+    assert arrays_of(first)["normaliser.settings"][normalisation.GAMMA] == 0.99
     config = Config(learning_rate=1e-2, n_envs=4, gamma=0.5)
     rest = {"parent": first.checkpoint, "start": 64, "config": config}
-    second = _arrays(_train(_segment(tmp_path / "second", spec, **rest)))
+    second = arrays_of(trained(segment_in(tmp_path / "second", spec, **rest)))
     assert second["normaliser.settings"][normalisation.GAMMA] == 0.5
     assert second["normaliser.returns"].shape == (4, 1)
     # Two resets of 2 and of 4, and 64 steps for each of both segments.
     assert second["normaliser.counts"] == pytest.approx([2 + 64 + 4 + 64, 128], abs=2e-4)
     own = replace(spec, normalize=FrozenMap(gamma=0.9))
-    third = _train(_segment(tmp_path / "third", own, until=64, evaluate_at=()))
-    assert _arrays(third)["normaliser.settings"][normalisation.GAMMA] == 0.9
+    third = trained(segment_in(tmp_path / "third", own, until=64, evaluate_at=()))
+    assert arrays_of(third)["normaliser.settings"][normalisation.GAMMA] == 0.9
 
 
 def test_evaluation_reads_statistics_and_sums_rewards_of_the_task(tmp_path, plain_python):
     spec = EnvironmentSpec(CARTPOLE, n_envs=2, normalize=True)
-    some = _train(_segment(tmp_path / "some", spec))
-    many = _train(_segment(tmp_path / "many", spec, evaluate_at=(32, 64, 96, 128), episodes=20))
-    a, b = _arrays(some), _arrays(many)
+    some = trained(segment_in(tmp_path / "some", spec))
+    many = trained(segment_in(tmp_path / "many", spec, evaluate_at=(32, 64, 96, 128), episodes=20))
+    a, b = arrays_of(some), arrays_of(many)
     assert all(np.array_equal(a[name], b[name]) for name in a)
     metrics = many.reports[-1].metrics
     assert metrics["eval_return"] == metrics["eval_length"]
@@ -257,10 +219,10 @@ def test_a_checkpoint_of_another_kind_of_training_is_refused(tmp_path, plain_pyt
     spec = EnvironmentSpec(CARTPOLE, n_envs=2)
     for number, (before, after) in enumerate(((False, True), (True, False))):
         folder = tmp_path / str(number)
-        parent = _train(_segment(folder / "a", replace(spec, normalize=before), until=64))
+        parent = trained(segment_in(folder / "a", replace(spec, normalize=before), until=64))
         rest = {"parent": parent.checkpoint, "start": 64}
         with pytest.raises(InputError, match="normalisation"):
-            _train(_segment(folder / "b", replace(spec, normalize=after), **rest))
+            trained(segment_in(folder / "b", replace(spec, normalize=after), **rest))
 
 
 @pytest.mark.parametrize("name", [CARTPOLE, "Outside/Pendulum-v1", "Outside/Tall-v0"])
@@ -269,8 +231,8 @@ def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path, plain_
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     spec = EnvironmentSpec(name, n_envs=2, normalize=FrozenMap(clip_obs=2.0, gamma=0.9))
-    segment = _segment(tmp_path / "a", spec)
-    outcome = _train(segment)
+    segment = segment_in(tmp_path / "a", spec)
+    outcome = trained(segment)
     trainer = load(segment.trainer)
     exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
     assert exported.beside == (tmp_path / "model.vecnormalize.pkl",)
@@ -283,7 +245,7 @@ def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path, plain_
         return SeededEpisodes(EpisodeMonitor(gymnasium.make(name)), lambda: next(seeds))
 
     venv = VecNormalize.load(str(exported.beside[0]), DummyVecEnv([made]))
-    arrays = _arrays(outcome)
+    arrays = arrays_of(outcome)
     for part, expected in _statistics(venv).items():
         assert np.array_equal(arrays[f"normaliser.{part}"], expected)
     settings = (venv.norm_obs, venv.norm_reward, venv.clip_obs, venv.clip_reward, venv.gamma)

@@ -11,9 +11,10 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
+from outside_runs import CARTPOLE, PENDULUM, SMALL, arrays_of, segment_in, trained
 from population_helpers import make, trained_in_python
 
-from autorl.population import engine, kernels, outside, ppo
+from autorl.population import engine, outside, ppo
 from autorl.population.environment_ids import NATIVE_IDS, is_outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.export import to_sb3
@@ -26,56 +27,20 @@ from autorl.types import (
     EnvironmentSpec,
     FrozenMap,
     InputError,
-    Segment,
     Status,
     TrainerSpec,
 )
 
-SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
-CARTPOLE = "Outside/CartPole-v1"
-PENDULUM = "Outside/Pendulum-v1"
-
-
-@pytest.fixture(autouse=True)
-def _plain_python(monkeypatch):
-    monkeypatch.setattr(kernels.Program, "prepared", lambda program, *arguments: program.py_func)
-    monkeypatch.setattr(
-        kernels.Program, "__call__", lambda program, *arguments: program.py_func(*arguments)
-    )
-    with np.errstate(over="ignore", invalid="ignore"):
-        yield
+pytestmark = pytest.mark.usefixtures("plain_python")
 
 
 def _segment(folder, environment=CARTPOLE, **changes):
     environment = changes.pop("spec", EnvironmentSpec(environment, n_envs=2))
-    segment = Segment(
-        id="a",
-        trainer=TrainerSpec("population/ppo", FrozenMap(SMALL)),
-        environment=environment,
-        config=Config(learning_rate=1e-2),
-        seed=3,
-        role="tuning",
-        until=128,
-        horizon=128,
-        evaluate_at=(128,),
-        episodes=3,
-        save=True,
-        folder=str(folder),
-    )
-    return replace(segment, **changes)
-
-
-def _train(segment):
-    return load(segment.trainer).train(segment, lambda report: None)
-
-
-def _arrays(outcome):
-    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
-        return {name: archive[name] for name in archive.files}
+    return segment_in(folder, environment, **changes)
 
 
 def _equal(left, right):
-    a, b = _arrays(left), _arrays(right)
+    a, b = arrays_of(left), arrays_of(right)
     return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
 
 
@@ -191,36 +156,36 @@ def test_episodes_end_by_limit_and_by_terminal_states():
 
 @pytest.mark.parametrize("environment_id", [CARTPOLE, PENDULUM])
 def test_a_cut_run_is_the_uncut_one(environment_id, tmp_path):
-    whole = _train(_segment(tmp_path / "whole", environment_id, evaluate_at=(64, 128)))
-    first = _train(_segment(tmp_path / "first", environment_id, until=64, evaluate_at=(64,)))
+    whole = trained(_segment(tmp_path / "whole", environment_id, evaluate_at=(64, 128)))
+    first = trained(_segment(tmp_path / "first", environment_id, until=64, evaluate_at=(64,)))
     rest = {"parent": first.checkpoint, "start": 64}
-    second = _train(_segment(tmp_path / "second", environment_id, **rest))
+    second = trained(_segment(tmp_path / "second", environment_id, **rest))
     assert not second.notes
     assert _equal(whole, second)
     assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = _train(_segment(tmp_path / "fork", environment_id, fork=7, **rest))
+    fork = trained(_segment(tmp_path / "fork", environment_id, fork=7, **rest))
     assert not _equal(fork, second)
-    again = _train(_segment(tmp_path / "again", environment_id, fork=7, **rest))
+    again = trained(_segment(tmp_path / "again", environment_id, fork=7, **rest))
     assert _equal(fork, again)
 
 
 def test_where_the_state_cannot_be_saved_episodes_begin_anew_and_it_is_said(tmp_path):
     name = "Outside/Simulator-v0"
-    first = _train(_segment(tmp_path / "first", name, until=64, evaluate_at=(64,)))
+    first = trained(_segment(tmp_path / "first", name, until=64, evaluate_at=(64,)))
     assert not first.notes
     rest = {"parent": first.checkpoint, "start": 64}
-    second = _train(_segment(tmp_path / "second", name, **rest))
+    second = trained(_segment(tmp_path / "second", name, **rest))
     assert second.notes == ("environment state not restorable: new episodes at step 64",)
-    assert _equal(second, _train(_segment(tmp_path / "again", name, **rest)))
+    assert _equal(second, trained(_segment(tmp_path / "again", name, **rest)))
 
 
 def test_members_train_side_by_side_as_they_do_alone(tmp_path):
-    alone = [_train(_segment(tmp_path / f"alone-{seed}", seed=seed)) for seed in (1, 2)]
+    alone = [trained(_segment(tmp_path / f"alone-{seed}", seed=seed)) for seed in (1, 2)]
     outcomes = {}
 
     def train(seed):
         with np.errstate(over="ignore"):
-            outcomes[seed] = _train(_segment(tmp_path / f"both-{seed}", seed=seed))
+            outcomes[seed] = trained(_segment(tmp_path / f"both-{seed}", seed=seed))
 
     threads = [threading.Thread(target=train, args=(seed,)) for seed in (1, 2)]
     for thread in threads:
@@ -245,17 +210,17 @@ def test_every_episode_has_a_seed_of_its_own():
 
 
 def test_returns_are_those_of_the_task_below_the_wrappers(tmp_path):
-    plain = _train(_segment(tmp_path / "plain"))
+    plain = trained(_segment(tmp_path / "plain"))
     spec = EnvironmentSpec(CARTPOLE, n_envs=2, wrappers=(f"{__name__}:Halved",))
-    halved = _train(_segment(tmp_path / "halved", spec=spec))
+    halved = trained(_segment(tmp_path / "halved", spec=spec))
     metrics = halved.reports[0].metrics
     assert metrics["eval_return"] == metrics["eval_length"]  # 1 a step, not a half
     assert 9 <= metrics["train_return"] <= outside_tasks.SHORT
     assert not np.array_equal(
-        _arrays(plain)["member.parameters"], _arrays(halved)["member.parameters"]
+        arrays_of(plain)["member.parameters"], arrays_of(halved)["member.parameters"]
     )
     with pytest.raises(InputError, match="observations by"):
-        _train(
+        trained(
             _segment(
                 tmp_path / "other",
                 parent=halved.checkpoint,
@@ -293,7 +258,7 @@ class Lives(gymnasium.Wrapper):
 
 def test_an_episode_is_one_of_the_task_whatever_wrappers_end(tmp_path):
     spec = EnvironmentSpec(CARTPOLE, n_envs=1, wrappers=(f"{__name__}:Lives",))
-    metrics = _train(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
+    metrics = trained(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
     assert metrics["eval_length"] > 8
     assert metrics["train_return"] > 8
 
@@ -311,7 +276,7 @@ def test_an_episode_that_a_wrapper_cuts_is_evaluated_so_far(tmp_path, monkeypatc
     monkeypatch.setattr(EpisodeMonitor, "reset", counted)
     limit = FrozenMap({"gymnasium.wrappers:TimeLimit": FrozenMap(max_episode_steps=6)})
     spec = EnvironmentSpec(CARTPOLE, n_envs=2, wrappers=(limit,))
-    metrics = _train(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
+    metrics = trained(_segment(tmp_path / "a", spec=spec)).reports[0].metrics
     assert (metrics["eval_length"], metrics["eval_return"]) == (6.0, 6.0)
 
 
@@ -321,7 +286,7 @@ def test_numbers_of_a_task_that_are_not_finite_end_a_run_as_diverged(broken, act
     spec = EnvironmentSpec(
         "Outside/Broken-v0", n_envs=2, kwargs=FrozenMap(broken=broken, actions=actions)
     )
-    outcome = _train(_segment(tmp_path / "a", spec=spec))
+    outcome = trained(_segment(tmp_path / "a", spec=spec))
     assert outcome.status is Status.DIVERGED
     assert "not finite" in outcome.message
     assert outcome.checkpoint is None
@@ -356,8 +321,8 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
 
 
 def test_another_number_of_environments_begins_new_episodes(tmp_path):
-    first = _train(_segment(tmp_path / "first", until=64, evaluate_at=(64,)))
-    second = _train(
+    first = trained(_segment(tmp_path / "first", until=64, evaluate_at=(64,)))
+    second = trained(
         _segment(
             tmp_path / "second",
             parent=first.checkpoint,
@@ -378,7 +343,7 @@ def test_an_exported_model_acts_as_the_agent_did(tmp_path, monkeypatch):
     for name in (CARTPOLE, PENDULUM, "Outside/Tall-v0"):
         folder = tmp_path / name.replace("/", "-")
         segment = _segment(folder / "a", name)
-        outcome = _train(segment)
+        outcome = trained(segment)
         trainer = load(segment.trainer)
         with monkeypatch.context() as patched:
             # What a checkpoint names is not made: it may come from anybody.
@@ -407,7 +372,7 @@ def test_an_exported_model_acts_as_the_agent_did(tmp_path, monkeypatch):
 
 def test_a_diverged_member_takes_no_further_steps(tmp_path):
     config = Config(learning_rate=1e30, normalize_advantage=False)
-    outcome = _train(_segment(tmp_path / "a", PENDULUM, config=config))
+    outcome = trained(_segment(tmp_path / "a", PENDULUM, config=config))
     assert outcome.status.value == "diverged"
     assert outcome.reached < 128
 
@@ -415,8 +380,8 @@ def test_a_diverged_member_takes_no_further_steps(tmp_path):
 def test_torch_is_not_needed(tmp_path, monkeypatch):
     """Neither to train nor to save: it is no dependency of the engine."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    outcome = _train(_segment(tmp_path / "a"))
-    assert "environments" in _arrays(outcome)
+    outcome = trained(_segment(tmp_path / "a"))
+    assert "environments" in arrays_of(outcome)
 
 
 WRONG = {
@@ -509,12 +474,12 @@ def test_without_its_package_a_line_names_the_extra(name, module, extra, monkeyp
 @pytest.mark.parametrize(
     ("name", "modules"), [("LunarLander-v3", ["Box2D"]), ("HalfCheetah-v5", ["mujoco", "imageio"])]
 )
-def test_box2d_and_mujoco_train(name, modules, tmp_path):
+def test_box2d_and_mujocotrained(name, modules, tmp_path):
     for module in modules:
         pytest.importorskip(module, reason=f"{name} needs it")
     segment = _segment(tmp_path / "a", name, until=32, horizon=32, evaluate_at=(), episodes=1)
-    outcome = _train(segment)
+    outcome = trained(segment)
     assert outcome.reached == 32
-    assert "environments" not in _arrays(outcome)
-    again = _train(replace(segment, folder=str(tmp_path / "b")))
+    assert "environments" not in arrays_of(outcome)
+    again = trained(replace(segment, folder=str(tmp_path / "b")))
     assert _equal(outcome, again)

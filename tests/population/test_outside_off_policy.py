@@ -8,16 +8,9 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
+from outside_runs import CARTPOLE, PENDULUM, arrays_of, trained
 from population_helpers import make, trained_in_python
-from test_outside import (
-    CARTPOLE,
-    PENDULUM,
-    _arrays,
-    _equal,
-    _plain_python,  # noqa: F401 - of every test here
-    _segment,
-    _train,
-)
+from test_outside import _equal, _segment
 
 from autorl.population import engine, outside, replay, rng
 from autorl.population.environments import ENVIRONMENTS
@@ -28,6 +21,7 @@ from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
+pytestmark = pytest.mark.usefixtures("plain_python")
 SMALL = {
     "learning_starts": 20,
     "batch_size": 4,
@@ -71,8 +65,8 @@ def test_training_outside_is_native_training_to_the_bit(case, monkeypatch):
     bound = algorithm.bind_outside(state, environment, hp, worlds)
     bound.advance(rounds // 2)
     bound.advance(rounds - rounds // 2)
-    arrays = engine.to_arrays(state)
-    expected = engine.to_arrays(expected)
+    arrays = engine.toarrays_of(state)
+    expected = engine.toarrays_of(expected)
     assert arrays.keys() == expected.keys()
     # What differs: the observation in place of a state, and draws of the environment's own.
     of_native = {"member.states", "member.counters"}
@@ -201,34 +195,34 @@ def test_a_cut_run_is_the_uncut_one(name, tmp_path):
     changes = {"dqn": {"n_steps": 3}, "td3": noise, "ddpg": noise}.get(name, {})
     of_run = {"trainer": _trainer(name, **changes)}
     # 72 and 128 steps lie within episodes of 20.
-    whole = _train(_segment(tmp_path / "whole", ON[name], evaluate_at=(72, 128), **of_run))
+    whole = trained(_segment(tmp_path / "whole", ON[name], evaluate_at=(72, 128), **of_run))
     of_first = {"until": 72, "evaluate_at": (72,), **of_run}
-    first = _train(_segment(tmp_path / "first", ON[name], **of_first))
+    first = trained(_segment(tmp_path / "first", ON[name], **of_first))
     rest = {"parent": first.checkpoint, "start": 72, **of_run}
-    second = _train(_segment(tmp_path / "second", ON[name], **rest))
+    second = trained(_segment(tmp_path / "second", ON[name], **rest))
     assert not second.notes
     assert _equal(whole, second)
     assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = _train(_segment(tmp_path / "fork", ON[name], fork=7, **rest))
+    fork = trained(_segment(tmp_path / "fork", ON[name], fork=7, **rest))
     assert not _equal(fork, second)
-    assert _equal(fork, _train(_segment(tmp_path / "again", ON[name], fork=7, **rest)))
+    assert _equal(fork, trained(_segment(tmp_path / "again", ON[name], fork=7, **rest)))
 
 
 def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp_path):
     simulator = "Outside/Simulator-v0"
     of_run = {"trainer": _trainer("dqn", n_steps=3)}
     of_first = {"until": 64, "evaluate_at": (64,), **of_run}
-    first = _train(_segment(tmp_path / "first", simulator, **of_first))
+    first = trained(_segment(tmp_path / "first", simulator, **of_first))
     rest = {"parent": first.checkpoint, "start": 64, **of_run}
-    second = _train(_segment(tmp_path / "second", simulator, **rest))
+    second = trained(_segment(tmp_path / "second", simulator, **rest))
     assert second.notes == ("environment state not restorable: new episodes at step 64",)
-    before = _arrays(first)["replay.rows"]
-    after = _arrays(second)["replay.rows"]
+    before = arrays_of(first)["replay.rows"]
+    after = arrays_of(second)["replay.rows"]
     assert before[62:, -1].tolist() == [0.0, 0.0]
     assert after[62:64, -1].tolist() == [1.0, 1.0]
     # The cut is no terminal state: the sum of rewards bootstraps.
     assert np.array_equal(after[:64, :-1], before[:, :-1])
-    assert _equal(second, _train(_segment(tmp_path / "again", simulator, **rest)))
+    assert _equal(second, trained(_segment(tmp_path / "again", simulator, **rest)))
 
 
 def test_a_cut_ends_the_newest_row_of_each_environment():
@@ -272,7 +266,7 @@ def test_an_exported_model_acts_as_the_agent_did(name, tmp_path):
     sb3 = pytest.importorskip("stable_baselines3", reason="loads the model")
     config = {"learning_rate": 3e-3, "gamma": 0.97, "tau": 0.4, "batch_size": 5}
     segment = _segment(tmp_path / "a", ON[name], trainer=_trainer(name), config=Config(config))
-    outcome = _train(segment)
+    outcome = trained(segment)
     trainer = load(segment.trainer)
     exported = trainer.export_model(outcome.checkpoint, tmp_path / "model.zip")
     model = getattr(sb3, name.upper()).load(exported.path)
@@ -299,7 +293,7 @@ def test_an_exported_model_acts_as_the_agent_did(name, tmp_path):
 @pytest.mark.parametrize("name", ["sac", "td3"])
 def test_a_diverged_member_takes_no_further_steps(name, tmp_path):
     config = Config(learning_rate=1e30)
-    outcome = _train(_segment(tmp_path / "a", PENDULUM, trainer=_trainer(name), config=config))
+    outcome = trained(_segment(tmp_path / "a", PENDULUM, trainer=_trainer(name), config=config))
     assert outcome.status.value == "diverged"
     assert outcome.reached < 128
 
