@@ -63,6 +63,16 @@ class OwnResults:
         """Encode configurations as rows of the process."""
         return self._columns.rows(places_of(self._space, configs), self._used)
 
+    def distances(self, rows: Array, others: Array) -> Array:
+        """Return distances of rows, shape (n, k): a category is at distance 1 of another."""
+        from scipy.spatial.distance import cdist
+
+        numeric = gp.CONTEXT + self._columns.n_numeric(self._used)
+        squares: Array = cdist(rows[:, :numeric], others[:, :numeric], "sqeuclidean")
+        for column in range(numeric, rows.shape[1]):
+            squares += rows[:, column, None] != others[None, :, column]
+        return np.sqrt(squares)
+
     def belief(self, history: History) -> OwnBelief | None:
         """Condition the process on what is known.
 

@@ -307,7 +307,10 @@ class EvaluationSection(Section):
     max: Count | None = None
     """Racing, adaptive: seeds of an incumbent; default all tuning seeds."""
     share: Annotated[Number, Field(gt=0, le=0.5)] | None = None
-    """Adaptive: part of the budget that gives the best few more seeds; default 0.15."""
+    """Adaptive: part of the budget that gives the best few more seeds.
+
+    Default 0.15, or what the optimizer says of its prior.
+    """
     rule: Literal["mean", "t"] = "mean"
     """Racing: a proposal is dropped when its paired mean is below the incumbent's.
 

@@ -13,6 +13,8 @@ from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import StudyPrior
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
+from autorl.spec import load_spec
+from autorl.spec.study_file import thaw
 from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
@@ -228,3 +230,33 @@ def test_evidence_of_one_run_each():
     assert optimizer._evidence() == 0.0, "a tie is evidence of nothing"
     optimizer.observe(Scored(1, (3.0,), n_seeds=3))
     assert optimizer._evidence() == pytest.approx(-1.0)
+
+
+# -- the share of a budget that confirms -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "evaluation", "share"),
+    [
+        ({"beliefs": BELIEFS}, {"seeds": "adaptive"}, 0.4),
+        ({"beliefs": BELIEFS}, {"seeds": "adaptive", "share": 0.2}, 0.2),
+        ({"beliefs": BELIEFS}, {"seeds": "fixed"}, None),
+        ({}, {"seeds": "adaptive"}, None),
+    ],
+)
+def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evaluation, share):
+    spec = load_spec(
+        {
+            "trainer": "synthetic",
+            "space": {"hyperparameters": {"x": UNIT, "y": UNIT}},
+            "optimizer": {"name": "transfer", "prior": "none"} | optimizer,
+            "evaluation": evaluation,
+            "seeds": {"tuning": 5, "test": 0},
+            "fidelity": {"steps": 8},
+            "budget": {"runs": 24},
+        }
+    )
+    assert spec.evaluation.share == share
+    frozen = thaw(spec.freeze(), "study.yaml")
+    assert frozen.evaluation.share == share
+    assert frozen.policy() == spec.policy()

@@ -150,9 +150,14 @@ def test_plain_search_proposes_where_the_portfolio_is_used_up():
 # -- the prior ---------------------------------------------------------------------------------
 
 
-def belief_of(count, mean=None, sd=None):
-    """A belief after so many results, whose posterior has these means and deviations."""
-    posterior = SimpleNamespace(at=lambda rows: (mean, sd), mean=lambda rows: mean)
+def belief_of(count, mean=None, sd=None, points=None):
+    """A belief after so many results, whose posterior has these means, deviations and points."""
+    posterior = SimpleNamespace(
+        at=lambda rows: (mean, sd),
+        mean=lambda rows: mean,
+        points=points,
+        pending=None if points is None else points[:0],
+    )
     return SimpleNamespace(
         configs=tuple(map(config, range(count))),
         values=np.zeros(count),
@@ -219,7 +224,7 @@ def test_plain_search_takes_the_highest_bound(monkeypatch):
 
 def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
     mean, sd = np.zeros(1), np.ones(1)
-    optimizer = built(explore=0.0)
+    optimizer = built(explore=0.0, leave_out=0.0)
     monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
     model = "transfer, results of the study"
     drawn = (SQUARE.sample(np.random.default_rng(0)), "transfer, at random")
@@ -231,16 +236,16 @@ def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
     assert plain(optimizer, monkeypatch, belief_of(8, mean, sd)) == drawn
 
 
-def test_one_in_five_of_plain_search_is_drawn_at_random(monkeypatch):
+def test_half_of_plain_search_is_drawn_at_random(monkeypatch):
     optimizer = built()
     monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
     belief = belief_of(9, np.zeros(1), np.ones(1))
     origins = [plain(optimizer, monkeypatch, belief, seed=seed)[1] for seed in range(400)]
-    assert origins.count("transfer, at random") / 400 == pytest.approx(0.2, abs=0.06)
+    assert origins.count("transfer, at random") / 400 == pytest.approx(0.5, abs=0.06)
 
 
 def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
-    optimizer = built(candidates=24)
+    optimizer = built(candidates=24, spacing=0.0)
     moved = []
 
     def near(unit, radius, rng):
@@ -263,7 +268,7 @@ def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere
 
 def test_candidates_break_no_rule():
     rules = {"hyperparameters": {"x": UNIT, "y": UNIT}, "constraints": ["x <= y"]}
-    optimizer = make("transfer", load_space(rules), horizon=10, prior="none", candidates=40)
+    optimizer = make("transfer", load_space(rules), horizon=10, prior="none", candidates=40, spacing=0.0)
     configs = tuple(Config(x=0.5 * y, y=y) for y in (0.25, 0.5, 0.75))
     belief = SimpleNamespace(
         configs=configs, posterior=SimpleNamespace(mean=lambda rows: np.zeros(3))
@@ -271,6 +276,110 @@ def test_candidates_break_no_rule():
     candidates = optimizer._candidates(belief, np.random.default_rng(0))
     assert 10 < len(candidates) < 40
     assert all(one["x"] <= one["y"] for one in candidates)
+
+
+def rows_of(optimizer, configs):
+    return optimizer._own.rows(configs)
+
+
+def test_candidates_are_as_far_from_proposals_as_these_from_each_other():
+    optimizer = built(spacing=0.5)
+    # Nearest distances 0.2, 0.2, 0.4: half of their median is 0.1.
+    seen = [Config(x=x, y=0.5) for x in (0.1, 0.3, 0.7)]
+    belief = belief_of(3, points=rows_of(optimizer, seen))
+    offered = [Config(x=0.3, y=y) for y in (0.5, 0.59, 0.61, 0.9)]
+    assert optimizer._apart(offered, belief) == offered[2:]
+    assert built(spacing=0.0)._apart(offered, belief) == offered
+    assert optimizer._apart([], belief) == []
+
+
+def test_what_is_pending_keeps_candidates_away_as_well():
+    optimizer = built(spacing=1.0)
+    rows = rows_of(optimizer, [Config(x=x, y=0.5) for x in (0.1, 0.3, 0.5)])
+    belief = belief_of(2)
+    belief.posterior.points, belief.posterior.pending = rows[:2], rows[2:]
+    offered = [Config(x=0.6, y=0.5), Config(x=0.71, y=0.5)]
+    assert optimizer._apart(offered, belief) == offered[1:]
+
+
+def test_another_category_is_at_distance_one():
+    space = load_space(
+        {"hyperparameters": {"x": UNIT, "kind": {"type": "categorical", "choices": [*"abc"]}}}
+    )
+    own = make("transfer", space, horizon=10, prior="none")._own
+    rows = own.rows([Config(x=0.0, kind=kind) for kind in "abc"] + [Config(x=0.75, kind="c")])
+    near = own.distances(rows, rows)
+    assert near[0].tolist() == pytest.approx([0, 1, 1, 1.25])
+    assert near[2, 3] == pytest.approx(0.75)
+    assert near == pytest.approx(near.T)
+
+
+# -- what the prior expects least ----------------------------------------------------------------
+
+
+def drawn_by(optimizer, count=60):
+    """What plain search draws before it has a model."""
+    return [
+        optimizer._next_of_plain(np.random.default_rng(seed), informed=False)[0]["y"]
+        for seed in range(count)
+    ]
+
+
+def test_draws_leave_out_where_the_prior_expects_least():
+    """The task's score is y, so with half left out draws lie in the upper half."""
+    assert min(drawn_by(built(leave_out=0.5))) > 0.3
+    assert min(drawn_by(built(leave_out=0.0))) < 0.1
+    plain = [SQUARE.sample(np.random.default_rng(seed))["y"] for seed in range(60)]
+    assert drawn_by(built(leave_out=0.0)) == plain
+    assert drawn_by(make("transfer", SQUARE, horizon=10, prior="none")) == plain, "no prior"
+
+
+@pytest.mark.parametrize(("sign", "contradicted"), [(1, False), (-1, True)])
+def test_results_that_contradict_the_prior_give_it_no_say_in_draws(sign, contradicted):
+    optimizer = built(leave_out=0.5)
+    for number in range(8):
+        value = sign * config(number)["y"]
+        observe(optimizer, number, value=value if number < 3 else None)
+    assert min(drawn_by(optimizer)) > 0.3, "three results are too few"
+    for number in range(3, 8):
+        optimizer.observe(Scored(number, (sign * config(number)["y"],)))
+    assert (min(drawn_by(optimizer)) < 0.1) is contradicted
+
+
+def test_equal_results_contradict_nothing():
+    optimizer = built(leave_out=0.5)
+    for number in range(8):
+        observe(optimizer, number, value=1.0)
+    assert min(drawn_by(optimizer)) > 0.3
+
+
+def test_a_study_that_was_stored_without_these_options_goes_on_as_it_began():
+    assert find("transfer").earlier_defaults(lambda: SQUARE) == {"spacing": 0.0, "leave_out": 0.0}
+
+
+# -- how much confirms ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trust", "runs", "share"),
+    [
+        (0.8, 20, 0.4),
+        (0.5, 80, 0.4),
+        (0.8, 160, 0.2),
+        (0.8, 214, None),
+        (0.8, math.inf, None),
+        (0.49, 20, None),
+        (0.1, 20, None),
+    ],
+)
+def test_a_trusted_prior_leaves_more_of_the_budget_to_the_choice(trust, runs, share):
+    assert find("transfer").confirming_share({"prior_data": {"trust": trust}}, runs) == share
+
+
+@pytest.mark.parametrize("data", [None, {}, {"trust": "much"}, [1], {"trust": None}])
+def test_without_a_prior_the_usual_share_confirms(data):
+    assert find("transfer").confirming_share({"prior_data": data}, 20) is None
+    assert find("random").confirming_share({}, 20) is None
 
 
 def test_failures_are_evidence_where_they_have_a_penalty():
