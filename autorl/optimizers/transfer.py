@@ -8,7 +8,8 @@ weighted mean over tasks: a greedy portfolio. Tasks of the study's own family of
 most at first; how well each ranks the study's results counts more and more (ranking-weighted
 ensembles, [Feurer2018]).
 
-*Plain search*: an upper confidence bound by a process of the study's own results, or a random draw.
+*Plain search*: an upper confidence bound by a process of the study's own results, at a distance
+from what was proposed, or a random draw where the prior does not expect least.
 
 Plain search has a share of the proposals: nothing at first where a task is of the study's family,
 nearly all where none is. Then the odds of prior to plain search are those of the beginning, times
