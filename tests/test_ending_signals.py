@@ -155,35 +155,46 @@ SURROUNDINGS = pytest.mark.parametrize(
 )
 
 
+def strike_within(done, error=None):
+    """Strike in the inner of two held blocks, then raise an error if there is one."""
+    with held():
+        with held():
+            signal.raise_signal(signal.SIGINT)
+        done.append("the outer block went on")
+        if error is not None:
+            raise error
+    done.append("not reached")
+
+
+def strike_twice(done):
+    with held():
+        signal.raise_signal(signal.SIGINT)
+        done.append("the first waits")
+        signal.raise_signal(signal.SIGINT)
+        done.append("not reached")
+
+
 @SURROUNDINGS
 def test_ctrl_c_waits_for_the_end_of_the_outermost_held_block(surrounding):
     done = []
     with pytest.raises(KeyboardInterrupt), surrounding():
-        with held():
-            with held():
-                signal.raise_signal(signal.SIGINT)
-            done.append("the outer block went on")
-        done.append("not reached")
+        strike_within(done)
     assert done == ["the outer block went on"]
 
 
 @SURROUNDINGS
 def test_a_second_ctrl_c_waits_for_nothing(surrounding):
     done = []
-    with pytest.raises(KeyboardInterrupt), surrounding(), held():
-        signal.raise_signal(signal.SIGINT)
-        done.append("the first waits")
-        signal.raise_signal(signal.SIGINT)
-        done.append("not reached")
+    with pytest.raises(KeyboardInterrupt), surrounding():
+        strike_twice(done)
     assert done == ["the first waits"]
     with held():  # and nothing is left of the first
         pass
 
 
 def test_ctrl_c_in_a_held_block_that_fails_is_not_lost():
-    with pytest.raises(KeyboardInterrupt) as caught, held():
-        signal.raise_signal(signal.SIGINT)
-        raise ValueError("failed")
+    with pytest.raises(KeyboardInterrupt) as caught:
+        strike_within([], ValueError("failed"))
     assert isinstance(caught.value.__context__, ValueError)
     with held():
         pass

@@ -268,7 +268,9 @@ def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere
 
 def test_candidates_break_no_rule():
     rules = {"hyperparameters": {"x": UNIT, "y": UNIT}, "constraints": ["x <= y"]}
-    optimizer = make("transfer", load_space(rules), horizon=10, prior="none", candidates=40, spacing=0.0)
+    optimizer = make(
+        "transfer", load_space(rules), horizon=10, prior="none", candidates=40, spacing=0.0
+    )
     configs = tuple(Config(x=0.5 * y, y=y) for y in (0.25, 0.5, 0.75))
     belief = SimpleNamespace(
         configs=configs, posterior=SimpleNamespace(mean=lambda rows: np.zeros(3))
