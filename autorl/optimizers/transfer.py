@@ -137,6 +137,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
     search_kind = "search"
     learns = True
     resolved: ClassVar[tuple[str, ...]] = ("prior_data",)
+    unstored_defaults: ClassVar[Mapping[str, object]] = {
+        "explore": 0.2,
+        "spacing": 0.0,
+        "leave_out": 0.0,
+    }
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
@@ -289,20 +294,23 @@ class Transfer(BaseOptimizer[TransferOptions]):
         belief = self._own.belief(self.history) if informed else None
         few = belief is None or len(belief.values) < FIRST_RANDOM
         if belief is None or few or rng.random() < self.options.explore:
-            return self._promising(drawn, rng), AT_RANDOM
+            return self._promising(drawn, rng, informed=informed), AT_RANDOM
         candidates = self._candidates(belief, rng)
         if not candidates:
-            return self._promising(drawn, rng), AT_RANDOM
+            return self._promising(drawn, rng, informed=informed), AT_RANDOM
         mean, deviation = belief.posterior.at(self._own.rows(candidates))
         place = int((mean + CONFIDENCE * deviation).argmax())
         return candidates[place], "transfer, results of the study"
 
-    def _promising(self, drawn: Config, rng: np.random.Generator) -> Config:
+    def _promising(self, drawn: Config, rng: np.random.Generator, *, informed: bool) -> Config:
         """Draw again where the prior expects least of what was drawn.
 
         What it expects counts for as long as the study's results do not contradict it.
         """
-        if not self.prior.tasks or not self.options.leave_out or not self._agrees():
+        if not self.prior.tasks or not self.options.leave_out:
+            return drawn
+        # Draws of the start-up do not wait for results, so they must not read those there are.
+        if informed and not self._agrees():
             return drawn
         space = self.problem.space
         draws = [drawn, *(space.sample(rng) for _ in range(DRAWS - 1))]
@@ -311,12 +319,10 @@ class Transfer(BaseOptimizer[TransferOptions]):
         return draws[int((expected >= least).argmax())]
 
     def _agrees(self) -> bool:
-        """Say whether results rank as the prior expects, or are too few to tell."""
+        """Say whether results rank as the prior expects."""
         from scipy.stats import kendalltau
 
         records = [record for record in self.history if record.values]
-        if len(records) < FEWEST_SCORES:
-            return True
         expected = self.ensemble.weights @ self._scores_of(
             [record.proposal.config for record in records]
         )
