@@ -64,7 +64,10 @@ class OwnResults:
         return self._columns.rows(places_of(self._space, configs), self._used)
 
     def distances(self, rows: Array, others: Array) -> Array:
-        """Return distances of rows, shape (n, k): a category is at distance 1 of another."""
+        """Return distances of rows, shape (n, k).
+
+        A category is at distance 1 of another.
+        """
         from scipy.spatial.distance import cdist
 
         numeric = gp.CONTEXT + self._columns.n_numeric(self._used)

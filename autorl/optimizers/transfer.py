@@ -360,10 +360,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
         )
 
     def _apart(self, candidates: Sequence[Config], belief: OwnBelief) -> list[Config]:
-        """Leave out candidates nearer to proposals than these usually are to each other.
+        """Leave out candidates that are too near to proposals.
 
-        A lucky run drew all further ones to its place: of 82 configurations 36 had different
-        answers on recorded tables, and plain search was worse than random draws.
+        The others are as far from them as proposals usually are from each other. Without that a
+        lucky run drew all further ones to its place: of 82 configurations 36 had different answers
+        on recorded tables, and plain search was worse than random draws.
         """
         if not candidates or not self.options.spacing:
             return [*candidates]

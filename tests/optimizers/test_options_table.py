@@ -116,7 +116,9 @@ OPTIONS = {
         "beliefs": (None, "mapping or null"),
         "startup": (None, "int or null >= 1"),
         "inertia": (48, "int >= 0"),
-        "explore": (0.2, PART),
+        "explore": (0.5, PART),
+        "spacing": (1.0, "float in [0.0, 4.0]"),
+        "leave_out": (0.25, "float in [0.0, 0.9]"),
         "candidates": (128, POSITIVE),
     }
     | STOP,

@@ -65,8 +65,8 @@ def test_training_outside_is_native_training_to_the_bit(case, monkeypatch):
     bound = algorithm.bind_outside(state, environment, hp, worlds)
     bound.advance(rounds // 2)
     bound.advance(rounds - rounds // 2)
-    arrays = engine.toarrays_of(state)
-    expected = engine.toarrays_of(expected)
+    arrays = engine.to_arrays(state)
+    expected = engine.to_arrays(expected)
     assert arrays.keys() == expected.keys()
     # What differs: the observation in place of a state, and draws of the environment's own.
     of_native = {"member.states", "member.counters"}
