@@ -523,9 +523,6 @@ MAY_UNPICKLE = {
         "pickle.loads",
         "pickle.loads",
     ],
-    # Calls and answers within a cluster, whose token lets its members run code anyhow.
-    "executors/ray_cluster.py": ["pickle.loads"],
-    "executors/ray_worker.py": ["pickle.loads"],
     "trainers/agents.py": ["pickle.loads"],  # a file that it has just written from arrays
     "testing/trainers.py": ["pickle.loads"],  # tests that something can be pickled
     "trainers/sb3/environments.py": [

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
-import pickle
 import re
 import secrets
 import shutil
@@ -281,8 +280,8 @@ class Cluster:
 
         What it returns is asked for with `result`.
         """
-        # Pickled here, in C: Ray's own pickler goes through each argument in Python.
-        return worker.answer.remote(method, pickle.dumps(arguments))  # type: ignore[attr-defined]
+        # One argument: Ray pickles each by itself, in Python.
+        return worker.answer.remote(method, arguments)  # type: ignore[attr-defined]
 
     def end_if_stopped(self, node: str, pid: int) -> Any:
         """Have a node end a worker's process that a signal has stopped."""
@@ -319,7 +318,7 @@ class Cluster:
         """
         errors = self._ray.exceptions
         try:
-            answer = self._ray.get(call)
+            return self._ray.get(call)
         except errors.ActorUnavailableError as error:
             raise WorkerLostError(_reason(error), certain=False) from None
         except errors.ActorDiedError as error:
@@ -332,7 +331,6 @@ class Cluster:
             raise WorkerUnusableError(_last_line(error)) from None
         except errors.RayError as error:
             raise WorkerLostError(_reason(error), certain=False) from None
-        return pickle.loads(answer) if isinstance(answer, bytes) else answer
 
     def end(self, worker: object) -> None:
         """Kill a worker.

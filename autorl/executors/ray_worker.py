@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pickle
 import platform
 import shutil
 import signal
@@ -131,9 +130,9 @@ class RayWorker:
         self._plan = plan
         self._executor: Executor | None = None
 
-    def answer(self, method: str, arguments: bytes) -> bytes:
-        """Call a method. What it takes and returns is pickled."""
-        return pickle.dumps(getattr(self, method)(*pickle.loads(arguments)))
+    def answer(self, method: str, arguments: Sequence[object]) -> object:
+        """Call a method."""
+        return getattr(self, method)(*arguments)
 
     def describe(self) -> WorkerInfo:
         """Say where this is and what runs here.

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import pickle
 import socket
 from pathlib import Path
 
@@ -619,8 +618,7 @@ def exchanged(monkeypatch, *answers):
     worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
     executor = Told(*answers)
     monkeypatch.setattr(worker, "_started", lambda: executor)
-    answer = worker.answer("exchange", pickle.dumps(((), (), 0.1)))
-    return pickle.loads(answer), executor.answers
+    return worker.answer("exchange", ((), (), 0.1)), executor.answers
 
 
 def test_a_report_and_the_outcome_that_follows_it_are_one_answer(monkeypatch):
