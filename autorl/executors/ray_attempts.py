@@ -1,7 +1,7 @@
 """The attempts that a worker on a cluster has been given.
 
-A worker takes as many as it runs at once, and again as many where they are short, so that it need
-not wait for the driver between two. What it is told goes with the next call.
+A worker takes as many as it runs at once, and more where they are short, so that it need not wait
+for the driver between two. What it is told goes with the next call.
 """
 
 from __future__ import annotations
@@ -15,6 +15,9 @@ from autorl.executors.ray_worker import WorkerInfo
 from autorl.types import AttemptKey, Outcome, Report, Resources, Segment
 
 _SHORT_SECONDS = 5.0  # a worker whose segments take less gets the next before one has ended
+# Where even those are over before a call has been answered: four times as many, whose outcomes come
+# in one answer (see `_GATHER_SECONDS` of `autorl.executors.ray_worker`).
+_INSTANT_SECONDS = 0.1
 _SMOOTHING = 0.3  # weight of the last segment in a worker's mean time
 
 
@@ -54,10 +57,11 @@ class ClusterWorker:
     def most(self) -> int:
         """How many segments it takes.
 
-        Those that run, and as many again if they are short.
+        Those that run, and more if they are short.
         """
-        short = self.seconds is not None and self.seconds < _SHORT_SECONDS
-        return 2 * self.slots if short else self.slots
+        if self.seconds is None or self.seconds >= _SHORT_SECONDS:
+            return self.slots
+        return (2 if self.seconds >= _INSTANT_SECONDS else 4) * self.slots
 
     @property
     def has_news(self) -> bool:

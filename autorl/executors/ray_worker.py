@@ -29,13 +29,16 @@ from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
 from autorl.os_processes import stat
 from autorl.store.provenance import source_sha256
-from autorl.types import Executor, FrozenMap, Outcome, Report, Segment
+from autorl.types import AttemptKey, Executor, FrozenMap, Outcome, Report, Segment
 
 Kind = Literal["processes", "threads"]
 _LOOK_SECONDS = 0.5
 # The last report of a segment comes a moment before its outcome. One answer with both halves the
 # calls of a driver whose segments are short.
 _LINGER_SECONDS = 0.01
+# Outcomes of a worker that has more to do are gathered for so long: a call costs the driver more
+# than the rest of what it does for an outcome.
+_GATHER_SECONDS = 0.1
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,7 @@ class RayWorker:
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
         self._executor: Executor | None = None
+        self._unfinished: set[AttemptKey] = set()
 
     def answer(self, method: str, arguments: Sequence[object]) -> object:
         """Call a method."""
@@ -169,16 +173,29 @@ class RayWorker:
         executor = self._started()
         for segment in cancelled:
             executor.cancel(segment)
+            self._unfinished.discard(segment.key)
         executor.submit([loggable(segment) for segment in segments])
-        messages = executor.poll(seconds)
-        deadline = time.monotonic() + _LINGER_SECONDS
-        while messages and not any(isinstance(message, Outcome) for message in messages):
+        self._unfinished |= {segment.key for segment in segments}
+        messages = self._poll(executor, seconds)
+        now = time.monotonic()
+        gathered = now + _GATHER_SECONDS
+        lingered = now + _LINGER_SECONDS
+        while messages:
+            ended = any(isinstance(message, Outcome) for message in messages)
+            busy = len(self._unfinished) > self._plan.slots
+            deadline = gathered if ended and busy else lingered
             remaining = deadline - time.monotonic()
-            if remaining <= 0:
+            if (ended and not busy) or remaining <= 0:
                 break
-            messages += executor.poll(remaining)
-        while more := executor.poll(0.0):  # whole batches: the driver commits once for each
+            messages += self._poll(executor, remaining)
+        while more := self._poll(executor, 0.0):  # whole batches: the driver commits once for each
             messages += more
+        return messages
+
+    def _poll(self, executor: Executor, seconds: float) -> list[Report | Outcome]:
+        """Return news of segments, and take note of those that have ended."""
+        messages = executor.poll(seconds)
+        self._unfinished -= {message.key for message in messages if isinstance(message, Outcome)}
         return messages
 
     def close(self) -> None:

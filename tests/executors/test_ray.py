@@ -129,6 +129,17 @@ def test_a_worker_of_short_segments_has_the_next_before_one_has_ended(cluster):
     assert [held.id for held in actor.has] == [name(2)]
 
 
+def test_a_worker_of_segments_that_take_no_time_has_more_of_them_at_hand(cluster):
+    executor = make(cluster, workers=1)
+    executor.submit([segment(number) for number in range(8)])
+    executor.poll(5.0)
+    (actor,) = cluster.alive
+    cluster.say(name(0), seconds=0.01)
+    executor.poll(5.0)
+    executor.poll(5.0)
+    assert [held.id for held in actor.has] == [name(number) for number in (1, 2, 3, 4)]
+
+
 def test_segments_of_threads_go_to_one_worker_a_node_for_all_its_cores(cluster):
     executor = make(cluster, kind="threads")
     executor.submit([segment(number) for number in range(20)])
@@ -609,16 +620,19 @@ class Told:
     def submit(self, segments):
         pass
 
+    def cancel(self, segment):
+        pass
+
     def poll(self, timeout):
         return self.answers.pop(0) if self.answers else []
 
 
-def exchanged(monkeypatch, *answers):
+def exchanged(monkeypatch, *answers, segments=()):
     """What a worker answers at once, and later, if its executor says these things."""
     worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
     executor = Told(*answers)
     monkeypatch.setattr(worker, "_started", lambda: executor)
-    return worker.answer("exchange", ((), (), 0.1)), executor.answers
+    return worker.answer("exchange", (segments, (), 0.1)), executor.answers
 
 
 def test_a_report_and_the_outcome_that_follows_it_are_one_answer(monkeypatch):
@@ -633,9 +647,42 @@ def test_an_outcome_waits_for_nothing_but_what_is_there(monkeypatch):
     assert exchanged(monkeypatch, [outcome], [], [later]) == ([outcome], [[later]])
 
 
-def test_a_report_alone_is_not_kept_for_long(monkeypatch):
-    ticks = itertools.count(step=0.004)
+def test_outcomes_are_gathered_while_more_segments_wait_in_the_worker(monkeypatch):
+    tick(monkeypatch, 0.01)
+    segments = [segment(number) for number in range(3)]
+    first, second, last = (outcome(ended) for ended in segments)
+    answer, left = exchanged(monkeypatch, [first], [], [second], [], [last], segments=segments)
+    assert answer == [first, second]  # the last one runs, and nothing waits behind it
+    assert left == [[last]]
+
+
+def test_outcomes_are_not_gathered_for_long(monkeypatch):
+    tick(monkeypatch, 0.06)
+    segments = [segment(number) for number in range(3)]
+    first, late, _ = (outcome(ended) for ended in segments)
+    answer, left = exchanged(monkeypatch, [first], [], [], [late], segments=segments)
+    assert answer == [first]
+    assert left == [[late]]
+
+
+def test_a_cancelled_segment_is_waited_for_no_more(monkeypatch):
+    worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
+    segments = [segment(number) for number in range(3)]
+    done = outcome(segments[0])
+    executor = Told([], [], [done], [], [Report(SegmentId(3, 0), 4, {"score": 0.5})])
+    monkeypatch.setattr(worker, "_started", lambda: executor)
+    assert worker.exchange(segments, [], 0.1) == []
+    assert worker.exchange([], segments[1:], 0.1) == [done]
+
+
+def tick(monkeypatch, step):
+    """Let the worker's clock advance by so many seconds each time it is read."""
+    ticks = itertools.count(step=step)
     monkeypatch.setattr("autorl.executors.ray_worker.time.monotonic", lambda: next(ticks))
+
+
+def test_a_report_alone_is_not_kept_for_long(monkeypatch):
+    tick(monkeypatch, 0.004)
     point = Report(segment(0).id, 4, {"score": 0.5})
     outcome = Outcome(segment(0).id, Status.DONE, reached=4)
     answer, left = exchanged(monkeypatch, [point], [], [], [], [outcome])
