@@ -11,12 +11,13 @@ import multiprocessing
 import os
 import signal
 import sys
+import tempfile
 import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver
+from multiprocessing import forkserver, util
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
@@ -37,6 +38,8 @@ from autorl.store.log_files import prints_to
 
 _TRIES = 3  # fork servers in a row that end before they have started a worker
 _LAST_WAIT = 6.0  # seconds for what is ending to end: a warden, or the news of an exit code
+# A socket's name has 103 bytes at most on macOS and 107 on Linux, of which multiprocessing needs 32.
+_LONGEST_TMPDIR = 71
 _server: int | None = None  # process id of the fork server, once it has started a worker
 
 
@@ -189,8 +192,25 @@ def _ensure_running() -> None:
         if pid is not None and (process := stat(pid)) is not None and process.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
+    _make_socket_folder()
     with _environment_of_server(), _without_main():
         forkserver.ensure_running()
+
+
+def _make_socket_folder() -> None:
+    """Let the folder of multiprocessing's sockets have a name that a socket can have.
+
+    Below a long `TMPDIR` the fork server ended with "AF_UNIX path too long"; Python 3.14 does the
+    same as this.
+    """
+    folder = tempfile.gettempdir()
+    if len(os.fsencode(folder)) <= _LONGEST_TMPDIR:
+        return
+    tempfile.tempdir = "/tmp"  # it is asked for once in a process, and removed at its exit
+    try:
+        util.get_temp_dir()
+    finally:
+        tempfile.tempdir = folder
 
 
 def _warden() -> int | None:

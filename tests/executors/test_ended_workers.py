@@ -5,6 +5,8 @@ import multiprocessing.spawn
 import os
 import signal
 import socket
+import subprocess
+import sys
 
 import pytest
 from patience import wait_until
@@ -170,3 +172,22 @@ def test_other_exceptions_of_the_fork_server_keep_their_traceback(capsys):
             raise error
         say_nothing_of_a_driver_that_ended(type(error), raised.value, raised.value.__traceback__)
         assert str(error) in capsys.readouterr().err
+
+
+def test_workers_start_below_a_long_temporary_folder(tmp_path):
+    """The fork server ended with "AF_UNIX path too long"."""
+    temporary = tmp_path / ("long-" * 20)
+    temporary.mkdir()
+    program = (
+        "from autorl.executors.children import fork_server, start; import os, tempfile\n"
+        "process = start(fork_server([]), os._exit, (7,)); process.join(60)\n"
+        "print(process.exitcode, tempfile.gettempdir())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["7", str(temporary)]
