@@ -5,9 +5,11 @@
 Random search on the final scores of ARLBench's 256 configurations x 10 seeds, 0 and 1 the worst and best mean of a
 task. Each repeat splits the seeds: five tune, the mean over the other five judges. Compared are three seeds for each
 configuration, racing (`rule: mean`, 1 to 5 seeds) and adaptive seeds with several shares, all with the same number of
-runs. Below, the probability that the choice is right and the over-tuning, as stated and as they are: "all" counts a
-choice as right by the mean over all ten seeds, which the tuning seeds are among, "held out" by the other five, which
-are noisy themselves. The truth lies between.
+runs; intervals are 95 % t intervals over tasks.
+
+Below, the probability that the choice is right and the over-tuning, as stated and as they are, in five bins with as
+many choices each. Held-out seeds are noisy themselves, so the truth has to be known: there five tuning seeds are drawn
+with replacement from a configuration's ten, and right is who has the best mean of the ten among those confirmed.
 
 SAC's tables are the examination of `benchmarks/search.py`: they are never read here.
 """
@@ -15,12 +17,13 @@ SAC's tables are the examination of `benchmarks/search.py`: they are never read 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from comparisons import over_tasks
 from numpy.typing import NDArray
 
 from autorl.evaluation import Racing, SeedValue
@@ -31,15 +34,16 @@ from autorl.types import Status
 ALGORITHMS = ("dqn", "ppo")
 SHARES = (0.1, SHARE, 0.2, 0.3, 0.5)
 TUNING = 5
+BINS = 5
+FIXED, RACING = "fixed 3", "racing"
 Scores = NDArray[np.float64]
 
 
 class Draw(NamedTuple):
-    """One repeat: configurations in random order, seeds split."""
+    """One repeat: configurations in random order, the scores of tuning seeds, and what judges."""
 
     tuning: Scores
-    held_out: Scores
-    all_seeds: Scores
+    judge: Scores
 
 
 class Choice(NamedTuple):
@@ -67,10 +71,17 @@ def read(folder: Path) -> dict[str, Scores]:
     return tasks
 
 
-def draw(scores: Scores, rng: np.random.Generator) -> Draw:
+def split(scores: Scores, rng: np.random.Generator) -> Draw:
     """Order the configurations and split the seeds at random."""
     ordered = scores[rng.permutation(len(scores))][:, rng.permutation(scores.shape[1])]
-    return Draw(ordered[:, :TUNING], ordered[:, TUNING:].mean(axis=1), ordered.mean(axis=1))
+    return Draw(ordered[:, :TUNING], ordered[:, TUNING:].mean(axis=1))
+
+
+def drawn_anew(scores: Scores, rng: np.random.Generator) -> Draw:
+    """Draw tuning seeds from those recorded, whose mean is then the true score."""
+    ordered = scores[rng.permutation(len(scores))]
+    seeds = rng.integers(ordered.shape[1], size=(len(ordered), TUNING))
+    return Draw(np.take_along_axis(ordered, seeds, axis=1), ordered.mean(axis=1))
 
 
 def estimate(tuning: Scores, seeds: Mapping[int, int]) -> tuple[Posterior, Scores]:
@@ -120,47 +131,55 @@ def _values(scores: Scores) -> list[SeedValue]:
     return [SeedValue(seed, Status.DONE, (float(score),)) for seed, score in enumerate(scores)]
 
 
-def report(tasks: Mapping[str, Scores], runs: int, repeats: int) -> str:
+def gains(tasks: Mapping[str, Scores], runs: int, repeats: int) -> str:
     """Compare the rules with one number of runs."""
     rng = np.random.default_rng(runs)
     scores: dict[str, list[float]] = {}
-    stated = []
     for table in tasks.values():
         of_task: dict[str, list[float]] = {}
         for _ in range(repeats):
-            drawn = draw(table, rng)
+            drawn = split(table, rng)
             three = int(drawn.tuning[: runs // 3, :3].mean(axis=1).argmax())
-            of_task.setdefault("fixed 3", []).append(drawn.held_out[three])
-            of_task.setdefault("racing", []).append(drawn.held_out[racing(drawn.tuning, runs)])
+            of_task.setdefault(FIXED, []).append(drawn.judge[three])
+            of_task.setdefault(RACING, []).append(drawn.judge[racing(drawn.tuning, runs)])
             for share in SHARES:
                 choice = adaptive(drawn.tuning, runs, share)
-                of_task.setdefault(f"adaptive {share}", []).append(drawn.held_out[choice.chosen])
-                if share == SHARE:
-                    stated.append(_checked(choice, drawn))
+                of_task.setdefault(f"adaptive {share}", []).append(drawn.judge[choice.chosen])
         for rule, reached in of_task.items():
             scores.setdefault(rule, []).append(float(np.mean(reached)))
     lines = [f"{runs} runs, {len(tasks)} tasks x {repeats} repeats"]
-    lines += [f"  {rule:14s} {np.mean(means):.3f}" for rule, means in scores.items()]
-    columns = np.array(stated).T
-    lines.append(f"  over-tuning: stated {columns[3].mean():.3f}, held out {columns[4].mean():.3f}")
-    places = np.minimum((columns[0] * 5).astype(int), 4)
-    for place in sorted(set(places)):
-        chance, everywhere, held_out = columns[:3, places == place].mean(axis=1)
-        count = int((places == place).sum())
-        lines.append(
-            f"  stated {chance:.2f}: all {everywhere:.2f}, held out {held_out:.2f} ({count})"
-        )
+    for rule, means in scores.items():
+        line = f"  {rule:14s} {np.mean(means):.3f}"
+        for other in (FIXED, RACING) if rule.startswith("adaptive") else ():
+            found = over_tasks(np.array(means) - scores[other])
+            line += f"; minus {other}: {found.value:+.3f} [{found.low:+.3f}, {found.high:+.3f}]"
+        lines.append(line)
     return "\n".join(lines)
 
 
-def _checked(choice: Choice, drawn: Draw) -> tuple[float, bool, bool, float, float]:
-    """Return the stated probability, whether the choice was right, stated and real over-tuning."""
-    right = [
-        bool(judge[choice.chosen] >= judge[choice.confirmed].max() - 1e-9)
-        for judge in (drawn.all_seeds, drawn.held_out)
+def statements(tasks: Mapping[str, Scores], runs: Sequence[int], repeats: int) -> str:
+    """Compare what studies of all these lengths state with what is so."""
+    rng = np.random.default_rng(0)
+    rows = []
+    for count in runs:
+        for table in tasks.values():
+            for _ in range(repeats):
+                drawn = drawn_anew(table, rng)
+                rows.append(_checked(adaptive(drawn.tuning, count, SHARE), drawn.judge))
+    stated, right, overtuning, real = np.array(rows).T
+    lines = [
+        f"what {len(rows)} studies state, of {' and '.join(map(str, runs))} runs",
+        f"  over-tuning: stated {overtuning.mean():.3f}, true {real.mean():.3f}",
     ]
-    real = choice.score - float(drawn.held_out[choice.chosen])
-    return choice.probability, right[0], right[1], choice.overtuning, real
+    for part in np.array_split(np.argsort(stated, kind="stable"), BINS):
+        lines.append(f"  right: stated {stated[part].mean():.2f}, true {right[part].mean():.2f}")
+    return "\n".join(lines)
+
+
+def _checked(choice: Choice, judge: Scores) -> tuple[float, bool, float, float]:
+    """Return the stated probability, whether the choice was right, stated and real over-tuning."""
+    right = bool(judge[choice.chosen] >= judge[choice.confirmed].max() - 1e-9)
+    return choice.probability, right, choice.overtuning, choice.score - float(judge[choice.chosen])
 
 
 def main() -> None:
@@ -169,11 +188,12 @@ def main() -> None:
     )
     parser.add_argument("--data", type=Path, required=True, help="folder of ARLBench's *.csv.gz")
     parser.add_argument("--runs", type=int, nargs="+", default=[32, 96])
-    parser.add_argument("--repeats", type=int, default=40)
+    parser.add_argument("--repeats", type=int, default=100)
     options = parser.parse_args()
     tasks = read(options.data)
     for runs in options.runs:
-        print(report(tasks, runs, options.repeats))
+        print(gains(tasks, runs, options.repeats))
+    print(statements(tasks, options.runs, options.repeats))
 
 
 if __name__ == "__main__":

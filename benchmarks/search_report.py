@@ -9,7 +9,17 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Raw, installed
-from comparisons import HALF, Share, Summary, header, label, model_text, paragraph, row
+from comparisons import (
+    HALF,
+    Share,
+    Summary,
+    header,
+    label,
+    model_text,
+    over_tasks,
+    paragraph,
+    row,
+)
 from numpy.typing import NDArray
 from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, at_runs, baseline_names, curve_of
 from search_tasks import HeldOut, algorithm
@@ -115,22 +125,6 @@ class Measured:
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
-
-
-def over_tasks(differences: Array) -> Summary:
-    """The mean over tasks with its 95 % t interval; of one task there is none.
-
-    Args:
-        differences: one per task. A percentile bootstrap of so few (six of PPO) covers too little.
-    """
-    from scipy.stats import t as student
-
-    mean = float(differences.mean())
-    count = len(differences)
-    if count < 2:
-        return Summary(mean, -math.inf, math.inf)
-    half = float(student.ppf(0.975, count - 1) * differences.std(ddof=1) / math.sqrt(count))
-    return Summary(mean, mean - half, mean + half)
 
 
 def difference(measured: Measured, first: str, second: str, runs: int) -> Array:

@@ -11,6 +11,7 @@ from scipy import stats
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
+import comparisons
 import search
 import search_report
 import search_rows
@@ -246,9 +247,9 @@ def test_a_multiplier_beyond_the_curve_is_a_bound():
 def test_an_interval_over_tasks_is_students():
     differences = np.array([0.1, 0.3, -0.1, 0.2])
     expected = stats.ttest_1samp(differences, 0.0).confidence_interval(0.95)
-    found = search_report.over_tasks(differences)
+    found = comparisons.over_tasks(differences)
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high))
-    assert search_report.over_tasks(differences[:1]).verdict == "not told apart"
+    assert comparisons.over_tasks(differences[:1]).verdict == "not told apart"
 
 
 def finished(methods, tasks=("a_x_dqn", "b_y_dqn"), repeats=2):

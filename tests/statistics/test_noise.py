@@ -17,9 +17,10 @@ def by_loops(scores, spreads, seeds):
     s = [spread / (high - low) if n > 1 else 0.0 for spread, n in zip(spreads, seeds, strict=True)]
     freedom = [n - 1 for n in seeds]
     squares = sum(f * v**2 for f, v in zip(freedom, s, strict=True))
-    pooled = (0.3 * np.var(y, ddof=1) + squares) / (1 + sum(freedom))
+    trust = (1 + sum(freedom)) ** -2
+    pooled = (trust * 0.3 * np.var(y, ddof=1) + squares) / (trust + sum(freedom))
     values = [*y, *np.linspace(-0.5, 0.5, 100)]
-    frequency = [0.5 / len(y)] * len(y) + [0.005] * 100
+    frequency = [0.8 / len(y)] * len(y) + [0.002] * 100
     likelihood = []
     for i, n in enumerate(seeds):
         nu = 4 + freedom[i]
