@@ -347,6 +347,15 @@ class BaseOptimizer(ABC, Generic[O]):
         """
         return None
 
+    @classmethod
+    def trusted(cls, options: Mapping[str, Any]) -> bool:
+        """Say whether the options name what this optimizer should learn from.
+
+        Args:
+            options: resolved ones.
+        """
+        return False
+
     def outline(self) -> tuple[str, ...]:
         """Describe how runs are cut and how far the budget goes.
 

@@ -53,7 +53,9 @@ STOPPING: Mapping[str, str] = {
     "median": "autorl.optimizers.median_stop:MedianStop",
 }
 DEFAULT = "tpe"
-"""The optimizer of a study that names none."""
+"""The optimizer of a study that names none and has no prior."""
+DEFAULT_WITH_PRIOR = "transfer"
+"""That of one whose algorithm was tuned before, on the same family of environments."""
 GROUP = "autorl.optimizers"
 """Entry points under which other packages register subclasses of `BaseOptimizer`."""
 

@@ -182,13 +182,18 @@ class Transfer(BaseOptimizer[TransferOptions]):
     @classmethod
     def confirming_share(cls, options: Mapping[str, Any], runs: float) -> float | None:
         """Return a large share where a prior is trusted."""
-        data = options.get("prior_data")
-        trust = data.get("trust") if isinstance(data, Mapping) else None
-        # Data that somebody wrote by hand is checked when the optimizer is made.
-        if not isinstance(trust, float) or trust < TRUSTED:
+        if not cls.trusted(options):
             return None
         share = CONFIRMED * min(1.0, CONFIRMED_RUNS / runs)
         return round(share, 3) if share > SHARE else None
+
+    @classmethod
+    def trusted(cls, options: Mapping[str, Any]) -> bool:
+        """Say whether a task of the prior is of the study's family."""
+        data = options.get("prior_data")
+        trust = data.get("trust") if isinstance(data, Mapping) else None
+        # Data that somebody wrote by hand is checked when the optimizer is made.
+        return isinstance(trust, float) and trust >= TRUSTED
 
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)

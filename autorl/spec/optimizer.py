@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,14 @@ from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.sources import algorithm_of
-from autorl.optimizers.registry import build, resolved_names, resolved_options
+from autorl.optimizers.registry import (
+    DEFAULT_WITH_PRIOR,
+    build,
+    resolved_names,
+    resolved_options,
+)
 from autorl.spec.options import given_options
-from autorl.spec.sections import OptimizerSection
+from autorl.spec.sections import ObjectiveSection, OptimizerSection
 from autorl.spec.spec import Spec
 from autorl.types import InputError, Optimizer
 
@@ -57,7 +62,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     Raises:
         InputError: what an option names cannot be used.
     """
-    section = spec.optimizer
+    section = _named(spec)
     try:
         names = resolved_names(section.name, section.stop, spec.path)
     except InputError:  # the error comes with its line when the optimizer is built
@@ -80,6 +85,30 @@ def with_resolved_options(spec: Spec) -> Spec:
     return spec.changed(
         optimizer=OptimizerSection(**named, **options),
         evaluation=evaluation,
+    )
+
+
+def _named(spec: Spec) -> OptimizerSection:
+    """Return the section with the name that the study has where its file says none.
+
+    `benchmarks/search_live.py` measures both.
+    """
+    section = spec.optimizer
+    if "name" in section.model_fields_set or section.options or not _is_return(spec.objective):
+        return section
+    surroundings = _surroundings(spec)
+    options = resolved_options(DEFAULT_WITH_PRIOR, {}, surroundings, spec.path)
+    if not optimizers.find(DEFAULT_WITH_PRIOR).trusted(options):
+        return section
+    return section.model_copy(update={"name": DEFAULT_WITH_PRIOR})
+
+
+def _is_return(objective: Sequence[ObjectiveSection]) -> bool:
+    """Say whether the objective is what shipped priors are of."""
+    usual = ObjectiveSection()
+    return len(objective) == 1 and (objective[0].metric, objective[0].direction) == (
+        usual.metric,
+        usual.direction,
     )
 
 
