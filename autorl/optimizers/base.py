@@ -348,8 +348,8 @@ class BaseOptimizer(ABC, Generic[O]):
         return None
 
     @classmethod
-    def trusted(cls, options: Mapping[str, Any]) -> bool:
-        """Say whether the options name what this optimizer should learn from.
+    def has_prior(cls, options: Mapping[str, Any]) -> bool:
+        """Say whether there is anything to learn from before the study's own results.
 
         Args:
             options: resolved ones.

@@ -53,9 +53,9 @@ STOPPING: Mapping[str, str] = {
     "median": "autorl.optimizers.median_stop:MedianStop",
 }
 DEFAULT = "tpe"
-"""The optimizer of a study that names none and has no prior."""
+"""The optimizer of a study that names none, where nothing is known of its algorithm."""
 DEFAULT_WITH_PRIOR = "transfer"
-"""That of one whose algorithm was tuned before, on the same family of environments."""
+"""That of one whose algorithm a landscape or prior file is of."""
 GROUP = "autorl.optimizers"
 """Entry points under which other packages register subclasses of `BaseOptimizer`."""
 

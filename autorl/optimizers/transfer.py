@@ -182,18 +182,19 @@ class Transfer(BaseOptimizer[TransferOptions]):
     @classmethod
     def confirming_share(cls, options: Mapping[str, Any], runs: float) -> float | None:
         """Return a large share where a prior is trusted."""
-        if not cls.trusted(options):
+        data = options.get("prior_data")
+        trust = data.get("trust") if isinstance(data, Mapping) else None
+        # Data that somebody wrote by hand is checked when the optimizer is made.
+        if not isinstance(trust, float) or trust < TRUSTED:
             return None
         share = CONFIRMED * min(1.0, CONFIRMED_RUNS / runs)
         return round(share, 3) if share > SHARE else None
 
     @classmethod
-    def trusted(cls, options: Mapping[str, Any]) -> bool:
-        """Say whether a task of the prior is of the study's family."""
+    def has_prior(cls, options: Mapping[str, Any]) -> bool:
+        """Say whether a prior has tasks."""
         data = options.get("prior_data")
-        trust = data.get("trust") if isinstance(data, Mapping) else None
-        # Data that somebody wrote by hand is checked when the optimizer is made.
-        return isinstance(trust, float) and trust >= TRUSTED
+        return isinstance(data, Mapping) and bool(data.get("tasks"))
 
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)

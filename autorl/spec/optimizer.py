@@ -36,8 +36,7 @@ def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
     space = spec.search_space
     section = spec.optimizer
     options = given_options(section)
-    fields = dataclasses.fields(optimizers.find(section.name, spec.path).Options)
-    if "seed" in {field.name for field in fields}:
+    if "seed" in _option_names(section.name, spec.path):
         # A scrambled sequence is a function of the study's seed.
         options.setdefault("seed", spec.seed)
     starts = [space.default(), *map(space.config, spec.starts)]
@@ -94,13 +93,21 @@ def _named(spec: Spec) -> OptimizerSection:
     `benchmarks/search_live.py` measures both.
     """
     section = spec.optimizer
-    if "name" in section.model_fields_set or section.options or not _is_return(spec.objective):
+    if "name" in section.model_fields_set or not _is_return(spec.objective):
         return section
-    surroundings = _surroundings(spec)
-    options = resolved_options(DEFAULT_WITH_PRIOR, {}, surroundings, spec.path)
-    if not optimizers.find(DEFAULT_WITH_PRIOR).trusted(options):
+    options = section.options
+    if not options.keys() <= _option_names(DEFAULT_WITH_PRIOR):
         return section
-    return section.model_copy(update={"name": DEFAULT_WITH_PRIOR})
+    named = section.model_copy(update={"name": DEFAULT_WITH_PRIOR})
+    if options.keys() - _option_names(section.name):  # `prior: none` alone says the name as well
+        return named
+    resolved = resolved_options(DEFAULT_WITH_PRIOR, options, _surroundings(spec), spec.path)
+    return named if optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved) else section
+
+
+def _option_names(optimizer: str, folder: str | None = None) -> set[str]:
+    cls = optimizers.find(optimizer, folder)
+    return {field.name for field in dataclasses.fields(cls.Options)}
 
 
 def _is_return(objective: Sequence[ObjectiveSection]) -> bool:
