@@ -260,3 +260,47 @@ def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evalu
     frozen = thaw(spec.freeze(), "study.yaml")
     assert frozen.evaluation.share == share
     assert frozen.policy() == spec.policy()
+
+
+# -- the study that names no optimizer -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "transfer"),
+        ({"optimizer": {"prior": "none"}}, "transfer"),
+        ({"optimizer": {"startup": 3}}, "transfer"),
+        ({"optimizer": {"stop": "median"}}, "transfer"),
+        ({"optimizer": "tpe"}, "tpe"),
+        ({"optimizer": {"name": "tpe", "startup": 3}}, "tpe"),
+        ({"optimizer": {"most_results": 200}}, "tpe"),
+        ({"objective": {"metric": "eval_return", "direction": "minimize"}}, "tpe"),
+        ({"objective": {"metric": "wall_seconds", "direction": "minimize"}}, "tpe"),
+        ({"objective": [{"metric": "eval_return"}, {"metric": "steps"}]}, "tpe"),
+        ({"trainer": "python:math:sqrt"}, "tpe"),
+    ],
+)
+def test_the_default_is_transfer_where_the_algorithm_has_a_prior(changes, name):
+    document = {
+        "trainer": "population/ppo",
+        "environment": "CartPole-v1",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 4_000, "evaluations": 2},
+        "budget": {"runs": 24},
+    }
+    spec = load_spec(document | changes)
+    assert spec.optimizer.name == name
+    assert thaw(spec.freeze(), "study.yaml").optimizer.name == name
+
+
+def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypatch):
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
+    document = {
+        "trainer": "population/ppo",
+        "environment": "CartPole-v1",
+        "space": "population/ppo-small",
+        "fidelity": {"steps": 4_000, "evaluations": 2},
+        "budget": {"runs": 24},
+    }
+    assert load_spec(document).optimizer.name == "tpe"
