@@ -21,9 +21,12 @@ from autorl.optimizers.registry import (
     resolved_options,
 )
 from autorl.spec.options import given_options
-from autorl.spec.sections import ObjectiveSection, OptimizerSection
+from autorl.spec.sections import EvaluationSection, ObjectiveSection, OptimizerSection
 from autorl.spec.spec import Spec
 from autorl.types import InputError, Optimizer
+
+ADAPTIVE_SEEDS = 5
+"""Tuning seeds of a study that leaves optimizer, evaluation and tuning seeds to the defaults."""
 
 
 def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
@@ -61,7 +64,8 @@ def with_resolved_options(spec: Spec) -> Spec:
     Raises:
         InputError: what an option names cannot be used.
     """
-    section = _named(spec)
+    spec = _with_defaults(spec)
+    section = spec.optimizer
     try:
         names = resolved_names(section.name, section.stop, spec.path)
     except InputError:  # the error comes with its line when the optimizer is built
@@ -87,11 +91,25 @@ def with_resolved_options(spec: Spec) -> Spec:
     )
 
 
-def _named(spec: Spec) -> OptimizerSection:
-    """Return the section with the name that the study has where its file says none.
+def _with_defaults(spec: Spec) -> Spec:
+    """Name the optimizer and the seed rule where the study file does not.
 
-    `benchmarks/search_live.py` measures both.
+    `benchmarks/search_live.py` compares them with random search.
     """
+    section = _named(spec)
+    if section is spec.optimizer:
+        return spec
+    spec = spec.changed(optimizer=section)
+    if spec.evaluation.model_fields_set or "tuning" in spec.seeds.model_fields_set:
+        return spec
+    return spec.changed(
+        evaluation=EvaluationSection(seeds="adaptive"),
+        seeds=spec.seeds.model_copy(update={"tuning": ADAPTIVE_SEEDS}),
+    )
+
+
+def _named(spec: Spec) -> OptimizerSection:
+    """Return the section with the name that the study has where its file says none."""
     section = spec.optimizer
     if "name" in section.model_fields_set or not _is_return(spec.objective):
         return section

@@ -265,6 +265,15 @@ def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evalu
 # -- the study that names no optimizer -----------------------------------------------------------------
 
 
+DEFAULT = {
+    "trainer": "population/ppo",
+    "environment": "CartPole-v1",
+    "space": "population/ppo-small",
+    "fidelity": {"steps": 4_000, "evaluations": 2},
+    "budget": {"runs": 24},
+}
+
+
 @pytest.mark.parametrize(
     ("changes", "name"),
     [
@@ -282,25 +291,37 @@ def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evalu
     ],
 )
 def test_the_default_is_transfer_where_the_algorithm_has_a_prior(changes, name):
-    document = {
-        "trainer": "population/ppo",
-        "environment": "CartPole-v1",
-        "space": "population/ppo-small",
-        "fidelity": {"steps": 4_000, "evaluations": 2},
-        "budget": {"runs": 24},
-    }
-    spec = load_spec(document | changes)
+    spec = load_spec(DEFAULT | changes)
     assert spec.optimizer.name == name
     assert thaw(spec.freeze(), "study.yaml").optimizer.name == name
 
 
+@pytest.mark.parametrize(
+    ("changes", "rule", "tuning"),
+    [
+        ({}, "adaptive", 5),
+        ({"seeds": {"test": 4}}, "adaptive", 5),
+        ({"optimizer": {"prior": "none"}}, "adaptive", 5),
+        ({"seeds": {"tuning": 2}}, "fixed", 2),
+        ({"evaluation": {"aggregate": "iqm"}}, "fixed", 3),
+        ({"optimizer": "transfer"}, "fixed", 3),
+        ({"optimizer": "random"}, "fixed", 3),
+    ],
+)
+def test_the_seeds_of_a_study_that_leaves_optimizer_and_seeds_to_the_defaults(
+    changes, rule, tuning
+):
+    spec = load_spec(DEFAULT | changes)
+    assert (spec.evaluation.seeds, len(spec.plan.tuning)) == (rule, tuning)
+    assert len(spec.plan.test) == changes.get("seeds", {}).get("test", 10)
+
+
+def test_the_default_is_what_the_long_form_says():
+    said = {"optimizer": "transfer", "evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 5}}
+    assert load_spec(DEFAULT).freeze() == load_spec(DEFAULT | said).freeze()
+
+
 def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypatch):
     monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
-    document = {
-        "trainer": "population/ppo",
-        "environment": "CartPole-v1",
-        "space": "population/ppo-small",
-        "fidelity": {"steps": 4_000, "evaluations": 2},
-        "budget": {"runs": 24},
-    }
-    assert load_spec(document).optimizer.name == "tpe"
+    spec = load_spec(DEFAULT)
+    assert (spec.optimizer.name, spec.evaluation.seeds) == ("tpe", "fixed")
