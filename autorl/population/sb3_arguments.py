@@ -134,7 +134,8 @@ def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
             "Stable-Baselines3 has no dueling=True: an exported model has both streams folded into "
             "one head of the same Q-values, and `learn` goes on without them"
         )
-    # Of DQN, since Stable-Baselines3 2.7: earlier ones take no 1 either. PPO's is a rollout.
+    # Of replay memories, since Stable-Baselines3 2.7: earlier ones take no 1 either. PPO's is a
+    # rollout.
     if "train_freq" in values and values.get("n_steps") == 1:
         del values["n_steps"]
     priorities = {name: values.pop(name) for name in _OF_PRIORITIES if name in values}

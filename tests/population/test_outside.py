@@ -451,13 +451,6 @@ def test_what_is_native_is_known_without_the_engine():
     assert of_engine.executor_for("LunarLander-v3") == "processes"
 
 
-def test_other_algorithms_say_who_normalises():
-    with pytest.raises(InputError, match="use sb3/dqn for normalize"):
-        load(TrainerSpec("population/dqn")).check(
-            EnvironmentSpec("CartPole-v1", normalize=True), ()
-        )
-
-
 @pytest.mark.parametrize(
     ("name", "module", "extra"),
     [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco")],
