@@ -18,9 +18,9 @@ from autorl.population.replay import Replay, n_step_return
 def take_rows(
     replay: Replay, observer: Observer | None, rows: Array, first: int, inputs: Array
 ) -> None:
-    """Fill the inputs of a network with observations of rows of the memory.
+    """Fill a network's inputs with observations of the memory.
 
-    `first` is their first column: 0 for s, the observation size for s'.
+    `rows` are theirs, `first` is their first column: 0 for s, the observation size for s'.
     """
     for r in range(len(rows)):
         row = replay.rows[rows[r]]

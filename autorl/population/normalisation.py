@@ -140,7 +140,7 @@ class Observer(NamedTuple):
 
 
 def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
-    """Return the part of a new state that normalises, empty where nothing does."""
+    """Return the normaliser of a new state by its name, if any."""
     if environment.normalize is None:
         return {}
     return {"normaliser": new_normaliser(environment, n_envs, gamma)}

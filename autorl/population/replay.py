@@ -71,7 +71,10 @@ def new_replay(
 
 
 def member_replay(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Replay:
-    """Make the empty memory of a member whose record has `buffer_size`, `n_envs` and `n_steps`."""
+    """Make the empty memory of a member.
+
+    Its record has `buffer_size`, `n_envs` and `n_steps`.
+    """
     n_envs = int(hp.n_envs)
     # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
     capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs

@@ -147,5 +147,5 @@ def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
         notes.append("use_target_network=False is a target network that follows at every step")
     scale = values.pop("reward_scale", 1.0)
     if scale != 1.0:
-        notes.append(f"reward_scale={scale!r}: scale the rewards of the environment to train on")
+        notes.append(f"reward_scale={scale!r}: scale rewards to train on, after any normalisation")
     return notes

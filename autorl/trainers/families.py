@@ -157,9 +157,10 @@ class PopulationInfo(AgentInfo):
     machinery: Machinery = COMPILED
 
     def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
-        """Begin a study as `sb3/*` does with this algorithm, by the suite of its environment.
+        """Begin a study as `sb3/*` does with this algorithm.
 
-        But native tasks, and the images of Atari, which the engine does not take.
+        The suite of its environment says how. But native tasks, and the images of Atari, which the
+        engine does not take.
         """
         study = super().study_of_space(name, trainer, environment)
         suite = _suite(environment)
@@ -364,7 +365,7 @@ class SyntheticInfo(TrainerInfo):
 
 
 def _id(environment: object) -> str:
-    """Return the id of an environment as a user gives it, empty without one."""
+    """Return an environment's id as given, empty without one."""
     asked = environment.get("id") if isinstance(environment, Mapping) else environment
     return asked if isinstance(asked, str) else ""
 

@@ -179,7 +179,7 @@ def _read_layer(layer: object, counterpart: object, numbers: Mapping[int, int]) 
         NotPlainError: the layer has state that is not plain data.
     """
     saved = _Layer(_name(layer))
-    other = vars(counterpart)
+    attributes = vars(counterpart)
     simulated = simulations.is_simulated(layer)
     if simulated:
         saved.simulation = simulations.simulation_state(layer, counterpart)
@@ -194,14 +194,14 @@ def _read_layer(layer: object, counterpart: object, numbers: Mapping[int, int]) 
             saved.references[name] = numbers[id(value)]
         elif isinstance(value, gym.Space):
             # Bounds of a space are not saved, only the streams of its generator.
-            if value != other.get(name):
+            if value != attributes.get(name):
                 raise NotPlainError(f"the space {name} is another one in a new environment")
             saved.streams[name] = _streams(value)
-        elif _is_shared(value, other.get(name)):
+        elif _is_shared(value, attributes.get(name)):
             continue
         # Text is compared, never restored, so it must be the same in every new environment.
         elif holds_text(value):
-            if not _equal(value, other.get(name)):
+            if not _equal(value, attributes.get(name)):
                 raise NotPlainError(f"{name} holds text that changes")
             saved.constants[name] = value
         else:

@@ -1,8 +1,8 @@
 """The state of a MuJoCo simulation as one array.
 
-`mj_getState` gives what determines the next step to the bit. Some tasks read more before it, such as
-the positions of bodies, which MuJoCo computes at the beginning of a step, so that they lag behind
-the state: every array of the simulation's data whose size the model gives is saved as well.
+`mj_getState` gives what determines the next step to the bit. Some tasks read more before it: the
+positions of bodies, which MuJoCo computes at the beginning of a step. They lag behind the state, so
+every array of the simulation's data whose size the model gives is saved as well.
 """
 
 from __future__ import annotations
