@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +16,10 @@ pytest.importorskip("imageio", reason="needs the extra mujoco")
 
 import gymnasium as gym
 
+from autorl.trainers import load
 from autorl.trainers.sb3.environment_state import capture, restore
 from autorl.trainers.sb3.environments import Freezable
+from autorl.types import Config, EnvironmentSpec, Outcome, Segment, TrainerSpec, freeze
 
 TASKS = [
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
@@ -119,3 +124,33 @@ def test_another_state_is_refused_before_anything_is_changed(change: str, messag
     with pytest.raises((ValueError, KeyError), match=message):
         restore(changed, document, arrays)
     _assert_go_on_alike(untouched, changed, 20)
+
+
+def test_a_cut_run_of_stable_baselines3_is_the_uncut_one(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    few = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": (4,)}}
+    segment = Segment(
+        id="a",
+        trainer=TrainerSpec("sb3/ppo", freeze(few)),
+        environment=EnvironmentSpec("Ant-v5", n_envs=2, normalize=True),
+        config=Config(learning_rate=1e-2),
+        seed=3,
+        role="tuning",
+        until=64,
+        horizon=64,
+        evaluate_at=(64,),
+        episodes=1,
+        save=True,
+        folder=str(tmp_path / "whole"),
+    )
+
+    def trained(**changes: Any) -> Outcome:
+        part = replace(segment, **changes)
+        outcome: Outcome = load(part.trainer).train(part, lambda report: None)
+        return outcome
+
+    whole = trained()
+    first = trained(until=32, evaluate_at=(), folder=str(tmp_path / "first"))
+    second = trained(start=32, parent=first.checkpoint, folder=str(tmp_path / "second"))
+    assert not second.notes
+    assert second.reports[0].metrics == whole.reports[0].metrics
