@@ -86,5 +86,4 @@ ALGORITHM = Algorithm(
     bind=bind,
     parts=ppo.ALGORITHM.parts,
     bind_outside=bind_outside,
-    normalises=True,
 )

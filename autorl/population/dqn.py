@@ -49,11 +49,11 @@ from autorl.population.members import (
     Member,
     World,
     advance,
-    begin,
     draw,
     new_member,
     restart,
 )
+from autorl.population.minibatch import sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
     Network,
@@ -65,6 +65,17 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.normalisation import (
+    Observer,
+    begin_observed,
+    copy_rows,
+    learn_step,
+    normaliser_of,
+    normaliser_part,
+    note_step,
+    observer_of,
+)
+from autorl.population.off_policy import look
 from autorl.population.outside import Step, Worlds, no_step
 from autorl.population.replay import Replay
 from autorl.types import InputError
@@ -119,6 +130,7 @@ class Agent(NamedTuple):
     online: Network
     target: Network
     replay: Replay
+    observer: Observer | None
     inputs: Array
     actions: Array
     batch: Array
@@ -154,14 +166,11 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     if hp.dueling:
         part_streams(parameters, sizes)
     n_envs = int(hp.n_envs)
-    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
-    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
         "target": Target(parameters.copy()),
-        "replay": memory.new_replay(
-            environment, capacity, bool(hp.prioritized), dtype, marks_ends=bool(hp.n_steps > 1)
-        ),
+        "replay": memory.member_replay(environment, hp, dtype),
+        **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
 
 
@@ -178,6 +187,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         online=network(parameters, np.zeros_like(parameters), sizes, word, rows),
         target=network(target, np.zeros_like(target), sizes, word, rows),
         replay=state["replay"],
+        observer=observer_of(state),
         inputs=np.zeros((rows, environment.observation_size), dtype),
         actions=np.zeros((rows, 1)),
         batch=np.zeros(n, np.int64),
@@ -204,7 +214,7 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin(member, world)
+    begin_observed(agent.observer, member, world, agent.inputs)
     for _ in range(iterations):
         # Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
@@ -259,8 +269,7 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
     """Make one epsilon-greedy step of every environment, and remember it."""
     n_envs = len(member.states)
     replay = agent.replay
-    for e in range(n_envs):
-        world.observe(member.states[e], agent.inputs[e])
+    look(agent.observer, member, world, agent.inputs)
     choose_actions(member, agent, hp, world.n_actions)
     inputs = agent.inputs.shape[1]
     for e in range(n_envs):
@@ -271,10 +280,13 @@ def step_environments(member: Member, agent: Agent, hp: Record, world: World) ->
         row[2 * inputs] = agent.actions[e, 0]
         row[2 * inputs + 1] = reward
         row[2 * inputs + 2] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
+        over = terminated or truncated
         if hp.n_steps > 1:
-            row[2 * inputs + 3] = 1.0 if terminated or truncated else 0.0
-        if terminated or truncated:
+            row[2 * inputs + 3] = 1.0 if over else 0.0
+        note_step(agent.observer, e, reward, over)
+        if over:
             restart(member, world, e)
+    learn_step(agent.observer, member, world, agent.inputs)
 
 
 @inlined_kernel
@@ -346,7 +358,7 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     # First: it runs the online network too, and what `backward` reads is of the last run.
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
-    take(agent, agent.batch, 0)
+    take_rows(replay, agent.observer, agent.batch, 0, agent.inputs)
     q_values(online, agent, hp, n, n_actions)
     prepare_backward(online)
     for r in range(n):
@@ -373,15 +385,8 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
     replay = agent.replay
     n = len(agent.batch)
     inputs = agent.inputs.shape[1]
-    for r in range(n):
-        i = agent.batch[r]
-        agent.targets[r] = replay.rows[i, 2 * inputs + 1]
-        agent.discounts[r] = hp.gamma
-        agent.ends[r] = i
-        if hp.n_steps > 1:
-            following = memory.n_step_return(replay, i, hp.n_steps, hp.n_envs, hp.gamma)
-            agent.targets[r], agent.discounts[r], agent.ends[r] = following
-    take(agent, agent.ends, inputs)
+    sum_rewards(agent, hp, 2 * inputs + 1)
+    take_rows(replay, agent.observer, agent.ends, inputs, agent.inputs)
     if hp.double or not hp.use_target_network:
         q_values(agent.online, agent, hp, n, n_actions)
     if hp.use_target_network:
@@ -393,18 +398,6 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
         choice = best(judge, n_actions)
         alive = 1.0 - replay.rows[agent.ends[r], 2 * inputs + 2]
         agent.targets[r] += agent.discounts[r] * alive * values[choice]
-
-
-@kernel
-def take(agent: Agent, rows: Array, first: int) -> None:
-    """Copy columns of rows of the memory into the networks' inputs.
-
-    `first` is the first column: 0 for s, the observation size for s'.
-    """
-    for r in range(len(rows)):
-        row = agent.replay.rows[rows[r]]
-        for j in range(agent.inputs.shape[1]):
-            agent.inputs[r, j] = row[first + j]
 
 
 @kernel
@@ -422,6 +415,7 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
     """Put networks and scratch memory around the state."""
     member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     functions = environment.functions(member.parameters.dtype)
 
@@ -432,9 +426,9 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
 
 
 @program
-def choose(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
-    """Act where observations come from outside."""
-    off_policy.take_states(member, agent.inputs)
+def choose(member: Member, agent: Agent, hp: Record, n_actions: int, observations: Array) -> None:
+    """Act on observations (n_envs, observation_size) of environments outside."""
+    copy_rows(agent.inputs, observations)
     choose_actions(member, agent, hp, n_actions)
 
 
@@ -443,7 +437,7 @@ def learn(
     member: Member, agent: Agent, hp: Record, n_actions: int, step: Step, round_ends: bool
 ) -> None:
     """Remember a step of environments outside, and update after a round."""
-    off_policy.remember(agent.replay, agent.inputs, agent.actions, step)
+    off_policy.remember(agent.replay, agent.actions, step, 1.0)
     follow(member, agent, hp)
     if round_ends:
         update(member, agent, hp, n_actions)
@@ -452,23 +446,22 @@ def learn(
 def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
     """Put networks and scratch memory around a member whose environments are outside."""
     member: Member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     n_envs = len(member.states)
     actions = environment.n_actions
-    chosen = choose.prepared(member, agent, hp, actions)
+    chosen = choose.prepared(member, agent, hp, actions, worlds.observations)
     learned = learn.prepared(member, agent, hp, actions, no_step(environment, n_envs), True)
 
     def act() -> Array:
-        chosen(member, agent, hp, actions)
+        chosen(member, agent, hp, actions, worlds.observations)
         return agent.actions[:n_envs]
 
     def absorb(step: Step, round_ends: bool) -> None:
         learned(member, agent, hp, actions, step, round_ends)
 
     def advance_by(iterations: int) -> None:
-        if hp.n_steps > 1 and not worlds.started():
-            memory.cut(agent.replay, n_envs)
-        off_policy.advance(member, hp, worlds, (act, absorb), iterations)
+        off_policy.advance(member, agent.replay, hp, worlds, (act, absorb), iterations)
 
     return Bound(advance_by, agent.online, ARGMAX)
 

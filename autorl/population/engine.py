@@ -55,11 +55,10 @@ class Algorithm:
         stride: environment steps of one iteration, the unit training can be cut at, for a record.
         create: a new state for (environment, record, key, dtype).
         bind: scratch memory around (state, environment, record).
-        parts: the class of each part of a state.
+        parts: the class of each part of a state; where `Environment.normalize` says how to
+            normalise there is one more, `normaliser`.
         bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
             are in.
-        normalises: whether it trains where `Environment.normalize` says how; its states then have
-            a part `normaliser`.
     """
 
     name: str
@@ -71,7 +70,6 @@ class Algorithm:
     bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
     bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
-    normalises: bool = False
 
 
 def find_algorithm(name: str) -> Algorithm:

@@ -58,7 +58,7 @@ def to_sb3(
     several = "n_steps" in arguments.constructor
     if several and "n_steps" not in inspect.signature(kind).parameters:
         raise InputError(
-            "n_steps of DQN needs Stable-Baselines3 2.7 or later, installed is "
+            f"n_steps of {kind.__name__} needs Stable-Baselines3 2.7 or later, installed is "
             f"{stable_baselines3.__version__}"
         )
     venv = environments(environment, arguments.n_envs)

@@ -122,6 +122,39 @@ def arguments(normaliser: Normaliser) -> dict[str, Any]:
     return {name: setting.decode(float(number)) for (name, setting), number in pairs}
 
 
+class Observer(NamedTuple):
+    """How an agent with a replay memory sees what is in it.
+
+    The memory has observations and rewards of the task, networks see them normalised by the present
+    statistics, as Stable-Baselines3's `ReplayBuffer.sample` gives them. An agent without statistics
+    has None in place of it: numba drops branches on an argument's type, so nothing is compiled.
+
+    Attributes:
+        normaliser: the statistics.
+        rewards, ended: (n_envs,) float64, of one step.
+    """
+
+    normaliser: Normaliser
+    rewards: Array
+    ended: Array
+
+
+def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
+    """Return the normaliser of a new state by its name, if any."""
+    if environment.normalize is None:
+        return {}
+    return {"normaliser": new_normaliser(environment, n_envs, gamma)}
+
+
+def observer_of(state: Mapping[str, Any]) -> Observer | None:
+    """Return how an agent sees the replay memory of a state."""
+    normaliser: Normaliser | None = state.get("normaliser")
+    if normaliser is None:
+        return None
+    rewards, ended = np.zeros((2, len(normaliser.returns)))
+    return Observer(normaliser, rewards, ended)
+
+
 def make_views(inputs: Array, member: Member, action_size: int) -> Views:
     """Make memory as large as `inputs`, whole chunks of rows."""
     n_envs = len(member.states)
@@ -284,6 +317,70 @@ def step_normalised(
         world.observe(member.states[e], views.rows[e])
     take_in(normaliser, views.rows, rewards, ended, views.finals[:count])
     return count
+
+
+@kernel
+def see(observer: Observer | None, rows: Array) -> None:
+    """Normalise observations (any, observation_size) in place, if there is an observer."""
+    if observer is not None:
+        normalise(observer.normaliser, rows)
+
+
+@exact
+def seen_reward(observer: Observer | None, reward: float) -> float:
+    """Return a reward of the memory as it is learned from."""
+    if observer is None:
+        return float(reward)
+    normaliser = observer.normaliser
+    scaled = float(reward)
+    if normaliser.settings[NORM_REWARD] != 0.0:
+        bound = normaliser.settings[CLIP_REWARD]
+        deviation = math.sqrt(normaliser.of_returns[1, 0] + normaliser.settings[EPSILON])
+        scaled = min(max(scaled / deviation, -bound), bound)
+    return float(np.float32(scaled))
+
+
+@kernel
+def begin_observed(observer: Observer | None, member: Member, world: World, rows: Array) -> None:
+    """Reset environments that were never reset, and learn from what they show.
+
+    `rows` (at least n_envs, observation_size) are scratch memory.
+    """
+    fresh = member.episodes[0, LENGTH] < 0.0
+    begin(member, world)
+    if observer is None:
+        return
+    if fresh:
+        observer.normaliser.returns.fill(0.0)
+        learn_observations(observer, member, world, rows)
+
+
+@kernel
+def note_step(observer: Observer | None, index: int, reward: float, over: bool) -> None:
+    """Note reward and end of a step of environment `index`, for `learn_step`."""
+    if observer is not None:
+        observer.rewards[index] = reward
+        observer.ended[index] = 1.0 if over else 0.0
+
+
+@kernel
+def learn_step(observer: Observer | None, member: Member, world: World, rows: Array) -> None:
+    """Learn from one step of all environments, as `VecNormalize.step_wait` does.
+
+    `rows` (at least n_envs, observation_size) are scratch memory.
+    """
+    if observer is not None:
+        learn_observations(observer, member, world, rows)
+        scale_rewards(observer.normaliser, observer.rewards, observer.ended)
+
+
+@kernel
+def learn_observations(observer: Observer, member: Member, world: World, rows: Array) -> None:
+    """Learn from the present observations."""
+    n_envs = len(member.states)
+    for e in range(n_envs):
+        world.observe(member.states[e], rows[e])
+    absorb_observations(observer.normaliser, rows[:n_envs])
 
 
 @program

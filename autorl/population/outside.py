@@ -230,13 +230,15 @@ class Step(NamedTuple):
     Programs take it too: the types of its arrays are the same for every environment.
 
     Attributes:
-        rewards: (n,) float64, as the outermost wrapper gives them.
+        rewards: (n,) float64, as the outermost wrapper gives them, normalised where that is asked.
         ended: (n,) bool, whether an episode ended.
         truncated: the indices of those that ended by a limit and in no terminal state.
         finals: (len(truncated), observation_size) float64, their last observations.
         terminated: (n,) bool, whether an episode ended in a terminal state.
         following: (n, observation_size) float64, the observations it led to: where an episode
-            ended its last one, not the first of the next.
+            ended its last one, not the first of the next. Never normalised.
+        observed: (n, observation_size) float64, those before it. Never normalised.
+        original_rewards: (n,) float64, as the outermost wrapper gives them.
     """
 
     rewards: Array
@@ -245,6 +247,8 @@ class Step(NamedTuple):
     finals: Array
     terminated: Array
     following: Array
+    observed: Array
+    original_rewards: Array
 
 
 def no_step(environment: Environment, n_envs: int) -> Step:
@@ -252,7 +256,8 @@ def no_step(environment: Environment, n_envs: int) -> Step:
     following = np.zeros((n_envs, environment.observation_size))
     never = np.zeros(n_envs, np.bool_)
     cut = np.flatnonzero(never)
-    return Step(np.zeros(n_envs), never, cut, following[cut], never.copy(), following)
+    rewards = np.zeros(n_envs)
+    return Step(rewards, never, cut, following[cut], never.copy(), following, following, rewards)
 
 
 class Worlds:
@@ -261,7 +266,8 @@ class Worlds:
     The member's `states` are their present observations, its `episodes` return and length.
 
     Attributes:
-        observations: (n, observation_size) what the agent sees: the states, or those normalised.
+        observations: (n, observation_size) float64, what the agent sees: the states, or those
+            normalised.
 
     Raises:
         InputError: the installed Gymnasium has no vectors that begin an episode in the step that
@@ -293,11 +299,12 @@ class Worlds:
         self.seen = False  # whether `observations` are normalised ones
         self.observations: Array = member.states
         if normaliser is not None:
-            self.observations = np.zeros(member.states.shape, environment.real)
+            self.observations = np.zeros(member.states.shape)
+            self._rows = np.zeros(member.states.shape, environment.real)
             none = np.zeros(len(member.states))
             self._take_in = normalised_step.prepared(
                 normaliser,
-                self.observations,
+                self._rows,
                 none,
                 none,
                 np.zeros((0, environment.observation_size)),
@@ -315,10 +322,11 @@ class Worlds:
             member.states[:] = self.environment.rows(observations)
             member.episodes[:] = 0.0
         if self.normaliser is not None and (fresh or not self.seen):
-            self.observations[:] = member.states
+            self._rows[:] = member.states
             if fresh:
                 self.normaliser.returns[:] = 0.0
-            normalised_rows(self.normaliser, self.observations, fresh)
+            normalised_rows(self.normaliser, self._rows, fresh)
+            self.observations[:] = self._rows
             self.seen = True
 
     def started(self) -> bool:
@@ -337,11 +345,12 @@ class Worlds:
         """
         member = self.member
         environment = self.environment
-        observations, rewards, terminated, truncated, infos = self.vector.step(
+        observed = member.states.copy()
+        observations, original, terminated, truncated, infos = self.vector.step(
             environment.applied(actions)
         )
         member.states[:] = environment.rows(observations)
-        member.counts[STEPS] += len(rewards)
+        member.counts[STEPS] += len(original)
         following = member.states.copy()
         ended = terminated | truncated
         for index in np.flatnonzero(ended):
@@ -354,13 +363,13 @@ class Worlds:
         # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
         cut = np.flatnonzero(truncated & ~terminated)
         finals = following[cut]
+        rewards = original
         if self.normaliser is not None:
-            self.observations[:] = member.states
-            rewards = np.array(rewards, np.float64)
-            self._take_in(
-                self.normaliser, self.observations, rewards, ended.astype(np.float64), finals
-            )
-        return Step(rewards, ended, cut, finals, terminated, following)
+            self._rows[:] = member.states
+            rewards = np.array(original, np.float64)
+            self._take_in(self.normaliser, self._rows, rewards, ended.astype(np.float64), finals)
+            self.observations[:] = self._rows
+        return Step(rewards, ended, cut, finals, terminated, following, observed, original)
 
     def note_episodes(self) -> None:
         """Write return and length of each running episode into the member."""

@@ -58,8 +58,8 @@ from autorl.population.normalisation import (
     begin_normalised,
     copy_rows,
     make_views,
-    new_normaliser,
     normaliser_of,
+    normaliser_part,
     step_normalised,
 )
 from autorl.population.outside import Worlds, propagate
@@ -482,10 +482,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     """Make a member at step 0."""
     parameters = initial_parameters(environment, hp, key, dtype)
     member = new_member(key, parameters, environment, int(hp.n_envs))
-    if environment.normalize is None:
-        return {"member": member}
-    normaliser = new_normaliser(environment, int(hp.n_envs), float(hp.gamma))
-    return {"member": member, "normaliser": normaliser}
+    return {"member": member, **normaliser_part(environment, int(hp.n_envs), float(hp.gamma))}
 
 
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
@@ -540,5 +537,4 @@ ALGORITHM = Algorithm(
     bind=bind,
     parts={"member": Member},
     bind_outside=bind_outside,
-    normalises=True,
 )

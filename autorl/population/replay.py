@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
+from autorl.population.hyperparameters import Record
 from autorl.population.kernels import Array, kernel
+from autorl.population.normalisation import Observer, seen_reward
 
 WRITTEN = 0
 CAPACITY = 1
@@ -66,6 +68,18 @@ def new_replay(
         tree=np.zeros(2 * leaves),
         top=np.ones(1),  # until an error is known all priorities are equal
     )
+
+
+def member_replay(environment: Environment, hp: Record, dtype: npt.DTypeLike) -> Replay:
+    """Make the empty memory of a member.
+
+    Its record has `buffer_size`, `n_envs` and `n_steps`.
+    """
+    n_envs = int(hp.n_envs)
+    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
+    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
+    prioritized = bool(getattr(hp, "prioritized", False))
+    return new_replay(environment, capacity, prioritized, dtype, marks_ends=bool(hp.n_steps > 1))
 
 
 def trimmed(replay: Replay) -> Replay:
@@ -168,7 +182,7 @@ def sample_by_priority(replay: Replay, seed: int, beta: float, out: Array, weigh
 
 @kernel
 def n_step_return(
-    replay: Replay, row: int, n_steps: int, n_envs: int, gamma: float
+    replay: Replay, observer: Observer | None, row: int, hp: Record
 ) -> tuple[float, float, int]:
     """Sum up to `n_steps` discounted rewards from a row on.
 
@@ -182,13 +196,13 @@ def n_step_return(
     ended = replay.rows.shape[1] - 1
     total = 0.0
     discount = 1.0
-    for k in range(n_steps):
-        total += discount * replay.rows[row, ended - 2]
-        discount *= gamma
-        newest = (replay.counts[WRITTEN] - 1 - row) % capacity < n_envs
-        if k == n_steps - 1 or newest or replay.rows[row, ended] > 0.0:
+    for k in range(hp.n_steps):
+        total += discount * seen_reward(observer, replay.rows[row, ended - 2])
+        discount *= hp.gamma
+        newest = (replay.counts[WRITTEN] - 1 - row) % capacity < hp.n_envs
+        if k == hp.n_steps - 1 or newest or replay.rows[row, ended] > 0.0:
             break
-        row = (row + n_envs) % capacity
+        row = (row + hp.n_envs) % capacity
     return total, discount, row
 
 

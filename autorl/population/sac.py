@@ -28,17 +28,8 @@ from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, inlined_kernel, kernel, program
-from autorl.population.members import (
-    STEPS,
-    UPDATES,
-    Member,
-    World,
-    advance,
-    begin,
-    draw,
-    new_member,
-    restart,
-)
+from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
+from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
     Network,
@@ -52,6 +43,16 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.normalisation import (
+    Observer,
+    begin_observed,
+    copy_rows,
+    learn_step,
+    normaliser_of,
+    normaliser_part,
+    observer_of,
+)
+from autorl.population.off_policy import look, step_continuous
 from autorl.population.outside import Step, Worlds
 from autorl.population.policies import HALF_LOG_2PI
 from autorl.population.replay import Replay
@@ -71,6 +72,7 @@ HYPERPARAMETERS = {
     "target_entropy": Setting("auto", special=("auto", math.inf)),
     "reward_scale": Setting(1.0),
     "n_envs": Setting(1, lower=1, change=None),
+    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
     "optimizer_eps": Setting(1e-8, lower=0.0),
     "net_width": Setting(256, lower=1, change=None),
     "net_depth": Setting(2, lower=1, change=None),
@@ -101,8 +103,8 @@ class Agent(NamedTuple):
         observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients
             with respect to pairs.
         actions, noise: (n, action_size) drawn actions in [-1, 1] and the normal draws behind them.
-        batch, targets, log_probs: (n,) rows drawn, what the critics move to, log-probabilities of
-            `actions`.
+        batch, ends, discounts: (n,) as `minibatch.sum_rewards` has them.
+        targets, log_probs: (n,) what the critics move to, log-probabilities of `actions`.
     """
 
     actor: Network
@@ -111,6 +113,7 @@ class Agent(NamedTuple):
     target_1: Network
     target_2: Network
     replay: Replay
+    observer: Observer | None
     log_alpha: Array
     gradient: Array
     observations: Array
@@ -120,6 +123,8 @@ class Agent(NamedTuple):
     noise: Array
     action: Array
     batch: Array
+    ends: Array
+    discounts: Array
     targets: Array
     log_probs: Array
 
@@ -151,12 +156,11 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     if hp.ent_coef >= 0.0:
         parameters[-1] = math.log(max(float(hp.ent_coef), 1e-30))
     n_envs = int(hp.n_envs)
-    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
-    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
         "target": Target(parameters[a : a + 2 * c].copy()),
-        "replay": memory.new_replay(environment, capacity, False, dtype),
+        "replay": memory.member_replay(environment, hp, dtype),
+        **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
 
 
@@ -184,6 +188,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         target_1=first._replace(parameters=target[:c]),
         target_2=second._replace(parameters=target[c:]),
         replay=state["replay"],
+        observer=observer_of(state),
         log_alpha=parameters[-1:],
         gradient=gradient,
         observations=np.zeros((rows, inputs), dtype),
@@ -193,6 +198,8 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         noise=np.zeros((rows, actions)),
         action=np.zeros(actions),
         batch=np.zeros(n, np.int64),
+        ends=np.zeros(n, np.int64),
+        discounts=np.zeros(n),
         targets=np.zeros(n),
         log_probs=np.zeros(n),
     )
@@ -214,7 +221,7 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin(member, world)
+    begin_observed(agent.observer, member, world, agent.observations)
     for _ in range(iterations):
         # Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
@@ -242,27 +249,11 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
 @kernel
 def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
     """Make one step of every environment, and remember it."""
-    n_envs = len(member.states)
-    replay = agent.replay
-    inputs = agent.observations.shape[1]
-    for e in range(n_envs):
-        world.observe(member.states[e], agent.observations[e])
+    look(agent.observer, member, world, agent.observations)
     choose_actions(member, agent, hp)
-    for e in range(n_envs):
-        row = replay.rows[memory.claim(replay)]
-        world.observe(member.states[e], row[:inputs])
-        for i in range(len(agent.action)):
-            row[2 * inputs + i] = agent.actions[e, i]
-            # Memory keeps actions in [-1, 1], the environment has them within its bounds.
-            low = world.bounds[0, i]
-            high = world.bounds[1, i]
-            agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[e, i])
-        reward, terminated, truncated = advance(member, world, e, agent.action)
-        world.observe(member.states[e], row[inputs : 2 * inputs])
-        row[-2] = reward * hp.reward_scale
-        row[-1] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
-        if terminated or truncated:
-            restart(member, world, e)
+    for e in range(len(member.states)):
+        step_continuous(member, agent, hp, world, e, hp.reward_scale)
+    learn_step(agent.observer, member, world, agent.observations)
 
 
 @inlined_kernel
@@ -330,7 +321,7 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
     # 1. Targets, by the networks before any step of this update.
     critic_targets(agent, hp, alpha, rng.stream(seed, 1))
     # 2. New actions for the states of the minibatch.
-    take(agent, 0)
+    take_rows(agent.replay, agent.observer, agent.batch, 0, agent.observations)
     forward(agent.actor, agent.observations, n)
     for r in range(n):
         draws = r * len(agent.action)
@@ -352,38 +343,17 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
 
 
 @kernel
-def take(agent: Agent, first: int) -> None:
-    """Copy columns of the minibatch into the actor's inputs.
-
-    `first` is the first column: 0 for s, the observation size for s'.
-    """
-    for r in range(len(agent.batch)):
-        row = agent.replay.rows[agent.batch[r]]
-        for j in range(agent.observations.shape[1]):
-            agent.observations[r, j] = row[first + j]
-
-
-@kernel
-def pair(agent: Agent) -> None:
-    """Fill the critics' inputs with the actor's inputs and `actions`."""
-    inputs = agent.observations.shape[1]
-    for r in range(len(agent.batch)):
-        for j in range(inputs):
-            agent.pairs[r, j] = agent.observations[r, j]
-        for i in range(len(agent.action)):
-            agent.pairs[r, inputs + i] = agent.actions[r, i]
-
-
-@kernel
 def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
     """Fill the targets y of the critics.
 
-        y = r + gamma * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s'))
+        y = R + gamma^k * (1 - terminated) * (min Q'(s', a') - alpha * log pi(a'|s'))
 
-    with a' drawn from the policy.
+    with a' drawn from the policy, R the discounted sum of k rewards and s' the state after them.
     """
     n = len(agent.batch)
-    take(agent, agent.observations.shape[1])
+    inputs = agent.observations.shape[1]
+    sum_rewards(agent, hp, 2 * inputs + len(agent.action))
+    take_rows(agent.replay, agent.observer, agent.ends, inputs, agent.observations)
     forward(agent.actor, agent.observations, n)
     for r in range(n):
         draws = r * len(agent.action)
@@ -394,12 +364,12 @@ def critic_targets(agent: Agent, hp: Record, alpha: float, seed: int) -> None:
     forward(agent.target_1, agent.pairs, n)
     forward(agent.target_2, agent.pairs, n)
     for r in range(n):
-        row = agent.replay.rows[agent.batch[r]]
+        alive = 1.0 - agent.replay.rows[agent.ends[r], 2 * inputs + len(agent.action) + 1]
         following = (
             min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
             - alpha * agent.log_probs[r]
         )
-        agent.targets[r] = row[-2] + hp.gamma * (1.0 - row[-1]) * following
+        agent.targets[r] += agent.discounts[r] * alive * following
 
 
 @kernel
@@ -420,13 +390,7 @@ def critic_gradient(agent: Agent) -> None:
     It is that of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory.
     """
     n = len(agent.batch)
-    inputs = agent.observations.shape[1]
-    for r in range(n):
-        row = agent.replay.rows[agent.batch[r]]
-        for j in range(inputs):
-            agent.pairs[r, j] = row[j]
-        for i in range(len(agent.action)):
-            agent.pairs[r, inputs + i] = row[2 * inputs + i]
+    pair_remembered(agent)
     for critic in (agent.first, agent.second):
         critic.gradient.fill(0.0)
         forward(critic, agent.pairs, n)
@@ -511,6 +475,7 @@ def descend(
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
     """Put networks and scratch memory around the state."""
     member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     functions = environment.functions(member.parameters.dtype)
 
@@ -521,18 +486,16 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
 
 
 @program
-def choose(member: Member, agent: Agent, hp: Record) -> None:
-    """Act where observations come from outside."""
-    off_policy.take_states(member, agent.observations)
+def choose(member: Member, agent: Agent, hp: Record, observations: Array) -> None:
+    """Act on observations (n_envs, observation_size) of environments outside."""
+    copy_rows(agent.observations, observations)
     choose_actions(member, agent, hp)
 
 
 @program
 def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
     """Remember a step of environments outside, and update after a round."""
-    for e in range(len(member.states)):
-        step.rewards[e] *= hp.reward_scale
-    off_policy.remember(agent.replay, agent.observations, agent.actions, step)
+    off_policy.remember(agent.replay, agent.actions, step, hp.reward_scale)
     if round_ends:
         update(member, agent, hp)
 
@@ -540,11 +503,12 @@ def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool
 def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
     """Put networks and scratch memory around a member whose environments are outside."""
     member: Member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
 
     def advance_by(iterations: int) -> None:
-        off_policy.advance(member, hp, worlds, programs, iterations)
+        off_policy.advance(member, agent.replay, hp, worlds, programs, iterations)
 
     return Bound(advance_by, agent.actor, SQUASHED)
 

@@ -134,7 +134,8 @@ def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
             "Stable-Baselines3 has no dueling=True: an exported model has both streams folded into "
             "one head of the same Q-values, and `learn` goes on without them"
         )
-    # Of DQN, since Stable-Baselines3 2.7: earlier ones take no 1 either. PPO's is a rollout.
+    # Of replay memories, since Stable-Baselines3 2.7: earlier ones take no 1 either. PPO's is a
+    # rollout.
     if "train_freq" in values and values.get("n_steps") == 1:
         del values["n_steps"]
     priorities = {name: values.pop(name) for name in _OF_PRIORITIES if name in values}
@@ -146,5 +147,5 @@ def _without_a_place(values: dict[str, Any], n_envs: int) -> list[str]:
         notes.append("use_target_network=False is a target network that follows at every step")
     scale = values.pop("reward_scale", 1.0)
     if scale != 1.0:
-        notes.append(f"reward_scale={scale!r}: scale the rewards of the environment to train on")
+        notes.append(f"reward_scale={scale!r}: scale rewards to train on, after any normalisation")
     return notes

@@ -33,17 +33,8 @@ from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
 from autorl.population.kernels import Array, inlined_kernel, kernel, program
-from autorl.population.members import (
-    STEPS,
-    UPDATES,
-    Member,
-    World,
-    advance,
-    begin,
-    draw,
-    new_member,
-    restart,
-)
+from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
+from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
     TAPERED,
@@ -58,6 +49,16 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
+from autorl.population.normalisation import (
+    Observer,
+    begin_observed,
+    copy_rows,
+    learn_step,
+    normaliser_of,
+    normaliser_part,
+    observer_of,
+)
+from autorl.population.off_policy import look, step_continuous
 from autorl.population.outside import Step, Worlds
 from autorl.population.replay import Replay
 
@@ -84,6 +85,7 @@ HYPERPARAMETERS = {
     "noise_std": Setting(0.0, lower=0.0, scheduled=True),
     "n_critics": Setting(2, lower=1, upper=2, change=None),
     "n_envs": Setting(1, lower=1, change=None),
+    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
     "optimizer_eps": Setting(1e-8, lower=0.0),
     "net_width": Setting(TAPERED[0], lower=1, integral=True, special=TAPERED, change=None),
     "net_depth": Setting(2, lower=1, change=None),
@@ -123,7 +125,8 @@ class Agent(NamedTuple):
         observations, pairs, action_slopes: inputs of actor and critics, and the first critic's
             gradient with respect to pairs.
         actions: (n, action_size) chosen actions in [-1, 1].
-        batch, targets: (n,) rows drawn, what the critics move to.
+        batch, ends, discounts: (n,) as `minibatch.sum_rewards` has them.
+        targets: (n,) what the critics move to.
     """
 
     actor: Network
@@ -135,6 +138,7 @@ class Agent(NamedTuple):
     target: Target
     exploration: Exploration
     replay: Replay
+    observer: Observer | None
     gradient: Array
     observations: Array
     pairs: Array
@@ -142,6 +146,8 @@ class Agent(NamedTuple):
     actions: Array
     action: Array
     batch: Array
+    ends: Array
+    discounts: Array
     targets: Array
 
 
@@ -166,13 +172,12 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
         part = parameters[end - parameter_count(sizes) : end]
         uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
     n_envs = int(hp.n_envs)
-    # As many as Stable-Baselines3 keeps: buffer_size // n_envs of each environment.
-    capacity = max(int(hp.buffer_size) // n_envs, 1) * n_envs
     return {
         "member": new_member(key, parameters, environment, n_envs),
         "target": Target(parameters.copy(), np.zeros(1, np.int64)),
         "exploration": Exploration(np.zeros((n_envs, environment.action_size))),
-        "replay": memory.new_replay(environment, capacity, False, dtype),
+        "replay": memory.member_replay(environment, hp, dtype),
+        **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
 
 
@@ -206,6 +211,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         target=state["target"],
         exploration=state["exploration"],
         replay=state["replay"],
+        observer=observer_of(state),
         gradient=gradient,
         observations=np.zeros((rows, inputs), dtype),
         pairs=np.zeros((rows, inputs + actions), dtype),
@@ -213,6 +219,8 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         actions=np.zeros((rows, actions)),
         action=np.zeros(actions),
         batch=np.zeros(n, np.int64),
+        ends=np.zeros(n, np.int64),
+        discounts=np.zeros(n),
         targets=np.zeros(n),
     )
 
@@ -233,7 +241,7 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin(member, world)
+    begin_observed(agent.observer, member, world, agent.observations)
     for _ in range(iterations):
         # Steps of every environment, into the replay memory.
         for _ in range(hp.train_freq):
@@ -257,28 +265,12 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
 @kernel
 def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
     """Make one step of every environment, and remember it."""
-    n_envs = len(member.states)
-    replay = agent.replay
-    inputs = agent.observations.shape[1]
-    for e in range(n_envs):
-        world.observe(member.states[e], agent.observations[e])
+    look(agent.observer, member, world, agent.observations)
     choose_actions(member, agent, hp)
-    for e in range(n_envs):
-        row = replay.rows[memory.claim(replay)]
-        world.observe(member.states[e], row[:inputs])
-        for i in range(len(agent.action)):
-            row[2 * inputs + i] = agent.actions[e, i]
-            # Memory keeps actions in [-1, 1], the environment has them within its bounds.
-            low = world.bounds[0, i]
-            high = world.bounds[1, i]
-            agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[e, i])
-        reward, terminated, truncated = advance(member, world, e, agent.action)
-        world.observe(member.states[e], row[inputs : 2 * inputs])
-        row[-2] = reward
-        row[-1] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
-        if terminated or truncated:
-            restart(member, world, e)
+    for e in range(len(member.states)):
+        if step_continuous(member, agent, hp, world, e, 1.0):
             agent.exploration.noise[e].fill(0.0)
+    learn_step(agent.observer, member, world, agent.observations)
 
 
 @inlined_kernel
@@ -360,41 +352,21 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
 
 
 @kernel
-def take(agent: Agent, first: int) -> None:
-    """Copy columns of the minibatch into the actor's inputs.
-
-    `first` is the first column: 0 for s, the observation size for s'.
-    """
-    for r in range(len(agent.batch)):
-        row = agent.replay.rows[agent.batch[r]]
-        for j in range(agent.observations.shape[1]):
-            agent.observations[r, j] = row[first + j]
-
-
-@kernel
-def pair(agent: Agent) -> None:
-    """Fill the critics' inputs with the actor's inputs and `actions`."""
-    inputs = agent.observations.shape[1]
-    for r in range(len(agent.batch)):
-        for j in range(inputs):
-            agent.pairs[r, j] = agent.observations[r, j]
-        for i in range(len(agent.action)):
-            agent.pairs[r, inputs + i] = agent.actions[r, i]
-
-
-@kernel
 def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
     """Fill the targets y of the critics [Fujimoto2018].
 
-        y = r + gamma * (1 - terminated) * min Q'(s', a')
+        y = R + gamma^k * (1 - terminated) * min Q'(s', a')
         a' = clip(pi'(s') + clip(noise, -c, c), -1, 1)
 
-    with normal noise of deviation `target_policy_noise` and c = `target_noise_clip`.
+    with normal noise of deviation `target_policy_noise`, c = `target_noise_clip`, R the discounted
+    sum of k rewards and s' the state after them.
     """
     n = len(agent.batch)
     size = len(agent.action)
     limit = hp.target_noise_clip
-    take(agent, agent.observations.shape[1])
+    inputs = agent.observations.shape[1]
+    sum_rewards(agent, hp, 2 * inputs + len(agent.action))
+    take_rows(agent.replay, agent.observer, agent.ends, inputs, agent.observations)
     forward(agent.target_actor, agent.observations, n)
     for r in range(n):
         for i in range(size):
@@ -407,10 +379,10 @@ def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
     if hp.n_critics > 1:
         forward(agent.target_2, agent.pairs, n)
     for r in range(n):
-        row = agent.replay.rows[agent.batch[r]]
+        alive = 1.0 - agent.replay.rows[agent.ends[r], 2 * inputs + size + 1]
         # Of one critic both are the same, and so are their outputs.
         following = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
-        agent.targets[r] = row[-2] + hp.gamma * (1.0 - row[-1]) * following
+        agent.targets[r] += agent.discounts[r] * alive * following
 
 
 @kernel
@@ -419,13 +391,7 @@ def critic_gradient(agent: Agent, hp: Record) -> None:
 
     It is that of mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2. Actions are those in memory.
     """
-    inputs = agent.observations.shape[1]
-    for r in range(len(agent.batch)):
-        row = agent.replay.rows[agent.batch[r]]
-        for j in range(inputs):
-            agent.pairs[r, j] = row[j]
-        for i in range(len(agent.action)):
-            agent.pairs[r, inputs + i] = row[2 * inputs + i]
+    pair_remembered(agent)
     regress(agent, agent.first)
     if hp.n_critics > 1:
         regress(agent, agent.second)
@@ -452,7 +418,7 @@ def actor_gradient(agent: Agent) -> None:
     n = len(agent.batch)
     size = len(agent.action)
     inputs = agent.observations.shape[1]
-    take(agent, 0)
+    take_rows(agent.replay, agent.observer, agent.batch, 0, agent.observations)
     forward(agent.actor, agent.observations, n)
     for r in range(n):
         for i in range(size):
@@ -492,6 +458,7 @@ def descend(
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
     """Put networks and scratch memory around the state."""
     member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     functions = environment.functions(member.parameters.dtype)
 
@@ -502,16 +469,16 @@ def bind(state: State, environment: Environment, hp: Record) -> Bound:
 
 
 @program
-def choose(member: Member, agent: Agent, hp: Record) -> None:
-    """Act where observations come from outside."""
-    off_policy.take_states(member, agent.observations)
+def choose(member: Member, agent: Agent, hp: Record, observations: Array) -> None:
+    """Act on observations (n_envs, observation_size) of environments outside."""
+    copy_rows(agent.observations, observations)
     choose_actions(member, agent, hp)
 
 
 @program
 def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
     """Remember a step of environments outside, and update after a round."""
-    off_policy.remember(agent.replay, agent.observations, agent.actions, step)
+    off_policy.remember(agent.replay, agent.actions, step, 1.0)
     for e in range(len(member.states)):
         if step.ended[e]:
             agent.exploration.noise[e].fill(0.0)
@@ -522,13 +489,14 @@ def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool
 def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
     """Put networks and scratch memory around a member whose environments are outside."""
     member: Member = state["member"]
+    normaliser_of(state, environment, float(hp.gamma))
     agent = make_agent(state, environment, hp)
     programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
 
     def advance_by(iterations: int) -> None:
         if not worlds.started():
             agent.exploration.noise.fill(0.0)
-        off_policy.advance(member, hp, worlds, programs, iterations)
+        off_policy.advance(member, agent.replay, hp, worlds, programs, iterations)
 
     return Bound(advance_by, agent.actor, SQUASHED)
 

@@ -29,7 +29,7 @@ from autorl.trainers.costs import (
 )
 from autorl.trainers.info import Arguments, Preset, TrainedRun, TrainerInfo
 from autorl.trainers.sb3.algorithms import ALGORITHMS, OPTIONS
-from autorl.trainers.sb3.suites import suite_of
+from autorl.trainers.sb3.suites import Suite, suite_of
 from autorl.types import Config, EnvironmentSpec, InputError, StepUnit, TrainerSpec
 
 FUNCTION_PREFIX = "python:"
@@ -107,12 +107,11 @@ class SB3Info(AgentInfo):
         With the trainer's bare name the space is that of the suite where there is one.
         """
         study = super().study_of_space(name, trainer, environment)
-        asked = environment.get("id") if isinstance(environment, Mapping) else environment
-        suite = suite_of(asked) if isinstance(asked, str) else None
+        suite = _suite(environment)
         algorithm = ALGORITHMS.get(trainer.rpartition("/")[2])
         if suite is None or algorithm is None:
             return study
-        sections = suite.begin(str(asked), algorithm.on_policy)
+        sections = suite.begin(_id(environment), algorithm.on_policy)
         study["environment"] = sections["environment"]
         study["fidelity"] = sections["fidelity"]
         study["trainer"] = {"name": trainer, **sections.get("trainer", {})}
@@ -156,6 +155,20 @@ class PopulationInfo(AgentInfo):
     executor: Literal["processes", "in_process", "threads"] = "threads"
     estimates_by_training = True
     machinery: Machinery = COMPILED
+
+    def study_of_space(self, name: str, trainer: str, environment: object) -> dict[str, Any]:
+        """Begin a study as `sb3/*` does with this algorithm.
+
+        The suite of its environment says how. But native tasks, and the images of Atari, which the
+        engine does not take.
+        """
+        study = super().study_of_space(name, trainer, environment)
+        suite = _suite(environment)
+        if suite is None or suite.name == "atari" or not is_outside(_id(environment)):
+            return study
+        on_policy = ALGORITHMS[trainer.rpartition("/")[2]].on_policy
+        sections = suite.begin(_id(environment), on_policy)
+        return {**study, "environment": sections["environment"], "fidelity": sections["fidelity"]}
 
     def executor_for(
         self, environment: str | None
@@ -349,6 +362,16 @@ class SyntheticInfo(TrainerInfo):
     """Learning curves by formula."""
 
     description = "analytic learning curves with a known optimum, for tests"
+
+
+def _id(environment: object) -> str:
+    """Return an environment's id as given, empty without one."""
+    asked = environment.get("id") if isinstance(environment, Mapping) else environment
+    return asked if isinstance(asked, str) else ""
+
+
+def _suite(environment: object) -> Suite | None:
+    return suite_of(_id(environment))
 
 
 def _space_file(name: str) -> Path | None:

@@ -283,19 +283,14 @@ class PopulationTrainer(AgentTrainer):
         Raises:
             InputError: there is none, or the algorithm does not train on it.
         """
-        normalised = spec.normalize is not False
-        for name, cannot in (
-            ("normalize", normalised and not self.algorithm.normalises),
-            ("vec_env", spec.vec_env != "dummy"),
-        ):
-            if cannot:
-                raise InputError(
-                    f"population/{self.name} runs environments as they are; "
-                    f"use sb3/{self.name} for {name}",
-                    key=f"environment.{name}",
-                )
+        if spec.vec_env != "dummy":
+            raise InputError(
+                f"population/{self.name} runs environments as they are; "
+                f"use sb3/{self.name} for vec_env",
+                key="environment.vec_env",
+            )
         environment = self._resolved(spec)
-        if normalised:
+        if spec.normalize is not False:
             environment = dataclasses.replace(environment, normalize=_normalisation(spec.normalize))
         if not (self.algorithm.discrete if environment.n_actions else self.algorithm.continuous):
             kind = "discrete" if environment.n_actions else "continuous"

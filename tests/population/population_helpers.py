@@ -71,8 +71,8 @@ def trained_in_python(
     functions = (environment.reset, environment.step, environment.observe)
     arguments = (state["member"], agent, hp, engine.limits(environment), *functions, iterations)
     with np.errstate(over="ignore"):
-        if "normaliser" in state:
-            normaliser = normaliser_of(state, environment, float(hp.gamma))
+        normaliser = normaliser_of(state, environment, float(hp.gamma))
+        if name == "ppo" and normaliser is not None:
             views = make_views(agent.inputs, state["member"], environment.action_size)
             page.train_normalised.py_func(*arguments, normaliser, views)
         else:

@@ -43,7 +43,11 @@ MEMBERS = {
             "noise_std": 0.5,
         },
     ),
-    "ddpg": (ENVIRONMENTS["Pendulum-v1"], {**OFF_POLICY, "noise_std": 0.1}),
+    "ddpg": (
+        # In the program of TD3: here normalised, with sums of rewards and episodes that are truncated.
+        replace(ENVIRONMENTS["Pendulum-v1"], time_limit=25, normalize=FrozenMap()),
+        {**OFF_POLICY, "noise_std": 0.1, "n_steps": 3},
+    ),
     "a2c": (
         # In the program of PPO: here normalised, with episodes that are truncated.
         replace(ENVIRONMENTS["Pendulum-v1"], time_limit=25, normalize=FrozenMap()),

@@ -451,13 +451,6 @@ def test_what_is_native_is_known_without_the_engine():
     assert of_engine.executor_for("LunarLander-v3") == "processes"
 
 
-def test_other_algorithms_say_who_normalises():
-    with pytest.raises(InputError, match="use sb3/dqn for normalize"):
-        load(TrainerSpec("population/dqn")).check(
-            EnvironmentSpec("CartPole-v1", normalize=True), ()
-        )
-
-
 @pytest.mark.parametrize(
     ("name", "module", "extra"),
     [("LunarLander-v3", "Box2D", "box2d"), ("HalfCheetah-v5", "mujoco", "mujoco")],
@@ -480,6 +473,29 @@ def test_box2d_and_mujocotrained(name, modules, tmp_path):
     segment = _segment(tmp_path / "a", name, until=32, horizon=32, evaluate_at=(), episodes=1)
     outcome = trained(segment)
     assert outcome.reached == 32
-    assert "environments" not in arrays_of(outcome)
+    assert ("environments" in arrays_of(outcome)) == ("mujoco" in modules)
     again = trained(replace(segment, folder=str(tmp_path / "b")))
     assert _equal(outcome, again)
+
+
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_a_cut_run_on_mujoco_is_the_uncut_one(algorithm, normalize, tmp_path):
+    """HalfCheetah reads its state alone, Ant the lagging positions of bodies too."""
+    for module in ("mujoco", "imageio"):
+        pytest.importorskip(module, reason="needs the extra mujoco")
+    name = "HalfCheetah-v5" if normalize else "Ant-v5"
+    spec = EnvironmentSpec(name, n_envs=2, normalize=normalize)
+    few = {"learning_starts": 20, "batch_size": 4, "train_freq": 8, "net_width": 4}
+    kwargs = FrozenMap({**few, "buffer_size": 200} if algorithm == "sac" else SMALL)
+    of_run = {"spec": spec, "trainer": TrainerSpec(f"population/{algorithm}", kwargs)}
+    of_run |= {"evaluate_at": (), "episodes": 1}
+    whole = trained(_segment(tmp_path / "whole", **of_run))
+    first = trained(_segment(tmp_path / "first", until=64, **of_run))
+    rest = {"parent": first.checkpoint, "start": 64, **of_run}
+    second = trained(_segment(tmp_path / "second", **rest))
+    assert not second.notes
+    assert _equal(whole, second)
+    fork = trained(_segment(tmp_path / "fork", fork=7, **rest))
+    assert not fork.notes
+    assert not _equal(fork, second)

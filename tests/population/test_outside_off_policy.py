@@ -47,24 +47,25 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("normalize", [None, FrozenMap(clip_obs=1.5)])
 @pytest.mark.parametrize("case", CASES)
-def test_training_outside_is_native_training_to_the_bit(case, monkeypatch):
+def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeypatch):
     """With the same episodes and arithmetic: replay, exploration, counters and updates."""
     monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
     name, task, changes = CASES[case]
     # The memory goes round, and learning starts between two environments.
     config = {**SMALL, "n_envs": 3, "buffer_size": 90, "learning_rate": 1e-2, **changes}
     rounds = 120 // (3 * config["train_freq"])
-    native = replace(ENVIRONMENTS[task], time_limit=outside_tasks.SHORT)
+    native = replace(ENVIRONMENTS[task], time_limit=outside_tasks.SHORT, normalize=normalize)
     program, fixed = ("td3", DDPG) if name == "ddpg" else (name, {})
     expected = trained_in_python(program, 5, rounds, native, **config, **fixed)
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=task))
-    environment = outside_environment(spec)
+    environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make(name, 5, environment, np.float64, **config)
-    worlds = Worlds(environment, state["member"])
-    bound = algorithm.bind_outside(state, environment, hp, worlds)
-    bound.advance(rounds // 2)
-    bound.advance(rounds - rounds // 2)
+    with outside.worlds_of(environment, state) as worlds:
+        bound = algorithm.bind_outside(state, environment, hp, worlds)
+        bound.advance(rounds // 2)
+        bound.advance(rounds - rounds // 2)
     arrays = engine.to_arrays(state)
     expected = engine.to_arrays(expected)
     assert arrays.keys() == expected.keys()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import outside_tasks  # noqa: F401 - registers the environments
 import pytest
 from population_helpers import make
 
 from autorl.population import kernels
-from autorl.population.outside import Worlds
+from autorl.population.outside import worlds_of
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers.outside_environments import outside_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
@@ -23,6 +25,7 @@ _SMALL = {
 _NOISE = {**_SMALL, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.3}
 CARTPOLE = EnvironmentSpec("outside_tasks:Outside/CartPole-v1", n_envs=2)
 PENDULUM = EnvironmentSpec("outside_tasks:Outside/Pendulum-v1", n_envs=2)
+NORMALISED = replace(PENDULUM, normalize=True)
 _CONFIGS = (Config(learning_rate=1e-2, gamma=0.99), Config(learning_rate=1e-3, gamma=0.9))
 # Greedy episodes of agents so young may all be alike, those in training are not then.
 _EXPLORING = (
@@ -60,8 +63,8 @@ class TestTD3Outside(TrainerConformance):
 
 class TestDDPGOutside(TrainerConformance):
     case = Case(
-        TrainerSpec("population/ddpg", FrozenMap(_NOISE)),
-        PENDULUM,
+        TrainerSpec("population/ddpg", FrozenMap({**_NOISE, "n_steps": 3})),
+        NORMALISED,
         configs=_CONFIGS,
         fixed=("net_width", 8),
     )
@@ -73,11 +76,15 @@ class TestDDPGOutside(TrainerConformance):
         ("dqn", CARTPOLE, {"n_steps": 3, "prioritized": True, "exploration_fraction": 0.03}),
         ("sac", PENDULUM, {"reward_scale": 0.5}),
         ("td3", PENDULUM, {"noise_std": 0.3}),
+        ("dqn", replace(CARTPOLE, normalize=True), {"n_steps": 3, "exploration_fraction": 0.03}),
+        ("sac", NORMALISED, {"n_steps": 3}),
     ],
 )
 def test_the_programs_do_what_the_page_says_in_plain_python(name, spec, config, monkeypatch):
     """A few rounds of steps and updates: the rest of a run is Python in both cases."""
     environment = outside_environment(spec)
+    if spec.normalize:
+        environment = replace(environment, normalize=FrozenMap())
     config = {**_SMALL, "learning_starts": 20, "n_envs": 3, "learning_rate": 1e-3, **config}
     states = []
     for programs in ("compiled", "plain"):
@@ -86,10 +93,8 @@ def test_the_programs_do_what_the_page_says_in_plain_python(name, spec, config, 
                 kernels.Program, "prepared", lambda program, *arguments: program.py_func
             )
         algorithm, hp, state = make(name, 5, environment, np.float32, **config)
-        worlds = Worlds(environment, state["member"])
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"), worlds_of(environment, state) as worlds:
             algorithm.bind_outside(state, environment, hp, worlds).advance(4)
-        worlds.close()
         states.append(state)
     compiled, plain = (state["member"] for state in states)
     assert np.array_equal(compiled.counts, plain.counts)

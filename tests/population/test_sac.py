@@ -82,7 +82,7 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
     with np.errstate(over="ignore"):
         sac.critic_targets(agent, hp, alpha, np.uint64(seed))
     next_noise = torch.tensor(agent.noise[:n].copy())
-    sac.take(agent, 0)
+    sac.take_rows(agent.replay, None, agent.batch, 0, agent.observations)
     sac.forward(agent.actor, agent.observations, n)
     with np.errstate(over="ignore"):
         for r in range(n):

@@ -115,6 +115,24 @@ def test_what_the_user_says_comes_before_the_suite() -> None:
     assert mapping["environment"]["n_envs"] == 8
 
 
+def test_the_engine_begins_as_stable_baselines3_does() -> None:
+    """But native tasks, and its spaces: it has one for all environments."""
+    for name in ("ppo", "sac", "td3"):
+        for environment in ("HalfCheetah-v5", "BipedalWalker-v3", "BabyAI-GoToObj-v0"):
+            ours = space_study(f"population/{name}", environment)
+            theirs = space_study(f"sb3/{name}", environment)
+            assert ours["environment"] == theirs["environment"]
+            assert ours["fidelity"] == theirs["fidelity"]
+            assert ours["space"] == f"population/{name}"
+            normalized = name == "ppo"
+            assert ours["environment"].get("normalize", False) is normalized
+    native = space_study("population/ppo", "CartPole-v1")
+    for environment in ("MiniGrid-DoorKey-5x5-v0", "ALE/Pong-v5"):
+        of_suite = space_study("population/ppo", environment)
+        assert of_suite["fidelity"] == native["fidelity"]
+        assert of_suite["environment"] == environment
+
+
 def test_a_space_of_ones_own_with_the_trainers_name_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

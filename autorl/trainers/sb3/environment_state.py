@@ -2,8 +2,9 @@
 
 An environment is its layers: the wrappers and, innermost, the task. What `vars` has of each layer
 must be plain data, a space, another layer, or what every new environment of the kind has too. Text
-is never restored: a file that comes from others could name a path in it. Environments with state
-elsewhere (simulators, slots, a pickling of their own) are not restorable as data.
+is never restored: a file that comes from others could name a path in it. Tasks of MuJoCo have a
+simulation besides (`simulations`). Environments with state elsewhere (other simulators, slots, a
+pickling of their own) are not restorable as data.
 """
 
 from __future__ import annotations
@@ -16,17 +17,19 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from autorl.trainers._space_streams import set_space_state, simple_spaces, space_state
+from autorl.trainers.sb3 import simulations
 from autorl.trainers.sb3.plain_data import NotPlainError, Reader, Writer, holds_text
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 _SIMPLE = (gym.spaces.Box, gym.spaces.Discrete, gym.spaces.MultiDiscrete, gym.spaces.MultiBinary)
 _SHARED = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
+_SIMULATION = "simulation"  # names of arrays, before the number of the layer
 Document = dict[str, Any]
 
 
@@ -37,6 +40,8 @@ class _Layer:
     Attributes:
         references: numbers of the layers that attributes of this one are.
         streams: states of the generators of the spaces that attributes are.
+        simulation: state of a task of MuJoCo, empty for others.
+        views: the arrays of the running simulation.
     """
 
     name: str
@@ -44,6 +49,8 @@ class _Layer:
     constants: dict[str, Any] = field(default_factory=dict)
     references: dict[str, int] = field(default_factory=dict)
     streams: dict[str, list[Any]] = field(default_factory=dict)
+    simulation: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
+    views: list[NDArray[np.float64]] = field(default_factory=list)
 
 
 def capture(
@@ -53,7 +60,7 @@ def capture(
 
     None where it is not plain data. `make` builds a new environment of the same kind. The state is
     put into it and compared, so what this returns has been restored once. Environments that hold
-    anything else than plain data, a simulator perhaps, are not built twice.
+    anything else than plain data, another simulator perhaps, are not built twice.
     """
     try:
         # Beside itself first: a simulator (it may hold a window or a port) is not built a second
@@ -100,6 +107,13 @@ def restore(
     for layer, names in zip(layers, streams, strict=True):
         if any(not isinstance(vars(layer).get(name), gym.Space) for name in names):
             raise ValueError("the environment has other spaces")
+    simulated = {
+        number: arrays[_SIMULATION + str(number)]
+        for number, layer in enumerate(layers)
+        if simulations.is_simulated(layer)
+    }
+    for number, state in simulated.items():
+        simulations.check_simulation(layers[number], document["mujoco"], state)
     for layer, content, values, states in zip(layers, saved, attributes, streams, strict=True):
         references = content["references"].items()
         vars(layer).update(values)
@@ -107,6 +121,8 @@ def restore(
         vars(layer).update({name: layers[number] for name, number in references if name != "env"})
         for name, state in states.items():
             set_space_state(vars(layer)[name], state)
+    for number, state in simulated.items():
+        simulations.put_simulation(layers[number], state)
 
 
 def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
@@ -127,7 +143,17 @@ def _write(layers: list[_Layer]) -> tuple[Document, dict[str, Any]]:
     # Two views of one array would be two arrays when they are read.
     if state.has_views() or state.seen.keys() & constants.seen.keys():
         raise NotPlainError("attributes share memory")
-    return document, state.arrays | streams.arrays
+    views = [view for layer in layers for view in layer.views]
+    if any(np.may_share_memory(array, view) for array in state.arrays.values() for view in views):
+        raise NotPlainError("an attribute is part of the simulation")
+    of_simulations = {
+        _SIMULATION + str(number): layer.simulation
+        for number, layer in enumerate(layers)
+        if len(layer.simulation)
+    }
+    if of_simulations:
+        document["mujoco"] = simulations.version()
+    return document, state.arrays | streams.arrays | of_simulations
 
 
 def _read_layers(env: gym.Env[object, object], other: gym.Env[object, object]) -> list[_Layer]:
@@ -141,33 +167,41 @@ def _read_layers(env: gym.Env[object, object], other: gym.Env[object, object]) -
         raise NotPlainError("a new environment is made of other layers")
     numbers = {id(layer): number for number, layer in enumerate(layers)}
     return [
-        _read_layer(layer, vars(counterpart), numbers)
+        _read_layer(layer, counterpart, numbers)
         for layer, counterpart in zip(layers, counterparts, strict=True)
     ]
 
 
-def _read_layer(layer: object, other: Mapping[str, object], numbers: Mapping[int, int]) -> _Layer:
+def _read_layer(layer: object, counterpart: object, numbers: Mapping[int, int]) -> _Layer:
     """Collect one layer, beside the attributes of its counterpart.
 
     Raises:
         NotPlainError: the layer has state that is not plain data.
     """
-    _check_whole(layer)
     saved = _Layer(_name(layer))
+    attributes = vars(counterpart)
+    simulated = simulations.is_simulated(layer)
+    if simulated:
+        saved.simulation = simulations.simulation_state(layer, counterpart)
+        saved.views = simulations.views(layer)
+    else:
+        _check_whole(layer)
     # Sorted: another environment may have set its attributes in another order.
     for name, value in sorted(vars(layer).items()):
+        if simulated and name in simulations.NOT_ATTRIBUTES:
+            continue
         if id(value) in numbers:
             saved.references[name] = numbers[id(value)]
         elif isinstance(value, gym.Space):
             # Bounds of a space are not saved, only the streams of its generator.
-            if value != other.get(name):
+            if value != attributes.get(name):
                 raise NotPlainError(f"the space {name} is another one in a new environment")
             saved.streams[name] = _streams(value)
-        elif _is_shared(value, other.get(name)):
+        elif _is_shared(value, attributes.get(name)):
             continue
         # Text is compared, never restored, so it must be the same in every new environment.
         elif holds_text(value):
-            if not _equal(value, other.get(name)):
+            if not _equal(value, attributes.get(name)):
                 raise NotPlainError(f"{name} holds text that changes")
             saved.constants[name] = value
         else:

@@ -28,6 +28,7 @@ from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.options import check_names
 from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.shared_policy import make_game, make_games
+from autorl.trainers.sb3.simulations import is_simulated
 from autorl.trainers.sb3.vector_rewards import WeightedReward, components
 from autorl.types import EnvironmentSpec, InputError
 
@@ -99,17 +100,20 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
 
         None where it cannot be saved.
 
-        Plain data where that is all of it, else a pickle. Environments built on `EzPickle` (Box2D,
-        MuJoCo, Atari) pickle only their constructor arguments: the copy has lost the episode, so
-        they count as not restorable.
+        Plain data where that is all of it (a simulation of MuJoCo is), else a pickle. Other
+        environments built on `EzPickle` (Box2D, Atari) pickle only their constructor arguments: the
+        copy has lost the episode, so they count as not restorable.
         """
+        of_arguments = [layer for layer in layers_of(self.env) if isinstance(layer, EzPickle)]
         # Asked before: such a pickle can be written and read, without the episode.
-        if any(isinstance(layer, EzPickle) for layer in layers_of(self.env)):
+        if not all(map(is_simulated, of_arguments)):
             return None
         with preserved():  # building an environment may draw from the global generators
             captured = capture(self.env, self._make)
         if captured is not None:
             return Frozen(*captured)
+        if of_arguments:
+            return None
         try:
             pickled = bytes(cloudpickle.dumps(self.env))
             pickle.loads(pickled)  # our own of a moment ago: whether it can be read at all
