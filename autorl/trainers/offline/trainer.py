@@ -31,6 +31,7 @@ from autorl.trainers._shared import (
     not_finite,
 )
 from autorl.trainers.contract import Change, FixedValue, Trainer
+from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.offline.learner import APPLIED, Learner
 from autorl.trainers.offline.transitions import Transitions, read_transitions
 from autorl.trainers.options import check_names, search_folders
@@ -97,7 +98,8 @@ class OfflineTrainer(Trainer):
         what = f"hyperparameter of offline/{self.method}"
         check_names(hyperparameters, self.defaults, what, "space")
         data = self._data()
-        env = make_environment(environment, self.folders)
+        with faults_in_one_line(environment):
+            env = make_environment(environment, self.folders)
         actions = env.action_space
         # None for a dictionary.
         shape = env.observation_space.shape
