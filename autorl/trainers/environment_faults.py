@@ -1,4 +1,4 @@
-"""Says in one line what an environment of the user raised before a study.
+"""Says in one line what an environment raised before a study.
 
 In a run the same error is not caught: it is a failed run, recorded with its traceback.
 """

@@ -235,7 +235,7 @@ class SB3Trainer(AgentTrainer):
 
     @contextmanager
     def _made(self, environment: EnvironmentSpec) -> Iterator[gym.Env[Any, Any]]:
-        """Make an environment before a study, its own faults in one line."""
+        """Make an environment before a study, and close it."""
         with faults_in_one_line(environment):
             env = make_environment(environment, self.folders)
             yield env
