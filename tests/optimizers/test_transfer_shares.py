@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import mannwhitneyu
 
 from autorl.optimizers import find, make, transfer
@@ -314,6 +315,16 @@ def test_another_category_is_at_distance_one():
     assert near[0].tolist() == pytest.approx([0, 1, 1, 1.25])
     assert near[2, 3] == pytest.approx(0.75)
     assert near == pytest.approx(near.T)
+
+
+def test_distances_of_numbers_are_euclidean_to_the_bit():
+    space = load_space({"hyperparameters": {name: UNIT for name in "xyzuv"}})
+    own = make("transfer", space, horizon=10, prior="none")._own
+    configs = [space.sample(np.random.default_rng(seed)) for seed in range(40)]
+    rows = own.rows(configs)
+    assert np.array_equal(
+        own.distances(rows, rows[:9]), np.sqrt(cdist(rows, rows[:9], "sqeuclidean"))
+    )
 
 
 # -- what the prior expects least ----------------------------------------------------------------
