@@ -35,7 +35,10 @@ def take_states(member: Member, inputs: Array) -> None:
 
 @inlined_kernel
 def updates_due(member: Member, hp: Record) -> int:
-    """Count the updates of one round; -1 stands for one per step taken."""
+    """Count the updates that follow the steps of a round.
+
+    -1 stands for one per step taken.
+    """
     due: int = hp.gradient_steps
     if due < 0:
         due = hp.train_freq * len(member.states)
