@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.seeds import evaluation_seeds, integer_seed
 from autorl.store.checkpoints import writing
@@ -107,9 +108,9 @@ class OfflineTrainer(Trainer):
         size = data.observations.shape[1]
         if shape is None or math.prod(shape) != size:
             raise InputError(
-                f"{self.dataset} has observations of {size} numbers, {environment.id} of the shape "
-                f"{shape}; dictionaries need gymnasium.wrappers:FlattenObservation among "
-                "environment.wrappers",
+                f"{self.dataset} has observations of {counted(size, 'number')}, "
+                f"{environment.id} of the shape {shape}; dictionaries need "
+                "gymnasium.wrappers:FlattenObservation among environment.wrappers",
                 key="environment",
             )
         if actions != data.action_space:

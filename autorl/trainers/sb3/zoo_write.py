@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.population.engine import find_algorithm
 from autorl.population.environments import GRID_TASKS
@@ -58,7 +59,8 @@ def zoo_entry(run: TrainedRun) -> str:
         **arguments,
     }
     if run.end < run.horizon and any(str(value).startswith("lin_") for value in entry.values()):
-        notes.append(f"schedules were over {run.horizon} steps: here they end at {run.end}")
+        steps = counted(run.horizon, "step")
+        notes.append(f"schedules were over {steps}: here they end at {run.end}")
     of_zoo = _ALGORITHM_NAMES.get(algorithm, algorithm)
     command = f"python -m rl_zoo3.train --algo {of_zoo} --env {name} --conf-file FILE"
     command += f" --gym-packages {package}" if package else ""
