@@ -233,7 +233,10 @@ def update(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
             hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
         )
         beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
-        for _ in range(off_policy.updates_due(member, hp)):
+        updates = hp.gradient_steps
+        if updates < 0:  # one per step taken
+            updates = hp.train_freq * len(member.states)
+        for _ in range(updates):
             sample_batch(member, agent, hp, beta)
             loss_gradient(agent, hp, n_actions)
             descend(member, agent, hp, learning_rate)

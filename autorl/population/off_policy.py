@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from autorl.population.hyperparameters import Record
-from autorl.population.kernels import Array, Program, inlined_kernel, kernel
+from autorl.population.kernels import Array, Program, kernel
 from autorl.population.members import Member, is_finite
 from autorl.population.outside import Step, Worlds, no_step
 from autorl.population.replay import Replay, claim
@@ -31,18 +31,6 @@ def take_states(member: Member, inputs: Array) -> None:
     for e in range(len(member.states)):
         for j in range(member.states.shape[1]):
             inputs[e, j] = member.states[e, j]
-
-
-@inlined_kernel
-def updates_due(member: Member, hp: Record) -> int:
-    """Count the updates that follow the steps of a round.
-
-    -1 stands for one per step taken.
-    """
-    due: int = hp.gradient_steps
-    if due < 0:
-        due = hp.train_freq * len(member.states)
-    return due
 
 
 @kernel

@@ -228,7 +228,10 @@ def update(member: Member, agent: Agent, hp: Record) -> None:
     if member.counts[STEPS] > hp.learning_starts:
         progress = member.counts[STEPS] / hp.horizon
         rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
-        for index in range(off_policy.updates_due(member, hp)):
+        updates = hp.gradient_steps
+        if updates < 0:  # one per step taken
+            updates = hp.train_freq * len(member.states)
+        for index in range(updates):
             update_networks(member, agent, hp, rate)
             # Counted anew in every round, as in Stable-Baselines3.
             if index % hp.target_update_interval == 0:
