@@ -55,19 +55,22 @@ def shortened(text: str, most: int = LONGEST) -> str:
     return f"{text[:head]}...{text[len(text) - (most - 3 - head) :]}"
 
 
-def counted(count: float, noun: str, verb: str = "") -> str:
+def counted(count: float, noun: str, verb: str = "", *, form: str = ".12g") -> str:
     """Write a number with what it counts: `2 studies`, `1 row is`.
 
     Args:
         count: any number.
         noun: for one; its last word is what is counted.
         verb: for many.
+        form: how the number is written; `,` separates thousands.
     """
-    if count == 1:
+    number = format(count, form)
+    # As it is written: a number near 1 may be rounded to it.
+    if number == "1":
         singular = _IRREGULAR.get(verb, f"{verb}s")
         return f"1 {noun} {singular}" if verb else f"1 {noun}"
     several = f"{noun[:-1]}ies" if re.search("[^aeiou]y$", noun) else f"{noun}s"
-    return f"{count:.12g} {several} {verb}".rstrip()
+    return f"{number} {several} {verb}".rstrip()
 
 
 def all_counted(count: int, noun: str) -> str:

@@ -186,6 +186,20 @@ def test_an_enqueued_configuration_comes_after_the_default(optimizer):
     assert list(origins[:3]) == ["default", "enqueued", "enqueued"]
 
 
+def test_transfer_counts_no_enqueued_configuration_as_a_draw_of_an_arm(tmp_path):
+    """Nor after the study was opened again: a function of the events."""
+    optimizer = {"name": "transfer", "prior": "none"}
+    options = {"seeds": SeedPlan(1, 0), "fidelity": 100, "budget": {"runs": 30}}
+    with Tuner(SPACE, optimizer, path=tmp_path / "s", **options) as tuner:
+        tuner.enqueue({"x": 0.125})
+        for _ in range(4):
+            trial = tuner.ask()
+            tuner.tell(trial, value(trial))
+        assert sorted(tuner._study.optimizer._arms) == [2, 3]
+    with Tuner(SPACE, optimizer, path=tmp_path / "s", **options) as tuner:
+        assert sorted(tuner._study.optimizer._arms) == [2, 3]
+
+
 def test_what_was_enqueued_survives(tmp_path):
     with Tuner(SPACE, path=tmp_path / "s", **OPTIONS) as tuner:
         tuner.enqueue({"x": 0.125})

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from autorl.building.plan import BuildPlan, sizes_of
+from autorl.plain_text import counted
 from autorl.report.plan import Estimate, estimate_time
 from autorl.spec import Spec
 from autorl.study import Study
@@ -96,7 +97,8 @@ def _estimate(plan: BuildPlan, workers: int, chains: int) -> Estimate | None:
     if not all(info.estimates_by_training for info in infos):
         return estimate_time(spec, chains * spec.fidelity.steps, workers, plan.folder)
     seconds, count = _seconds_per_run(spec)
-    source = f"{count} configurations trained here for a while: {seconds:.2f} s a run and worker"
+    trained = counted(count, "configuration")
+    source = f"{trained} trained here for a while: {seconds:.2f} s a run and worker"
     return Estimate(chains * seconds / workers, source)
 
 

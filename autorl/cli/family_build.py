@@ -7,6 +7,7 @@ from pathlib import Path
 
 from autorl.building import BuildPlan, build_cost, is_written
 from autorl.cli.options import print_json, say
+from autorl.plain_text import counted
 from autorl.population.task_families import TaskFamily
 from autorl.report.plan_text import time_text
 from autorl.report.table import columns
@@ -40,6 +41,6 @@ def print_family(
         text = f"{item.text} (written)" if done else item.text
         rows.append((plan.id, text))
     duration = time_text(cost.time, cost.workers)
-    rows.append(("runs", f"{remaining * cost.runs:,} in {remaining} builds"))
+    rows.append(("runs", f"{remaining * cost.runs:,} in {counted(remaining, 'build')}"))
     rows.append(("time", f"{duration} for each build"))
     say(columns(rows[0], rows[1:], indent=""))

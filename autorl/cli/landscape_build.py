@@ -21,6 +21,7 @@ from autorl.cli.landscape_options import ROOT, Out, Replace
 from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
+from autorl.plain_text import counted
 from autorl.population.task_families import read_task_family
 from autorl.report.plan_text import time_text
 from autorl.report.table import columns
@@ -173,7 +174,8 @@ def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:
         ("seeds", f"{cost.tuning_seeds} tuning + {cost.test_seeds} test"),
         (
             "steps of a run",
-            f"{spec.fidelity.steps:,}, {points} evaluations of {spec.fidelity.episodes} episodes",
+            f"{spec.fidelity.steps:,}, {counted(points, 'evaluation')} of "
+            f"{counted(spec.fidelity.episodes, 'episode')}",
         ),
     ]
     if len(cost.ends) > 1:

@@ -208,4 +208,4 @@ def export(
     if as_json:
         print_json({"file": str(file), unit: count})
     else:
-        say(f"{file}: {count} {unit}")
+        say(f"{file}: {counted(count, unit.removesuffix('s'))}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from autorl.executors.worker import ONE_THREAD
+from autorl.plain_text import counted
 from autorl.types import InputError, Resources
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
@@ -198,7 +199,8 @@ def shortage(capacity: Capacity, needs: Resources) -> tuple[str, str] | None:
         The key of the resource and a message, None where the segment can run.
     """
     if capacity.cpu is not None and needs.cpu > capacity.cpu:
-        return "cpu", f"{needs.cpu:g} cores a segment, but this machine has {capacity.cpu:g}"
+        cores = counted(needs.cpu, "core")
+        return "cpu", f"{cores} a segment, but this machine has {capacity.cpu:g}"
     memory = capacity.memory_gb
     if memory is not None and needs.memory_gb is not None and needs.memory_gb > memory:
         return "memory_gb", f"{needs.memory_gb:g} GiB a segment, but this machine has {memory:.1f}"
@@ -207,7 +209,7 @@ def shortage(capacity: Capacity, needs: Resources) -> tuple[str, str] | None:
         have = f"there are {largest}"
         if len(capacity.groups) > 1:
             have = f"the largest group of executor.devices has {largest}"
-        return "gpu", f"{needs.gpu:g} GPUs a segment, but {have}"
+        return "gpu", f"{counted(needs.gpu, 'GPU')} a segment, but {have}"
     return None
 
 

@@ -40,7 +40,7 @@ from autorl.executors.queue_files import (
 from autorl.executors.segment_form import SegmentForm
 from autorl.executors.wire import loads, report_from_json
 from autorl.executors.worker import failure
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.store.folder import QUEUE, STUDY_FILE
 from autorl.store.remote import shown_url
 from autorl.types import FrozenMap, InputError, Outcome, Report, Segment, Status, StudyError
@@ -306,7 +306,8 @@ class Folder:
         if worker:
             # By that the worker knows, should it come back.
             (self._place / CLAIMED / f"{attempt.file}~{worker}").unlink(missing_ok=True)
-            message = f"no heartbeat of worker {worker} for {self._notice.lost_after:g} seconds"
+            waited = counted(self._notice.lost_after, "second")
+            message = f"no heartbeat of worker {worker} for {waited}"
         lost = failure(attempt.segment, Status.LOST, message, 0.0)
         # Whether the host lives is not known, so this says nothing against the segment.
         return replace(lost, host="" if beat is None else beat.host, preempted=True)

@@ -159,7 +159,7 @@ class FolderWorker:
             return "it has trained as many segments as it was to"
         idle = self._now() - self._busy_at
         if idle >= self._idle_seconds:
-            return f"nothing to train for {idle / 60:.3g} minutes"
+            return f"nothing to train for {counted(idle / 60, 'minute', form='.3g')}"
         return None
 
     def turn(self) -> None:
@@ -201,7 +201,8 @@ class FolderWorker:
             silent = self._signs.silent("driver", beat)
             lives = beat not in (None, self._first_beat) and not silent
             if self._driver_lives and not lives:
-                say(f"no heartbeat of the driver for {notice.lost_after:g} seconds: takes no more")
+                waited = counted(notice.lost_after, "second")
+                say(f"no heartbeat of the driver for {waited}: takes no more")
             self._driver_lives = lives
 
     def _join(self, notice: Notice) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from autorl.plain_text import counted
 from autorl.types import InputError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class TimeLimit:
             if not late.is_set():
                 raise
             raise InputError(
-                f"no answer within {self._seconds:g} seconds: ask for less, or allow more "
+                f"no answer within {counted(self._seconds, 'second')}: ask for less, or allow more "
                 "(`--seconds`, in Python `seconds=`)",
                 file=self._file,
                 key="sql",

@@ -68,12 +68,8 @@ class OwnResults:
 
         A category is at distance 1 of another.
         """
-        from scipy.spatial.distance import cdist
-
-        numeric = gp.CONTEXT + self._columns.n_numeric(self._used)
-        squares: Array = cdist(rows[:, :numeric], others[:, :numeric], "sqeuclidean")
-        for column in range(numeric, rows.shape[1]):
-            squares += rows[:, column, None] != others[None, :, column]
+        numeric = self._columns.n_numeric(self._used)
+        squares = gp.weighted_distances(rows, others, numeric, np.ones(rows.shape[1]))
         return np.sqrt(squares)
 
     def belief(self, history: History) -> OwnBelief | None:

@@ -73,6 +73,30 @@ def distances(a: Array, b: Array, n_numeric: int) -> Array:
     return gaps
 
 
+def weighted_distances(a: Array, b: Array, n_numeric: int, weights: Array) -> Array:
+    """Return the weighted sum of `distances` over the columns.
+
+    Args:
+        a: shape (p, m).
+        b: shape (q, m).
+        n_numeric: how many columns hold numeric hyperparameters.
+        weights: shape (m,).
+
+    Returns:
+        Shape (p, q).
+    """
+    from scipy.spatial.distance import cdist
+
+    first = CONTEXT + n_numeric  # column of categories
+    root = np.sqrt(weights[1:first])
+    # Not by `distances`, which would make an array of shape (m, p, q) at every ask.
+    total: Array = cdist(a[:, 1:first] * root, b[:, 1:first] * root, "sqeuclidean")
+    total += weights[0] * np.abs(a[:, :1] - b[:, 0])
+    for column in range(first, a.shape[1]):
+        total += weights[column] * (a[:, column, None] != b[None, :, column])
+    return total
+
+
 def fit(
     points: Array, values: Array, n_numeric: int, start: Sequence[float] | None = None
 ) -> tuple[float, ...]:
@@ -207,15 +231,6 @@ class Posterior:
 
     def _smooth(self, a: Array, b: Array) -> Array:
         """Return the covariance without noise, (len(a), len(b))."""
-        from scipy.spatial.distance import cdist
-
-        weights = np.exp(np.array(self.logs[:-2]))
-        first = CONTEXT + self.n_numeric
-        root = np.sqrt(weights[1:first])
-        # Not by `distances`, which would make an array of shape (m, len(a), len(b)) at every ask.
-        exponent: Array = cdist(a[:, 1:first] * root, b[:, 1:first] * root, "sqeuclidean")
-        exponent += weights[0] * np.abs(a[:, :1] - b[:, 0])
-        for column in range(first, a.shape[1]):
-            exponent += weights[column] * (a[:, column, None] != b[None, :, column])
+        exponent = weighted_distances(a, b, self.n_numeric, np.exp(np.array(self.logs[:-2])))
         covariance: Array = math.exp(self.logs[-2]) * np.exp(-exponent)
         return covariance

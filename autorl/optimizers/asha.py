@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.optimizers.hyperband import Merit, cautions_of, may_go_on, merit, rung_steps
+from autorl.plain_text import counted
 from autorl.types import Continue, Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             mean = sum(steps / eta**rung for rung, steps in enumerate(new)) / self.problem.horizon
             started = self.problem.budget / mean
             lines.append(
-                f"the budget pays for about {started:.0f} configurations, "
+                f"the budget pays for about {counted(started, 'configuration', form='.0f')}, "
                 f"{started / eta**last:.0f} to the end"
             )
         return tuple(lines)

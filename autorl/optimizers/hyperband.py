@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
+from autorl.plain_text import counted
 from autorl.types import (
     Config,
     Continue,
@@ -75,7 +76,8 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
     steps = tuple(-(-horizon // eta**k) for k in reversed(range(rungs)))  # rounded up
     if len(set(steps)) < rungs:
         raise InputError(
-            f"{rungs} rungs with eta {eta} do not fit into {horizon} steps", key="optimizer.rungs"
+            f"{counted(rungs, 'rung')} with eta {eta} do not fit into {counted(horizon, 'step')}",
+            key="optimizer.rungs",
         )
     return steps
 
@@ -190,8 +192,8 @@ class Hyperband(BaseOptimizer[B]):
             cost = steps / self.problem.horizon
             brackets = self.problem.budget / cost * len(shapes)
             lines.append(
-                f"the budget pays for {brackets:.3g} brackets "
-                f"({cost:.3g} full runs for each {len(shapes)})"
+                f"the budget pays for {counted(brackets, 'bracket', form='.3g')} "
+                f"({counted(cost, 'full run', form='.3g')} for each {len(shapes)})"
             )
         return tuple(lines)
 

@@ -147,8 +147,9 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         """Say which curves the rule begins with, and which not and why."""
         rule = (
             f"a run stops if it beats the incumbent with a probability below "
-            f"{self.options.threshold:g}, after {self.options.peers} ended runs and "
-            f"{self.options.references} learning curves"
+            f"{self.options.threshold:g}, after "
+            f"{counted(self.options.peers, 'ended run')} and "
+            f"{counted(self.options.references, 'learning curve')}"
         )
         lines: tuple[str, ...] = ("no reference curves: curves is none",)
         if self.options.curves != NONE:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autorl.plain_text import counted
 from autorl.types import Config, Proposal
 
 
@@ -61,7 +62,7 @@ def share_text(share: ModelShare, *, learns: bool, about: str = "") -> str:
 
     `learns`: whether the optimizer has a model at all.
     """
-    text = f"{about}{share.new} new configurations"
+    text = f"{about}{counted(share.new, 'new configuration')}"
     if learns:
         of_startup = share.new - share.modelled
         text += f" ({about}{share.modelled} by the model, {about}{of_startup} of the start-up)"

@@ -50,6 +50,7 @@ from typing import TYPE_CHECKING, TypeVar
 from autorl.optimizers._retraining import Retraining
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
 from autorl.optimizers.hyperband import may_go_on, merit
+from autorl.plain_text import counted
 from autorl.types import (
     Change,
     Config,
@@ -191,11 +192,11 @@ class Population(BaseOptimizer[O]):
         copying = "only failed members copy others"
         if ready:
             copying = f"members copy others from step {ready[0]} on"
-        lines = [f"{self.population} members in {len(self.steps)} generations; {copying}"]
+        members = counted(self.population, "member")
+        lines = [f"{members} in {counted(len(self.steps), 'generation')}; {copying}"]
         if self.retrain:
-            lines.append(
-                f"then at most {self.retrain} schedules of members that copied, from step 0 again"
-            )
+            schedules = counted(self.retrain, "schedule")
+            lines.append(f"then at most {schedules} of members that copied, from step 0 again")
             lines.append("if fewer copied, that part of the budget stays unused")
         return tuple(lines)
 
@@ -207,7 +208,8 @@ class Population(BaseOptimizer[O]):
             return ()
         return (
             f"{budget - planned:g} of the {budget:g} full-length runs of the budget stay unused: "
-            f"{self.population} members and at most {self.retrain} schedules trained again "
+            f"{counted(self.population, 'member')} and at most "
+            f"{counted(self.retrain, 'schedule')} trained again "
             f"need {planned}; a larger `population` uses them",
         )
 
@@ -480,9 +482,8 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
         )
     starts = len(problem.initial)
     if starts > population:
-        message = (
-            f"the default and {starts - 1} warm starts do not fit into a population of {population}"
-        )
+        starts_text = counted(starts - 1, "warm start")
+        message = f"the default and {starts_text} do not fit into a population of {population}"
         raise InputError(message, key="optimizer.population")
     if options.frequencies == 1:
         return

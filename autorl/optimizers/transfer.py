@@ -56,6 +56,7 @@ from autorl.optimizers.priors.study_prior import StudyPrior, searched_names, stu
 from autorl.optimizers.priors.table import Array
 from autorl.optimizers.priors.used import PORTFOLIO
 from autorl.statistics.confirmation import SHARE
+from autorl.store.events import ENQUEUED
 from autorl.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
@@ -126,6 +127,10 @@ class TransferOptions:
     candidates: int = option(
         128, "neighbours of the best configurations, looked at by plain search", minimum=1
     )
+    count_enqueued: bool = option(
+        False,
+        "whether an enqueued configuration counts for the arm whose place it took, as it did",
+    )
 
 
 class Transfer(BaseOptimizer[TransferOptions]):
@@ -141,12 +146,13 @@ class Transfer(BaseOptimizer[TransferOptions]):
         "explore": 0.2,
         "spacing": 0.0,
         "leave_out": 0.0,
+        "count_enqueued": True,
     }
 
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         """Give what studies did that were stored without these options."""
-        return {"spacing": 0.0, "leave_out": 0.0}
+        return {"spacing": 0.0, "leave_out": 0.0, "count_enqueued": True}
 
     @classmethod
     def resolved_options(
@@ -402,6 +408,9 @@ class Transfer(BaseOptimizer[TransferOptions]):
     def _observe(self, event: Event) -> None:
         if isinstance(event, Proposed):
             self._proposed[event.proposal.config] = None
+            # Its `meta` is that of the proposal whose place it took.
+            if event.proposal.origin == ENQUEUED and not self.options.count_enqueued:
+                return
             meta = event.proposal.meta
             self._due = meta.get("due", self._due)
             if "arm" in meta:

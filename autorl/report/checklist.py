@@ -135,7 +135,8 @@ def _cost(view: StudyView) -> Item:
     # What was really trained, which is not what the budget counts where runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
-        f"{role}: {taken.environment_steps:,.0f} steps, {taken.wall_seconds:,.0f} s of training"
+        f"{role}: {counted(taken.environment_steps, 'step', form=',.0f')}, "
+        f"{taken.wall_seconds:,.0f} s of training"
         for role, taken in trained.items()
     )
     budget_text = ", ".join(f"{name} {value:g}" for name, value in budget.items())

@@ -138,7 +138,7 @@ def parallel(space: Space, trials: Sequence[Trial], label: str) -> str:
         _axis(place, item.name, *_ends(item)) for place, item in zip(places, items, strict=False)
     ]
     axes.append(_axis(places[-1], label, short_number(low), short_number(high)))
-    count = f"{len(trials)} of {len(trials)} configurations"
+    count = f"{len(trials)} of {counted(len(trials), 'configuration')}"
     return (
         '<figure class="chart" data-chart="parallel"><figcaption><b>Parallel coordinates</b>'
         "<p class=note>Drag along an axis (or focus it and press the arrow keys) to keep the "

@@ -298,7 +298,8 @@ def failures_section(view: StudyView, most: int | None = None) -> str:
         for failure in failures
     ]
     earlier = len(every) - len(failures)
-    more = f"<p class=note>{earlier} earlier ones are in study.sqlite.</p>" if earlier else ""
+    count = counted(earlier, "earlier one", "are")
+    more = f"<p class=note>{count} in study.sqlite.</p>" if earlier else ""
     header = ("proposal", "seed", "kind", "message", "log")
     return table(header, rows, sortable=True) + more
 
@@ -316,8 +317,9 @@ def _cost(view: StudyView) -> str:
     spent = view.record.spent
     text = (
         f"{spent.budget_used(view.spec):.0%} of the budget used: "
-        f"{spent.charged_steps:,} tuning steps charged. "
-        f"{counts_text(configuration_rows(view.record))}. {view.hours:.3g} hours of driver time."
+        f"{counted(spent.charged_steps, 'tuning step', form=',')} charged. "
+        f"{counts_text(configuration_rows(view.record))}. "
+        f"{counted(view.hours, 'hour', form='.3g')} of driver time."
     )
     header = ("of", "runs", "steps trained", "seconds of training")
     return f"<p>{escape(text)}</p>{table(header, rows)}"

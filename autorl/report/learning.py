@@ -9,6 +9,7 @@ import numpy as np
 
 from autorl import seeds as streams
 from autorl.landscapes.analysis import Axis, Chart, Line
+from autorl.plain_text import counted
 from autorl.report.page.draw import level
 from autorl.report.reading import TracePoint
 from autorl.report.text import interval_bounds, number
@@ -52,7 +53,10 @@ def incumbent_chart(
         following = parts[index + 1][1][0].steps if index + 1 < len(parts) else trace[-1].steps
         x = np.array([*(point.steps for point in changed), following], dtype=np.float64)
         y = np.array([*(point.score for point in changed), changed[-1].score])
-        names = [f"proposal {point.proposal}, {point.steps:,} steps" for point in changed]
+        names = [
+            f"proposal {point.proposal}, {counted(point.steps, 'step', form=',')}"
+            for point in changed
+        ]
         label = "tuning score of the incumbent"
         if len(parts) > 1:
             label = f"of runs to step {length:,}" if length is not None else label

@@ -18,6 +18,7 @@ from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import find_stopping, is_slow_to_ask, option_names, search_kind
+from autorl.plain_text import counted
 from autorl.report.idle import Asks, IdleShare, expected_idle
 from autorl.report.simulated import Confirmed, Ends, Phase, Tally, candidates
 from autorl.spec import OptimizerSection, Spec
@@ -231,7 +232,7 @@ def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> 
             slowest = min(speeds[name] for name in trainers)
             return Estimate(
                 steps / (slowest * workers),
-                f"{sibling}: {slowest:,.0f} steps per second and worker",
+                f"{sibling}: {counted(slowest, 'step', form=',.0f')} per second and worker",
             )
     return None
 

@@ -144,7 +144,7 @@ def _confirmed_rows(plan: Plan) -> list[tuple[str, str]]:
     if parts is None:
         return []
     horizon = plan.spec.fidelity.steps
-    explore = f"{parts.explore / horizon:g} full runs explore"
+    explore = counted(parts.explore / horizon, "full run", "explore", form="g")
     confirm = f"{parts.confirm / horizon:g} confirm the best {counted(parts.proposals, 'proposal')}"
     return [("confirmation", f"{explore}, {confirm}, up to {counted(parts.seeds, 'seed')} each")]
 
@@ -245,12 +245,12 @@ def plan_dict(plan: Plan) -> dict[str, object]:
 def _budget_text(spec: Spec) -> str:
     budget = spec.budget
     if budget.runs is not None:
-        steps = budget.runs * spec.fidelity.steps
-        return f"{counted(budget.runs, 'full run')} ({steps:,.0f} {spec.steps}) of tuning"
+        steps = counted(budget.runs * spec.fidelity.steps, spec.step, form=",.0f")
+        return f"{counted(budget.runs, 'full run')} ({steps}) of tuning"
     if budget.configurations is not None:
         return counted(budget.configurations, "configuration")
     if budget.environment_steps is not None:
-        return f"{budget.environment_steps:,} {spec.steps} of tuning"
+        return f"{counted(budget.environment_steps, spec.step, form=',')} of tuning"
     assert budget.hours is not None, "a budget is counted in one of these"
     return counted(budget.hours, "hour")
 

@@ -77,7 +77,7 @@ def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:
         "space": spec.search_space.hash,
         "tuning seeds": str(list(spec.plan.tuning)),
         "test seeds": str(list(spec.plan.test)),
-        "length": f"{spec.fidelity.steps:,} {spec.steps}",
+        "length": counted(spec.fidelity.steps, spec.step, form=","),
         "score": f"{first.reduce} of a run, {evaluation.aggregate} over seeds",
         "evaluation": f"{counted(spec.fidelity.evaluations, 'time')}, "
         f"{counted(spec.fidelity.episodes, 'episode')}",
@@ -86,10 +86,13 @@ def _protocol(spec: Spec, spent: Spent) -> dict[str, str]:
 
 def _budget(spec: Spec, spent: Spent) -> str:
     stated = spec.budget.model_dump(exclude_none=True)
-    return ", ".join(
-        f"{value + (spent.extra_runs if name in ('runs', 'configurations') else 0):g} "
-        f"{name.replace('_', ' ')}"
+    extended = {
+        name: value + (spent.extra_runs if name in ("runs", "configurations") else 0)
         for name, value in stated.items()
+    }
+    return ", ".join(
+        counted(value, name.removesuffix("s").replace("_", " "), form="g")
+        for name, value in extended.items()
     )
 
 

@@ -224,12 +224,13 @@ class Ends:
         if untrained:
             cautions.append(
                 f"{untrained} cannot be trained: "
-                f"a rollout is longer than a run, {steps:,} steps; {remedy}"
+                f"a rollout is longer than a run, {counted(steps, 'step', form=',')}; {remedy}"
             )
         if late:
             cautions.append(
                 f"{late} cannot be cut at every evaluation and rung: "
-                f"a rollout is longer than the {interval:,} steps between two of them, "
+                "a rollout is longer than the "
+                f"{counted(interval, 'step', form=',')} between two of them, "
                 f"so several have the same weights; {remedy}"
             )
         return cautions

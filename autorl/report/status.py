@@ -264,9 +264,9 @@ def _budget_text(facts: dict[str, Any]) -> str:
     """
     charged = facts["tuning_steps"]
     trained = facts["trained_tuning_steps"]
-    steps = f"{charged:,} tuning steps"
+    steps = counted(charged, "tuning step", form=",")
     if trained != charged:
-        steps = f"{charged:,} nominal tuning steps, {trained:,} trained"
+        steps = f"{counted(charged, 'nominal tuning step', form=',')}, {trained:,} trained"
     beyond = facts["beyond_budget_steps"]
     more = f", and {beyond:,} beyond it for the default configuration" if beyond else ""
     return f"{facts['budget_used']:.0%} ({steps}){more}"

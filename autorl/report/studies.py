@@ -350,7 +350,8 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
     for name, steps in charged.items():
         if steps < (1.0 - _UNEQUAL) * most:
             texts.append(
-                f"{name} was charged {steps:,} tuning steps of the {most:,} of another: "
+                f"{name} was charged {counted(steps, 'tuning step', form=',')} of the {most:,} "
+                "of another: "
                 "scores are not of equal cost"
             )
     for study in studies:

@@ -7,6 +7,7 @@ from html import escape
 import numpy as np
 
 from autorl.landscapes.analysis import Axis, Chart, Line
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.report.page.document import Section, page, table
 from autorl.report.page.draw import figure
@@ -128,7 +129,10 @@ def _curves(comparison: StudyComparison) -> Chart:
         end = float(study.trace[-1].steps)
         x = np.array([*(float(steps) for steps, _, _ in points), end])
         y = np.array([*(score for _, score, _ in points), points[-1][1]])
-        names = [f"proposal {proposal}, {steps:,} steps" for steps, _, proposal in points]
+        names = [
+            f"proposal {proposal}, {counted(steps, 'step', form=',')}"
+            for steps, _, proposal in points
+        ]
         # All that is known may be of one moment: a point then, not a line.
         marker = "o" if x[0] == x[-1] else ""
         marks.append(Line(study.name, x, y, None, (*names, names[-1]), marker, stepped=True))
@@ -164,7 +168,7 @@ def _cost(comparison: StudyComparison) -> Chart:
             continue
         span = test.iqm_interval
         band = None if span is None else (np.array([span.low]), np.array([span.high]))
-        names = (f"{study.trained:,.0f} steps, {study.seconds:,.0f} s",)
+        names = (f"{counted(study.trained, 'step', form=',.0f')}, {study.seconds:,.0f} s",)
         x = np.array([study.trained])
         marks.append(Line(study.name, x, np.array([test.iqm]), band, names, "o", joined=False))
     if not marks:

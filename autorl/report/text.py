@@ -373,7 +373,8 @@ def _remarks(result: Result, states: str) -> str:
 def beyond_text(result: Result) -> str:
     """Say what the default configuration cost beside the search."""
     return (
-        f"the default configuration was trained {result.beyond:,} steps beyond the budget, "
+        "the default configuration was trained "
+        f"{counted(result.beyond, 'step', form=',')} beyond the budget, "
         "as far as the incumbent"
     )
 

@@ -45,7 +45,10 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
     evaluations = spec.fidelity.evaluations
     # Only where it is stated: the default gives way in a short run.
     if "evaluations" in spec.fidelity.model_fields_set and evaluations > steps:
-        message = f"{evaluations} evaluations in {steps} steps: expected at most one a step"
+        message = (
+            f"{counted(evaluations, 'evaluation')} in {counted(steps, 'step')}: "
+            "expected at most one a step"
+        )
         raise InputError(message, key="fidelity.evaluations")
     have = len(spec.evaluation_steps)
     for number, objective in enumerate(spec.objective):
@@ -55,14 +58,16 @@ def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
             listed = isinstance(data.get("objective"), list)
             place = f"objective[{number}]" if listed else "objective"
             message = (
-                f"{objective.reduce} of a run with {have} evaluations (fidelity.evaluations): "
-                f"expected at most {have}"
+                f"{objective.reduce} of a run with {counted(have, 'evaluation')} "
+                f"(fidelity.evaluations): expected at most {have}"
             )
             raise InputError(message, key=f"{place}.reduce")
     optimizer = data.get("optimizer")
     rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
     if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
-        message = f"{rungs} rungs in {steps} steps: expected at most one a step"
+        message = (
+            f"{counted(rungs, 'rung')} in {counted(steps, 'step')}: expected at most one a step"
+        )
         raise InputError(message, key="optimizer.rungs")
 
 
@@ -205,7 +210,7 @@ def check_budget(spec: Spec) -> None:
     length = f" to step {first} of {steps}"
     cost = counted(first * seeds, "step")
     if first == steps:
-        length = f" of {steps} steps"
+        length = f" of {counted(steps, 'step')}"
     if budget.runs is not None:
         cost = counted(first * seeds / steps, "run")
         length = "" if first == steps else length

@@ -253,6 +253,11 @@ class Spec(Section):
         unit = units.pop() if len(units) == 1 else None
         return (unit or "steps").replace("_", " ")
 
+    @property
+    def step(self) -> str:
+        """Name a single one of `steps`."""
+        return self.steps.removesuffix("s")
+
     def _trainer(self, section: TrainerSection) -> TrainerSpec:
         """Resolve the spec of a trainer.
 

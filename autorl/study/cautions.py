@@ -217,7 +217,7 @@ def length_cautions(
         return []
     furthest = max(off, key=lambda number: (off[number], number == incumbent, -number))
     text = (
-        f"the incumbent trained {trained[incumbent]:,} {spec.steps} "
+        f"the incumbent trained {counted(trained[incumbent], spec.step, form=',')} "
         f"for nominal {nominal[incumbent]:,}"
     )
     if furthest != incumbent:

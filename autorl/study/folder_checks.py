@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from autorl.plain_text import counted
 from autorl.space import parse_document
 from autorl.spec import Spec
 from autorl.store.events import ProposalMade
@@ -61,9 +62,9 @@ def check_covers_folder(tables: StudyTables, folder: Path) -> None:
     newest = unknown_segments(folder, proposals)
     if newest:
         raise InputError(
-            f"ends with {proposals} proposals, but {newest[0]} is of a later one: the database is "
-            "older than its folder; nothing was changed: put the newest one back, or go on in a "
-            "copy of what is recorded "
+            f"ends with {counted(proposals, 'proposal')}, but {newest[0]} is of a later one: "
+            "the database is older than its folder; nothing was changed: put the newest one back, "
+            "or go on in a copy of what is recorded "
             f"(`autorl backup {folder} COPY`)",
             file=str(folder / DATABASE),
         )

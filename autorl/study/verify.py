@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from autorl.plain_text import counted
 from autorl.spec import thaw
 from autorl.store import checkpoints
 from autorl.store.chain import Chain, check_chain, check_pages, one_line
@@ -178,7 +179,8 @@ def _verify_checkpoints(folder: Path, saved: dict[str, SavedCheckpoint], verdict
     unhashed = sum(not checkpoint.files for checkpoint in saved.values())
     if unhashed:
         verdict.notes.append(
-            f"of {unhashed} checkpoints the log holds no hashes: their files are not compared"
+            f"of {counted(unhashed, 'checkpoint')} the log holds no hashes: "
+            "their files are not compared"
         )
 
 
@@ -251,7 +253,7 @@ def _verify_names(
             leftover.append(name)
     if unknown:
         verdict.problems.append(
-            f"{DATABASE} is older than the folder: it ends with {proposals} proposals, "
+            f"{DATABASE} is older than the folder: it ends with {counted(proposals, 'proposal')}, "
             f"and {_some(unknown)} are of later ones"
         )
     if leftover:

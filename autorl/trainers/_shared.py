@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from autorl.plain_text import listed
+from autorl.plain_text import counted, listed
 from autorl.trainers.contract import Change
 from autorl.types import Config, FrozenMap, InputError, Report, Segment
 
@@ -134,8 +134,8 @@ def check_rollout(factors: Mapping[str, int], segment: Segment) -> None:
     if length > segment.horizon:
         product = " x ".join(f"{name} {value:,}" for name, value in factors.items())
         raise InputError(
-            f"a rollout, {product} = {length:,} steps, is longer than a run, {segment.horizon:,} "
-            "steps: it would never "
+            f"a rollout, {product} = {length:,} steps, is longer than a run, "
+            f"{counted(segment.horizon, 'step', form=',')}: it would never "
             "train; give a run more steps (fidelity.steps) or a rollout fewer"
         )
 

@@ -46,6 +46,7 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import ExportedModel, FixedValue
+from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.options import check_names as check_options
 from autorl.trainers.outside_environments import (
     described,
@@ -113,7 +114,8 @@ class PopulationTrainer(AgentTrainer):
         spaces fit the algorithm.
         """
         check_names(self.algorithm.settings, hyperparameters)
-        self._environment(environment)
+        with faults_in_one_line(environment):
+            self._environment(environment)
 
     def fixed_values(self) -> tuple[FixedValue, ...]:
         return tuple(FixedValue(name, (name,), value) for name, value in self.kwargs.items())

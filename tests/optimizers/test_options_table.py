@@ -120,6 +120,7 @@ OPTIONS = {
         "spacing": (1.0, "float in [0.0, 4.0]"),
         "leave_out": (0.25, "float in [0.0, 0.9]"),
         "candidates": (128, POSITIVE),
+        "count_enqueued": (False, "bool"),
     }
     | STOP,
 }

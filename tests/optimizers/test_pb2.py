@@ -8,7 +8,14 @@ from driving import told
 
 import autorl.optimizers.pb2 as pb2
 from autorl.optimizers import make
-from autorl.optimizers._pb2_gp import Posterior, _negative_log_posterior, distances, fit, prior
+from autorl.optimizers._pb2_gp import (
+    Posterior,
+    _negative_log_posterior,
+    distances,
+    fit,
+    prior,
+    weighted_distances,
+)
 from autorl.space import load_space
 from autorl.testing.simulation import replayed, simulate
 from autorl.types import Failed, Proposed, Scored, Status
@@ -70,6 +77,13 @@ def test_distances_are_those_of_each_kind_of_column():
         np.array([[1.0, 0.5, 0.2, 2.0]]), np.array([[4.0, 0.1, 0.4, 2.0], [0.0, 0.5, 0.2, 1.0]]), 1
     )
     np.testing.assert_allclose(found[:, 0], [[3, 1], [0.16, 0], [0.04, 0], [0, 1]], atol=1e-15)
+
+
+def test_weighted_distances_sum_the_columns():
+    rng = np.random.default_rng(2)
+    a, b, weights = points_of(rng, 7), points_of(rng, 3), rng.uniform(0.1, 4, 5)
+    apart = np.tensordot(weights, distances(a, b, 2), 1)
+    np.testing.assert_allclose(weighted_distances(a, b, 2, weights), apart, atol=1e-14)
 
 
 def test_the_gradient_is_that_of_the_posterior():

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.spatial.distance import cdist
 from scipy.stats import mannwhitneyu
 
 from autorl.optimizers import find, make, transfer
@@ -16,6 +17,7 @@ from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
+from autorl.store.events import ENQUEUED
 from autorl.types import Config, Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
@@ -316,6 +318,16 @@ def test_another_category_is_at_distance_one():
     assert near == pytest.approx(near.T)
 
 
+def test_distances_of_numbers_are_euclidean_to_the_bit():
+    space = load_space({"hyperparameters": {name: UNIT for name in "xyzuv"}})
+    own = make("transfer", space, horizon=10, prior="none")._own
+    configs = [space.sample(np.random.default_rng(seed)) for seed in range(40)]
+    rows = own.rows(configs)
+    assert np.array_equal(
+        own.distances(rows, rows[:9]), np.sqrt(cdist(rows, rows[:9], "sqeuclidean"))
+    )
+
+
 # -- what the prior expects least ----------------------------------------------------------------
 
 
@@ -354,9 +366,22 @@ def test_equal_results_contradict_nothing():
 
 
 def test_a_study_that_was_stored_without_these_options_goes_on_as_it_began():
-    before = {"spacing": 0.0, "leave_out": 0.0}
+    before = {"spacing": 0.0, "leave_out": 0.0, "count_enqueued": True}
     assert find("transfer").earlier_defaults(lambda: SQUARE) == before
     assert find("transfer").unstored_defaults == before | {"explore": 0.2}
+
+
+@pytest.mark.parametrize("counted", [False, True])
+def test_an_enqueued_configuration_is_no_draw_of_an_arm_but_in_earlier_studies(counted):
+    optimizer = built(count_enqueued=counted)
+    meta = FrozenMap(arm="plain", due=0.75)
+    taken = Proposal(config(0), 10, origin=ENQUEUED, meta=meta)
+    optimizer.observe(Proposed(0, taken))
+    assert (optimizer._arms, optimizer._due) == (({0: "plain"}, 0.75) if counted else ({}, 0.0))
+    # It is not proposed again, and its result is known.
+    assert config(0) in optimizer._proposed
+    optimizer.observe(Scored(0, (1.0,)))
+    assert len(optimizer._own._log) == 1
 
 
 # -- how much confirms ---------------------------------------------------------------------------

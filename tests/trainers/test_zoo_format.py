@@ -371,6 +371,70 @@ def test_the_engine_s_configurations_are_written_too() -> None:
     assert "optimizer_class=th.optim.Adam" in entry["policy_kwargs"]
 
 
+GRID = "MiniGrid-Empty-5x5-v0"
+FLAT = "minigrid.wrappers:FlatObsWrapper"
+FLOATS = {"gymnasium.wrappers.DtypeObservation": {"dtype": "float32"}}
+
+
+@pytest.mark.parametrize(
+    ("normalize", "wrappers", "last"),
+    [
+        (True, [FLAT], FLOATS),
+        ({"norm_reward": False}, [FLAT], FLOATS),
+        ({"norm_obs": False}, [FLAT], "minigrid.wrappers.FlatObsWrapper"),
+        (False, [FLAT], "minigrid.wrappers.FlatObsWrapper"),
+        # Images stay bytes, which policies for images ask for.
+        (True, ["minigrid.wrappers:ImgObsWrapper"], "minigrid.wrappers.ImgObsWrapper"),
+    ],
+)
+def test_normalised_bytes_of_a_grid_are_made_floats(
+    normalize: Any, wrappers: list[str], last: Any
+) -> None:
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    environment = {"id": GRID, "normalize": normalize, "wrappers": wrappers}
+    text = zoo("ppo", {"gamma": 0.9}, environment=environment)
+    assert parsed(text)[1]["env_wrapper"][-1] == last
+    assert ("# gymnasium.wrappers.DtypeObservation (gymnasium 1.4" in text) == (last == FLOATS)
+
+
+def test_a_grid_of_the_engine_is_written_with_the_wrappers_it_stands_for() -> None:
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    environment = {"id": GRID, "normalize": True}
+    entry = parsed(zoo("population/ppo", {"gamma": 0.9}, environment=environment))[1]
+    assert entry["env_wrapper"] == [
+        "minigrid.wrappers.ImgObsWrapper",
+        "gymnasium.wrappers.FlattenObservation",
+        FLOATS,
+    ]
+    plain = {"id": "CartPole-v1", "normalize": True}
+    assert "env_wrapper" not in parsed(zoo("population/ppo", {}, environment=plain))[1]
+
+
+def test_what_is_written_of_a_grid_keeps_normalised_numbers_in_the_zoo() -> None:
+    """Its own reader of wrappers, around the package's task, in Stable-Baselines3's memory."""
+    for library in ("stable_baselines3", "minigrid", "rl_zoo3", "huggingface_sb3"):
+        pytest.importorskip(library, reason="needs the extras sb3 and minigrid, and rl_zoo3")
+    gymnasium = pytest.importorskip("gymnasium", minversion="1.4", reason="takes names of types")
+    import stable_baselines3
+    from rl_zoo3.utils import get_wrapper_class
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    environment = {"id": GRID, "normalize": True, "wrappers": [FLAT]}
+    entry = parsed(zoo("ppo", {"n_steps": 16}, environment=environment))[1]
+
+    def learned_from(wrappers: list[Any]) -> Any:
+        wrap = get_wrapper_class({"env_wrapper": wrappers})
+        venv = VecNormalize(DummyVecEnv([lambda: wrap(gymnasium.make(GRID))]))
+        model = stable_baselines3.PPO("MlpPolicy", venv, n_steps=16, batch_size=16, seed=1)
+        return model.learn(16).rollout_buffer.observations
+
+    rows = learned_from(entry["env_wrapper"])
+    assert rows.min() < 0 < rows.max()
+    # What this is written for: the memory of the zoo's own preset holds whole numbers.
+    cut = learned_from(entry["env_wrapper"][:-1])
+    assert cut.dtype == "uint8"
+
+
 def test_other_trainers_have_no_such_format() -> None:
     with pytest.raises(InputError, match="synthetic is no trainer of Stable-Baselines3"):
         info("synthetic").zoo_entry(TrainedRun(TrainerSpec("synthetic"), {}, 10, 10, {}))

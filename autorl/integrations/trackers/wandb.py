@@ -29,7 +29,7 @@ from autorl.integrations.trackers.contract import (
     study_label,
     summarise,
 )
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.store.tables import StudyTables
 from autorl.study.callbacks import RunInfo, StudyInfo
 from autorl.study.record import open_copy
@@ -295,7 +295,7 @@ def _runs_in(folder: Path) -> list[RunInfo]:
 def _mark(points: _Points, state: str) -> str:
     # The study records no value of what is no number.
     counts = (sum(not math.isnan(value) for value in step.values()) for step in points.values())
-    return f"{sum(counts)} values, {state}"
+    return f"{counted(sum(counts), 'value')}, {state}"
 
 
 def _finish(sent: Any, said: Mapping[str, str]) -> None:

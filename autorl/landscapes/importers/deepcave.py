@@ -30,6 +30,7 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import flatten
 from autorl.landscapes.manifest import Manifest, Objective
+from autorl.plain_text import counted
 from autorl.space import Space, from_configspace
 from autorl.space.configspace import from_configuration
 from autorl.types import InputError
@@ -178,7 +179,7 @@ def _runs(
                 f"configuration {config_id} is not in {CONFIGS}", file=str(file), line=number
             )
         if len(costs) != len(metrics):
-            message = f"{len(costs)} costs, but the objectives are {', '.join(metrics)}"
+            message = f"{counted(len(costs), 'cost')}, but the objectives are {', '.join(metrics)}"
             raise InputError(message, file=str(file), line=number)
         # Without budgets every run is one evaluation at its end.
         step = 1 if budget is None else whole_step(budget, options.unit, file, where)

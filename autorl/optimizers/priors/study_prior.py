@@ -22,7 +22,7 @@ from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
 from autorl.optimizers.priors.packed import LEVELS, pack, unpack
 from autorl.optimizers.priors.table import Array
-from autorl.plain_text import listed, shown
+from autorl.plain_text import counted, listed, shown
 from autorl.plain_values import plain
 from autorl.space import Space
 from autorl.space.canonical import sha256
@@ -132,7 +132,7 @@ class StudyPrior:
             return (head, *left_out)
         names = sources_text((task.prior, task.source) for task in self.tasks)
         head = (
-            f"prior of {_tasks_text(len(self.tasks))} ({names}), hash {self.sha256[:12]}: "
+            f"prior of {counted(len(self.tasks), 'task')} ({names}), hash {self.sha256[:12]}: "
             f"trusted in {self.trust:.0%} of the proposals before evidence{self._reason()}"
         )
         used = [
@@ -167,12 +167,10 @@ def sources_text(sources: Iterable[tuple[str, str]]) -> str:
     for prior, source in sources:
         name = prior or source
         tasks[name] = tasks.get(name, 0) + bool(prior)
-    texts = [f"{name} ({_tasks_text(count)})" if count else name for name, count in tasks.items()]
+    texts = [
+        f"{name} ({counted(count, 'task')})" if count else name for name, count in tasks.items()
+    ]
     return listed(texts, _MOST_NAMED)
-
-
-def _tasks_text(count: int) -> str:
-    return "1 task" if count == 1 else f"{count} tasks"
 
 
 def searched_names(space: Space) -> tuple[str, ...]:

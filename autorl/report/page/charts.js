@@ -125,7 +125,8 @@
       count += inside;
     }
     const place = figure.querySelector(".count");
-    if (place) place.textContent = `${count} of ${lines.length} configurations`;
+    const all = lines.length === 1 ? "configuration" : "configurations";
+    if (place) place.textContent = `${count} of ${lines.length} ${all}`;
   }
 
   function share(zone, event) {

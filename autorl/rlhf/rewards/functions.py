@@ -8,6 +8,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
+from autorl.plain_text import counted
 from autorl.rlhf.contract import Signal
 from autorl.types import InputError
 
@@ -98,8 +99,8 @@ class UserSignal(Signal):
         values = self.function(prompts, completions)
         if len(values) != len(completions):
             raise InputError(
-                f"{self.function.source} returned {len(values)} numbers for "
-                f"{len(completions)} completions",
+                f"{self.function.source} returned {counted(len(values), 'number')} for "
+                f"{counted(len(completions), 'completion')}",
                 key=self.function.key,
             )
         return [self._number(value) for value in values]

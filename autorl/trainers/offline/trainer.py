@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.seeds import evaluation_seeds, integer_seed
 from autorl.store.checkpoints import writing
@@ -31,6 +32,7 @@ from autorl.trainers._shared import (
     not_finite,
 )
 from autorl.trainers.contract import Change, FixedValue, Trainer
+from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.offline.learner import APPLIED, Learner
 from autorl.trainers.offline.transitions import Transitions, read_transitions
 from autorl.trainers.options import check_names, search_folders
@@ -97,7 +99,8 @@ class OfflineTrainer(Trainer):
         what = f"hyperparameter of offline/{self.method}"
         check_names(hyperparameters, self.defaults, what, "space")
         data = self._data()
-        env = make_environment(environment, self.folders)
+        with faults_in_one_line(environment):
+            env = make_environment(environment, self.folders)
         actions = env.action_space
         # None for a dictionary.
         shape = env.observation_space.shape
@@ -105,9 +108,9 @@ class OfflineTrainer(Trainer):
         size = data.observations.shape[1]
         if shape is None or math.prod(shape) != size:
             raise InputError(
-                f"{self.dataset} has observations of {size} numbers, {environment.id} of the shape "
-                f"{shape}; dictionaries need gymnasium.wrappers:FlattenObservation among "
-                "environment.wrappers",
+                f"{self.dataset} has observations of {counted(size, 'number')}, "
+                f"{environment.id} of the shape {shape}; dictionaries need "
+                "gymnasium.wrappers:FlattenObservation among environment.wrappers",
                 key="environment",
             )
         if actions != data.action_space:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
+from autorl.plain_text import counted
+
 PATIENCE = 3
 
 
@@ -50,5 +52,5 @@ class Guard:
         """What the record says of a stopped run."""
         return (
             f"over-optimisation guard: {self.training} rose and {self.selection} fell for "
-            f"{self.patience} evaluations in a row"
+            f"{counted(self.patience, 'evaluation')} in a row"
         )

@@ -18,10 +18,13 @@ JMLR 22(268).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import gymnasium as gym
 
 from autorl.seeds import evaluation_seeds, integer_seed
 from autorl.trainers import _streams as streams
@@ -35,6 +38,7 @@ from autorl.trainers._shared import (
 )
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
+from autorl.trainers.environment_faults import faults_in_one_line
 from autorl.trainers.options import check_names, search_folders
 from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
@@ -128,15 +132,14 @@ class SB3Trainer(AgentTrainer):
         Its actions, and every name, must be what the algorithm takes.
         """
         check_hyperparameters(self.name, frozenset(hyperparameters))
-        env = make_environment(environment, self.folders)
         suite = suite_of(environment.id or "")
-        observations = type(env.observation_space).__name__
-        unfit = parts_that_do_not_fit(env.observation_space)
         weights = [name for name in {*hyperparameters, *self.kwargs} if is_weight(name)]
-        check_weight_names(sorted(weights), components(env))
-        actions = type(env.action_space).__name__
-        says_valid = env.has_wrapper_attr(ACTION_MASKS)
-        env.close()
+        with self._made(environment) as env:
+            observations = type(env.observation_space).__name__
+            unfit = parts_that_do_not_fit(env.observation_space)
+            check_weight_names(sorted(weights), components(env))
+            actions = type(env.action_space).__name__
+            says_valid = env.has_wrapper_attr(ACTION_MASKS)
         if observations not in _OBSERVATIONS:
             raise InputError(
                 f"Stable-Baselines3 takes {', '.join(_OBSERVATIONS)} observations, "
@@ -173,9 +176,8 @@ class SB3Trainer(AgentTrainer):
 
     def check_model(self, environment: EnvironmentSpec, config: Config) -> None:
         """Build the model of a configuration once, and let it act."""
-        env = make_environment(environment, self.folders)
-        spaces = (env.observation_space, env.action_space)
-        env.close()
+        with self._made(environment) as env:
+            spaces = (env.observation_space, env.action_space)
         settings = Settings(self.name, self.kwargs, config)
         n_envs = self.n_envs(config, environment)
         if is_game(environment):
@@ -186,9 +188,8 @@ class SB3Trainer(AgentTrainer):
         return fixed_values(self.kwargs)
 
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str]:
-        env = make_environment(environment, self.folders)
-        env.close()
-        of_components = [component_metric(index) for index in range(components(env))]
+        with self._made(environment) as env:
+            of_components = [component_metric(index) for index in range(components(env))]
         return (*METRICS, *of_components, *map(metric, self.losses))
 
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
@@ -231,6 +232,14 @@ class SB3Trainer(AgentTrainer):
         """
         options = {name: value for name, value in self.kwargs.items() if name in OPTIONS}
         return export_model(self.name, options, checkpoint, target, replace=replace)
+
+    @contextmanager
+    def _made(self, environment: EnvironmentSpec) -> Iterator[gym.Env[Any, Any]]:
+        """Make an environment before a study, and close it."""
+        with faults_in_one_line(environment):
+            env = make_environment(environment, self.folders)
+            yield env
+            env.close()
 
     def n_envs(self, config: Mapping[str, object], environment: EnvironmentSpec) -> int:
         number: Any = config.get("n_envs", self.kwargs.get("n_envs", environment.n_envs))

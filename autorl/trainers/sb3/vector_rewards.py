@@ -19,7 +19,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from autorl.plain_text import shown
+from autorl.plain_text import counted, shown
 from autorl.types import InputError
 
 PREFIX = "reward_weight_"
@@ -122,7 +122,7 @@ def check_weight_names(names: Iterable[str], size: int) -> None:
             )
         if int(name.removeprefix(PREFIX)) >= size:
             raise InputError(
-                f"the reward has {size} components, {PREFIX}0 to {PREFIX}{size - 1}; "
+                f"the reward has {counted(size, 'component')}, {PREFIX}0 to {PREFIX}{size - 1}; "
                 f"there is no {name}",
                 key=f"space.{name}",
             )

@@ -6,13 +6,15 @@ kind) follows as comments. See `zoo_read`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
 
+from autorl.plain_text import counted
 from autorl.plain_values import plain
 from autorl.population.engine import find_algorithm
+from autorl.population.environments import GRID_TASKS
 from autorl.population.hyperparameters import record
 from autorl.population.sb3_arguments import Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
@@ -24,11 +26,17 @@ from autorl.trainers.sb3.algorithms import (
 )
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
-from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS
+from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS, suite_of
 from autorl.trainers.sb3.vector_rewards import is_weight
 
 _ALGORITHM_NAMES = {"recurrent_ppo": "ppo_lstm"}
 _NOISE = ("noise_type", "noise_std")
+_GRID_VECTORS = ("minigrid.wrappers:FlatObsWrapper", "gymnasium.wrappers:FlattenObservation")
+_AS_FLOATS = "gymnasium.wrappers.DtypeObservation"
+_WHY_FLOATS = (
+    f"{_AS_FLOATS} (gymnasium 1.4 or later): without it the rollout memory of Stable-Baselines3 "
+    "cuts normalised observations of bytes to whole numbers"
+)
 
 
 def zoo_entry(run: TrainedRun) -> str:
@@ -47,11 +55,12 @@ def zoo_entry(run: TrainedRun) -> str:
         "n_timesteps": float(run.end),
         "policy": _policy(algorithm, run, notes),
         "n_envs": n_envs,
-        **_environment(run.environment, notes),
+        **_environment(_as_trained(family, run.environment), notes),
         **arguments,
     }
     if run.end < run.horizon and any(str(value).startswith("lin_") for value in entry.values()):
-        notes.append(f"schedules were over {run.horizon} steps: here they end at {run.end}")
+        steps = counted(run.horizon, "step")
+        notes.append(f"schedules were over {steps}: here they end at {run.end}")
     of_zoo = _ALGORITHM_NAMES.get(algorithm, algorithm)
     command = f"python -m rl_zoo3.train --algo {of_zoo} --env {name} --conf-file FILE"
     command += f" --gym-packages {package}" if package else ""
@@ -162,6 +171,14 @@ def _policy(algorithm: str, run: TrainedRun, notes: list[str]) -> str:
     return "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
 
 
+def _as_trained(family: str, environment: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Name the wrappers that a grid task of the engine stands for."""
+    task = GRID_TASKS.get(str(environment.get("id")))
+    if family != "population" or task is None or environment.get("wrappers"):
+        return environment
+    return {**environment, "wrappers": task.wrappers}
+
+
 def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, Any]:
     """Return what the entry says of the environment, `n_envs` apart."""
     written: dict[str, Any] = {}
@@ -175,11 +192,26 @@ def _environment(environment: Mapping[str, Any], notes: list[str]) -> dict[str, 
         listed.pop()
         written["frame_stack"] = int((last[FRAME_STACK] or {}).get("n_stack", 4))
     wrappers = [_wrapper(entry) for entry in listed]
+    if _normalises_bytes(environment, listed):
+        wrappers.append({_AS_FLOATS: {"dtype": "float32"}})
+        notes.append(_WHY_FLOATS)
     if wrappers:
         written["env_wrapper"] = wrappers
     if environment.get("vec_env", "dummy") != "dummy":
         notes.append(f"train with --vec-env {environment['vec_env']}")
     return written
+
+
+def _normalises_bytes(environment: Mapping[str, Any], wrappers: Sequence[object]) -> bool:
+    """Tell whether `VecNormalize` is to normalise the bytes of a grid.
+
+    `sb3.environments` makes numbers in single precision of them, and so does the engine.
+    """
+    options = environment.get("normalize", False)
+    norm_obs = options.get("norm_obs", True) if isinstance(options, Mapping) else options
+    suite = suite_of(str(environment.get("id")))
+    of_grid = suite is not None and suite.name == "minigrid"
+    return bool(norm_obs) and of_grid and bool(wrappers) and wrappers[-1] in _GRID_VECTORS
 
 
 def _wrapper(entry: object) -> Any:
