@@ -3,6 +3,7 @@
     python benchmarks/equivalence.py                              # every cell; writes results/equivalence.md
     python benchmarks/equivalence.py --cells a2c dqn-1 --seeds 100 --peer-seeds 30 --workers 2
     python benchmarks/equivalence.py --report                     # the table of what is finished, no training
+    python benchmarks/equivalence.py --estimate                   # CPU minutes that are missing, by cell
 
 A cell is one algorithm with one setting. Both systems train for the same number of environment steps and are evaluated
 after 60, 70, ..., 100 % of them; the policy is read out as plain matrices and one evaluator, in Gymnasium's own
@@ -19,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import importlib
 import json
 import math
 import multiprocessing
@@ -32,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from population import machine
+from population import bind_member, environment_of, machine, wrap
 
 from autorl.statistics import difference_interval, iqm
 
@@ -40,7 +42,14 @@ HERE = Path(__file__).parent
 EPISODES = 20
 EVALUATED_AT = (60, 70, 80, 90, 100)  # per cent of the steps
 MARGIN = 0.07
-RANGES = {"CartPole-v1": (0.0, 500.0), "Pendulum-v1": (-1600.0, 0.0)}
+RANGES = {
+    "CartPole-v1": (0.0, 500.0),
+    "Pendulum-v1": (-1600.0, 0.0),
+    "LunarLander-v3": (-300.0, 300.0),
+    "HalfCheetah-v5": (-500.0, 2500.0),  # random policies have -300; what a million steps give
+    "MiniGrid-Empty-5x5-v0": (0.0, 1.0),
+}
+CONTINUOUS = ("Pendulum-v1", "HalfCheetah-v5")
 ENGINE, PEER = "engine", "SB3"
 SQUASHED = ("SAC", "TD3", "DDPG")  # their best actions are tanh of what the network says
 
@@ -53,6 +62,7 @@ class Cell:
     environment: str
     steps: int
     config: dict[str, Any]
+    normalize: bool = False  # `VecNormalize`, with the cell's gamma
 
     @property
     def algorithm(self) -> str:
@@ -60,10 +70,23 @@ class Cell:
         return "ppo" if self.kind == "A2C" else self.kind.lower()
 
     @property
+    def episodes(self) -> int:
+        """How many an evaluation plays: those of HalfCheetah always have 1,000 steps."""
+        return 4 if self.environment == "HalfCheetah-v5" else EPISODES
+
+    @property
     def digest(self) -> str:
         """Changes with whatever a finished run depends on."""
         text = json.dumps(
-            [self.kind, self.environment, self.steps, self.config, EPISODES, EVALUATED_AT],
+            [
+                self.kind,
+                self.environment,
+                self.steps,
+                self.config,
+                self.episodes,
+                EVALUATED_AT,
+                *["normalize"] * self.normalize,  # other cells keep what is finished
+            ],
             sort_keys=True,
         )
         return hashlib.sha256(text.encode()).hexdigest()[:12]
@@ -224,6 +247,70 @@ DDPG = {
     "noise_std": 0.1,
     "train_freq": 2,
 }
+LUNAR = {
+    "1": {"n_envs": 8, "n_steps": 128, "batch_size": 64, "n_epochs": 4, "learning_rate": 1e-3},
+    "2": {
+        "n_envs": 4,
+        "n_steps": 256,
+        "batch_size": 128,
+        "n_epochs": 8,
+        "learning_rate": 5e-4,
+        "gamma": 0.98,
+        "ent_coef": 0.01,
+    },
+    "3": {
+        "n_envs": 16,
+        "n_steps": 64,
+        "batch_size": 256,
+        "n_epochs": 8,
+        "learning_rate": 1e-3,
+        "gae_lambda": 0.9,
+        "activation": "relu",
+        "max_grad_norm": 1.0,
+    },
+}
+CHEETAH = {
+    "1": {"n_envs": 4, "n_steps": 256, "batch_size": 128, "n_epochs": 4, "learning_rate": 1e-3},
+    "2": {
+        "n_envs": 8,
+        "n_steps": 128,
+        "batch_size": 256,
+        "n_epochs": 8,
+        "learning_rate": 1e-3,
+        "gamma": 0.98,
+    },
+    "3": {
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 64,
+        "n_epochs": 4,
+        "gamma": 0.95,
+        "gae_lambda": 0.9,
+        "clip_range": 0.1,
+        "activation": "relu",
+    },
+}
+GRID = {
+    "1": {"n_envs": 8, "n_steps": 64, "batch_size": 64, "n_epochs": 4, "learning_rate": 1e-3},
+    "2": {
+        "n_envs": 4,
+        "n_steps": 128,
+        "batch_size": 128,
+        "n_epochs": 6,
+        "learning_rate": 5e-4,
+        "ent_coef": 0.01,
+    },
+    "3": {
+        "n_envs": 8,
+        "n_steps": 64,
+        "batch_size": 128,
+        "n_epochs": 4,
+        "learning_rate": 1e-3,
+        "gamma": 0.95,
+        "gae_lambda": 0.8,
+        "activation": "relu",
+    },
+}
 CELLS = {
     "a2c-1": a2c("CartPole-v1", 12_000, learning_rate=3e-4),
     "a2c-2": a2c(
@@ -254,6 +341,12 @@ CELLS = {
     **{f"dqn-{n}": Cell("DQN", "CartPole-v1", 15_000, config) for n, config in DQN.items()},
     **{f"sac-{n}": Cell("SAC", "Pendulum-v1", SAC_STEPS[n], config) for n, config in SAC.items()},
     **{f"td3-{n}": Cell("TD3", "Pendulum-v1", TD3_STEPS[n], config) for n, config in TD3.items()},
+    **{f"lunarlander-{n}": Cell("PPO", "LunarLander-v3", 30_720, c) for n, c in LUNAR.items()},
+    **{
+        f"halfcheetah-{n}": Cell("PPO", "HalfCheetah-v5", 20_480, c, normalize=n != "3")
+        for n, c in CHEETAH.items()
+    },
+    **{f"minigrid-{n}": Cell("PPO", "MiniGrid-Empty-5x5-v0", 12_288, c) for n, c in GRID.items()},
     "ddpg-1": Cell("DDPG", "Pendulum-v1", 8_000, DDPG),
 }
 
@@ -262,16 +355,21 @@ CELLS = {
 class Policy:
     """A trained policy as plain arrays: (weights, biases) of each layer, and how its outputs become actions.
 
-    `head`: `categorical`, `best` (index), `gaussian` (deviations in `scale`), `squashed`.
+    `head`: `categorical`, `best` (index), `gaussian` (deviations in `scale`), `squashed`. `moments`: running mean and
+    variance of the observations, where they are normalised.
     """
 
     layers: tuple[tuple[Any, Any], ...]
     activation: str
     head: str
     scale: Any = None
+    moments: tuple[Any, Any] | None = None
 
     def actions(self, observations: Any, space: Any, rng: np.random.Generator) -> Any:
         """One action for each row of `observations`."""
+        if self.moments is not None:  # by the defaults of `VecNormalize`
+            mean, variance = self.moments
+            observations = np.clip((observations - mean) / np.sqrt(variance + 1e-8), -10, 10)
         x = observations.astype(np.float32)
         for index, (weights, biases) in enumerate(self.layers):
             x = x @ weights + biases
@@ -289,13 +387,18 @@ class Policy:
         return (low + 0.5 * (high - low) * (1 + np.tanh(x[:, : len(low)]))).astype(np.float32)
 
 
-def play(policy: Policy, environment: str, seed: int) -> float:
-    """Mean return of `EPISODES` episodes in Gymnasium's environments."""
+def play(policy: Policy, cell: Cell, seed: int) -> float:
+    """Mean return of `cell.episodes` episodes in Gymnasium's environments."""
     import gymnasium
 
-    envs = [gymnasium.make(environment, disable_env_checker=True) for _ in range(EPISODES)]
-    rng, total, going = np.random.default_rng([seed, 1]), np.zeros(EPISODES), list(range(EPISODES))
-    seeds = np.random.default_rng([seed, 0]).integers(2**31, size=EPISODES)
+    count = cell.episodes
+    wrappers = wrappers_of(cell)
+    envs = [
+        wrap(gymnasium.make(cell.environment, disable_env_checker=True), wrappers)
+        for _ in range(count)
+    ]
+    rng, total, going = np.random.default_rng([seed, 1]), np.zeros(count), list(range(count))
+    seeds = np.random.default_rng([seed, 0]).integers(2**31, size=count)
     observations = {i: envs[i].reset(seed=int(seeds[i]))[0] for i in going}
     while going:
         actions = policy.actions(
@@ -309,21 +412,25 @@ def play(policy: Policy, environment: str, seed: int) -> float:
     return float(total.mean())
 
 
+def wrappers_of(cell: Cell) -> tuple[str, ...]:
+    """Those that make the observations of the engine's environment."""
+    if cell.environment.startswith("MiniGrid-"):
+        importlib.import_module("minigrid")
+    wrappers: tuple[str, ...] = environment_of(cell.environment).wrappers
+    return wrappers
+
+
 def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> None:
     """One member of the population engine, evaluated on the way."""
     from autorl.population import engine
-    from autorl.population.environments import find_environment
     from autorl.population.hyperparameters import record
     from autorl.population.networks import layer_views
     from autorl.seeds import digest
 
-    algorithm, environment = (
-        engine.find_algorithm(cell.algorithm),
-        find_environment(cell.environment),
-    )
+    algorithm = engine.find_algorithm(cell.algorithm)
+    environment = environment_of(cell.environment, cell.normalize)
     hp = record(algorithm.settings, cell.config, cell.steps)
-    state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
-    bound = algorithm.bind(state, environment, hp)
+    state, bound = bind_member(algorithm, environment, hp, digest(seed, "training") % 2**64)
     outputs = environment.n_actions or environment.action_size
     for percent in EVALUATED_AT:
         engine.train_to(bound, algorithm, state, hp, cell.steps * percent // 100)
@@ -333,14 +440,18 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
             layers.append((weights.copy(), biases.copy()))
         scale = np.exp(state["member"].parameters[-outputs:]) if head(cell) == "gaussian" else None
         word = algorithm.settings["activation"].decode(hp.activation)
-        evaluate(Policy(tuple(layers), word, head(cell), scale))
+        moments = None
+        if cell.normalize:
+            mean, variance = state["normaliser"].of_observations.copy()
+            moments = (mean, variance)
+        evaluate(Policy(tuple(layers), word, head(cell), scale, moments))
 
 
 def head(cell: Cell) -> str:
     """How this cell's policy is evaluated."""
     if cell.kind in ("DQN", *SQUASHED):
         return "squashed" if cell.kind in SQUASHED else "best"
-    return "gaussian" if cell.environment == "Pendulum-v1" else "categorical"
+    return "gaussian" if cell.environment in CONTINUOUS else "categorical"
 
 
 def peer_arguments(cell: Cell) -> dict[str, Any]:
@@ -377,6 +488,7 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     due = [cell.steps * percent // 100 for percent in EVALUATED_AT[:-1]]
@@ -390,7 +502,15 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
                 due.pop(0)
                 evaluate(peer_policy(cell, self.model))
 
-    env = make_vec_env(cell.environment, cell.config.get("n_envs", 1), seed=seed)
+    env: Any = make_vec_env(
+        cell.environment,
+        cell.config.get("n_envs", 1),
+        seed=seed,
+        wrapper_class=wrap,
+        wrapper_kwargs={"names": wrappers_of(cell)},
+    )
+    if cell.normalize:
+        env = VecNormalize(env, gamma=cell.config.get("gamma", 0.99))
     model = getattr(stable_baselines3, cell.kind)(
         "MlpPolicy", env, seed=seed, device="cpu", **peer_arguments(cell)
     )
@@ -415,7 +535,12 @@ def peer_policy(cell: Cell, model: Any) -> Policy:
     layers = tuple(
         (m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in linear
     )
-    return Policy(layers, "tanh" if "Tanh" in repr(modules) else "relu", head(cell), scale)
+    word = "tanh" if "Tanh" in repr(modules) else "relu"
+    moments = None
+    if cell.normalize:
+        statistics = model.get_vec_normalize_env().obs_rms
+        moments = (statistics.mean.copy(), statistics.var.copy())
+    return Policy(layers, word, head(cell), scale, moments)
 
 
 def run(task: tuple[str, str, int]) -> dict[str, Any]:
@@ -424,7 +549,7 @@ def run(task: tuple[str, str, int]) -> dict[str, Any]:
     cell, returns, began = CELLS[name], [], time.process_time()
 
     def evaluate(policy: Policy) -> None:
-        returns.append(play(policy, cell.environment, 1000 * seed + len(returns)))
+        returns.append(play(policy, cell, 1000 * seed + len(returns)))
 
     (train_engine if system == ENGINE else train_peer)(cell, seed, evaluate)
     seconds = round(time.process_time() - began, 2)
@@ -525,7 +650,7 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         f"Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
-        f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
+        f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each (HalfCheetah 4), "
         "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; the others: their best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
         f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every "
@@ -541,6 +666,7 @@ def report(names: list[str], options: argparse.Namespace) -> str:
     ]
     for name in names:
         words = ", ".join(f"{key} {value}" for key, value in CELLS[name].config.items())
+        words += ", normalised observations and rewards" * CELLS[name].normalize
         lines.append(f"| {name} | {words or 'none'} |")
     return "\n".join(lines) + "\n"
 
