@@ -316,14 +316,13 @@ class Worlds:
                 f"environments of {environment.id!r} have different spaces", key="environment.id"
             )
 
-    def _observe(self, index: int, observation: Any) -> None:
+    def _check_shape(self, observation: Any) -> None:
         # An assignment alone would spread one number over all.
-        if np.shape(observation) != self._observed.shape[1:]:
+        shape = self.environment.observation_space.shape
+        if np.shape(observation) != shape:
             raise ValueError(
-                f"{self.environment.id} observes {np.shape(observation)}, "
-                f"its space has {self._observed.shape[1:]}"
+                f"{self.environment.id} observes {np.shape(observation)}, its space has {shape}"
             )
-        self._observed[index] = observation
 
     def begin(self) -> None:
         """Reset the environments unless their episodes go on."""
@@ -331,7 +330,9 @@ class Worlds:
         fresh = not self.started()
         if fresh:
             for index, env in enumerate(self.envs):
-                self._observe(index, env.reset()[0])
+                observation = env.reset()[0]
+                self._check_shape(observation)
+                self._observed[index] = observation
             member.states[:] = self._flat
             member.episodes[:] = 0.0
         if self.normaliser is not None and (fresh or not self.seen):
@@ -358,6 +359,8 @@ class Worlds:
         member = self.member
         given = self.environment.applied(actions)
         rewards = np.empty(len(self.envs))
+        observed = self._observed
+        shape = observed.shape[1:]
         ends: list[tuple[int, bool, Array]] = []
         for index, env in enumerate(self.envs):
             # Below `SeededEpisodes`, which only begins episodes.
@@ -366,7 +369,10 @@ class Worlds:
                 # Copied: an environment may write the next one into the same memory.
                 ends.append((index, bool(over), np.array(observation, np.float64).ravel()))
                 observation = env.reset()[0]
-            self._observe(index, observation)
+            # Nearly always an array: `np.shape` alone takes as long as the rest of this line.
+            if getattr(observation, "shape", None) != shape:
+                self._check_shape(observation)
+            observed[index] = observation
         member.states[:] = self._flat
         member.counts[STEPS] += len(rewards)
         step = self._nothing._replace(rewards=rewards, following=member.states.copy())
