@@ -102,9 +102,9 @@ def test_training_on_it_is_the_same_wherever_it_is_cut():
 @pytest.mark.slow
 def test_the_study_tunes_it(tmp_path):
     folder = Path(shutil.copytree(EXAMPLES / "native_environment", tmp_path / "native"))
+    options = ("--runs", "3", "--set", "seeds.test=2", "--out", str(tmp_path / "out"), "--json")
     done = subprocess.run(
-        [sys.executable, "-m", "autorl", "tune", str(folder / "study.yaml"), "--runs", "3"]
-        + ["--set", "seeds.test=2", "--out", str(tmp_path / "out"), "--json"],
+        [sys.executable, "-m", "autorl", "tune", str(folder / "study.yaml"), *options],
         cwd=tmp_path,
         capture_output=True,
         text=True,

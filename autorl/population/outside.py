@@ -258,8 +258,7 @@ def no_step(environment: Environment, n_envs: int) -> Step:
 class Worlds:
     """The environments of one member.
 
-    They are stepped as Gymnasium's `SyncVectorEnv` does in the mode that begins an episode in the
-    step that ends one, at a fourth of its cost: arrays have the types of its arrays.
+    They are stepped as by Gymnasium's `SyncVectorEnv`, whose own time is twice this loop's.
 
     The member's `states` are their present observations, its `episodes` return and length.
 
