@@ -356,14 +356,14 @@ class Worlds:
             actions: (n, action_size) as the policy drew them.
         """
         member = self.member
-        given = self.environment.applied(actions)
+        applied = self.environment.applied(actions)
         rewards = np.empty(len(self.envs))
         observed = self._observed
         shape = observed.shape[1:]
         ends: list[tuple[int, bool, Array]] = []
         for index, env in enumerate(self.envs):
             # Below `SeededEpisodes`, which only begins episodes.
-            observation, rewards[index], over, limited, _ = env.env.step(given[index])
+            observation, rewards[index], over, limited, _ = env.env.step(applied[index])
             if over or limited:
                 # Copied: an environment may write the next one into the same memory.
                 ends.append((index, bool(over), np.array(observation, np.float64).ravel()))
