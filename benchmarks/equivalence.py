@@ -3,6 +3,7 @@
     python benchmarks/equivalence.py                              # every cell; writes results/equivalence.md
     python benchmarks/equivalence.py --cells a2c dqn-1 --seeds 100 --peer-seeds 30 --workers 2
     python benchmarks/equivalence.py --report                     # the table of what is finished, no training
+    python benchmarks/equivalence.py --estimate                   # CPU minutes that are missing, by cell
 
 A cell is one algorithm with one setting. Both systems train for the same number of environment steps and are evaluated
 after 60, 70, ..., 100 % of them; the policy is read out as plain matrices and one evaluator, in Gymnasium's own
@@ -18,7 +19,7 @@ reused.
 from __future__ import annotations
 
 import argparse
-import hashlib
+import importlib
 import json
 import math
 import multiprocessing
@@ -32,246 +33,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from population import machine
+from equivalence_cells import CELLS, CONTINUOUS, EPISODES, EVALUATED_AT, RANGES, Cell
+from population import bind_member, environment_of, machine, wrap
 
 from autorl.statistics import difference_interval, iqm
 
 HERE = Path(__file__).parent
-EPISODES = 20
-EVALUATED_AT = (60, 70, 80, 90, 100)  # per cent of the steps
 MARGIN = 0.07
-RANGES = {"CartPole-v1": (0.0, 500.0), "Pendulum-v1": (-1600.0, 0.0)}
 ENGINE, PEER = "engine", "SB3"
 SQUASHED = ("SAC", "TD3", "DDPG")  # their best actions are tanh of what the network says
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One comparison. `config` is in the engine's words; `kind` is the class of Stable-Baselines3."""
-
-    kind: str
-    environment: str
-    steps: int
-    config: dict[str, Any]
-
-    @property
-    def algorithm(self) -> str:
-        """The engine's name for it: A2C is a special case of PPO."""
-        return "ppo" if self.kind == "A2C" else self.kind.lower()
-
-    @property
-    def digest(self) -> str:
-        """Changes with whatever a finished run depends on."""
-        text = json.dumps(
-            [self.kind, self.environment, self.steps, self.config, EPISODES, EVALUATED_AT],
-            sort_keys=True,
-        )
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def a2c(environment: str, steps: int, **config: Any) -> Cell:
-    """A2C's defaults in Stable-Baselines3 as a setting of PPO, with `config` over them."""
-    values = {"n_envs": 1, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0, **config}
-    special = {
-        "n_epochs": 1,
-        "batch_size": values["n_steps"] * values["n_envs"],
-        "clip_range": math.inf,
-    }
-    special |= {"normalize_advantage": False, "optimizer": "rmsprop", "optimizer_eps": 1e-5}
-    return Cell("A2C", environment, steps, {**values, **special})
-
-
-PPO = {
-    "1": {"n_envs": 1},
-    "2": {
-        "n_envs": 8,
-        "n_steps": 64,
-        "batch_size": 128,
-        "n_epochs": 4,
-        "learning_rate": 5e-4,
-        "gamma": 0.98,
-    }
-    | {"ent_coef": 0.01},
-    "3": {
-        "n_envs": 4,
-        "n_steps": 128,
-        "batch_size": 64,
-        "n_epochs": 4,
-        "gamma": 0.98,
-        "gae_lambda": 0.8,
-    }
-    | {"clip_range": 0.1, "max_grad_norm": 1.0, "activation": "relu"},
-}
-PENDULUM = {
-    "1": {"n_envs": 4, "n_steps": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.9},
-    "2": {
-        "n_envs": 8,
-        "n_steps": 64,
-        "batch_size": 128,
-        "n_epochs": 8,
-        "learning_rate": 2e-3,
-        "gamma": 0.9,
-    }
-    | {"clip_range_vf": 5.0, "normalize_advantage": False, "max_grad_norm": 2.0, "vf_coef": 0.25},
-    "3": {
-        "n_envs": 4,
-        "n_steps": 128,
-        "batch_size": 128,
-        "n_epochs": 5,
-        "learning_rate": 1e-3,
-        "gamma": 0.9,
-    }
-    | {"gae_lambda": 0.9, "ent_coef": 0.01, "clip_range": 0.3, "activation": "relu"},
-}
-DQN = {
-    "1": {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}
-    | {"target_update_interval": 240, "exploration_fraction": 0.2},
-    "2": {
-        "learning_rate": 5e-4,
-        "buffer_size": 5000,
-        "learning_starts": 500,
-        "target_update_interval": 100,
-    }
-    | {"exploration_fraction": 0.3, "gamma": 0.95, "tau": 0.5},
-    "3": {
-        "n_envs": 4,
-        "learning_rate": 1e-3,
-        "batch_size": 128,
-        "buffer_size": 10_000,
-        "learning_starts": 1000,
-    }
-    | {
-        "target_update_interval": 200,
-        "train_freq": 2,
-        "gradient_steps": 4,
-        "gamma": 0.98,
-        "max_grad_norm": 1.0,
-    }
-    | {"exploration_final_eps": 0.1, "activation": "tanh"},
-}
-SAC = {
-    "1": {
-        "net_width": 64,
-        "batch_size": 64,
-        "learning_rate": 3e-3,
-        "tau": 0.02,
-        "gamma": 0.95,
-        "train_freq": 2,
-    },
-    "2": {
-        "net_width": 64,
-        "batch_size": 64,
-        "learning_rate": 3e-3,
-        "tau": 0.02,
-        "gamma": 0.95,
-        "train_freq": 4,
-    }
-    | {"gradient_steps": 2, "ent_coef": 0.2, "activation": "tanh"},
-    "3": {
-        "n_envs": 2,
-        "net_width": 32,
-        "batch_size": 128,
-        "learning_rate": 4e-3,
-        "tau": 0.03,
-        "gamma": 0.9,
-    }
-    | {
-        "learning_starts": 500,
-        "buffer_size": 2000,
-        "train_freq": 2,
-        "gradient_steps": 2,
-        "target_update_interval": 2,
-    },
-}
-SAC_STEPS = {"1": 6_000, "2": 4_000, "3": 6_000}
-TD3 = {
-    "1": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
-    | {"noise_std": 0.1, "train_freq": 2},
-    "2": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
-    | {
-        "noise_type": "ornstein-uhlenbeck",
-        "noise_std": 0.5,
-        "train_freq": 4,
-        "gradient_steps": 2,
-        "policy_delay": 1,
-    },
-    "3": {
-        "n_envs": 2,
-        "net_width": 32,
-        "batch_size": 128,
-        "learning_rate": 3e-3,
-        "tau": 0.03,
-        "gamma": 0.9,
-        "noise_std": 0.2,
-    }
-    | {
-        "learning_starts": 500,
-        "buffer_size": 2000,
-        "train_freq": 2,
-        "gradient_steps": 2,
-        "policy_delay": 3,
-        "target_policy_noise": 0.1,
-        "target_noise_clip": 0.3,
-    },
-}
-TD3_STEPS = dict.fromkeys(TD3, 8_000)
-DDPG = {
-    "net_width": 64,
-    "batch_size": 64,
-    "learning_rate": 1e-3,
-    "tau": 0.02,
-    "gamma": 0.95,
-    "noise_std": 0.1,
-    "train_freq": 2,
-}
-CELLS = {
-    "a2c-1": a2c("CartPole-v1", 12_000, learning_rate=3e-4),
-    "a2c-2": a2c(
-        "CartPole-v1",
-        15_360,
-        n_envs=4,
-        n_steps=16,
-        learning_rate=5e-4,
-        gae_lambda=0.9,
-        vf_coef=0.25,
-    ),
-    "a2c-3": a2c(
-        "CartPole-v1",
-        20_480,
-        n_envs=8,
-        learning_rate=5e-4,
-        gamma=0.95,
-        ent_coef=0.01,
-        max_grad_norm=1.0,
-    ),
-    **{
-        f"ppo-discrete-{n}": Cell("PPO", "CartPole-v1", 20_480, config) for n, config in PPO.items()
-    },
-    **{
-        f"ppo-continuous-{n}": Cell("PPO", "Pendulum-v1", 20_480, config)
-        for n, config in PENDULUM.items()
-    },
-    **{f"dqn-{n}": Cell("DQN", "CartPole-v1", 15_000, config) for n, config in DQN.items()},
-    **{f"sac-{n}": Cell("SAC", "Pendulum-v1", SAC_STEPS[n], config) for n, config in SAC.items()},
-    **{f"td3-{n}": Cell("TD3", "Pendulum-v1", TD3_STEPS[n], config) for n, config in TD3.items()},
-    "ddpg-1": Cell("DDPG", "Pendulum-v1", 8_000, DDPG),
-}
 
 
 @dataclass(frozen=True)
 class Policy:
     """A trained policy as plain arrays: (weights, biases) of each layer, and how its outputs become actions.
 
-    `head`: `categorical`, `best` (index), `gaussian` (deviations in `scale`), `squashed`.
+    `head`: `categorical`, `best` (index), `gaussian` (deviations in `scale`), `squashed`. `moments`: running mean and
+    variance of the observations, where they are normalised.
     """
 
     layers: tuple[tuple[Any, Any], ...]
     activation: str
     head: str
     scale: Any = None
+    moments: tuple[Any, Any] | None = None
 
     def actions(self, observations: Any, space: Any, rng: np.random.Generator) -> Any:
         """One action for each row of `observations`."""
+        if self.moments is not None:  # by the defaults of `VecNormalize`
+            mean, variance = self.moments
+            observations = np.clip((observations - mean) / np.sqrt(variance + 1e-8), -10, 10)
         x = observations.astype(np.float32)
         for index, (weights, biases) in enumerate(self.layers):
             x = x @ weights + biases
@@ -289,13 +80,18 @@ class Policy:
         return (low + 0.5 * (high - low) * (1 + np.tanh(x[:, : len(low)]))).astype(np.float32)
 
 
-def play(policy: Policy, environment: str, seed: int) -> float:
-    """Mean return of `EPISODES` episodes in Gymnasium's environments."""
+def play(policy: Policy, cell: Cell, seed: int) -> float:
+    """Mean return of `cell.episodes` episodes in Gymnasium's environments."""
     import gymnasium
 
-    envs = [gymnasium.make(environment, disable_env_checker=True) for _ in range(EPISODES)]
-    rng, total, going = np.random.default_rng([seed, 1]), np.zeros(EPISODES), list(range(EPISODES))
-    seeds = np.random.default_rng([seed, 0]).integers(2**31, size=EPISODES)
+    count = cell.episodes
+    wrappers = wrappers_of(cell)
+    envs = [
+        wrap(gymnasium.make(cell.environment, disable_env_checker=True), wrappers)
+        for _ in range(count)
+    ]
+    rng, total, going = np.random.default_rng([seed, 1]), np.zeros(count), list(range(count))
+    seeds = np.random.default_rng([seed, 0]).integers(2**31, size=count)
     observations = {i: envs[i].reset(seed=int(seeds[i]))[0] for i in going}
     while going:
         actions = policy.actions(
@@ -309,21 +105,25 @@ def play(policy: Policy, environment: str, seed: int) -> float:
     return float(total.mean())
 
 
+def wrappers_of(cell: Cell) -> tuple[str, ...]:
+    """Those that make the observations of the engine's environment."""
+    if cell.environment.startswith("MiniGrid-"):
+        importlib.import_module("minigrid")
+    wrappers: tuple[str, ...] = environment_of(cell.environment).wrappers
+    return wrappers
+
+
 def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> None:
     """One member of the population engine, evaluated on the way."""
     from autorl.population import engine
-    from autorl.population.environments import find_environment
     from autorl.population.hyperparameters import record
     from autorl.population.networks import layer_views
     from autorl.seeds import digest
 
-    algorithm, environment = (
-        engine.find_algorithm(cell.algorithm),
-        find_environment(cell.environment),
-    )
+    algorithm = engine.find_algorithm(cell.algorithm)
+    environment = environment_of(cell.environment, cell.normalize)
     hp = record(algorithm.settings, cell.config, cell.steps)
-    state = algorithm.create(environment, hp, digest(seed, "training") % 2**64, np.float32)
-    bound = algorithm.bind(state, environment, hp)
+    state, bound = bind_member(algorithm, environment, hp, digest(seed, "training") % 2**64)
     outputs = environment.n_actions or environment.action_size
     for percent in EVALUATED_AT:
         engine.train_to(bound, algorithm, state, hp, cell.steps * percent // 100)
@@ -333,14 +133,18 @@ def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> N
             layers.append((weights.copy(), biases.copy()))
         scale = np.exp(state["member"].parameters[-outputs:]) if head(cell) == "gaussian" else None
         word = algorithm.settings["activation"].decode(hp.activation)
-        evaluate(Policy(tuple(layers), word, head(cell), scale))
+        moments = None
+        if cell.normalize:
+            mean, variance = state["normaliser"].of_observations.copy()
+            moments = (mean, variance)
+        evaluate(Policy(tuple(layers), word, head(cell), scale, moments))
 
 
 def head(cell: Cell) -> str:
     """How this cell's policy is evaluated."""
     if cell.kind in ("DQN", *SQUASHED):
         return "squashed" if cell.kind in SQUASHED else "best"
-    return "gaussian" if cell.environment == "Pendulum-v1" else "categorical"
+    return "gaussian" if cell.environment in CONTINUOUS else "categorical"
 
 
 def peer_arguments(cell: Cell) -> dict[str, Any]:
@@ -377,6 +181,7 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     due = [cell.steps * percent // 100 for percent in EVALUATED_AT[:-1]]
@@ -390,7 +195,15 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
                 due.pop(0)
                 evaluate(peer_policy(cell, self.model))
 
-    env = make_vec_env(cell.environment, cell.config.get("n_envs", 1), seed=seed)
+    env: Any = make_vec_env(
+        cell.environment,
+        cell.config.get("n_envs", 1),
+        seed=seed,
+        wrapper_class=wrap,
+        wrapper_kwargs={"names": wrappers_of(cell)},
+    )
+    if cell.normalize:
+        env = VecNormalize(env, gamma=cell.config.get("gamma", 0.99))
     model = getattr(stable_baselines3, cell.kind)(
         "MlpPolicy", env, seed=seed, device="cpu", **peer_arguments(cell)
     )
@@ -415,7 +228,12 @@ def peer_policy(cell: Cell, model: Any) -> Policy:
     layers = tuple(
         (m.weight.detach().numpy().T.copy(), m.bias.detach().numpy().copy()) for m in linear
     )
-    return Policy(layers, "tanh" if "Tanh" in repr(modules) else "relu", head(cell), scale)
+    word = "tanh" if "Tanh" in repr(modules) else "relu"
+    moments = None
+    if cell.normalize:
+        statistics = model.get_vec_normalize_env().obs_rms
+        moments = (statistics.mean.copy(), statistics.var.copy())
+    return Policy(layers, word, head(cell), scale, moments)
 
 
 def run(task: tuple[str, str, int]) -> dict[str, Any]:
@@ -424,7 +242,7 @@ def run(task: tuple[str, str, int]) -> dict[str, Any]:
     cell, returns, began = CELLS[name], [], time.process_time()
 
     def evaluate(policy: Policy) -> None:
-        returns.append(play(policy, cell.environment, 1000 * seed + len(returns)))
+        returns.append(play(policy, cell, 1000 * seed + len(returns)))
 
     (train_engine if system == ENGINE else train_peer)(cell, seed, evaluate)
     seconds = round(time.process_time() - began, 2)
@@ -485,6 +303,26 @@ def complete(names: list[str], options: argparse.Namespace) -> None:
                 )
 
 
+def estimate(names: list[str], options: argparse.Namespace) -> str:
+    """CPU minutes that the cells' missing runs take, by the finished ones of the same cell and system."""
+    seconds: dict[str, list[float]] = {}
+    if options.cache.is_file():
+        lines = options.cache.read_text(encoding="utf-8").splitlines()
+        for finished_run in map(json.loads, filter(lambda line: line.endswith("}"), lines)):
+            seconds.setdefault(finished_run["key"], []).append(finished_run["cpu_seconds"])
+    known = finished(options.cache)
+    total = 0.0
+    lines = []
+    for name in names:
+        for system, count in ((ENGINE, options.seeds), (PEER, options.peer_seeds)):
+            missing = count - len(scores(name, system, count, known))
+            done = seconds.get(key(name, system))
+            minutes = missing * float(np.mean(done)) / 60 if done else math.nan
+            total += minutes if missing else 0.0
+            lines.append(f"{name} {system}: {missing} of {count} runs, {minutes:.1f} CPU minutes")
+    return "\n".join([*lines, f"together {total:.1f} CPU minutes (nan: nothing to judge by)"])
+
+
 def scores(name: str, system: str, count: int, known: dict[tuple[str, int], float]) -> list[float]:
     """The scores of a cell's finished runs, the first `count` seeds."""
     found = [known.get((key(name, system), seed)) for seed in range(count)]
@@ -525,7 +363,8 @@ def report(names: list[str], options: argparse.Namespace) -> str:
         f"Machine: {os.cpu_count()} cores, {machine()}; Python {platform.python_version()}; "
         + ", ".join(f"{package} {version(package)}" for package in packages)
         + ".",
-        f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each, "
+        f"A run's score is the mean of its evaluations after {EVALUATED_AT} % of the steps, {EPISODES} episodes each "
+        "(HalfCheetah 4), "
         "played by one evaluator in Gymnasium's environments (PPO and A2C: sampled actions; the others: their best "
         "ones). IQM over seeds; difference: engine minus SB3 with its 95 % bootstrap interval, in returns and as a "
         f"share of the task's range ({ranges}). The margin, +-{100 * MARGIN:.0f} % of that range, stands in every "
@@ -541,6 +380,7 @@ def report(names: list[str], options: argparse.Namespace) -> str:
     ]
     for name in names:
         words = ", ".join(f"{key} {value}" for key, value in CELLS[name].config.items())
+        words += ", normalised observations and rewards" * CELLS[name].normalize
         lines.append(f"| {name} | {words or 'none'} |")
     return "\n".join(lines) + "\n"
 
@@ -558,10 +398,14 @@ def main() -> None:
     parser.add_argument(
         "--report", action="store_true", help="only write the table of what is finished"
     )
+    parser.add_argument("--estimate", action="store_true", help="only say how long it takes")
     parser.add_argument("--cache", type=Path, default=HERE.parent / "build" / "equivalence.jsonl")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "equivalence.md")
     options = parser.parse_args()
     names = [name for name in CELLS if any(name.startswith(cell) for cell in options.cells)]
+    if options.estimate:
+        print(estimate(names, options))
+        return
     if not options.report:
         complete(names, options)
     text = report(names, options)

@@ -1,6 +1,6 @@
 """Speed of the population engine against Stable-Baselines3 (one process per core, one thread each) and vmapped JAX.
 
-    python benchmarks/population.py                     # everything, about an hour; writes results/population.md
+    python benchmarks/population.py                     # everything, over an hour; writes results/population.md
     python benchmarks/population.py --cells ppo-cartpole --rounds 3 --seconds 20 --populations 1 8 64
     python benchmarks/population.py --jax-python PATH   # an interpreter that has jax, for the peer's column
 
@@ -8,11 +8,19 @@ Systems take turns within a round, so that a slow spell of the machine meets all
 runs `--seconds` at most. Rates are environment steps per second with training included, summed over all members and
 cores; CPU seconds are those of all threads or processes. Medians over rounds; ratios are formed within a round.
 Compilation is timed apart, from an empty cache.
+
+    python benchmarks/population.py --rounds 3 --seconds 7 --populations 8 --no-compilation --cells ppo-lunarlander \\
+        ppo-halfcheetah sac-halfcheetah td3-pendulum-64 ppo-doorkey dqn-lunarlander ppo-cartpole-64 \\
+        --output benchmarks/results/population_tasks.md
+
+are the tasks people train on, in about 11 minutes; it needs Box2D, MuJoCo and minigrid. Environments that the engine
+does not have are stepped by Python, in one process per core on both sides.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import multiprocessing
@@ -24,7 +32,8 @@ import sys
 import tempfile
 import threading
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -44,9 +53,11 @@ class Job:
     steps: int
     config: dict[str, Any]
     jax: bool = False
+    normalize: bool = False  # observations and rewards, by `VecNormalize`
 
 
 PPO = {"n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 2.5e-3}
+DEFAULT = {"n_envs": 1, "net_width": 64}  # Stable-Baselines3's, and so the engine's
 DQN = {
     "n_envs": 4,
     "train_freq": 1,
@@ -68,10 +79,18 @@ JOBS = {
         200_704,
         {**PPO, "net_width": 64, "learning_rate": 1e-3, "ent_coef": 0.01},
     ),
+    "ppo-lunarlander-64": Job("ppo", "LunarLander-v3", 100_352, {**PPO, "net_width": 64}),
+    "ppo-lunarlander-default": Job("ppo", "LunarLander-v3", 51_200, DEFAULT),
+    "ppo-halfcheetah-64": Job(
+        "ppo", "HalfCheetah-v5", 100_352, {**PPO, "net_width": 64}, normalize=True
+    ),
+    "ppo-halfcheetah-default": Job("ppo", "HalfCheetah-v5", 51_200, DEFAULT, normalize=True),
     "dqn-cartpole-64": Job("dqn", "CartPole-v1", 50_000, {**DQN, "net_width": 64}),
     "dqn-cartpole-256": Job("dqn", "CartPole-v1", 10_000, {**DQN, "net_width": 256}),
+    "dqn-lunarlander-64": Job("dqn", "LunarLander-v3", 50_000, {**DQN, "net_width": 64}),
     "sac-pendulum-64": Job("sac", "Pendulum-v1", 5_000, {**SAC, "net_width": 64}),
     "sac-pendulum-256": Job("sac", "Pendulum-v1", 1_000, {**SAC, "net_width": 256}),
+    "sac-halfcheetah-256": Job("sac", "HalfCheetah-v5", 1_000, {**SAC, "net_width": 256}),
     "td3-pendulum-64": Job("td3", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
     "td3-pendulum-256": Job("td3", "Pendulum-v1", 1_000, {**TD3, "net_width": 256}),
     "ddpg-pendulum-64": Job("ddpg", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
@@ -92,22 +111,52 @@ class Measured:
         return self.steps / self.wall
 
 
+@functools.cache
+def environment_of(name: str, normalize: bool = False) -> Any:
+    """The engine's environment of this name, one that Python steps where the engine has none."""
+    from autorl.population.environment_ids import is_outside
+    from autorl.population.environments import find_environment
+    from autorl.trainers.outside_environments import outside_environment
+    from autorl.types import EnvironmentSpec, FrozenMap
+
+    environment: Any = (
+        outside_environment(EnvironmentSpec(name)) if is_outside(name) else find_environment(name)
+    )
+    return replace(environment, normalize=FrozenMap()) if normalize else environment
+
+
+def bind_member(algorithm: Any, environment: Any, hp: Any, key: int) -> tuple[Any, Any]:
+    """(state, bound) of one new member."""
+    from autorl.population.outside import OutsideEnvironment, Worlds
+
+    state = algorithm.create(environment, hp, key, np.float32)
+    if not isinstance(environment, OutsideEnvironment):
+        return state, algorithm.bind(state, environment, hp)
+    worlds = Worlds(environment, state["member"], state.get("normaliser"))
+    return state, algorithm.bind_outside(state, environment, hp, worlds)
+
+
 def engine_parts(job: Job, key: int) -> tuple[Any, Any, Any, Any]:
     """(algorithm, record, state, bound) of one new member."""
     from autorl.population import engine
-    from autorl.population.environments import find_environment
     from autorl.population.hyperparameters import record
 
-    algorithm, environment = engine.find_algorithm(job.algorithm), find_environment(job.environment)
+    algorithm = engine.find_algorithm(job.algorithm)
+    environment = environment_of(job.environment, job.normalize)
     hp = record(algorithm.settings, job.config, job.steps)
-    state = algorithm.create(environment, hp, key, np.float32)
-    return algorithm, hp, state, algorithm.bind(state, environment, hp)
+    return algorithm, hp, *bind_member(algorithm, environment, hp, key)
 
 
 def run_engine(job: Job, members: int, threads: int, seconds: float) -> Measured:
-    """Train `members` members, one per thread at a time; no new one is begun after `seconds`."""
-    from autorl.population import engine
+    """Train `members` members, one per thread at a time; no new one is begun after `seconds`.
 
+    Where Python steps the environments, in processes, as `autorl` does.
+    """
+    from autorl.population import engine
+    from autorl.population.environment_ids import is_outside
+
+    if is_outside(job.environment):
+        return run_processes(job, threads, seconds, engine_worker, members)
     waiting, lock = iter(range(members)), threading.Lock()
     done, returns = [0] * threads, []
     began, cpu = time.perf_counter(), time.process_time()
@@ -166,18 +215,19 @@ def wrap(env: Any, names: tuple[str, ...]) -> Any:
     return env
 
 
-def sb3_worker(job: Job, seed: int, seconds: float, barrier: Any, results: Any) -> None:
+def sb3_worker(
+    job: Job, rank: int, seconds: float, barrier: Any, results: Any, keys: range
+) -> None:
     """One process, one thread: train models one after the other until the time is over."""
     import stable_baselines3
     import torch
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
-
-    from autorl.population.environments import find_environment
+    from stable_baselines3.common.vec_env import VecNormalize
 
     torch.set_num_threads(1)
     # The observations that the engine's environment has; it needs the package behind them.
-    wrappers = find_environment(job.environment).wrappers
+    wrappers = environment_of(job.environment).wrappers
     if job.environment.startswith("MiniGrid-"):
         importlib.import_module("minigrid")
 
@@ -186,39 +236,86 @@ def sb3_worker(job: Job, seed: int, seconds: float, barrier: Any, results: Any) 
             return time.perf_counter() < end
 
     kind, steps, returns = getattr(stable_baselines3, job.algorithm.upper()), 0, []
-    barrier.wait()
-    began, cpu = time.perf_counter(), time.process_time()
-    end = began + seconds
-    while time.perf_counter() < end:
-        env = make_vec_env(
+
+    def made(seed: int, **changes: Any) -> Any:
+        env: Any = make_vec_env(
             job.environment,
             job.config.get("n_envs", 1),
             seed=seed,
             wrapper_class=wrap,
             wrapper_kwargs={"names": wrappers},
         )
-        model = kind("MlpPolicy", env, seed=seed, device="cpu", **sb3_arguments(job))
+        if job.normalize:
+            env = VecNormalize(env, gamma=job.config.get("gamma", 0.99))
+        arguments = {**sb3_arguments(job), **changes}
+        return kind("MlpPolicy", env, seed=seed, device="cpu", **arguments)
+
+    # The first update imports a part of torch, seconds on a busy machine: it is start-up.
+    of_memory = {"learning_starts": 0, "buffer_size": 100}
+    few = {"n_steps": 8, "n_epochs": 1} if job.algorithm == "ppo" else of_memory
+    made(0, **few, batch_size=8).learn(64)
+    barrier.wait()
+    began, cpu = time.perf_counter(), time.process_time()
+    end = began + seconds
+    for seed in keys:
+        model = made(seed)
         model.learn(job.steps, callback=Deadline())
         steps += model.num_timesteps
         if model.num_timesteps >= job.steps and model.ep_info_buffer:
             returns.append(float(np.mean([episode["r"] for episode in model.ep_info_buffer])))
-        seed += 1000
+        if time.perf_counter() >= end:
+            break
+    results.put((steps, time.perf_counter() - began, time.process_time() - cpu, returns))
+
+
+def engine_worker(
+    job: Job, rank: int, seconds: float, barrier: Any, results: Any, keys: range
+) -> None:
+    """One process: train the members of these keys one after the other until the time is over."""
+    from autorl.population import engine
+
+    engine_parts(job, rank)[3].advance(1)  # compiled or loaded before the clock runs
+    barrier.wait()
+    began, cpu = time.perf_counter(), time.process_time()
+    steps, returns = 0, []
+    for key in keys:
+        algorithm, hp, state, bound = engine_parts(job, key)
+        for part in range(1, 51):
+            engine.train_to(bound, algorithm, state, hp, job.steps * part // 50)
+            if time.perf_counter() - began > seconds:
+                break
+        steps += engine.steps(state)
+        if engine.steps(state) >= job.steps:
+            returns.append(last_return(state))
+        if time.perf_counter() - began > seconds:
+            break
     results.put((steps, time.perf_counter() - began, time.process_time() - cpu, returns))
 
 
 def run_sb3(job: Job, processes: int, seconds: float) -> Measured:
-    """Stable-Baselines3 with one single-threaded process per core; start-up is not timed."""
+    """Stable-Baselines3 with one single-threaded process per core."""
+    return run_processes(job, processes, seconds, sb3_worker, 10**6)
+
+
+def run_processes(
+    job: Job, processes: int, seconds: float, worker: Callable[..., None], members: int
+) -> Measured:
+    """Share out members among one process per core; start-up is not timed."""
     context = multiprocessing.get_context("spawn")
+    processes = min(processes, members)
     barrier, results = context.Barrier(processes), context.Queue()
     workers = [
-        context.Process(target=sb3_worker, args=(job, seed, seconds, barrier, results))
-        for seed in range(processes)
+        context.Process(
+            target=worker,
+            args=(job, rank, seconds, barrier, results, range(rank, members, processes)),
+        )
+        for rank in range(processes)
     ]
-    for worker in workers:
-        worker.start()
-    found = [results.get(timeout=seconds + 120) for _ in workers]
-    for worker in workers:
-        worker.join()
+    for process in workers:
+        process.start()
+    found = [results.get(timeout=10 * seconds + 600) for _ in workers]
+    for process in workers:
+        process.join()
     steps, walls, cpus, returns = zip(*found, strict=True)
     rate = sum(s / w for s, w in zip(steps, walls, strict=True))
     return Measured(
@@ -262,8 +359,10 @@ def compile_seconds(job: Job) -> tuple[float, float]:
     """Seconds of the first call with an empty cache, and of the first call of a later process."""
     code = (
         "import sys, time, json; sys.path[:0] = [sys.argv[1]]; import population as b;"
-        "job = b.JOBS[sys.argv[2]]; bound = b.engine_parts(job, 0)[3]; t = time.perf_counter(); bound.advance(1);"
-        "print(time.perf_counter() - t)"
+        "from autorl.population import engine; job = b.JOBS[sys.argv[2]]; engine.find_algorithm(job.algorithm);"
+        "b.environment_of(job.environment); t = time.perf_counter();"
+        # Where Python steps the environments, some programs are compiled when a member is bound.
+        "b.engine_parts(job, 0)[3].advance(1); print(time.perf_counter() - t)"
     )
     name = next(name for name, other in JOBS.items() if other == job)
     with tempfile.TemporaryDirectory() as cache:
@@ -359,6 +458,8 @@ def report(results: dict[str, dict[str, list[Measured]]], options: argparse.Name
     ]
     for name, found in results.items():
         lines += table(name, found)
+    if options.no_compilation:
+        return "\n".join(lines) + "\n"
     lines += [
         "",
         "| job | compile, s | from cache, s | state, kB a member | scratch and state, kB a thread |",
@@ -394,6 +495,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--populations", type=int, nargs="+", default=list(POPULATIONS))
     parser.add_argument("--cores", type=int, default=os.cpu_count())
+    parser.add_argument("--no-compilation", action="store_true", help="leave its times out")
     parser.add_argument("--jax-python", default="", help="an interpreter that can import jax")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "population.md")
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Environments outside the compiled program, in a Gymnasium `VectorEnv`.
+"""Environments outside the compiled program, of Gymnasium.
 
 Python steps them; inference and updates stay compiled. Semantics are those of Stable-Baselines3's
 `DummyVecEnv` and `Monitor`: an environment begins its next episode in the step that ends one, whose
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -52,14 +52,20 @@ class OutsideEnvironment(Environment):
     action_space: Any
     make: Callable[[], Env]
 
+    @cached_property
+    def bounds(self) -> Array:
+        """Lowest and highest action, (2, action_size) float64."""
+        return super().bounds  # kept: actions are brought within them at every step
+
+    @cached_property
+    def _half_width(self) -> Array:
+        low, high = self.bounds
+        return np.asarray(0.5 * (high - low))
+
     @property
     def real(self) -> type[np.floating[Any]]:
         """The type in which observations are normalised: their own, or double precision."""
         return np.float32 if self.observation_space.dtype == np.float32 else np.float64
-
-    def rows(self, observations: Any) -> Array:
-        """Flatten observations side by side, (n, observation_size)."""
-        return np.asarray(observations).reshape(-1, self.observation_size)
 
     def applied(self, actions: Array) -> Array:
         """Return what environments receive for actions (n, action_size).
@@ -73,14 +79,14 @@ class OutsideEnvironment(Environment):
             raise NotFiniteError(f"actions for {self.id} are not finite")
         low, high = self.bounds
         space = self.action_space
-        clipped = np.asarray(np.clip(actions, low, high), space.dtype)
+        # `np.clip` takes three times as long for so few numbers.
+        clipped = np.asarray(np.minimum(np.maximum(actions, low), high), space.dtype)
         return clipped.reshape(-1, *space.shape)
 
     def stretched(self, actions: Array) -> Array:
         """Bring continuous actions from [-1, 1] to the bounds, (n, action_size) float64."""
-        low, high = self.bounds
         # In the order of the compiled programs: the same to the bit.
-        return np.asarray(low + 0.5 * (high - low) * (1.0 + actions))
+        return np.asarray(self.bounds[0] + self._half_width * (1.0 + actions))
 
 
 def of_spaces(
@@ -192,8 +198,7 @@ def begin_episode(env: Env, seed: int) -> Any:
 class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     """Begins every episode with a seed of its own.
 
-    It is the outermost wrapper. What environments tell besides is left out: a vector would collect
-    it, and nobody reads it.
+    It is the outermost wrapper.
 
     Args:
         next_seed: gives one for each episode.
@@ -209,11 +214,6 @@ class SeededEpisodes(gym.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Begin an episode with the next seed."""
         return begin_episode(self.env, self._next_seed()), {}
-
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Make one step."""
-        observation, reward, terminated, truncated, _ = self.env.step(action)
-        return observation, reward, terminated, truncated, {}
 
 
 def next_seed(member: Member) -> int:
@@ -263,15 +263,17 @@ def no_step(environment: Environment, n_envs: int) -> Step:
 class Worlds:
     """The environments of one member.
 
+    They are stepped as by Gymnasium's `SyncVectorEnv`, whose own time is twice this loop's.
+
     The member's `states` are their present observations, its `episodes` return and length.
 
     Attributes:
+        envs: the environments.
         observations: (n, observation_size) float64, what the agent sees: the states, or those
             normalised.
 
     Raises:
-        InputError: the installed Gymnasium has no vectors that begin an episode in the step that
-            ends one.
+        InputError: environments of the same id have different spaces.
     """
 
     def __init__(
@@ -280,21 +282,18 @@ class Worlds:
         member: Member,
         normaliser: Normaliser | None = None,
     ) -> None:
-        modes = getattr(gym.vector, "AutoresetMode", None)
-        if modes is None:
-            raise InputError(
-                f"{environment.id!r} needs gymnasium 1.1 or later here, installed is "
-                f"{gym.__version__}",
-                key="environment.id",
-            )
         self.environment = environment
         self.member = member
-        self.vector: Any = gym.vector.SyncVectorEnv(
-            [partial(self._seeded, environment.make)] * len(member.states),
-            copy=False,
-            autoreset_mode=modes.SAME_STEP,
+        self.envs = [self._seeded(environment.make) for _ in member.states]
+        for env in self.envs:
+            self._check_spaces(env)
+        count = len(self.envs)
+        # Observations have the type of their space, whatever an environment returns.
+        self._observed = np.zeros(
+            (count, *environment.observation_space.shape), environment.observation_space.dtype
         )
-        self.envs: list[Any] = list(self.vector.envs)  # SeededEpisodes
+        self._flat = self._observed.reshape(count, -1)
+        self._nothing = no_step(environment, count)
         self.normaliser = normaliser
         self.seen = False  # whether `observations` are normalised ones
         self.observations: Array = member.states
@@ -313,13 +312,34 @@ class Worlds:
     def _seeded(self, make: Callable[[], Env]) -> SeededEpisodes:
         return SeededEpisodes(make(), partial(next_seed, self.member))
 
+    def _check_spaces(self, env: Env) -> None:
+        environment = self.environment
+        if (
+            env.observation_space != environment.observation_space
+            or env.action_space != environment.action_space
+        ):
+            raise InputError(
+                f"environments of {environment.id!r} have different spaces", key="environment.id"
+            )
+
+    def _check_shape(self, observation: Any) -> None:
+        # An assignment alone would spread one number over all.
+        shape = self.environment.observation_space.shape
+        if np.shape(observation) != shape:
+            raise ValueError(
+                f"{self.environment.id} observes {np.shape(observation)}, its space has {shape}"
+            )
+
     def begin(self) -> None:
         """Reset the environments unless their episodes go on."""
         member = self.member
         fresh = not self.started()
         if fresh:
-            observations, _ = self.vector.reset()
-            member.states[:] = self.environment.rows(observations)
+            for index, env in enumerate(self.envs):
+                observation = env.reset()[0]
+                self._check_shape(observation)
+                self._observed[index] = observation
+            member.states[:] = self._flat
             member.episodes[:] = 0.0
         if self.normaliser is not None and (fresh or not self.seen):
             self._rows[:] = member.states
@@ -344,32 +364,65 @@ class Worlds:
             actions: (n, action_size) as the policy drew them.
         """
         member = self.member
-        environment = self.environment
-        observed = member.states.copy()
-        observations, original, terminated, truncated, infos = self.vector.step(
-            environment.applied(actions)
+        applied = self.environment.applied(actions)
+        before = member.states.copy()
+        rewards = np.empty(len(self.envs))
+        observed = self._observed
+        shape = observed.shape[1:]
+        ends: list[tuple[int, bool, Array]] = []
+        for index, env in enumerate(self.envs):
+            # Below `SeededEpisodes`, which only begins episodes.
+            observation, rewards[index], over, limited, _ = env.env.step(applied[index])
+            if over or limited:
+                # Copied: an environment may write the next one into the same memory.
+                ends.append((index, bool(over), np.array(observation, np.float64).ravel()))
+                observation = env.reset()[0]
+            # Nearly always an array: `np.shape` alone takes as long as the rest of this line.
+            if getattr(observation, "shape", None) != shape:
+                self._check_shape(observation)
+            observed[index] = observation
+        member.states[:] = self._flat
+        member.counts[STEPS] += len(rewards)
+        step = self._nothing._replace(
+            rewards=rewards,
+            following=member.states.copy(),
+            observed=before,
+            original_rewards=rewards,
         )
-        member.states[:] = environment.rows(observations)
-        member.counts[STEPS] += len(original)
-        following = member.states.copy()
-        ended = terminated | truncated
-        for index in np.flatnonzero(ended):
-            following[index] = np.ravel(infos["final_obs"][index])
+        if ends:
+            step = self._ended(step, ends)
+        if self.normaliser is not None:
+            step = step._replace(original_rewards=rewards.copy())
+            self._rows[:] = member.states
+            ended = step.ended.astype(np.float64)
+            self._take_in(self.normaliser, self._rows, rewards, ended, step.finals)
+            self.observations[:] = self._rows
+        return step
+
+    def _ended(self, step: Step, ends: Sequence[tuple[int, bool, Array]]) -> Step:
+        """Write episodes that ended into a step.
+
+        Args:
+            step: as if none had.
+            ends: index of the environment, whether it was in a terminal state, last observation.
+        """
+        member = self.member
+        ended = np.zeros_like(step.ended)
+        terminated = np.zeros_like(step.ended)
+        for index, over, final in ends:
+            ended[index] = True
+            terminated[index] = over
+            step.following[index] = final
             finished = self.envs[index].monitor.take()
             # None where a wrapper ended an episode and the task goes on.
             if finished is not None:
                 member.recent[member.counts[EPISODES] % RECENT] = finished[0]
                 member.counts[EPISODES] += 1
         # Never both, as in Stable-Baselines3: a terminal state does not bootstrap.
-        cut = np.flatnonzero(truncated & ~terminated)
-        finals = following[cut]
-        rewards = original
-        if self.normaliser is not None:
-            self._rows[:] = member.states
-            rewards = np.array(original, np.float64)
-            self._take_in(self.normaliser, self._rows, rewards, ended.astype(np.float64), finals)
-            self.observations[:] = self._rows
-        return Step(rewards, ended, cut, finals, terminated, following, observed, original)
+        cut = np.flatnonzero(ended & ~terminated)
+        return step._replace(
+            ended=ended, truncated=cut, finals=step.following[cut], terminated=terminated
+        )
 
     def note_episodes(self) -> None:
         """Write return and length of each running episode into the member."""
@@ -379,7 +432,8 @@ class Worlds:
 
     def close(self) -> None:
         """Close the environments."""
-        self.vector.close()
+        for env in self.envs:
+            env.close()
 
 
 @contextmanager

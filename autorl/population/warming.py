@@ -96,9 +96,6 @@ def _run(algorithm: engine.Algorithm, discrete: bool) -> None:
     bound = algorithm.bind(state, native, hp)
     bound.advance(0)
     engine.evaluation(bound, state, native, [0])
-    # Gymnasium 1.0 has none of the vectors that outside environments need.
-    if algorithm.bind_outside is None or not hasattr(gym.vector, "AutoresetMode"):
-        return
     environment = _outside(discrete)
     state = algorithm.create(environment, hp, 0, np.float32)
     with outside.worlds_of(environment, state) as worlds:

@@ -67,11 +67,11 @@ def test_some_steps_are_those_of_the_package(name):
 
 @pytest.mark.slow
 @pytest.mark.cpu_seconds(1800)
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("name", sorted(GRID_TASKS))
 def test_100_000_steps_are_those_of_the_package(name):
     counts = compare(name, 100_000)
-    # The largest is rarely solved by chance: 14 times when this was written.
-    assert counts["terminated"] > (10 if "8x8" in name else 20)
+    # The largest are rarely solved by chance, DoorKey-8x8 14 times when this was written.
+    assert counts["terminated"] > (10 if "8x8" in name else 20) or "16x16" in name
     assert counts["truncated"] > 20
     assert counts["carried"] > 1000 or ("DoorKey" not in name and "Unlock" not in name)
 
