@@ -18,7 +18,7 @@ from autorl.plain_text import printable, shortened
 from autorl.types import EnvironmentSpec, InputError
 
 _LONGEST = 300  # characters of what was raised
-_ON_THE_WAY = tuple(Path(package.__file__).resolve().parent for package in (autorl, gymnasium))
+_ON_THE_WAY = tuple(Path(file).resolve().parent for file in (autorl.__file__, gymnasium.__file__))
 _LIBRARIES = tuple(
     Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib")
 )
