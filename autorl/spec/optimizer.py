@@ -21,12 +21,9 @@ from autorl.optimizers.registry import (
     resolved_options,
 )
 from autorl.spec.options import given_options
-from autorl.spec.sections import EvaluationSection, ObjectiveSection, OptimizerSection
+from autorl.spec.sections import ObjectiveSection, OptimizerSection
 from autorl.spec.spec import Spec
 from autorl.types import InputError, Optimizer
-
-ADAPTIVE_SEEDS = 5
-"""Tuning seeds of a study that leaves optimizer, evaluation and tuning seeds to the defaults."""
 
 
 def optimizer_of(spec: Spec, changeable: Collection[str]) -> Optimizer:
@@ -96,31 +93,24 @@ def _with_defaults(spec: Spec) -> Spec:
 
     `benchmarks/search_live.py` compares them with random search.
     """
-    section = _named(spec)
-    if section is spec.optimizer:
-        return spec
-    spec = spec.changed(optimizer=section)
-    if spec.evaluation.model_fields_set or "tuning" in spec.seeds.model_fields_set:
-        return spec
-    return spec.changed(
-        evaluation=EvaluationSection(seeds="adaptive"),
-        seeds=spec.seeds.model_copy(update={"tuning": ADAPTIVE_SEEDS}),
-    )
-
-
-def _named(spec: Spec) -> OptimizerSection:
-    """Return the section with the name that the study has where its file says none."""
     section = spec.optimizer
     if "name" in section.model_fields_set or not _is_return(spec.objective):
-        return section
+        return spec
+    seeds = not spec.evaluation.model_fields_set and "tuning" not in spec.seeds.model_fields_set
+    return spec.with_default_search(_default_name(spec), seeds=seeds)
+
+
+def _default_name(spec: Spec) -> str:
+    """Return the name of the optimizer that fits the options, and what is known of the algorithm."""
+    section = spec.optimizer
     options = section.options
     if not options.keys() <= _option_names(DEFAULT_WITH_PRIOR):
-        return section
-    named = section.model_copy(update={"name": DEFAULT_WITH_PRIOR})
+        return section.name
     if options.keys() - _option_names(section.name):  # `prior: none` alone says the name as well
-        return named
+        return DEFAULT_WITH_PRIOR
     resolved = resolved_options(DEFAULT_WITH_PRIOR, options, _surroundings(spec), spec.path)
-    return named if optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved) else section
+    has_prior = optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved)
+    return DEFAULT_WITH_PRIOR if has_prior else section.name
 
 
 def _option_names(optimizer: str, folder: str | None = None) -> set[str]:

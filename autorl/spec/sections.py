@@ -285,6 +285,13 @@ class BudgetSection(Section):
         return self
 
 
+ADAPTIVE_SEEDS = 5
+"""Tuning seeds of a study that leaves optimizer, evaluation and tuning seeds to the defaults.
+
+It is so where its algorithm has a prior.
+"""
+
+
 class SeedsSection(Section):
     # `SeedPlan` says what a list may hold.
     tuning: Annotated[Count, Field(le=MOST_SEEDS)] | list[Any] = 3

@@ -28,7 +28,7 @@ from autorl.evaluation import (
     Racing,
     SeedPolicy,
 )
-from autorl.optimizers.registry import search_kind
+from autorl.optimizers.registry import DEFAULT, DEFAULT_WITH_PRIOR, search_kind
 from autorl.seeds import SeedPlan
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
 from autorl.spec.options import (
@@ -38,6 +38,7 @@ from autorl.spec.options import (
     with_resolved_of,
 )
 from autorl.spec.sections import (
+    ADAPTIVE_SEEDS,
     MOST_RUNS,
     AlgorithmSection,
     BudgetSection,
@@ -129,6 +130,9 @@ class Spec(Section):
     _document: Document | None = PrivateAttr(None)
     # False where it is the default for the study's budget.
     _own_parallelism: bool = PrivateAttr(True)
+    # The optimizer's section where it leaves the name to the default; whether seeds are left to it.
+    _unnamed: OptimizerSection | None = PrivateAttr(None)
+    _default_seeds: bool = PrivateAttr(False)
 
     @field_validator("objective", mode="before")
     @classmethod
@@ -426,6 +430,27 @@ class Spec(Section):
         copy._own_parallelism = False
         return copy
 
+    def with_default_search(self, optimizer: str, *, seeds: bool) -> Self:
+        """Copy the spec with an optimizer that its file does not name.
+
+        Args:
+            optimizer: its name.
+            seeds: whether the file leaves the seed rule and the tuning seeds to the default too:
+                those of `transfer` are adaptive.
+        """
+        unnamed = self._unnamed or self.optimizer
+        changes: dict[str, object] = {"optimizer": unnamed.model_copy(update={"name": optimizer})}
+        if seeds:
+            adaptive = optimizer == DEFAULT_WITH_PRIOR
+            count = ADAPTIVE_SEEDS if adaptive else SeedsSection().tuning
+            rule = EvaluationSection(seeds="adaptive") if adaptive else EvaluationSection()
+            changes["evaluation"] = rule
+            changes["seeds"] = self.seeds.model_copy(update={"tuning": count})
+        copy = self.changed(**changes)
+        copy._unnamed = unnamed
+        copy._default_seeds = seeds
+        return copy
+
     def located(self, error: InputError) -> InputError:
         """Add the file and line of its key to an error.
 
@@ -482,7 +507,8 @@ class Spec(Section):
         it began with. Where it was started, what runs its segments and what those are given are no
         part of it.
         """
-        moved = self.model_copy(
+        moved = self._with_defaults_of(stored)
+        moved = moved.model_copy(
             update={
                 "path": stored.path,
                 "executor": stored.executor,
@@ -490,7 +516,7 @@ class Spec(Section):
                 "storage": stored.storage,
                 "callbacks": stored.callbacks,
                 "algorithms": self._with_resources_of(stored),
-                "optimizer": with_resolved_of(self.optimizer, stored.optimizer, self.path),
+                "optimizer": with_resolved_of(moved.optimizer, stored.optimizer, self.path),
             }
         )
         before: dict[str, object] = {
@@ -504,6 +530,23 @@ class Spec(Section):
                 version.model_copy(update={"observation_order": "proposal"}) for version in versions
             ]
         return stored.freeze() in [version.freeze() for version in versions]
+
+    def _with_defaults_of(self, stored: Spec) -> Self:
+        """Copy the spec with the defaults that a study began with.
+
+        Since then a landscape of its algorithm may have come or gone, or autorl another default.
+        """
+        name = stored.optimizer.name
+        if self._unnamed is None or name not in (DEFAULT, DEFAULT_WITH_PRIOR):
+            return self
+        copy = self.with_default_search(name, seeds=self._default_seeds)
+        # It is by the length of the search, and that by the seed rule.
+        if not self._own_parallelism and name != self.optimizer.name:
+            copy = copy.with_default_parallelism(stored.parallelism)
+        if not self._default_seeds:
+            return copy
+        share = stored.evaluation.share  # it is by the prior
+        return copy.changed(evaluation=copy.evaluation.model_copy(update={"share": share}))
 
     def _with_resources_of(self, stored: Spec) -> dict[str, AlgorithmSection] | None:
         """Copy the algorithms, with the resources they have in a stored study."""

@@ -325,3 +325,19 @@ def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypa
     monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
     spec = load_spec(DEFAULT)
     assert (spec.optimizer.name, spec.evaluation.seeds) == ("tpe", "fixed")
+
+
+def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
+    with_prior = load_spec(DEFAULT)
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
+    without = load_spec(DEFAULT)
+    assert (with_prior.optimizer.name, without.optimizer.name) == ("transfer", "tpe")
+    for spec in (with_prior, without):
+        for begun in (with_prior, without):
+            stored = thaw(begun.freeze(), "study.yaml")
+            assert spec.same_study(stored), (spec.optimizer.name, begun.optimizer.name)
+            assert not load_spec(DEFAULT | {"budget": {"runs": 25}}).same_study(stored)
+            assert not load_spec(DEFAULT | {"seeds": {"tuning": 4}}).same_study(stored)
+    stored = thaw(with_prior.freeze(), "study.yaml")
+    assert not load_spec(DEFAULT | {"optimizer": "tpe"}).same_study(stored)
+    assert not load_spec(DEFAULT | {"optimizer": {"prior": "none"}}).same_study(stored)
