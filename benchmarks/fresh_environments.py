@@ -48,7 +48,7 @@ COMMANDS = (
     ("verify", "small"),
     ("doctor",),
 )
-SOURCE_ALONE = ("antlr4-python3-runtime", "pynisher")  # pure Python, of Hydra and SMAC; no wheels
+SOURCE_ALONE = ("antlr4-python3-runtime", "pynisher", "smac")  # pure Python; no wheels
 TEST_PACKAGES = ("pytest", "pytest-timeout", "hypothesis")
 
 
