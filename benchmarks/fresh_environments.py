@@ -79,7 +79,8 @@ TRIALS = {
         ("autorl", "hydra_plugins"),
         (
             *("tests/space", "tests/statistics", "tests/population/test_ppo.py"),
-            *("tests/store", "tests/optimizers/test_optuna.py", "tests/study/test_driver.py"),
+            *("tests/store", "tests/optimizers/test_optuna.py", "tests/optimizers/test_sobol.py"),
+            "tests/study/test_driver.py",
             *("tests/cli/test_tune.py", "tests/test_tuner.py", "-m", "not slow"),
         ),
     ),

@@ -18,6 +18,8 @@ def opcodes(call: Callable[[], object]) -> int:
         count += event == "opcode"
         return trace
 
+    # Python 3.12 and 3.13 tell of bytecodes only if a frame had asked for them before `settrace`.
+    sys._getframe().f_trace_opcodes = True
     before = sys.gettrace()
     sys.settrace(trace)
     try:
