@@ -191,11 +191,28 @@ def test_a_landscape_answers_the_same_and_is_written_the_same(name, unpack):
     folders = [Path("landscape", landscape), Path("again", landscape)]
     from_study("finished", "again", landscape, licence="CC0-1.0", creator="autorl")
     for folder in folders:
-        assert as_json("landscape", "validate", folder) == []
         assert as_json("landscape", "query", folder, QUERY) == expected["query"]
+    assert as_json("landscape", "validate", folders[0]) == []
+    unhashed = installed_otherwise(folders[1])
+    problems = as_json("landscape", "validate", folders[1], code=1 if unhashed else 0)
+    assert {problem["rule"] for problem in problems} <= {"provenance_recorded"}
+    assert sorted(problem["message"].split()[1] for problem in problems) == unhashed
     assert as_json("landscape", "query", "finished", QUERY) == expected["study_query"]
     stored, now = (manifest_of(folder) for folder in folders)
     assert now == stored
+
+
+def installed_otherwise(landscape):
+    """Packages that made the study and are not installed in that version: nothing hashes these."""
+    packages = json.loads((landscape / "manifest.json").read_text())["packages"]
+    return sorted(name for name, made in packages.items() if made["version"] != installed(name))
+
+
+def installed(name):
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def manifest_of(landscape):

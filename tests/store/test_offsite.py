@@ -12,6 +12,8 @@ from autorl.store.offsite import Offsite, check_free, checkpoint_names, database
 from autorl.store.remote import MANIFEST, RemoteFolder
 from autorl.types import InputError, StudyError
 
+pytest.importorskip("fsspec", reason="the extra storage is not installed")
+
 _numbers = itertools.count()
 
 
