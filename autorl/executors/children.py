@@ -38,7 +38,7 @@ from autorl.store.log_files import prints_to
 
 _TRIES = 3  # fork servers in a row that end before they have started a worker
 _LAST_WAIT = 6.0  # seconds for what is ending to end: a warden, or the news of an exit code
-# A socket's name has 103 bytes at most on macOS and 107 on Linux, of which multiprocessing needs 32.
+# A socket's name has at most 103 bytes on macOS, 107 on Linux; multiprocessing needs 32 of them.
 _LONGEST_TMPDIR = 71
 _server: int | None = None  # process id of the fork server, once it has started a worker
 

@@ -349,7 +349,7 @@ class BaseOptimizer(ABC, Generic[O]):
 
     @classmethod
     def has_prior(cls, options: Mapping[str, Any]) -> bool:
-        """Say whether there is anything to learn from before the study's own results.
+        """Say whether there is anything to learn from beforehand.
 
         Args:
             options: resolved ones.

@@ -89,7 +89,7 @@ def with_resolved_options(spec: Spec) -> Spec:
 
 
 def _with_defaults(spec: Spec) -> Spec:
-    """Name the optimizer and the seed rule where the study file does not.
+    """Give optimizer and seed rule where the file names none.
 
     `benchmarks/search_live.py` compares them with random search.
     """
@@ -101,7 +101,7 @@ def _with_defaults(spec: Spec) -> Spec:
 
 
 def _default_name(spec: Spec) -> str:
-    """Return the name of the optimizer that fits the options, and what is known of the algorithm."""
+    """Return the default by the options and what is known."""
     section = spec.optimizer
     options = section.options
     if not options.keys() <= _option_names(DEFAULT_WITH_PRIOR):

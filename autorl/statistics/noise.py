@@ -9,8 +9,8 @@ s_i^2 is the variance over its seeds, shrunk towards that of all [Smyth2004]: wi
 seeds its own says little, and noise differs from one configuration to another. G is not normal
 (many configurations learn nothing, many others reach the same highest return): it is estimated from
 the scores themselves [Kiefer1956], by one step of expectation maximisation [Laird1982] from four
-parts of the scores and one of a flat distribution over their range. What is known of mu_i is then without the
-optimism of the highest score, and true scores may be tied.
+parts of the scores and one of a flat distribution over their range. What is known of mu_i is then
+without the optimism of the highest score, and true scores may be tied.
 
 References:
     [Smyth2004] Smyth, "Linear models and empirical Bayes methods for assessing differential
@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from autorl.statistics.arrays import Array, as_vector, same_shape
 
-# With these the stated probability agrees with known true scores on the 19 ARLBench tables of DQN and
-# PPO to 0.08 (`benchmarks/adaptive_seeds.py`). A normal G states twice the over-tuning.
+# With these the stated probability is right to 0.08 on the 19 ARLBench tables of DQN and PPO
+# (`benchmarks/adaptive_seeds.py`). A normal G states twice the over-tuning.
 _FREEDOM = 4.0  # seeds that the pooled variance counts as, beside a configuration's own
 _NOISE_SHARE = 0.3  # of the variance between scores of one seed, as long as none was repeated
 _FLAT_SHARE = 0.2  # of the first guess at G; with half of it 0.35 was stated where 0.46 were right
@@ -111,8 +111,8 @@ def _standard_errors(y: Array, deviations: Array, n: Array) -> tuple[Array, Arra
     """
     freedom = n - 1
     guess = _NOISE_SHARE * float(y.var(ddof=1))
-    # What was measured soon outweighs the guess. As one degree of freedom throughout, it was most of
-    # the variance where the best hardly differ, and their probabilities were stated 0.15 too low.
+    # What was measured soon outweighs the guess. As one degree of freedom throughout, it was most
+    # of the variance where the best hardly differ: their probabilities were stated 0.15 too low.
     repeated = float(freedom.sum())
     trust = 1.0 / (1.0 + repeated) ** 2
     pooled = (trust * guess + float(freedom @ deviations**2)) / (trust + repeated)
