@@ -198,7 +198,7 @@ def _ensure_running() -> None:
 
 
 def _make_socket_folder() -> None:
-    """Let the folder of multiprocessing's sockets have a name that a socket can have.
+    """Give multiprocessing's sockets a folder with a short name.
 
     Below a long `TMPDIR` the fork server ended with "AF_UNIX path too long"; Python 3.14 does the
     same as this.

@@ -50,7 +50,7 @@ class TimeLimit:
         """
         import duckdb
 
-        if self._left is None:
+        if self._left is None or self._seconds is None:
             yield
             return
         begin = time.monotonic()
