@@ -8,9 +8,9 @@
 `TaskFamily` with the purpose `examination`. Every repeat is another variant with other tuning and test seeds. No prior
 was built from a variant; the shipped priors do know the environments themselves.
 
-*Rows*: a whole study each, as `autorl tune` runs it, in its own process. `default` is a study file without the sections
-`optimizer` and `evaluation`; the others name theirs. All have the same number of runs in all, and the incumbent is
-trained anew on test seeds that no search has seen.
+*Rows*: a whole study each, as `autorl tune` runs it, in its own process. `default` is what a study file has without the
+sections `optimizer`, `evaluation` and `seeds`, with the seeds of the repeat; the others name theirs. All have the same
+number of runs in all, and the incumbent is trained anew on test seeds that no search has seen.
 
 *Scores*: 0 and 1 are the worst run to the end that any row trained on this variant, and the best mean over test seeds
 that any row reached on it. Intervals are 95 % t intervals of differences paired by variant, with the variance within
@@ -135,10 +135,10 @@ def family(environment: str) -> TaskFamily:
     return read_task_family(definition)
 
 
-def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
-    """The study file of a row on the variant of a repeat."""
+def without_search(task: Task, repeat: int, runs: int) -> dict[str, Any]:
+    """The study file on the variant of a repeat, as far as all rows share it."""
     variant = task.family.variants[repeat]
-    document: dict[str, Any] = {
+    return {
         "name": "search-live",
         "seed": repeat,
         "trainer": f"population/{task.algorithm}",
@@ -149,27 +149,33 @@ def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
         "test": {"top": 1},
         "keep": {"checkpoints": "none"},
     }
-    chosen = ROWS[name]
-    if "optimizer" in chosen:
-        document["optimizer"] = {"name": chosen["optimizer"]}
-        document["evaluation"] = {"seeds": chosen["evaluation"]}
-    tuning = chosen.get("seeds", default_tuning_seeds())
+
+
+def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
+    """The study file of a row on the variant of a repeat."""
+    document = without_search(task, repeat, runs)
+    chosen = ROWS[name] or defaults(document)
+    document["optimizer"] = {"name": chosen["optimizer"]}
+    document["evaluation"] = {"seeds": chosen["evaluation"]}
     first = MOST_TUNING * repeat
     first_test = FIRST_TEST_SEED + TESTS * repeat
     document["seeds"] = {
-        "tuning": list(range(first, first + tuning)),
+        "tuning": list(range(first, first + chosen["seeds"])),
         "test": list(range(first_test, first_test + TESTS)),
     }
     return document
 
 
-def default_tuning_seeds() -> int:
-    """How many tuning seeds a study file has that names none."""
-    from autorl.spec.sections import SeedsSection
+def defaults(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a study has that names neither optimizer nor seeds: the long form is the same study."""
+    from autorl.spec import load_spec
 
-    count = SeedsSection().tuning
-    assert isinstance(count, int)
-    return count
+    spec = load_spec(document)
+    return {
+        "optimizer": spec.optimizer.name,
+        "evaluation": spec.evaluation.seeds,
+        "seeds": len(spec.plan.tuning),
+    }
 
 
 def measure(cell: Cell, runs: int) -> dict[str, Any]:
@@ -255,7 +261,7 @@ def section(raw: Raw, cells: Sequence[Cell]) -> list[str]:
         gap = over_variants([values[place] - values[reference] for values in scores.values()])
         lines.append(
             row(
-                titled(name, of_row),
+                titled(name, TASKS[tasks[0]], of_row),
                 f"{means[place]:.3f}",
                 gap.text(3, "+"),
                 "" if name == REFERENCE else verdict(gap),
@@ -278,14 +284,12 @@ def verdict(gap: Summary) -> str:
     return gap.verdict + lost
 
 
-def titled(name: str, of_row: Share) -> str:
+def titled(name: str, task: Task, of_row: Share) -> str:
     """The row's name with what really ran; of the default file, with what it chose."""
     if name != DEFAULT:
         return label(name, of_row)
-    from autorl.optimizers import registry
-    from autorl.spec.sections import EvaluationSection
-
-    return label(f"{registry.DEFAULT}, {EvaluationSection().seeds} (default)", of_row)
+    chosen = defaults(without_search(task, 0, RUNS))
+    return label(f"{chosen['optimizer']}, {chosen['evaluation']} (default)", of_row)
 
 
 def share_of(raw: Raw, tasks: Sequence[str], name: str, repeats: Sequence[int]) -> Share:

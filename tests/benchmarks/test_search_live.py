@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import search_live
 from cells import Cell, Raw
 
+from autorl.spec import load_spec
+
 TASK = search_live.TASKS["PPO CartPole-v1"]
 
 
@@ -36,19 +38,19 @@ def test_tuning_and_test_seeds_of_all_studies_are_disjoint():
     assert len(tests) == 100 * search_live.TESTS
 
 
-def test_the_default_row_leaves_optimizer_and_seed_rule_to_the_study_file():
-    document = search_live.study(TASK, search_live.DEFAULT, 0, 32)
-    assert not {"optimizer", "evaluation"} & set(document)
-    named = search_live.study(TASK, "transfer, adaptive", 0, 32)
-    assert (named["optimizer"], named["evaluation"]) == (
-        {"name": "transfer"},
-        {"seeds": "adaptive"},
-    )
+@pytest.mark.parametrize("task", search_live.TASKS.values(), ids=lambda task: task.name)
+def test_the_default_row_has_what_a_study_file_without_these_sections_has(task):
+    document = search_live.study(task, search_live.DEFAULT, 3, 32)
+    spec = load_spec(search_live.without_search(task, 3, 32))
+    assert document["optimizer"] == {"name": spec.optimizer.name} == {"name": "transfer"}
+    assert document["evaluation"] == {"seeds": spec.evaluation.seeds} == {"seeds": "adaptive"}
+    assert document["seeds"]["tuning"] == [300, 301, 302, 303, 304]
+    seeds = {"tuning": [*spec.plan.tuning], "test": [*spec.plan.test]}
+    assert load_spec(document | {"seeds": seeds}).freeze() == spec.freeze()
 
 
 @pytest.mark.parametrize("task", search_live.TASKS.values(), ids=lambda task: task.name)
 def test_the_study_files_are_valid_and_share_all_but_the_search(task):
-    from autorl.spec import load_spec
 
     specs = [load_spec(search_live.study(task, name, 3, 32)) for name in search_live.ROWS]
     for name in ("trainer", "environment", "fidelity", "budget", "test"):
