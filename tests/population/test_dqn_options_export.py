@@ -106,6 +106,8 @@ def test_an_earlier_stable_baselines3_has_no_several_steps(tmp_path, monkeypatch
     trainer, outcome = _trained("dqn", "CartPole-v1", {**CONFIG, "n_steps": 4}, tmp_path / "4")
     plain_trainer, plain = _trained("dqn", "CartPole-v1", CONFIG, tmp_path / "1")
     monkeypatch.setattr(stable_baselines3, "DQN", Earlier)
-    with pytest.raises(InputError, match=r"n_steps of DQN needs Stable-Baselines3 2\.7 or later"):
+    with pytest.raises(
+        InputError, match=r"n_steps of Earlier needs Stable-Baselines3 2\.7 or later"
+    ):
         trainer.export_model(outcome.checkpoint, tmp_path / "model")
     assert plain_trainer.export_model(plain.checkpoint, tmp_path / "plain").path.is_file()

@@ -72,7 +72,7 @@ def test_what_is_no_reward_function_is_refused():
         signal("alone")
     with pytest.raises(InputError, match="cannot import"):
         signal("nothing")
-    with pytest.raises(InputError, match="returned 1 numbers for 2 completions"):
+    with pytest.raises(InputError, match="returned 1 number for 2 completions"):
         signal("short")(["p", "p"], ["a", "b"])
 
 
