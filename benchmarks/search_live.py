@@ -155,7 +155,7 @@ def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
     """The study file of a row on the variant of a repeat."""
     document = without_search(task, repeat, runs)
     chosen = ROWS[name] or defaults(document)
-    document["optimizer"] = {"name": chosen["optimizer"]}
+    document["optimizer"] = {"name": chosen["optimizer"], **chosen.get("options", {})}
     document["evaluation"] = {"seeds": chosen["evaluation"]}
     first = MOST_TUNING * repeat
     first_test = FIRST_TEST_SEED + TESTS * repeat
@@ -173,6 +173,7 @@ def defaults(document: Mapping[str, Any]) -> Mapping[str, Any]:
     spec = load_spec(document)
     return {
         "optimizer": spec.optimizer.name,
+        "options": {"prior": spec.optimizer.options["prior"]},
         "evaluation": spec.evaluation.seeds,
         "seeds": len(spec.plan.tuning),
     }

@@ -46,6 +46,7 @@ from autorl.optimizers.priors.mapping import places_of
 from autorl.optimizers.priors.sources import (
     AUTO,
     NONE,
+    WITHOUT_STUDIES,
     Gathered,
     automatic_tables,
     named_tables,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from autorl.space import Space
 
 _PRIOR_KEY = "optimizer.prior"
+_WORDS = (AUTO, WITHOUT_STUDIES, NONE)
 FEWEST_SCORES = 4
 """Outcomes before evidence counts."""
 FIRST_RANDOM = 8
@@ -97,7 +99,7 @@ AT_RANDOM = "transfer, at random"
 class TransferOptions:
     prior: str | Sequence[Any] = option(
         AUTO,
-        "landscapes to learn from: auto, none, or a list of ids, folders and prior files",
+        "what to learn from: auto, landscapes (no studies), none, or a list of ids, folders, files",
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
@@ -164,14 +166,19 @@ class Transfer(BaseOptimizer[TransferOptions]):
             InputError: `prior` is none of what it may be, or a source it names cannot be used.
         """
         prior = options.get("prior", AUTO)
-        names = source_names(prior, _PRIOR_KEY, "a prior")
+        names = source_names(prior, _PRIOR_KEY, "a prior", _WORDS)
         beliefs = options.get("beliefs")
         if options.get("prior_data") is not None or (prior == NONE and not beliefs):
             return options
         folder = surroundings.folder
         gathered = Gathered()
-        if prior == AUTO:
-            gathered = automatic_tables(folder, surroundings.algorithms, surroundings.replays)
+        if prior in (AUTO, WITHOUT_STUDIES):
+            gathered = automatic_tables(
+                folder,
+                surroundings.algorithms,
+                surroundings.replays,
+                studies=prior == AUTO,
+            )
         elif names is not None:
             gathered = named_tables(names, folder, surroundings.algorithms)
         if isinstance(beliefs, Mapping) and beliefs:
@@ -204,7 +211,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
 
     def __init__(self, problem: Problem, options: TransferOptions) -> None:
         super().__init__(problem, options)
-        source_names(options.prior, _PRIOR_KEY, "a prior")
+        source_names(options.prior, _PRIOR_KEY, "a prior", _WORDS)
         self.prior = _prior_of(options, problem.space)
         self._own = OwnResults(problem.space)
         self._encoding = Encoding(problem.space)
@@ -425,7 +432,7 @@ def _prior_of(options: TransferOptions, space: Space) -> StudyPrior:
     Raises:
         InputError: landscapes are named and were not looked up, or the content was changed.
     """
-    named = options.prior not in (AUTO, NONE) or options.beliefs
+    named = options.prior not in _WORDS or options.beliefs
     if options.prior_data is None and not named:
         return StudyPrior(searched_names(space), ())
     if options.prior_data is None:

@@ -13,7 +13,7 @@ from autorl.landscapes.library import find_landscape
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
-from autorl.optimizers.priors.sources import algorithm_of
+from autorl.optimizers.priors.sources import WITHOUT_STUDIES, algorithm_of
 from autorl.optimizers.registry import (
     DEFAULT_WITH_PRIOR,
     build,
@@ -108,7 +108,8 @@ def _default_name(spec: Spec) -> str:
         return section.name
     if options.keys() - _option_names(section.name):  # `prior: none` alone says the name as well
         return DEFAULT_WITH_PRIOR
-    resolved = resolved_options(DEFAULT_WITH_PRIOR, options, _surroundings(spec), spec.path)
+    stated = {"prior": WITHOUT_STUDIES} | options
+    resolved = resolved_options(DEFAULT_WITH_PRIOR, stated, _surroundings(spec), spec.path)
     has_prior = optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved)
     return DEFAULT_WITH_PRIOR if has_prior else section.name
 

@@ -28,6 +28,7 @@ from autorl.evaluation import (
     Racing,
     SeedPolicy,
 )
+from autorl.optimizers.priors.sources import WITHOUT_STUDIES
 from autorl.optimizers.registry import DEFAULT, DEFAULT_WITH_PRIOR, search_kind
 from autorl.seeds import SeedPlan
 from autorl.space import Document, Dumper, Space, compile_algorithms, load_space, split_algorithm
@@ -439,7 +440,11 @@ class Spec(Section):
                 those of `transfer` are adaptive.
         """
         unnamed = self._unnamed or self.optimizer
-        changes: dict[str, object] = {"optimizer": unnamed.model_copy(update={"name": optimizer})}
+        options: dict[str, object] = {"name": optimizer}
+        if optimizer == DEFAULT_WITH_PRIOR and "prior" not in unnamed.options:
+            # With earlier studies the same file, run twice in a folder, would give two tables.
+            options["prior"] = WITHOUT_STUDIES
+        changes: dict[str, object] = {"optimizer": unnamed.model_copy(update=options)}
         if seeds:
             adaptive = optimizer == DEFAULT_WITH_PRIOR
             count = ADAPTIVE_SEEDS if adaptive else SeedsSection().tuning

@@ -54,8 +54,8 @@ def read(monkeypatch):
     """What is looked up and by what; every look-up brings a table of its own."""
     calls = []
 
-    def automatic(folder, algorithms, replays):
-        calls.append(("automatic", folder, algorithms, replays))
+    def automatic(folder, algorithms, replays, *, studies):
+        calls.append(("automatic" if studies else "landscapes", folder, algorithms, replays))
         return Gathered([[table("tests/found")]])
 
     def named(names, folder, algorithms):
@@ -75,6 +75,7 @@ LOOKED = ("automatic", Path("here"), ("ppo", "dqn"), "a/landscape")
     [
         ({}, [LOOKED], ["tests/found"]),
         ({"prior": "auto", "beliefs": {}}, [LOOKED], ["tests/found"]),
+        ({"prior": "landscapes"}, [("landscapes", *LOOKED[1:])], ["tests/found"]),
         ({"beliefs": BELIEFS}, [LOOKED], ["stated beliefs", "tests/found"]),
         ({"prior": ["a"]}, [(["a"], Path("here"), ("ppo", "dqn"))], ["tests/named"]),
         ({"prior": "none", "beliefs": BELIEFS}, [], ["stated beliefs"]),
@@ -317,19 +318,20 @@ def test_the_seeds_of_a_study_that_leaves_optimizer_and_seeds_to_the_defaults(
 
 
 def test_the_default_is_what_the_long_form_says():
-    said = {"optimizer": "transfer", "evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 5}}
+    optimizer = {"name": "transfer", "prior": "landscapes"}  # the same file twice gives one table
+    said = {"optimizer": optimizer, "evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 5}}
     assert load_spec(DEFAULT).freeze() == load_spec(DEFAULT | said).freeze()
 
 
 def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypatch):
-    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
     spec = load_spec(DEFAULT)
     assert (spec.optimizer.name, spec.evaluation.seeds) == ("tpe", "fixed")
 
 
 def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
     with_prior = load_spec(DEFAULT)
-    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments: Gathered())
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
     without = load_spec(DEFAULT)
     assert (with_prior.optimizer.name, without.optimizer.name) == ("transfer", "tpe")
     for spec in (with_prior, without):

@@ -27,6 +27,7 @@ from autorl.types import InputError
 
 AUTO = "auto"
 NONE = "none"
+WITHOUT_STUDIES = "landscapes"  # as `auto`, of prior files and landscapes alone
 MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
@@ -50,23 +51,26 @@ class Gathered:
     skipped: list[str] = field(default_factory=list)
 
 
-def source_names(value: object, key: str, what: str) -> list[str] | None:
+def source_names(
+    value: object, key: str, what: str, words: Sequence[str] = (AUTO, NONE)
+) -> list[str] | None:
     """Return the sources that an option names.
 
-    None where it is `auto` or `none`.
+    None where it is one of the words.
 
     Args:
         value: of the option.
         key: of the option, as `optimizer.prior`.
         what: a study with `none` is without.
+        words: that stand for sources, or for none.
 
     Raises:
         InputError: it is none of what it may be.
     """
-    if value in (AUTO, NONE):
+    if value in words:
         return None
     if isinstance(value, str) or not isinstance(value, Sequence):
-        message = f"expected {AUTO}, {NONE} or a list of landscapes, got {value!r}"
+        message = f"expected {', '.join(words)} or a list of landscapes, got {value!r}"
         raise InputError(message, key=key)
     wrong = [name for name in value if not isinstance(name, str)]
     if wrong or not value:
@@ -232,7 +236,9 @@ def read_prior(file: Path) -> Prior:
     return replace(prior, tasks=tuple(replace(task, prior=file.stem) for task in prior.tasks))
 
 
-def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: str = "") -> Gathered:
+def automatic_tables(
+    folder: Path | None, algorithms: Sequence[str], without: str = "", *, studies: bool = True
+) -> Gathered:
     """Read every table of these algorithms that lies where tables lie.
 
     These are, in this order: prior files and landscapes below the study file's folder and below
@@ -243,11 +249,12 @@ def automatic_tables(folder: Path | None, algorithms: Sequence[str], without: st
         folder: of the study file.
         algorithms: of the study; empty: nothing is taken.
         without: a source that is left out: the landscape that a study replays.
+        studies: whether those of studies are taken.
     """
     search = _Search(algorithms, without)
     if not algorithms:
         return search.gathered
-    for source in _sources(_bases(folder)):
+    for source in _sources(_bases(folder), studies=studies):
         try:
             search.take(source)
         except InputError as error:
@@ -331,7 +338,7 @@ def _bases(folder: Path | None) -> list[Path]:
     return [base for base in dict.fromkeys([folder, Path.cwd()]) if base is not None]
 
 
-def _sources(bases: Sequence[Path]) -> Iterator[Path]:
+def _sources(bases: Sequence[Path], *, studies: bool) -> Iterator[Path]:
     """List prior files, folders of landscapes and folders of studies."""
     shipped = shipped_folder(PRIORS)
     for root in _folders(bases, PRIORS, shipped):
@@ -342,7 +349,7 @@ def _sources(bases: Sequence[Path]) -> Iterator[Path]:
     yield from _files(shipped)
     if (root_of_package := shipped_root()) is not None:
         yield from _landscapes(root_of_package)
-    for root in _folders(bases, STUDIES, None):
+    for root in _folders(bases, STUDIES, None) if studies else ():
         yield from (path for path in sorted(root.iterdir()) if is_study(path))
 
 
