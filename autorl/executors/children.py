@@ -7,6 +7,7 @@ worker is gone; see `autorl.executors.warden`.
 
 from __future__ import annotations
 
+import functools
 import multiprocessing
 import os
 import signal
@@ -197,6 +198,7 @@ def _ensure_running() -> None:
         forkserver.ensure_running()
 
 
+@functools.cache  # `tempfile.tempdir` is of all threads: changed once, not at every start
 def _make_socket_folder() -> None:
     """Give multiprocessing's sockets a folder with a short name.
 
@@ -206,7 +208,7 @@ def _make_socket_folder() -> None:
     folder = tempfile.gettempdir()
     if len(os.fsencode(folder)) <= _LONGEST_TMPDIR:
         return
-    tempfile.tempdir = "/tmp"  # it is asked for once in a process, and removed at its exit
+    tempfile.tempdir = "/tmp"  # multiprocessing keeps what it makes there, and removes it at exit
     try:
         util.get_temp_dir()
     finally:

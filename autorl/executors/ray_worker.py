@@ -177,15 +177,14 @@ class RayWorker:
         executor.submit([loggable(segment) for segment in segments])
         self._unfinished |= {segment.key for segment in segments}
         messages = self._poll(executor, seconds)
-        now = time.monotonic()
-        gathered = now + _GATHER_SECONDS
-        lingered = now + _LINGER_SECONDS
+        begin = time.monotonic()
         while messages:
             ended = any(isinstance(message, Outcome) for message in messages)
-            busy = len(self._unfinished) > self._plan.slots
-            deadline = gathered if ended and busy else lingered
-            remaining = deadline - time.monotonic()
-            if (ended and not busy) or remaining <= 0:
+            if ended and len(self._unfinished) <= self._plan.slots:
+                break
+            patience = _GATHER_SECONDS if ended else _LINGER_SECONDS
+            remaining = begin + patience - time.monotonic()
+            if remaining <= 0:
                 break
             messages += self._poll(executor, remaining)
         while more := self._poll(executor, 0.0):  # whole batches: the driver commits once for each

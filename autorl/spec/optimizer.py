@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -97,21 +97,25 @@ def _with_defaults(spec: Spec) -> Spec:
     if "name" in section.model_fields_set or not _is_return(spec.objective):
         return spec
     seeds = not spec.evaluation.model_fields_set and "tuning" not in spec.seeds.model_fields_set
-    return spec.with_default_search(_default_name(spec), seeds=seeds)
+    name, resolved = _default(spec)
+    named = spec.with_default_search(name, seeds=seeds)
+    # What was looked up to choose is not looked up again.
+    return named.changed(optimizer=named.optimizer.model_copy(update=resolved))
 
 
-def _default_name(spec: Spec) -> str:
-    """Return the default by the options and what is known."""
+def _default(spec: Spec) -> tuple[str, Mapping[str, Any]]:
+    """Return the default's name, and options resolved to choose it."""
     section = spec.optimizer
     options = section.options
     if not options.keys() <= _option_names(DEFAULT_WITH_PRIOR):
-        return section.name
+        return section.name, {}
     if options.keys() - _option_names(section.name):  # `prior: none` alone says the name as well
-        return DEFAULT_WITH_PRIOR
+        return DEFAULT_WITH_PRIOR, {}
     stated = {"prior": WITHOUT_STUDIES} | options
     resolved = resolved_options(DEFAULT_WITH_PRIOR, stated, _surroundings(spec), spec.path)
-    has_prior = optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved)
-    return DEFAULT_WITH_PRIOR if has_prior else section.name
+    if optimizers.find(DEFAULT_WITH_PRIOR).has_prior(resolved):
+        return DEFAULT_WITH_PRIOR, resolved
+    return section.name, {}
 
 
 def _option_names(optimizer: str, folder: str | None = None) -> set[str]:

@@ -343,3 +343,16 @@ def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
     stored = thaw(with_prior.freeze(), "study.yaml")
     assert not load_spec(DEFAULT | {"optimizer": "tpe"}).same_study(stored)
     assert not load_spec(DEFAULT | {"optimizer": {"prior": "none"}}).same_study(stored)
+
+
+def test_a_prior_is_looked_up_once_to_choose_the_default_and_to_use_it(monkeypatch):
+    looked = []
+    automatic = transfer.automatic_tables
+
+    def counting(*arguments, **options):
+        looked.append(options)
+        return automatic(*arguments, **options)
+
+    monkeypatch.setattr(transfer, "automatic_tables", counting)
+    assert load_spec(DEFAULT).optimizer.name == "transfer"
+    assert looked == [{"studies": False}]

@@ -47,3 +47,39 @@ def arrays_of(outcome: Outcome) -> dict[str, Any]:
     assert outcome.checkpoint is not None
     with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
         return {name: archive[name] for name in archive.files}
+
+
+def collect_given(model: Any, actions: Any, monkeypatch: Any) -> Any:
+    """Have Stable-Baselines3's `collect_rollouts` take given actions, and return its memory.
+
+    `actions`, (steps, environments, action size), are scaled as a memory has them.
+    """
+    from stable_baselines3.common.callbacks import BaseCallback
+
+    drawn = iter(actions)
+
+    def sample(learning_starts, action_noise=None, n_envs=1):
+        scaled = next(drawn)
+        if hasattr(model.action_space, "n"):
+            return (scaled[:, 0].astype(int),) * 2
+        scaled = scaled.reshape(n_envs, *model.action_space.shape)
+        return model.policy.unscale_action(scaled).astype(np.float32), scaled
+
+    monkeypatch.setattr(model, "_sample_action", sample)
+    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
+    _, callback = model._setup_learn(10**6, callback)
+    model.collect_rollouts(model.env, callback, model.train_freq, model.replay_buffer)
+    return model.replay_buffer
+
+
+def greedy_returns(model: Any, venv: Any, episodes: int) -> list[float]:
+    """Returns of greedy episodes, one after another, in a vector of one environment."""
+    returns = [0.0] * episodes
+    observations = venv.reset()
+    for episode in range(episodes):
+        over = [False]
+        while not over[0]:
+            action, _ = model.predict(observations, deterministic=True)
+            observations, reward, over, _ = venv.step(action)
+            returns[episode] += float(reward[0])
+    return returns

@@ -9,7 +9,7 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
-from outside_runs import CARTPOLE, SMALL, arrays_of, segment_in, trained
+from outside_runs import CARTPOLE, SMALL, arrays_of, greedy_returns, segment_in, trained
 from population_helpers import make
 
 from autorl.population import normalisation, outside
@@ -251,13 +251,7 @@ def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path, plain_
     settings = (venv.norm_obs, venv.norm_reward, venv.clip_obs, venv.clip_reward, venv.gamma)
     assert settings == (True, True, 2.0, 10.0, 0.9)
     venv.training = venv.norm_reward = False
-    returns, observations = [0.0] * 3, venv.reset()
-    for episode in range(3):
-        over = [False]
-        while not over[0]:
-            action, _ = model.predict(observations, deterministic=True)
-            observations, reward, over, _ = venv.step(action)
-            returns[episode] += float(reward[0])
+    returns = greedy_returns(model, venv, 3)
     expected = outcome.reports[0].metrics["eval_return"]
     assert expected == pytest.approx(np.mean(returns), rel=1e-4)
     loaded = trainer.load_model(outcome.checkpoint).get_vec_normalize_env()

@@ -11,7 +11,14 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-from outside_runs import CARTPOLE, PENDULUM, arrays_of, trained
+from outside_runs import (
+    CARTPOLE,
+    PENDULUM,
+    arrays_of,
+    collect_given,
+    greedy_returns,
+    trained,
+)
 from population_helpers import make
 from test_normalisation import _assert_equal, _statistics, _theirs
 from test_outside import _equal, _segment
@@ -204,7 +211,6 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
     name, environment_id, options, monkeypatch
 ):
     """The same actions in `VecNormalize` and `DummyVecEnv`, collected by `collect_rollouts`."""
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
 
     n_envs = 3
@@ -226,20 +232,8 @@ def test_steps_leave_the_memory_and_statistics_of_stable_baselines3(
     model = to_sb3(engine.find_algorithm(name), state, environment, hp)
     venv = _theirs([made] * n_envs, given, float(hp.gamma))
     model.set_env(venv)
-    drawn = iter(rows[..., 2 * size : 2 * size + environment.action_size])
-
-    def sample(learning_starts, action_noise=None, n_envs=1):
-        actions = next(drawn)
-        if environment.n_actions:
-            return (actions[:, 0].astype(int),) * 2
-        scaled = actions.reshape(n_envs, *environment.action_space.shape)
-        return model.policy.unscale_action(scaled).astype(np.float32), scaled
-
-    monkeypatch.setattr(model, "_sample_action", sample)
-    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
-    _, callback = model._setup_learn(10**6, callback)
-    memory = model.replay_buffer
-    model.collect_rollouts(model.env, callback, model.train_freq, memory)
+    actions = rows[..., 2 * size : 2 * size + environment.action_size]
+    memory = collect_given(model, actions, monkeypatch)
     ended = memory.dones[:50].astype(bool)
     assert ended.sum() >= 6
     close = {"rtol": 1e-5, "atol": 1e-5}
@@ -372,13 +366,7 @@ def test_an_exported_model_acts_through_its_vec_normalize(name, tmp_path):
         assert np.array_equal(arrays[f"normaliser.{part}"], expected)
     assert (venv.clip_obs, venv.clip_reward, venv.gamma) == (2.0, 10.0, 0.9)
     venv.training = venv.norm_reward = False
-    returns, observations = [0.0] * 3, venv.reset()
-    for episode in range(3):
-        over = [False]
-        while not over[0]:
-            action, _ = model.predict(observations, deterministic=True)
-            observations, reward, over, _ = venv.step(action)
-            returns[episode] += float(reward[0])
+    returns = greedy_returns(model, venv, 3)
     expected = outcome.reports[0].metrics["eval_return"]
     assert expected == pytest.approx(np.mean(returns), rel=1e-4)
     # It learns on, by the statistics it was trained with.

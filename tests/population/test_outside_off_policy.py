@@ -8,7 +8,7 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
-from outside_runs import CARTPOLE, PENDULUM, arrays_of, trained
+from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, trained
 from population_helpers import make, trained_in_python
 from test_outside import _equal, _segment
 
@@ -102,7 +102,6 @@ def _collected(name, environment_id, n_envs=3, **config):
 def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch):
     """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
     pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
     from stable_baselines3.common.vec_env import DummyVecEnv
 
@@ -122,20 +121,8 @@ def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch
     model = to_sb3(engine.find_algorithm(name), state, environment, hp)
     model.set_env(DummyVecEnv([made] * n_envs))
     # 2. It is given the actions that were drawn, and scales them itself.
-    drawn = iter(rows[..., 2 * size : 2 * size + environment.action_size])
-
-    def sample(learning_starts, action_noise=None, n_envs=1):
-        actions = next(drawn)
-        if environment.n_actions:
-            return (actions[:, 0].astype(int),) * 2
-        scaled = actions.reshape(n_envs, *environment.action_space.shape)
-        return model.policy.unscale_action(scaled).astype(np.float32), scaled
-
-    monkeypatch.setattr(model, "_sample_action", sample)
-    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
-    _, callback = model._setup_learn(10**6, callback)
-    memory = model.replay_buffer
-    model.collect_rollouts(model.env, callback, model.train_freq, memory)
+    actions = rows[..., 2 * size : 2 * size + environment.action_size]
+    memory = collect_given(model, actions, monkeypatch)
     # 3. Observations and those that follow, actions, rewards, ends.
     for observed, values in (
         (memory.observations, rows[..., :size]),
