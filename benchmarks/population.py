@@ -2,7 +2,8 @@
 
     python benchmarks/population.py                     # everything, over an hour; writes results/population.md
     python benchmarks/population.py --cells ppo-cartpole --rounds 3 --seconds 20 --populations 1 8 64
-    python benchmarks/population.py --jax-python PATH   # an interpreter that has jax, for the peer's column
+    python benchmarks/population.py --jax-python PATH   # an interpreter that has jax, for the peer's rows
+    python benchmarks/population.py --cleanrl PATH DIR  # one that has envpool, and CleanRL's scripts, for theirs
 
 Systems take turns within a round, so that a slow spell of the machine meets all of them; a cell (one system, one job)
 runs `--seconds` at most. Rates are environment steps per second with training included, summed over all members and
@@ -53,6 +54,7 @@ class Job:
     steps: int
     config: dict[str, Any]
     jax: bool = False
+    cleanrl: bool = False  # its script and EnvPool have the task
     normalize: bool = False  # observations and rewards, by `VecNormalize`
 
 
@@ -70,7 +72,7 @@ DQN |= {"learning_starts": 1000, "target_update_interval": 240, "exploration_fra
 SAC = {"learning_rate": 1e-3, "buffer_size": 50_000}
 TD3 = {"learning_rate": 1e-3, "buffer_size": 50_000, "noise_std": 0.1}
 JOBS = {
-    "ppo-cartpole-64": Job("ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, jax=True),
+    "ppo-cartpole-64": Job("ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, True, True),
     "ppo-cartpole-256": Job("ppo", "CartPole-v1", 50_176, {**PPO, "net_width": 256}),
     "ppo-pendulum-64": Job("ppo", "Pendulum-v1", 100_352, {**PPO, "net_width": 64, "gamma": 0.9}),
     "ppo-doorkey-64": Job(
@@ -79,10 +81,17 @@ JOBS = {
         200_704,
         {**PPO, "net_width": 64, "learning_rate": 1e-3, "ent_coef": 0.01},
     ),
-    "ppo-lunarlander-64": Job("ppo", "LunarLander-v3", 100_352, {**PPO, "net_width": 64}),
+    "ppo-lunarlander-64": Job(
+        "ppo", "LunarLander-v3", 100_352, {**PPO, "net_width": 64}, cleanrl=True
+    ),
     "ppo-lunarlander-default": Job("ppo", "LunarLander-v3", 51_200, DEFAULT),
     "ppo-halfcheetah-64": Job(
-        "ppo", "HalfCheetah-v5", 100_352, {**PPO, "net_width": 64}, normalize=True
+        "ppo",
+        "HalfCheetah-v5",
+        100_352,
+        {**PPO, "net_width": 64},
+        cleanrl=True,
+        normalize=True,
     ),
     "ppo-halfcheetah-default": Job("ppo", "HalfCheetah-v5", 51_200, DEFAULT, normalize=True),
     "dqn-cartpole-64": Job("dqn", "CartPole-v1", 50_000, {**DQN, "net_width": 64}),
@@ -355,6 +364,27 @@ def run_jax(
     )
 
 
+def run_cleanrl(peer: list[str], job: Job, cores: int) -> Measured:
+    """CleanRL's script on EnvPool, one process with one thread per core."""
+    python, folder = peer
+    script, threads = str(HERE / "cleanrl_envpool.py"), {"OMP_NUM_THREADS": "1"}
+    task = [job.environment, str(job.steps)]
+    started = [
+        subprocess.Popen(
+            [python, script, folder, *task, str(seed), json.dumps(job.config)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={**os.environ, **threads, "PYTHONPATH": ""},
+            text=True,
+        )
+        for seed in range(cores)
+    ]
+    found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
+    rate = sum(run["steps"] / run["wall"] for run in found)
+    wall = max(run["wall"] for run in found)
+    return Measured(rate * wall, wall, sum(run["cpu"] for run in found))
+
+
 def compile_seconds(job: Job) -> tuple[float, float]:
     """Seconds of the first call with an empty cache, and of the first call of a later process."""
     code = (
@@ -411,6 +441,8 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[Measured]]
             systems["JAX, best"] = lambda: run_jax(options.jax_python, job, 16, list(range(cores)))[
                 0
             ]
+        if job.cleanrl and options.cleanrl:
+            systems["EnvPool + CleanRL"] = lambda: run_cleanrl(options.cleanrl, job, cores)
         for system, run in systems.items():
             result = run()
             found.setdefault(system, []).append(result)
@@ -497,6 +529,11 @@ def main() -> None:
     parser.add_argument("--cores", type=int, default=os.cpu_count())
     parser.add_argument("--no-compilation", action="store_true", help="leave its times out")
     parser.add_argument("--jax-python", default="", help="an interpreter that can import jax")
+    parser.add_argument(
+        "--cleanrl",
+        nargs=2,
+        help="an interpreter that can import envpool, and cleanrl/ of a checkout",
+    )
     parser.add_argument("--output", type=Path, default=HERE / "results" / "population.md")
     options = parser.parse_args()
     options.load = os.getloadavg()[0]

@@ -6,6 +6,7 @@ how a block is marked.
 
 import contextlib
 import io
+import logging
 import re
 import sys
 import tomllib
@@ -190,12 +191,21 @@ def check_yaml(block, folder):
         assert plan.search.segments > 0, block.place
 
 
+def keep_optuna_logging():
+    """Give Optuna's log a stream that is open."""
+    # its handler keeps the stderr of the first log ever, here that of a test that has ended
+    for handler in logging.getLogger("optuna").handlers:
+        if isinstance(handler, logging.StreamHandler) and handler.stream.closed:
+            handler.setStream(sys.stderr)
+
+
 def run_python(block, folder):
     if block.file:
         (folder / block.file).write_text(block.text)
         return
     printed, errors = io.StringIO(), io.StringIO()
     code = compile(block.text, block.place, "exec")
+    keep_optuna_logging()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(errors):
         exec(code, {"__name__": "__main__"})
     assert "Traceback" not in errors.getvalue(), block.place
