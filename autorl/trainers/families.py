@@ -386,12 +386,16 @@ def _space_file(name: str) -> Path | None:
 
 
 def _is_shipped(name: str) -> bool:
-    """Tell whether a space's name means one of the package."""
+    """Tell whether a space's name means one of the package, or a copy of it."""
     file = _space_file(name)
     shipped = shipped_folder("search_spaces")
     if file is None or shipped is None:
         return False
-    return file.resolve().is_relative_to(shipped)
+    if file.resolve().is_relative_to(shipped):
+        return True
+    # In a checkout the folder's own file comes first, where the installed package has the same.
+    original = shipped / f"{name}.yaml"
+    return original.is_file() and original.read_bytes() == file.read_bytes()
 
 
 def module_of(name: str) -> str:

@@ -143,6 +143,18 @@ def test_a_space_of_ones_own_with_the_trainers_name_stays(
     assert space_study("sb3/ppo", "Hopper-v5")["space"] == "sb3/ppo"
 
 
+def test_a_copy_of_the_shipped_space_means_the_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as in a checkout of this repository where an installed package is used
+    shipped = Path(__file__).parents[2] / "search_spaces"
+    (tmp_path / "search_spaces" / "sb3").mkdir(parents=True)
+    copy = tmp_path / "search_spaces" / "sb3" / "ppo.yaml"
+    copy.write_bytes((shipped / "sb3" / "ppo.yaml").read_bytes())
+    monkeypatch.chdir(tmp_path)
+    assert space_study("sb3/ppo", "Hopper-v5")["space"] == "sb3/ppo-mujoco"
+
+
 PUBLISHED: dict[str, dict[str, Any]] = {
     # RL Baselines3 Zoo, commit 22e3ff2: what its presets have that is no name of a policy.
     "ppo-atari": {
