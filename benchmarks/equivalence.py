@@ -342,12 +342,15 @@ def row(name: str, options: argparse.Namespace, known: dict[tuple[str, int], flo
     percent = [100 * value / (high - low) for value in (interval.low, interval.high)]
     inside = max(map(abs, percent)) <= 100 * MARGIN
     enough = len(ours) == options.seeds and len(theirs) == options.peer_seeds
-    verdict = f"{'within' if inside else 'NOT within'} +-{MARGIN * (high - low):.0f}{'' if enough else ' so far'}"
+    more = 2 if high - low <= 1 else 0  # digits
+    margin = f"{MARGIN * (high - low):.{more}f}"
+    verdict = f"{'within' if inside else 'NOT within'} +-{margin}{'' if enough else ' so far'}"
     if interval.low > 0 or interval.high < 0:
         verdict += ", but told apart"
     return (
-        f"{head} {iqm(ours):.1f} | {iqm(theirs):.1f} | {np.std(ours, ddof=1):.0f} / {np.std(theirs, ddof=1):.0f} "
-        f"| {iqm(ours) - iqm(theirs):+.1f} [{interval.low:+.1f}, {interval.high:+.1f}] "
+        f"{head} {iqm(ours):.{more + 1}f} | {iqm(theirs):.{more + 1}f} "
+        f"| {np.std(ours, ddof=1):.{more}f} / {np.std(theirs, ddof=1):.{more}f} "
+        f"| {iqm(ours) - iqm(theirs):+.{more + 1}f} [{interval.low:+.{more + 1}f}, {interval.high:+.{more + 1}f}] "
         f"= [{percent[0]:+.1f} %, {percent[1]:+.1f} %] | {verdict} |"
     )
 

@@ -285,6 +285,21 @@ def comparisons_of(measured: Measured) -> Iterator[str]:
         yield row(
             name, runs, gap.text(3, "+"), f"better on {better}, worse on {worse}; {gap.verdict}"
         )
+    yield from ceilings(measured)
+
+
+def ceilings(measured: Measured) -> Iterator[str]:
+    """What choosing the best recorded configuration every time would gain on the baseline's best lines.
+
+    No method can be further above them on these tasks, nor have a narrower interval by merit.
+    """
+    for first, second, runs in questions(measured):
+        if not (first.startswith(f"{TRANSFER}, leave-") and second.startswith("plain ")):
+            continue
+        lost = measured.values(second, runs, "search_loss")
+        lost = lost + measured.values(second, runs, "choice_loss")
+        gap = over_tasks(lost.mean(axis=1))
+        yield row(f"the best recorded configuration - {second}", runs, gap.text(3, "+"), "a bound")
 
 
 def questions(measured: Measured) -> Iterator[tuple[str, str, int]]:

@@ -160,7 +160,7 @@ class PopulationInfo(AgentInfo):
         """Begin a study as `sb3/*` does with this algorithm.
 
         The suite of its environment says how. But native tasks, and the images of Atari, which the
-        engine does not take.
+        engine does not take, and how many environments are side by side where the space says it.
         """
         study = super().study_of_space(name, trainer, environment)
         suite = _suite(environment)
@@ -168,7 +168,11 @@ class PopulationInfo(AgentInfo):
             return study
         on_policy = ALGORITHMS[trainer.rpartition("/")[2]].on_policy
         sections = suite.begin(_id(environment), on_policy)
-        return {**study, "environment": sections["environment"], "fidelity": sections["fidelity"]}
+        section = {**sections["environment"]}
+        # Two places that say it are refused.
+        if _has_hyperparameter(name, "n_envs"):
+            section.pop("n_envs", None)
+        return {**study, "environment": section, "fidelity": sections["fidelity"]}
 
     def executor_for(
         self, environment: str | None
@@ -383,6 +387,16 @@ def _space_file(name: str) -> Path | None:
         return find_space(name)
     except InputError:
         return None
+
+
+def _has_hyperparameter(name: str, hyperparameter: str) -> bool:
+    """Tell whether a space has a hyperparameter; of none that can be read, no."""
+    from autorl.space import load_space
+
+    try:
+        return hyperparameter in load_space(name).hyperparameters
+    except InputError:  # the study's own reading says what is wrong
+        return False
 
 
 def _is_shipped(name: str) -> bool:

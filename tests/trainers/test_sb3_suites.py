@@ -121,7 +121,11 @@ def test_the_engine_begins_as_stable_baselines3_does() -> None:
         for environment in ("HalfCheetah-v5", "BipedalWalker-v3", "BabyAI-GoToObj-v0"):
             ours = space_study(f"population/{name}", environment)
             theirs = space_study(f"sb3/{name}", environment)
-            assert ours["environment"] == theirs["environment"]
+            # The space of PPO searches how many environments stand side by side.
+            expected = {**theirs["environment"]}
+            if name == "ppo":
+                expected.pop("n_envs", None)
+            assert ours["environment"] == expected
             assert ours["fidelity"] == theirs["fidelity"]
             assert ours["space"] == f"population/{name}"
             normalized = name == "ppo"
@@ -131,6 +135,14 @@ def test_the_engine_begins_as_stable_baselines3_does() -> None:
         of_suite = space_study("population/ppo", environment)
         assert of_suite["fidelity"] == native["fidelity"]
         assert of_suite["environment"] == environment
+
+
+@pytest.mark.parametrize("environment", ["LunarLander-v3", "Hopper-v5", "BabyAI-GoToObj-v0"])
+@pytest.mark.parametrize("name", ["ppo", "ppo-small", "a2c", "dqn", "sac", "td3", "ddpg"])
+def test_a_study_of_the_engine_can_be_begun_by_a_bare_name(name: str, environment: str) -> None:
+    spec = read_study(f"population/{name}", {"environment.id": environment})
+    assert spec.environment.id == environment
+    assert ("n_envs" in spec.search_space.hyperparameters) == (name in ("ppo", "ppo-small", "a2c"))
 
 
 def test_a_space_of_ones_own_with_the_trainers_name_stays(
