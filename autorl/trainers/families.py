@@ -12,6 +12,7 @@ import importlib
 import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import autorl
@@ -378,29 +379,33 @@ def _suite(environment: object) -> Suite | None:
     return suite_of(_id(environment))
 
 
+def _spaces() -> ModuleType:
+    """Import the package of search spaces, and NumPy with it."""
+    from autorl import space
+
+    return space
+
+
 def _space_file(name: str) -> Path | None:
     """Find the file of a space by its name, else None."""
-    # With the reader of YAML comes NumPy.
-    from autorl.space import find_space
-
     try:
-        return find_space(name)
+        file: Path = _spaces().find_space(name)
     except InputError:
         return None
+    return file
 
 
 def _has_hyperparameter(name: str, hyperparameter: str) -> bool:
-    """Tell whether a space has a hyperparameter; of none that can be read, no."""
-    from autorl.space import load_space
-
+    """Tell whether a space that can be read has a hyperparameter."""
     try:
-        return hyperparameter in load_space(name).hyperparameters
+        space = _spaces().load_space(name)
     except InputError:  # the study's own reading says what is wrong
         return False
+    return hyperparameter in space.hyperparameters
 
 
 def _is_shipped(name: str) -> bool:
-    """Tell whether a space's name means one of the package, or a copy of it."""
+    """Tell whether a name means a shipped space or a copy."""
     file = _space_file(name)
     shipped = shipped_folder("search_spaces")
     if file is None or shipped is None:

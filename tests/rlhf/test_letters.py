@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autorl.rlhf.rewards.options import RewardOptions
-from autorl.rlhf.tasks import build, task, tasks
+from autorl.rlhf.tasks import build, cache, task, tasks
 from autorl.rlhf.tasks.cache import cached
 from autorl.rlhf.tasks.letters import (
     GOLDPROXY,
@@ -108,7 +108,8 @@ def test_an_unknown_task_names_those_there_are():
     assert GOLDPROXY.training != GOLDPROXY.selection
 
 
-def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_path):
+def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "version", lambda package: "5.1.0")
     made = []
 
     def make(folder):
@@ -119,7 +120,10 @@ def test_a_folder_is_made_once_for_the_same_content_and_whole_or_not_at_all(tmp_
     assert cached(tmp_path, "thing", {"a": 1}, make) == first
     assert cached(tmp_path, "thing", {"a": 2}, make) != first
     assert len(made) == 2
-    assert json.loads((first / "content.json").read_text()) == {"a": 1}
+    assert json.loads((first / "content.json").read_text()) == {"a": 1, "transformers": "5"}
+    # transformers 4 cannot read what 5 wrote
+    monkeypatch.setattr(cache, "version", lambda package: "4.56.2")
+    assert cached(tmp_path, "thing", {"a": 1}, make) != first
 
     def fails(folder):
         (folder / "half").write_text("x")

@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
 from pathlib import Path
 
 
@@ -31,11 +32,13 @@ def cached(
     Args:
         folder: where it lies.
         name: its name begins so.
-        content: everything its result depends on, in JSON types.
+        content: what its result depends on besides the libraries, in JSON types.
         make: fills an empty folder.
     """
+    # transformers 4 does not read the tokenizers that transformers 5 writes
+    written_by = {"transformers": version("transformers").partition(".")[0]}
     # equal options give the same folder in whatever order they were given
-    text = json.dumps(content, sort_keys=True)
+    text = json.dumps({**content, **written_by}, sort_keys=True)
     final = folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     if final.exists():
         return final
