@@ -13,6 +13,7 @@ from autorl.rlhf.rewards.options import RewardOptions
 from autorl.rlhf.tasks import build
 from autorl.store.checkpoints import unfinished
 from autorl.trainers import load
+from autorl.trainers.trl import methods
 from autorl.types import (
     Checkpoint,
     Config,
@@ -266,6 +267,18 @@ def test_a_method_that_trl_does_not_have_names_those_it_has():
         load(TrainerSpec("trl/telepathy"))
     with pytest.raises(InputError, match="trained on is not known: say it with `data`"):
         load(TrainerSpec("trl/sdpo"))
+
+
+def test_a_package_that_a_trainer_imports_and_is_missing_is_named(monkeypatch):
+    # torch 2.6 needs setuptools without naming it: TRL was said to lack the trainer, and "did you mean 'cpo'"
+    def import_module(name):
+        raise ModuleNotFoundError("No module named 'setuptools'", name="setuptools")
+
+    monkeypatch.setattr(methods.importlib, "import_module", import_module)
+    with pytest.raises(
+        InputError, match=r"'cpo' cannot be imported: No module named 'setuptools'$"
+    ):
+        methods.find("cpo").classes()
 
 
 def test_the_guard_stops_after_the_proxy_rose_and_gold_fell_so_many_times():

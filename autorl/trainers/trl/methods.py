@@ -136,13 +136,18 @@ class Method:
         """Return the trainer and its configuration class.
 
         Raises:
-            InputError: the installed TRL has no such trainer; the message names those it has.
+            InputError: the installed TRL has no such trainer, which names those it has, or lacks a
+                package that it imports.
         """
         try:
             module = importlib.import_module(self.module)
-        # PPO left TRL with 1.13, and BCO, XPO and Nash-MD with 1.14
-        except ModuleNotFoundError:
-            raise InputError(_no_trainer(self.name), key="trainer") from None
+        except ModuleNotFoundError as error:
+            # PPO left TRL with 1.13, and BCO, XPO and Nash-MD with 1.14
+            message = _no_trainer(self.name)
+            # torch 2.6 imports setuptools and does not name it
+            if not f"{self.module}.".startswith(f"{error.name}."):
+                message = f"TRL's trainer for {self.name!r} cannot be imported: {error}"
+            raise InputError(message, key="trainer") from None
         # RLOO and KTO, but OnlineDPO: spelling does not follow from the name of a module
         in_lower_case = {name.lower(): name for name in dir(module)}
         stem = self.name.replace("_", "").lower()
