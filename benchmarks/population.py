@@ -72,7 +72,9 @@ DQN |= {"learning_starts": 1000, "target_update_interval": 240, "exploration_fra
 SAC = {"learning_rate": 1e-3, "buffer_size": 50_000}
 TD3 = {"learning_rate": 1e-3, "buffer_size": 50_000, "noise_std": 0.1}
 JOBS = {
-    "ppo-cartpole-64": Job("ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, True, True),
+    "ppo-cartpole-64": Job(
+        "ppo", "CartPole-v1", 100_352, {**PPO, "net_width": 64}, jax=True, cleanrl=True
+    ),
     "ppo-cartpole-256": Job("ppo", "CartPole-v1", 50_176, {**PPO, "net_width": 256}),
     "ppo-pendulum-64": Job("ppo", "Pendulum-v1", 100_352, {**PPO, "net_width": 64, "gamma": 0.9}),
     "ppo-doorkey-64": Job(
@@ -367,13 +369,13 @@ def run_jax(
 def run_cleanrl(peer: list[str], job: Job, cores: int) -> Measured:
     """CleanRL's script on EnvPool, one process with one thread per core."""
     python, folder = peer
-    script, threads = str(HERE / "cleanrl_envpool.py"), {"OMP_NUM_THREADS": "1"}
+    script = str(HERE / "cleanrl_envpool.py")
+    threads = {"OMP_NUM_THREADS": "1"}
     task = [job.environment, str(job.steps)]
     started = [
         subprocess.Popen(
             [python, script, folder, *task, str(seed), json.dumps(job.config)],
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
             env={**os.environ, **threads, "PYTHONPATH": ""},
             text=True,
         )
