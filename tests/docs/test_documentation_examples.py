@@ -196,7 +196,7 @@ def keep_optuna_logging():
     # its handler keeps the stderr of the first log ever, here that of a test that has ended
     for handler in logging.getLogger("optuna").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream.closed:
-            handler.setStream(sys.stderr)
+            handler.stream = sys.stderr  # `setStream` flushes the closed one first
 
 
 def run_python(block, folder):
