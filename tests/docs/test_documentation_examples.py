@@ -193,10 +193,11 @@ def check_yaml(block, folder):
 
 def keep_optuna_logging():
     """Give Optuna's log a stream that is open."""
-    # its handler keeps the stderr of the first log ever, here that of a test that has ended
+    # Handler and formatter keep the stderr of Optuna's import, here of a command that has ended.
     for handler in logging.getLogger("optuna").handlers:
         if isinstance(handler, logging.StreamHandler) and handler.stream.closed:
             handler.stream = sys.stderr  # `setStream` flushes the closed one first
+            handler.setFormatter(logging.Formatter())
 
 
 def run_python(block, folder):
