@@ -358,12 +358,15 @@ def run_jax(
         except subprocess.TimeoutExpired:
             process.kill()
             return Measured(0, 1, 1), float("nan")
-    rate = sum(r["steps"] / r["wall"] for r in found)
-    wall = max(r["wall"] for r in found)
-    returns = [value for r in found for value in r["returns"]]
-    return Measured(rate * wall, wall, sum(r["cpu"] for r in found), returns), max(
-        r["compile"] for r in found
-    )
+    return together(found), max(r["compile"] for r in found)
+
+
+def together(found: list[dict[str, Any]]) -> Measured:
+    """What processes did that ran at once: their rates add up."""
+    rate = sum(run["steps"] / run["wall"] for run in found)
+    wall = max(run["wall"] for run in found)
+    returns = [value for run in found for value in run.get("returns", [])]
+    return Measured(rate * wall, wall, sum(run["cpu"] for run in found), returns)
 
 
 def run_cleanrl(peer: list[str], job: Job, cores: int) -> Measured:
@@ -381,10 +384,7 @@ def run_cleanrl(peer: list[str], job: Job, cores: int) -> Measured:
         )
         for seed in range(cores)
     ]
-    found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in started]
-    rate = sum(run["steps"] / run["wall"] for run in found)
-    wall = max(run["wall"] for run in found)
-    return Measured(rate * wall, wall, sum(run["cpu"] for run in found))
+    return together([json.loads(process.communicate()[0].splitlines()[-1]) for process in started])
 
 
 def compile_seconds(job: Job) -> tuple[float, float]:

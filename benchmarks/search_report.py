@@ -291,7 +291,7 @@ def comparisons_of(measured: Measured) -> Iterator[str]:
 def ceilings(measured: Measured) -> Iterator[str]:
     """What choosing the best recorded configuration every time would gain on the baseline's best lines.
 
-    No method can be further above them on these tasks, nor have a narrower interval by merit.
+    No method's mean can be further above them. Its interval can be narrower: gains may be smaller and more equal.
     """
     for first, second, runs in questions(measured):
         if not (first.startswith(f"{TRANSFER}, leave-") and second.startswith("plain ")):

@@ -169,10 +169,10 @@ class PopulationInfo(AgentInfo):
             return study
         on_policy = ALGORITHMS[trainer.rpartition("/")[2]].on_policy
         sections = suite.begin(_id(environment), on_policy)
-        section = {**sections["environment"]}
+        section = sections["environment"]
         # Two places that say it are refused.
-        if _has_hyperparameter(name, "n_envs"):
-            section.pop("n_envs", None)
+        if "n_envs" in section and _has_hyperparameter(name, "n_envs"):
+            del section["n_envs"]
         return {**study, "environment": section, "fidelity": sections["fidelity"]}
 
     def executor_for(
