@@ -14,8 +14,9 @@ Compilation is timed apart, from an empty cache.
         ppo-halfcheetah sac-halfcheetah td3-pendulum-64 ppo-doorkey dqn-lunarlander ppo-cartpole-64 \\
         --output benchmarks/results/population_tasks.md
 
-are the tasks people train on, in about 11 minutes; it needs Box2D, MuJoCo and minigrid. Environments that the engine
-does not have are stepped by Python, in one process per core on both sides.
+are the tasks people train on, in about 16 minutes; it needs Box2D, MuJoCo and minigrid. Environments that the engine
+does not have are stepped by Python, in one process per core on both sides, and where EnvPool can be imported by pools
+of one thread too.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -56,6 +58,7 @@ class Job:
     jax: bool = False
     cleanrl: bool = False  # its script and EnvPool have the task
     normalize: bool = False  # observations and rewards, by `VecNormalize`
+    vec_env: str = "dummy"  # what steps the engine's environments
 
 
 PPO = {"n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 2.5e-3}
@@ -82,6 +85,7 @@ JOBS = {
         "MiniGrid-DoorKey-5x5-v0",
         200_704,
         {**PPO, "net_width": 64, "learning_rate": 1e-3, "ent_coef": 0.01},
+        cleanrl=True,
     ),
     "ppo-lunarlander-64": Job(
         "ppo", "LunarLander-v3", 100_352, {**PPO, "net_width": 64}, cleanrl=True
@@ -98,11 +102,15 @@ JOBS = {
     "ppo-halfcheetah-default": Job("ppo", "HalfCheetah-v5", 51_200, DEFAULT, normalize=True),
     "dqn-cartpole-64": Job("dqn", "CartPole-v1", 50_000, {**DQN, "net_width": 64}),
     "dqn-cartpole-256": Job("dqn", "CartPole-v1", 10_000, {**DQN, "net_width": 256}),
-    "dqn-lunarlander-64": Job("dqn", "LunarLander-v3", 50_000, {**DQN, "net_width": 64}),
+    "dqn-lunarlander-64": Job(
+        "dqn", "LunarLander-v3", 50_000, {**DQN, "net_width": 64}, cleanrl=True
+    ),
     "sac-pendulum-64": Job("sac", "Pendulum-v1", 5_000, {**SAC, "net_width": 64}),
     "sac-pendulum-256": Job("sac", "Pendulum-v1", 1_000, {**SAC, "net_width": 256}),
-    "sac-halfcheetah-256": Job("sac", "HalfCheetah-v5", 1_000, {**SAC, "net_width": 256}),
-    "td3-pendulum-64": Job("td3", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
+    "sac-halfcheetah-256": Job(
+        "sac", "HalfCheetah-v5", 1_000, {**SAC, "net_width": 256}, cleanrl=True
+    ),
+    "td3-pendulum-64": Job("td3", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}, cleanrl=True),
     "td3-pendulum-256": Job("td3", "Pendulum-v1", 1_000, {**TD3, "net_width": 256}),
     "ddpg-pendulum-64": Job("ddpg", "Pendulum-v1", 5_000, {**TD3, "net_width": 64}),
 }
@@ -123,28 +131,33 @@ class Measured:
 
 
 @functools.cache
-def environment_of(name: str, normalize: bool = False) -> Any:
+def environment_of(name: str, normalize: bool = False, vec_env: str = "dummy") -> Any:
     """The engine's environment of this name, one that Python steps where the engine has none."""
     from autorl.population.environment_ids import is_outside
     from autorl.population.environments import find_environment
     from autorl.trainers.outside_environments import outside_environment
+    from autorl.trainers.vector_environments import vector_environment
     from autorl.types import EnvironmentSpec, FrozenMap
 
-    environment: Any = (
-        outside_environment(EnvironmentSpec(name)) if is_outside(name) else find_environment(name)
-    )
+    environment: Any
+    if vec_env != "dummy":
+        environment = vector_environment(EnvironmentSpec(name, vec_env=vec_env))
+    elif is_outside(name):
+        environment = outside_environment(EnvironmentSpec(name))
+    else:
+        environment = find_environment(name)
     return replace(environment, normalize=FrozenMap()) if normalize else environment
 
 
 def bind_member(algorithm: Any, environment: Any, hp: Any, key: int) -> tuple[Any, Any]:
     """(state, bound) of one new member."""
-    from autorl.population.outside import OutsideEnvironment, Worlds
+    from autorl.population.outside import OutsideEnvironment
+    from autorl.population.vectors import make_worlds
 
     state = algorithm.create(environment, hp, key, np.float32)
     if not isinstance(environment, OutsideEnvironment):
         return state, algorithm.bind(state, environment, hp)
-    worlds = Worlds(environment, state["member"], state.get("normaliser"))
-    return state, algorithm.bind_outside(state, environment, hp, worlds)
+    return state, algorithm.bind_outside(state, environment, hp, make_worlds(environment, state))
 
 
 def engine_parts(job: Job, key: int) -> tuple[Any, Any, Any, Any]:
@@ -153,7 +166,7 @@ def engine_parts(job: Job, key: int) -> tuple[Any, Any, Any, Any]:
     from autorl.population.hyperparameters import record
 
     algorithm = engine.find_algorithm(job.algorithm)
-    environment = environment_of(job.environment, job.normalize)
+    environment = environment_of(job.environment, job.normalize, job.vec_env)
     hp = record(algorithm.settings, job.config, job.steps)
     return algorithm, hp, *bind_member(algorithm, environment, hp, key)
 
@@ -166,7 +179,7 @@ def run_engine(job: Job, members: int, threads: int, seconds: float) -> Measured
     from autorl.population import engine
     from autorl.population.environment_ids import is_outside
 
-    if is_outside(job.environment):
+    if job.vec_env != "dummy" or is_outside(job.environment):
         return run_processes(job, threads, seconds, engine_worker, members)
     waiting, lock = iter(range(members)), threading.Lock()
     done, returns = [0] * threads, []
@@ -374,7 +387,7 @@ def run_cleanrl(peer: list[str], job: Job, cores: int) -> Measured:
     python, folder = peer
     script = str(HERE / "cleanrl_envpool.py")
     threads = {"OMP_NUM_THREADS": "1"}
-    task = [job.environment, str(job.steps)]
+    task = [job.algorithm, job.environment, str(job.steps)]
     started = [
         subprocess.Popen(
             [python, script, folder, *task, str(seed), json.dumps(job.config)],
@@ -429,6 +442,8 @@ def memory_per_member(job: Job) -> tuple[float, float]:
 
 def measure(name: str, options: argparse.Namespace) -> dict[str, list[Measured]]:
     """All rounds of one job: every system in turn."""
+    from autorl.population.environment_ids import is_outside
+
     job, cores = JOBS[name], options.cores
     engine_parts(job, 0)[3].advance(1)  # compiled or loaded before the clock runs
     found: dict[str, list[Measured]] = {}
@@ -438,6 +453,11 @@ def measure(name: str, options: argparse.Namespace) -> dict[str, list[Measured]]
             systems[f"engine, {population}"] = lambda n=population: run_engine(
                 job, n, cores, options.seconds
             )
+            if is_outside(job.environment) and importlib.util.find_spec("envpool"):
+                pooled = replace(job, vec_env="envpool")
+                systems[f"engine on EnvPool, {population}"] = lambda n=population, on=pooled: (
+                    run_engine(on, n, cores, options.seconds)
+                )
         if job.jax and options.jax_python:
             systems["JAX, default"] = lambda: run_jax(options.jax_python, job, 8, [None])[0]
             systems["JAX, best"] = lambda: run_jax(options.jax_python, job, 16, list(range(cores)))[

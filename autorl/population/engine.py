@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.population import outside
+from autorl.population import outside_evaluation
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import evaluate, make_episodes
 from autorl.population.hyperparameters import Record, Settings
@@ -109,7 +109,9 @@ def evaluation(
     """
     normaliser: Normaliser | None = state.get("normaliser")
     if isinstance(environment, OutsideEnvironment):
-        returns, lengths = outside.evaluate(bound.policy, bound.head, environment, keys, normaliser)
+        returns, lengths = outside_evaluation.evaluate(
+            bound.policy, bound.head, environment, keys, normaliser
+        )
         return metrics_of(returns, lengths, state)
     episodes = make_episodes(keys, environment, bound.policy.parameters.dtype)
     policy = with_rows(bound.policy, len(keys))  # episodes go side by side

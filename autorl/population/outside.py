@@ -10,26 +10,26 @@ environment begins. No stream is shared by members, and none is left behind by a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import ARGMAX, SQUASHED
 from autorl.population.kernels import Array, program
 from autorl.population.members import EPISODES, LENGTH, RECENT, RETURN, STEPS, Member
-from autorl.population.networks import Network, forward, with_rows
+from autorl.population.networks import Network, forward
 from autorl.population.normalisation import Normaliser, normalised_rows, normalised_step
 from autorl.types import InputError
 
+if TYPE_CHECKING:
+    from autorl.population.vectors import Vector
+
 Env = gym.Env[Any, Any]
-SIDE_BY_SIDE = 16  # evaluation episodes at a time
 _SEED_BITS = 31  # what every package takes: ALE and others keep a seed in an int32
 
 
@@ -46,11 +46,13 @@ class OutsideEnvironment(Environment):
     Attributes:
         observation_space, action_space: Gymnasium's.
         make: makes one, with an `EpisodeMonitor` around its task.
+        make_vector: makes one for each of some seeds, where they are stepped together.
     """
 
     observation_space: Any
     action_space: Any
     make: Callable[[], Env]
+    make_vector: Callable[[Sequence[int]], Vector] | None = None
 
     @cached_property
     def bounds(self) -> Array:
@@ -251,6 +253,20 @@ class Step(NamedTuple):
     original_rewards: Array
 
 
+class End(NamedTuple):
+    """An episode that ended.
+
+    Attributes:
+        slot: which environment.
+        terminated: whether in a terminal state.
+        final: its last observation, flat, float64.
+    """
+
+    slot: int
+    terminated: bool
+    final: Array
+
+
 def no_step(environment: Environment, n_envs: int) -> Step:
     """Make a step that says nothing, to compile programs for."""
     following = np.zeros((n_envs, environment.observation_size))
@@ -284,10 +300,8 @@ class Worlds:
     ) -> None:
         self.environment = environment
         self.member = member
-        self.envs = [self._seeded(environment.make) for _ in member.states]
-        for env in self.envs:
-            self._check_spaces(env)
-        count = len(self.envs)
+        self.envs = self._made()
+        count = len(member.states)
         # Observations have the type of their space, whatever an environment returns.
         self._observed = np.zeros(
             (count, *environment.observation_space.shape), environment.observation_space.dtype
@@ -309,8 +323,12 @@ class Worlds:
                 np.zeros((0, environment.observation_size)),
             )
 
-    def _seeded(self, make: Callable[[], Env]) -> SeededEpisodes:
-        return SeededEpisodes(make(), partial(next_seed, self.member))
+    def _made(self) -> list[SeededEpisodes]:
+        seed = partial(next_seed, self.member)
+        envs = [SeededEpisodes(self.environment.make(), seed) for _ in self.member.states]
+        for env in envs:
+            self._check_spaces(env)
+        return envs
 
     def _check_spaces(self, env: Env) -> None:
         environment = self.environment
@@ -335,10 +353,7 @@ class Worlds:
         member = self.member
         fresh = not self.started()
         if fresh:
-            for index, env in enumerate(self.envs):
-                observation = env.reset()[0]
-                self._check_shape(observation)
-                self._observed[index] = observation
+            self._reset()
             member.states[:] = self._flat
             member.episodes[:] = 0.0
         if self.normaliser is not None and (fresh or not self.seen):
@@ -348,6 +363,12 @@ class Worlds:
             normalised_rows(self.normaliser, self._rows, fresh)
             self.observations[:] = self._rows
             self.seen = True
+
+    def _reset(self) -> None:
+        for index, env in enumerate(self.envs):
+            observation = env.reset()[0]
+            self._check_shape(observation)
+            self._observed[index] = observation
 
     def started(self) -> bool:
         """Tell whether the member has episodes in progress."""
@@ -366,21 +387,8 @@ class Worlds:
         member = self.member
         applied = self.environment.applied(actions)
         before = member.states.copy()
-        rewards = np.empty(len(self.envs))
-        observed = self._observed
-        shape = observed.shape[1:]
-        ends: list[tuple[int, bool, Array]] = []
-        for index, env in enumerate(self.envs):
-            # Below `SeededEpisodes`, which only begins episodes.
-            observation, rewards[index], over, limited, _ = env.env.step(applied[index])
-            if over or limited:
-                # Copied: an environment may write the next one into the same memory.
-                ends.append((index, bool(over), np.array(observation, np.float64).ravel()))
-                observation = env.reset()[0]
-            # Nearly always an array: `np.shape` alone takes as long as the rest of this line.
-            if getattr(observation, "shape", None) != shape:
-                self._check_shape(observation)
-            observed[index] = observation
+        rewards = np.empty(len(before))
+        ends = self._step(applied, rewards)
         member.states[:] = self._flat
         member.counts[STEPS] += len(rewards)
         step = self._nothing._replace(
@@ -399,12 +407,31 @@ class Worlds:
             self.observations[:] = self._rows
         return step
 
-    def _ended(self, step: Step, ends: Sequence[tuple[int, bool, Array]]) -> Step:
+    def _step(self, applied: Array, rewards: Array) -> list[End]:
+        """Step all environments. Fill rewards and observations, and return episodes that ended."""
+        observed = self._observed
+        shape = observed.shape[1:]
+        ends: list[End] = []
+        for index, env in enumerate(self.envs):
+            # Below `SeededEpisodes`, which only begins episodes.
+            observation, rewards[index], over, limited, _ = env.env.step(applied[index])
+            if over or limited:
+                # Copied: an environment may write the next one into the same memory.
+                final = np.array(observation, np.float64).ravel()
+                ends.append(End(index, bool(over), final))
+                observation = env.reset()[0]
+            # Nearly always an array: `np.shape` alone takes as long as the rest of this line.
+            if getattr(observation, "shape", None) != shape:
+                self._check_shape(observation)
+            observed[index] = observation
+        return ends
+
+    def _ended(self, step: Step, ends: Sequence[End]) -> Step:
         """Write episodes that ended into a step.
 
         Args:
             step: as if none had.
-            ends: index of the environment, whether it was in a terminal state, last observation.
+            ends: the episodes.
         """
         member = self.member
         ended = np.zeros_like(step.ended)
@@ -413,7 +440,7 @@ class Worlds:
             ended[index] = True
             terminated[index] = over
             step.following[index] = final
-            finished = self.envs[index].monitor.take()
+            finished = self._finished(index)
             # None where a wrapper ended an episode and the task goes on.
             if finished is not None:
                 member.recent[member.counts[EPISODES] % RECENT] = finished[0]
@@ -423,6 +450,10 @@ class Worlds:
         return step._replace(
             ended=ended, truncated=cut, finals=step.following[cut], terminated=terminated
         )
+
+    def _finished(self, index: int) -> tuple[float, int] | None:
+        """Return the return and the length of an environment's episode that ended."""
+        return self.envs[index].monitor.take()
 
     def note_episodes(self) -> None:
         """Write return and length of each running episode into the member."""
@@ -436,89 +467,7 @@ class Worlds:
             env.close()
 
 
-@contextmanager
-def worlds_of(environment: Environment, state: Mapping[str, Any]) -> Iterator[Worlds | None]:
-    """Make a member's environments for a block, None for native ones."""
-    if not isinstance(environment, OutsideEnvironment):
-        yield None
-        return
-    worlds = Worlds(environment, state["member"], state.get("normaliser"))
-    try:
-        yield worlds
-    finally:
-        worlds.close()
-
-
 @program
 def propagate(net: Network, inputs: Array, rows: int) -> None:
     """Fill the outputs of one network for the first `rows` inputs."""
     forward(net, inputs, rows)
-
-
-def evaluate(
-    policy: Network,
-    head: int,
-    environment: OutsideEnvironment,
-    seeds: Sequence[int],
-    normaliser: Normaliser | None = None,
-) -> tuple[Array, Array]:
-    """Play one greedy episode per seed, in fresh environments.
-
-    An environment whose episode has ended takes the next seed.
-
-    Returns:
-        Returns and lengths, in the order of the seeds.
-    """
-    count = min(SIDE_BY_SIDE, len(seeds))
-    policy = with_rows(policy, count)
-    inputs = np.zeros((count, environment.observation_size), policy.parameters.dtype)
-    rows = inputs
-    if normaliser is not None:
-        rows = np.zeros(inputs.shape, environment.real)
-        normalised = normalised_rows.prepared(normaliser, rows, False)
-    propagated = propagate.prepared(policy, inputs, 0)
-    results = np.zeros((2, len(seeds)))
-    envs = [environment.make() for _ in range(count)]
-    try:
-        monitors = [env.get_wrapper_attr("episode_monitor") for env in envs]
-        running = {slot: slot for slot in range(count)}  # environment -> episode
-        observations = {slot: begin_episode(envs[slot], seeds[slot]) for slot in running}
-        pending = iter(range(count, len(seeds)))
-        while running:
-            slots = sorted(running)
-            for row, slot in enumerate(slots):
-                rows[row] = np.ravel(observations[slot])
-            if normaliser is not None:
-                normalised(normaliser, rows, False)
-                inputs[:] = rows
-            propagated(policy, inputs, len(slots))
-            actions = environment.applied(_greedy(policy.outputs[: len(slots)], head, environment))
-            for slot, action in zip(slots, actions, strict=True):
-                observations[slot], _, terminated, truncated, _ = envs[slot].step(action)
-                if not (terminated or truncated):
-                    continue
-                finished = monitors[slot].take()
-                # A limit among the wrappers, below that of the task, ends every episode.
-                if finished is None and truncated:
-                    finished = monitors[slot].so_far()
-                if finished is None:  # a wrapper ended it (a life lost), the task goes on
-                    observations[slot] = envs[slot].reset()[0]
-                    continue
-                results[:, running.pop(slot)] = finished
-                following = next(pending, None)
-                if following is not None:
-                    running[slot] = following
-                    observations[slot] = begin_episode(envs[slot], seeds[following])
-    finally:
-        for env in envs:
-            env.close()
-    return results[0], results[1]
-
-
-def _greedy(outputs: Array, head: int, environment: OutsideEnvironment) -> Array:
-    """Return the best actions of a policy's outputs, before any clipping."""
-    if head == ARGMAX:
-        best = np.argmax(outputs[:, : environment.n_actions], axis=1)
-        return np.asarray(best)[:, None]
-    means = outputs[:, : environment.action_size].astype(np.float64)
-    return environment.stretched(np.tanh(means)) if head == SQUASHED else means

@@ -89,6 +89,10 @@ def _environment_text(spec: Spec) -> str:
     parts = [section.id or "the trainer's own"]
     if section.n_envs > 1:
         parts.append(f"{section.n_envs} side by side")
+    if section.vec_env == "envpool":
+        parts.append("stepped by EnvPool")
+    elif section.vec_env == "gymnasium":
+        parts.append("stepped together")
     if section.normalize:
         parts.append("normalised")
     targets = [

@@ -99,8 +99,8 @@ class EnvironmentSection(Section):
     """Copies stepped together."""
     normalize: bool | dict[str, Any] = False
     """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
-    vec_env: Literal["dummy", "subproc"] = "dummy"
-    """All copies in the training process, or a process each."""
+    vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
+    """Copies in the training process, a process each, or stepped together by EnvPool or the id's own."""
 
     @model_validator(mode="before")
     @classmethod

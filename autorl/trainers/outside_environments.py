@@ -53,8 +53,8 @@ def outside_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
             raise InputError(
                 f"the reward of {spec.id} is a vector; use an sb3/* trainer", key="environment.id"
             )
-        _check_observations(spec.id, env.observation_space)
-        _check_actions(spec.id, env.action_space)
+        check_observations(spec.id, env.observation_space)
+        check_actions(spec.id, env.action_space)
         return of_spaces(
             spec.id,
             make,
@@ -72,7 +72,7 @@ def _make(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         return wrapped(EpisodeMonitor(make_task(spec)), spec.wrappers)
 
 
-def _check_observations(name: str, space: gym.Space[Any]) -> None:
+def check_observations(name: str, space: gym.Space[Any]) -> None:
     if not isinstance(space, gym.spaces.Box):
         raise InputError(
             f"the compiled networks take Box observations, {name} has "
@@ -89,7 +89,7 @@ def _check_observations(name: str, space: gym.Space[Any]) -> None:
         )
 
 
-def _check_actions(name: str, space: gym.Space[Any]) -> None:
+def check_actions(name: str, space: gym.Space[Any]) -> None:
     if isinstance(space, gym.spaces.Discrete):
         if space.start:
             raise InputError(
@@ -131,6 +131,11 @@ def saved_spaces(environment: OutsideEnvironment) -> dict[str, Array]:
     return {**arrays, _ACTIONS: np.stack([actions.low, actions.high])}
 
 
+def has_spaces(arrays: Mapping[str, Array]) -> bool:
+    """Tell whether a checkpoint's environment was outside the engine."""
+    return _OBSERVATIONS in arrays
+
+
 def environment_of_checkpoint(
     name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], arrays: Mapping[str, Array]
 ) -> OutsideEnvironment:
@@ -162,8 +167,10 @@ def _never_made(name: str) -> gym.Env[Any, Any]:
 def frozen(worlds: Worlds) -> dict[str, Array]:
     """Return the states of all environments as arrays for a checkpoint.
 
-    There are none where one of the environments cannot be saved.
+    There are none where one of the environments cannot be saved, as those of a vector.
     """
+    if worlds.environment.make_vector is not None:
+        return {}
     documents = []
     arrays: dict[str, Array] = {}
     for index, env in enumerate(worlds.envs):

@@ -27,9 +27,10 @@ from autorl.population.hyperparameters import Record, check_names, read_back, re
 from autorl.population.kernels import Array
 from autorl.population.members import is_finite
 from autorl.population.normalisation import SETTINGS, settings
-from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds, worlds_of
+from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import Variant
+from autorl.population.vectors import worlds_of
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing
@@ -52,11 +53,13 @@ from autorl.trainers.outside_environments import (
     described,
     environment_of_checkpoint,
     frozen,
+    has_spaces,
     outside_environment,
     reseed,
     saved_spaces,
     thawed,
 )
+from autorl.trainers.vector_environments import vector_environment
 from autorl.types import (
     Checkpoint,
     Config,
@@ -73,6 +76,7 @@ from autorl.types import (
 _ARCHIVE = "state.npz"
 _PARAMETERS = "environment_parameters"
 _WRAPPERS = "environment_wrappers"
+_VECTOR = "environment_vector"
 _NEW_EPISODES = "n_envs changed: new episodes at step {step}"
 
 
@@ -237,7 +241,7 @@ class PopulationTrainer(AgentTrainer):
         variant = meta.get(_PARAMETERS, {})
         wrappers = meta.get(_WRAPPERS, ())
         environment: Environment
-        if is_outside(name):
+        if has_spaces(arrays):
             environment = environment_of_checkpoint(name, variant, wrappers, arrays)
         else:
             environment = find_environment(name, variant, wrappers)
@@ -285,10 +289,10 @@ class PopulationTrainer(AgentTrainer):
         Raises:
             InputError: there is none, or the algorithm does not train on it.
         """
-        if spec.vec_env != "dummy":
+        if spec.vec_env == "subproc":
             raise InputError(
-                f"population/{self.name} runs environments as they are; "
-                f"use sb3/{self.name} for vec_env",
+                f"population/{self.name} steps environments in its own process: dummy, envpool or "
+                f"gymnasium; use sb3/{self.name} for subproc",
                 key="environment.vec_env",
             )
         environment = self._resolved(spec)
@@ -303,6 +307,8 @@ class PopulationTrainer(AgentTrainer):
         return environment
 
     def _resolved(self, spec: EnvironmentSpec) -> Environment:
+        if spec.vec_env != "dummy":
+            return vector_environment(spec)
         if not is_outside(spec.id):
             return find_environment(spec.id, spec.kwargs, spec.wrappers)
         return outside_environment(spec)
@@ -326,6 +332,12 @@ class PopulationTrainer(AgentTrainer):
         if of_parent != asked:
             raise InputError(
                 f"the checkpoint is of {of_parent.text}, not of {asked.text}", key="environment"
+            )
+        vector = parent.get(_VECTOR, "dummy")
+        if vector != segment.environment.vec_env:
+            raise InputError(
+                f"the checkpoint is of vec_env {vector}, not of {segment.environment.vec_env}",
+                key="environment.vec_env",
             )
         observed = parent.get(_WRAPPERS, [])
         if observed != list(environment.wrappers):
@@ -388,6 +400,8 @@ class PopulationTrainer(AgentTrainer):
             meta[_PARAMETERS] = plain(environment.variant)
         if environment.wrappers:
             meta[_WRAPPERS] = list(environment.wrappers)
+        if segment.environment.vec_env != "dummy":
+            meta[_VECTOR] = segment.environment.vec_env
         with writing(segment) as folder:
             text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
             arrays = {**engine.to_arrays(state), **of_worlds}

@@ -174,7 +174,8 @@ class EnvironmentSpec:
         wrappers: `"module:Class"` or `{"module:Class": {kwargs}}`, applied in order to each
             environment.
         normalize: False, True, or the keyword arguments of SB3's `VecNormalize`.
-        vec_env: `dummy` (all environments in the training process) or `subproc`.
+        vec_env: `dummy` (all environments in the training process), `subproc` (`sb3/*`), `envpool`
+            or `gymnasium` (`population/*`: EnvPool's, or the vectorised one that the id registers).
     """
 
     id: str | None = None
@@ -182,7 +183,7 @@ class EnvironmentSpec:
     wrappers: tuple[Any, ...] = ()
     n_envs: int = 1
     normalize: bool | FrozenMap = False
-    vec_env: Literal["dummy", "subproc"] = "dummy"
+    vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
 
 
 @dataclass(frozen=True)

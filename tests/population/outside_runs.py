@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+from autorl.population import engine, ppo
+from autorl.population.export import to_sb3
 from autorl.trainers import load
 from autorl.types import Config, EnvironmentSpec, FrozenMap, Outcome, Segment, TrainerSpec
 
@@ -83,3 +86,49 @@ def greedy_returns(model: Any, venv: Any, episodes: int) -> list[float]:
             observations, reward, over, _ = venv.step(action)
             returns[episode] += float(reward[0])
     return returns
+
+
+def compare_rollout(
+    environment: Any, hp: Any, state: Any, agent: Any, venv: Any, monkeypatch: Any
+) -> None:
+    """Compare a rollout of PPO with what Stable-Baselines3 collects with the same actions.
+
+    Its model has the member's networks; `venv` begins the same episodes.
+    """
+    import torch
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.vec_env import VecNormalize
+
+    rollout, member, n_envs = agent.rollout, state["member"], venv.num_envs
+    model = to_sb3(engine.find_algorithm("ppo"), state, environment, hp)
+    normalize = environment.normalize
+    model.set_env(venv if normalize is None else VecNormalize(venv, **dict(normalize)))
+    # It is given the actions that were drawn.
+    values_of = model.policy.predict_values
+    actions = iter(rollout.actions.reshape(-1, n_envs, environment.action_size))
+
+    def forward(observations):
+        drawn = torch.tensor(environment.applied(next(actions)))
+        return drawn, values_of(observations), torch.zeros(n_envs)
+
+    monkeypatch.setattr(model.policy, "forward", forward)
+    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
+    _, callback = model._setup_learn(10**6, callback)
+    model.collect_rollouts(model.env, callback, model.rollout_buffer, int(hp.n_steps))
+    # Rewards with the values of final observations, ends, observations, advantages.
+    buffer = model.rollout_buffer
+    shape = (int(hp.n_steps), n_envs)
+    np.testing.assert_allclose(rollout.rewards.reshape(shape), buffer.rewards, rtol=1e-5, atol=1e-5)
+    assert np.array_equal(rollout.dones.reshape(shape)[:-1], buffer.episode_starts[1:])
+    assert rollout.dones.sum() >= 6
+    observations = buffer.observations.reshape(*shape, -1)
+    np.testing.assert_allclose(
+        rollout.observations.reshape(observations.shape), observations, rtol=1e-6
+    )
+    np.testing.assert_allclose(rollout.values.reshape(shape), buffer.values, rtol=1e-4, atol=1e-5)
+    ppo.learn.py_func(member, agent, hp)
+    np.testing.assert_allclose(
+        rollout.advantages.reshape(shape), buffer.advantages, rtol=1e-4, atol=1e-3
+    )
+    returned = [info["r"] for info in model.ep_info_buffer]
+    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)

@@ -11,13 +11,20 @@ import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
-from outside_runs import CARTPOLE, PENDULUM, SMALL, arrays_of, segment_in, trained
+from outside_runs import (
+    CARTPOLE,
+    PENDULUM,
+    SMALL,
+    arrays_of,
+    compare_rollout,
+    segment_in,
+    trained,
+)
 from population_helpers import make, trained_in_python
 
-from autorl.population import engine, outside, ppo
+from autorl.population import outside, outside_evaluation, ppo, vectors
 from autorl.population.environment_ids import NATIVE_IDS, is_outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
-from autorl.population.export import to_sb3
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
 from autorl.seeds import evaluation_seeds
 from autorl.trainers import info, load, outside_environments
@@ -56,7 +63,7 @@ def test_training_outside_is_native_training_to_the_bit(name, normalize, monkeyp
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=name))
     environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make("ppo", 5, environment, np.float64, **config)
-    with outside.worlds_of(environment, state) as worlds:
+    with vectors.worlds_of(environment, state) as worlds:
         algorithm.bind_outside(state, environment, hp, worlds).advance(3)
     member = state["member"]
     if normalize is not None:
@@ -96,52 +103,20 @@ def _collected(environment_id, n_envs=3, normalize=None, **config):
 def test_a_rollout_is_that_of_stable_baselines3(environment_id, normalize, monkeypatch):
     """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
     pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
-    torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
-    from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.monitor import Monitor
-    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+    from stable_baselines3.common.vec_env import DummyVecEnv
 
     environment, hp, state, agent = _collected(environment_id, normalize=normalize)
-    rollout, member, n_envs = agent.rollout, state["member"], 3
-    # 1. A model with the member's networks, and environments whose episodes have the same seeds.
+    n_envs = 3
+    # Environments whose episodes have the same seeds.
     _, _, fresh = make("ppo", 3, environment, np.float64, **{**SMALL, "n_envs": n_envs})
 
     def made():
         seeded = SeededEpisodes(environment.make(), lambda: outside.next_seed(fresh["member"]))
         return Monitor(seeded)
 
-    model = to_sb3(engine.find_algorithm("ppo"), state, environment, hp)
     venv = DummyVecEnv([made] * n_envs)
-    model.set_env(venv if normalize is None else VecNormalize(venv, **dict(normalize)))
-    # 2. It is given the actions that were drawn.
-    values_of = model.policy.predict_values
-    actions = iter(rollout.actions.reshape(-1, n_envs, environment.action_size))
-
-    def forward(observations):
-        drawn = torch.tensor(environment.applied(next(actions)))
-        return drawn, values_of(observations), torch.zeros(n_envs)
-
-    monkeypatch.setattr(model.policy, "forward", forward)
-    callback = type("Quiet", (BaseCallback,), {"_on_step": lambda self: True})()
-    _, callback = model._setup_learn(10**6, callback)
-    model.collect_rollouts(model.env, callback, model.rollout_buffer, int(hp.n_steps))
-    # 3. Rewards with the values of final observations, ends, observations, advantages.
-    buffer = model.rollout_buffer
-    shape = (int(hp.n_steps), n_envs)
-    np.testing.assert_allclose(rollout.rewards.reshape(shape), buffer.rewards, rtol=1e-5, atol=1e-5)
-    assert np.array_equal(rollout.dones.reshape(shape)[:-1], buffer.episode_starts[1:])
-    assert rollout.dones.sum() >= 6
-    observations = buffer.observations.reshape(*shape, -1)
-    np.testing.assert_allclose(
-        rollout.observations.reshape(observations.shape), observations, rtol=1e-6
-    )
-    np.testing.assert_allclose(rollout.values.reshape(shape), buffer.values, rtol=1e-4, atol=1e-5)
-    ppo.learn.py_func(member, agent, hp)
-    np.testing.assert_allclose(
-        rollout.advantages.reshape(shape), buffer.advantages, rtol=1e-4, atol=1e-3
-    )
-    returned = [info["r"] for info in model.ep_info_buffer]
-    assert member.recent[: member.counts[2]] == pytest.approx(returned, abs=1e-5)
+    compare_rollout(environment, hp, state, agent, venv, monkeypatch)
 
 
 def test_episodes_end_by_limit_and_by_terminal_states():
@@ -300,10 +275,10 @@ def test_evaluation_is_a_function_of_its_seeds_alone():
     _, hp, state = make("ppo", 1, environment, **SMALL)
     bound = ppo.bind_outside(state, environment, hp, Worlds(environment, state["member"]))
     seeds = list(range(20))  # more than go side by side
-    returns, lengths = outside.evaluate(bound.policy, bound.head, environment, seeds)
+    returns, lengths = outside_evaluation.evaluate(bound.policy, bound.head, environment, seeds)
     assert (lengths == outside_tasks.SHORT).all()
     assert len(set(returns)) == 20
-    some, _ = outside.evaluate(bound.policy, bound.head, environment, [19, 4])
+    some, _ = outside_evaluation.evaluate(bound.policy, bound.head, environment, [19, 4])
     assert np.array_equal(some, returns[[19, 4]])
     env = environment.make()
     assert isinstance(env, EpisodeMonitor)

@@ -264,11 +264,18 @@ def vectorise(
     makers: list[Callable[[], gym.Env[Any, Any]]] = [
         partial(make_training_environment, spec, folders, weights)
     ] * n_envs
+    check_vec_env(spec)
+    return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
+
+
+def check_vec_env(spec: EnvironmentSpec) -> None:
+    """Raise `InputError` for a vector that is not one of Stable-Baselines3's."""
     if spec.vec_env not in ("dummy", "subproc"):
         raise InputError(
-            f"expected dummy or subproc, got {spec.vec_env!r}", key="environment.vec_env"
+            f"Stable-Baselines3 has dummy and subproc, got {spec.vec_env}; population/* has "
+            "envpool and gymnasium",
+            key="environment.vec_env",
         )
-    return DummyVecEnv(makers) if spec.vec_env == "dummy" else SubprocVecEnv(makers)
 
 
 def raise_if_ended(venv: VecEnv) -> None:

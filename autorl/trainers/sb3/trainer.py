@@ -44,6 +44,7 @@ from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
 from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
 from autorl.trainers.sb3.environments import (
+    check_vec_env,
     close_all,
     is_game,
     make_environment,
@@ -132,6 +133,7 @@ class SB3Trainer(AgentTrainer):
         Its actions, and every name, must be what the algorithm takes.
         """
         check_hyperparameters(self.name, frozenset(hyperparameters))
+        check_vec_env(environment)
         suite = suite_of(environment.id or "")
         weights = [name for name in {*hyperparameters, *self.kwargs} if is_weight(name)]
         with self._made(environment) as env:
