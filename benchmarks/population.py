@@ -14,7 +14,7 @@ Compilation is timed apart, from an empty cache.
         ppo-halfcheetah sac-halfcheetah td3-pendulum-64 ppo-doorkey dqn-lunarlander ppo-cartpole-64 \\
         --output benchmarks/results/population_tasks.md
 
-are the tasks people train on, in about 16 minutes; it needs Box2D, MuJoCo and minigrid. Environments that the engine
+are the tasks people train on, in about 18 minutes; it needs Box2D, MuJoCo and minigrid. Environments that the engine
 does not have are stepped by Python, in one process per core on both sides, and where EnvPool can be imported by pools
 of one thread too.
 """

@@ -61,7 +61,8 @@ def evaluate(
 ) -> tuple[Array, Array]:
     """Play one greedy episode per seed, in fresh environments.
 
-    One by one an environment whose episode has ended takes the next seed.
+    An environment whose episode has ended takes the next seed. Those that are stepped together
+    play one episode each.
 
     Returns:
         Returns and lengths, in the order of the seeds.

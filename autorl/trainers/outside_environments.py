@@ -131,11 +131,6 @@ def saved_spaces(environment: OutsideEnvironment) -> dict[str, Array]:
     return {**arrays, _ACTIONS: np.stack([actions.low, actions.high])}
 
 
-def has_spaces(arrays: Mapping[str, Array]) -> bool:
-    """Tell whether a checkpoint's environment was outside the engine."""
-    return _OBSERVATIONS in arrays
-
-
 def environment_of_checkpoint(
     name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], arrays: Mapping[str, Array]
 ) -> OutsideEnvironment:

@@ -53,7 +53,6 @@ from autorl.trainers.outside_environments import (
     described,
     environment_of_checkpoint,
     frozen,
-    has_spaces,
     outside_environment,
     reseed,
     saved_spaces,
@@ -137,10 +136,13 @@ class PopulationTrainer(AgentTrainer):
         return step // stride * stride
 
     def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
-        # CPU time of this thread: on the executor `threads` others train in the same process.
-        began = time.perf_counter(), time.thread_time()
+        wall = time.perf_counter()
         check_start(segment)
         environment = self._environment(segment.environment)
+        # CPU time of this thread: on the executor `threads` others train in the same process. A
+        # vector has threads of its own, and a process to itself.
+        cpu_clock = time.process_time if _is_vector(environment) else time.thread_time
+        cpu = cpu_clock()
         hp = self._record(segment.config, segment.environment, segment.horizon)
         stride = self.algorithm.stride(hp)
         n_envs = int(hp.n_envs)
@@ -158,8 +160,8 @@ class PopulationTrainer(AgentTrainer):
         reached = engine.steps(state)
         cost = {  # of training: the checkpoint is written after it
             "environment_steps": reached - segment.start,
-            "wall_seconds": time.perf_counter() - began[0],
-            "cpu_seconds": time.thread_time() - began[1],
+            "wall_seconds": time.perf_counter() - wall,
+            "cpu_seconds": cpu_clock() - cpu,
         }
         status = Status.DONE
         message = ""
@@ -241,7 +243,7 @@ class PopulationTrainer(AgentTrainer):
         variant = meta.get(_PARAMETERS, {})
         wrappers = meta.get(_WRAPPERS, ())
         environment: Environment
-        if has_spaces(arrays):
+        if is_outside(name):
             environment = environment_of_checkpoint(name, variant, wrappers, arrays)
         else:
             environment = find_environment(name, variant, wrappers)
@@ -307,10 +309,15 @@ class PopulationTrainer(AgentTrainer):
         return environment
 
     def _resolved(self, spec: EnvironmentSpec) -> Environment:
+        if not is_outside(spec.id):
+            if spec.vec_env != "dummy":
+                raise InputError(
+                    f"{spec.id} is native: the compiled program steps it, not {spec.vec_env}",
+                    key="environment.vec_env",
+                )
+            return find_environment(spec.id, spec.kwargs, spec.wrappers)
         if spec.vec_env != "dummy":
             return vector_environment(spec)
-        if not is_outside(spec.id):
-            return find_environment(spec.id, spec.kwargs, spec.wrappers)
         return outside_environment(spec)
 
     def _state(
@@ -456,6 +463,10 @@ def _resume(worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array])
     if segment.fork is not None:
         reseed(worlds)
     return ()
+
+
+def _is_vector(environment: Environment) -> bool:
+    return isinstance(environment, OutsideEnvironment) and environment.make_vector is not None
 
 
 def _environment_notes(environment: Environment) -> tuple[str, ...]:

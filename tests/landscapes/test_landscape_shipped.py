@@ -48,6 +48,10 @@ def frames(name):
 def needs_its_libraries(name):
     if name.startswith("trl/"):
         pytest.importorskip("trl", reason="needs the extra rlhf")
+    if name.endswith("LunarLander-v3"):
+        pytest.importorskip("Box2D", reason="needs the extra box2d")
+    if name.endswith("HalfCheetah-v5"):
+        pytest.importorskip("mujoco", reason="needs the extra mujoco")
 
 
 def test_every_build_file_has_its_data_beside_it():

@@ -161,7 +161,7 @@ def test_the_dry_run_of_a_command_names_the_shipped_priors(tmp_path, monkeypatch
     answer = CliRunner().invoke(app, command)
     assert answer.exit_code == 0, answer.output
     assert (
-        "prior of 10 tasks (arlbench-ppo (6 tasks), autorl-ppo (4 tasks)), hash " in answer.output
+        "prior of 13 tasks (arlbench-ppo (6 tasks), autorl-ppo (7 tasks)), hash " in answer.output
     )
     assert "for 6 of its tasks are of the study's family of environments, classic control" in (
         answer.output

@@ -19,6 +19,7 @@ from autorl.population import ppo
 from autorl.population.outside import next_seed, propagate
 from autorl.population.vectors import VectorWorlds
 from autorl.testing.trainers import Case, TrainerConformance, metrics
+from autorl.trainers import load
 from autorl.trainers.vector_environments import vector_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
@@ -132,14 +133,17 @@ class TestDQNInAVector(InAVector):
 @needs_envpool
 class TestPPOInAPool(InAVector):
     case = Case(
-        TrainerSpec("population/ppo", _PPO), _pool("CartPole-v1"), _RATES, fixed=("net_width", 8)
+        TrainerSpec("population/ppo", _PPO), _pool("LunarLander-v3"), _RATES, fixed=("net_width", 8)
     )
 
 
 @needs_envpool
 class TestSACInAPool(InAVector):
     case = Case(
-        TrainerSpec("population/sac", _DQN), _pool("Pendulum-v1"), _RATES, fixed=("net_width", 8)
+        TrainerSpec("population/sac", _DQN),
+        _pool("LunarLanderContinuous-v3"),
+        _RATES,
+        fixed=("net_width", 8),
     )
 
 
@@ -154,7 +158,7 @@ def test_a_cut_run_begins_new_episodes_and_says_so(kind, tmp_path):
     spec = SAME_STEP
     if kind == "envpool":
         pytest.importorskip("envpool", reason="needs the extra envpool")
-        spec = _pool("CartPole-v1")
+        spec = _pool("LunarLander-v3")
     whole = trained(segment_in(tmp_path / "whole", spec))
     assert not whole.notes
     assert _equal(whole, trained(segment_in(tmp_path / "same", spec)))
@@ -245,3 +249,15 @@ def test_a_checkpoint_goes_on_only_in_the_same_vector(tmp_path):
     rest = {"parent": first.checkpoint, "start": 64}
     with pytest.raises(InputError, match=r"vec_env gymnasium|no environment"):
         trained(segment_in(tmp_path / "second", other, **rest))
+
+
+def test_a_native_environment_is_stepped_by_no_vector():
+    trainer = load(TrainerSpec("population/ppo"))
+    with pytest.raises(InputError, match="CartPole-v1 is native: the compiled program steps it"):
+        trainer.check(_pool("CartPole-v1"), [])
+
+
+def test_stable_baselines3_has_no_such_vectors():
+    pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
+    with pytest.raises(InputError, match="Stable-Baselines3 has dummy and subproc, got envpool"):
+        load(TrainerSpec("sb3/ppo")).check(_pool("CartPole-v1"), [])
