@@ -126,7 +126,8 @@ def task_table(
 
     Configurations are paired by `config_id`: landscapes built from one sampler and seed give one id
     to one point of the unit cube, also where the ranges of a hyperparameter differ between domains.
-    Over one space, ids that stand for other configurations are an error.
+    Over one space, where most ids stand for other configurations, equal configurations are paired,
+    and the ids are those of the first landscape.
 
     Args:
         landscapes: one per environment, over the same hyperparameters.
@@ -157,17 +158,18 @@ def task_table(
         if name not in environments:
             raise InputError(unknown_key(name, environments), key="clip")
     parts = [final_scores(data, seeds) for data in landscapes]
-    # Ascending, and so are the ids of each part, as `searchsorted` below needs.
-    shared = reduce(np.intersect1d, [part.config_ids for part in parts])
+    ids = _paired_ids(landscapes, parts)
+    shared = reduce(np.intersect1d, ids)
+    shared = shared[shared >= 0]
     shared = shared if first is None else shared[shared < first]
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
-    _check_ids(landscapes, shared)
-    columns = [
+    columns = []
+    for data, part, own in zip(landscapes, parts, ids, strict=True):
+        order = np.argsort(own)
+        rows = order[np.searchsorted(own, shared, sorter=order)]
         # Before the mean: one run at -1e22, as PPO has on Brax, would decide it.
-        _raised(part.final[np.searchsorted(part.config_ids, shared)], data, limits).mean(axis=1)
-        for part, data in zip(parts, landscapes, strict=True)
-    ]
+        columns.append(_raised(part.final[rows], data, limits).mean(axis=1))
     # Several algorithms or copies on one environment: the id tells them apart.
     unique = len(set(environments)) == len(environments)
     labels = environments if unique else [data.manifest.id for data in landscapes]
@@ -214,23 +216,38 @@ def _raised(scores: Array, data: Dataset, limits: Mapping[str, float]) -> Array:
     return np.asarray(np.maximum(scores, limit))
 
 
-def _check_ids(landscapes: Sequence[Dataset], shared: Integers) -> None:
-    """Check that an id stands for one configuration.
+def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[Integers]:
+    """Return the ids of each part as the first landscape over the same space has them.
 
-    Most of them have to: imported values may differ by round-off.
+    -1 where that has no such configuration. Imported values may differ by round-off: ids of which
+    most stand for the same configurations stay as they are.
+
+    Raises:
+        InputError: over one space, a landscape shares few configurations with the first.
     """
-    hashes: dict[str, tuple[str, dict[int, str]]] = {}
-    for data in landscapes:
-        by_id = dict(data.queries.config_hashes())
+    firsts: dict[str, tuple[str, dict[int, str]]] = {}
+    paired: list[Integers] = []
+    for data, part in zip(landscapes, parts, strict=True):
+        hashes = dict(data.queries.config_hashes())
         # Of one space only: over other spaces equal points have other values, and other hashes.
-        name, first = hashes.setdefault(data.space.hash, (data.manifest.id, by_id))
-        differing = sum(first[config_id] != by_id[config_id] for config_id in shared.tolist())
-        if differing > len(shared) / 2:
+        name, first = firsts.setdefault(data.space.hash, (data.manifest.id, hashes))
+        own = part.config_ids.tolist()
+        common = [config_id for config_id in own if config_id in first]
+        differing = sum(first[config_id] != hashes[config_id] for config_id in common)
+        if differing <= len(common) / 2:
+            paired.append(part.config_ids)
+            continue
+        # Landscapes of earlier versions count their configurations from 1.
+        of_first = {config_hash: config_id for config_id, config_hash in first.items()}
+        ids = np.array([of_first.get(hashes[config_id], -1) for config_id in own])
+        if (ids >= 0).sum() <= len(common) / 2:
             raise InputError(
                 f"config_ids of {data.manifest.id} stand for other configurations than those of "
                 f"{name}, so their scores cannot be paired: build landscapes with one sampler and "
                 "seed"
             )
+        paired.append(ids)
+    return paired
 
 
 def _complete(data: Dataset, seeds: SeedSet, steps: Integers) -> Curves:

@@ -182,7 +182,13 @@ def test_importance(name):
 def test_subset(names):
     size = 2 if len(names) > 2 else 1
     (found,) = run("subset", *names, "--size", size, "--tolerance", 10)
-    tables = [scores(name).astype(np.float64).mean(axis=1) for name in names]
+    # By configuration, in the order of the first: some count their ids from 1, others from 0.
+    ids = frame(names[0], "configs").set_index("config_hash").config_id
+    tables = []
+    for name in names:
+        hashes = frame(name, "configs").set_index("config_id").config_hash
+        table = scores(name).astype(np.float64).mean(axis=1)
+        tables.append(table.set_axis(ids[hashes[table.index]]))
     shared = sorted(set.intersection(*(set(table.index) for table in tables)))
     table = np.stack([each[shared].to_numpy(np.float64) for each in tables], axis=1)
     environments = [name.rsplit("/", 1)[1] for name in names]
