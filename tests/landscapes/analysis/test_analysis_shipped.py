@@ -188,7 +188,8 @@ def test_subset(names):
     for name in names:
         hashes = frame(name, "configs").set_index("config_id").config_hash
         table = scores(name).astype(np.float64).mean(axis=1)
-        tables.append(table.set_axis(ids[hashes[table.index]]))
+        table = table.set_axis(ids.reindex(hashes[table.index]).to_numpy())
+        tables.append(table[table.index.notna()])
     shared = sorted(set.intersection(*(set(table.index) for table in tables)))
     table = np.stack([each[shared].to_numpy(np.float64) for each in tables], axis=1)
     environments = [name.rsplit("/", 1)[1] for name in names]
