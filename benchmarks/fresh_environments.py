@@ -95,6 +95,7 @@ TRIALS = {
     "box2d": suite("Box2D", "box2d or Lunar"),
     "mujoco": suite("mujoco", "mujoco or Hopper"),
     "minigrid": suite("minigrid", "minigrid or MiniGrid"),
+    "envpool": Trial(("envpool",), ("tests/population/test_vectors.py", "-m", "not slow")),
     "morl": Trial(("mo_gymnasium",), ("tests/trainers/test_vector_rewards.py",), beside=("sb3",)),
     "pettingzoo": Trial(
         ("pettingzoo",), ("tests/trainers/test_shared_policy.py",), beside=("sb3",)

@@ -152,7 +152,7 @@ def environment_of(name: str, normalize: bool = False, vec_env: str = "dummy") -
 def bind_member(algorithm: Any, environment: Any, hp: Any, key: int) -> tuple[Any, Any]:
     """(state, bound) of one new member."""
     from autorl.population.outside import OutsideEnvironment
-    from autorl.population.vectors import make_worlds
+    from autorl.population.vector_worlds import make_worlds
 
     state = algorithm.create(environment, hp, key, np.float32)
     if not isinstance(environment, OutsideEnvironment):

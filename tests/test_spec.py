@@ -481,7 +481,7 @@ ADDED = [
     (
         "environment: {id: A, vec_env: thread}",
         "environment.vec_env",
-        "'dummy' or 'subproc', got 'thread'",
+        "'dummy', 'subproc', 'envpool' or 'gymnasium', got 'thread'",
     ),
     ("environment: {id: A, n_envs: 1.5}", "environment.n_envs", "1.5"),
     ("optimizer: {name: tpe, stop: mean}", "optimizer.stop", "'median' or 'learned', got 'mean'"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autorl.optimizers.priors.used import OPTIMIZER as TRANSFER
 from autorl.plain_text import counted
 from autorl.types import Config, Proposal
 
@@ -82,8 +83,10 @@ def share_caution(optimizer: str, share: ModelShare, *, learns: bool) -> str | N
             f"are by the model of {optimizer}"
         )
         return f"{part}: a larger budget, or a smaller `parallelism` or start-up, gives it more"
+    # A start-up with a prior is more than random draws.
+    blind = "no score chose a configuration" if optimizer == TRANSFER else "this is random search"
     return (
-        f"{optimizer} never left its start-up: this is random search "
+        f"{optimizer} never left its start-up: {blind} "
         "(a larger budget gives it scores to learn from)"
     )
 

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from autorl.population import engine, outside, vectors
+from autorl.population import engine, outside, vector_worlds
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS, Environment
 from autorl.population.environments.minigrid import OBSERVATIONS, observed
 from autorl.population.hyperparameters import record
@@ -98,7 +98,7 @@ def _run(algorithm: engine.Algorithm, discrete: bool) -> None:
     engine.evaluation(bound, state, native, [0])
     environment = _outside(discrete)
     state = algorithm.create(environment, hp, 0, np.float32)
-    with vectors.worlds_of(environment, state) as worlds:
+    with vector_worlds.worlds_of(environment, state) as worlds:
         assert worlds is not None
         bound = algorithm.bind_outside(state, environment, hp, worlds)
         bound.advance(2)

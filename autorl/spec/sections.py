@@ -100,7 +100,7 @@ class EnvironmentSection(Section):
     normalize: bool | dict[str, Any] = False
     """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
     vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
-    """Copies in the training process, a process each, or stepped together by EnvPool or the id's own."""
+    """Copies in this process, a process each, or together in EnvPool's or the id's own vector."""
 
     @model_validator(mode="before")
     @classmethod

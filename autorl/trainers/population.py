@@ -30,7 +30,7 @@ from autorl.population.normalisation import SETTINGS, settings
 from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
 from autorl.population.sb3_arguments import sb3_arguments
 from autorl.population.variants import Variant
-from autorl.population.vectors import worlds_of
+from autorl.population.vector_worlds import worlds_of
 from autorl.seeds import digest, evaluation_seeds
 from autorl.space import resolve_schedules
 from autorl.store.checkpoints import writing

@@ -126,9 +126,9 @@ def _pool(spec: EnvironmentSpec, seeds: Sequence[int]) -> StepsTogether:
     for name in (*_OURS, *_SEEDS):
         if name in arguments:
             raise InputError(f"{name} is set by the trainer", key="environment.kwargs")
-    known = envpool.list_all_envs()
-    if spec.id not in known:
-        hint = did_you_mean(spec.id or "", known)
+    ids = envpool.list_all_envs()
+    if spec.id not in ids:
+        hint = did_you_mean(spec.id or "", ids)
         raise InputError(f"EnvPool has no environment {spec.id!r}{hint}", key="environment.id")
     try:
         envs = envpool.make(

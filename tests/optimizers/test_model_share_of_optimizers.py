@@ -48,7 +48,11 @@ def test_the_counts_in_words():
 def test_less_than_half_is_warned_of():
     assert share_caution("tpe", ModelShare(8, 4, 0), learns=True) is None
     assert "only 3 of 8 " in share_caution("tpe", ModelShare(8, 3, 0), learns=True)
-    assert "never left its start-up" in share_caution("tpe", ModelShare(8, 0, 0), learns=True)
+    never = "never left its start-up: this is random search"
+    assert never in share_caution("tpe", ModelShare(8, 0, 0), learns=True)
+    # Its start-up holds configurations of the prior.
+    never = "never left its start-up: no score chose a configuration"
+    assert never in share_caution("transfer", ModelShare(8, 0, 0), learns=True)
     assert share_caution("random", ModelShare(8, 0, 0), learns=False) is None
     assert share_caution("tpe", ModelShare(0, 0, 0), learns=True) is None
 

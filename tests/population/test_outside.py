@@ -22,7 +22,7 @@ from outside_runs import (
 )
 from population_helpers import make, trained_in_python
 
-from autorl.population import outside, outside_evaluation, ppo, vectors
+from autorl.population import outside, outside_evaluation, ppo, vector_worlds
 from autorl.population.environment_ids import NATIVE_IDS, is_outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
@@ -63,7 +63,7 @@ def test_training_outside_is_native_training_to_the_bit(name, normalize, monkeyp
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=name))
     environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make("ppo", 5, environment, np.float64, **config)
-    with vectors.worlds_of(environment, state) as worlds:
+    with vector_worlds.worlds_of(environment, state) as worlds:
         algorithm.bind_outside(state, environment, hp, worlds).advance(3)
     member = state["member"]
     if normalize is not None:

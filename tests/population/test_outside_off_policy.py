@@ -12,7 +12,7 @@ from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, trained
 from population_helpers import make, trained_in_python
 from test_outside import _equal, _segment
 
-from autorl.population import engine, outside, replay, rng, vectors
+from autorl.population import engine, outside, replay, rng, vector_worlds
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.export import to_sb3
 from autorl.population.outside import SeededEpisodes, Worlds
@@ -62,7 +62,7 @@ def test_training_outside_is_native_training_to_the_bit(case, normalize, monkeyp
     spec = EnvironmentSpec("Outside/Native-v0", kwargs=FrozenMap(name=task))
     environment = replace(outside_environment(spec), normalize=normalize)
     algorithm, hp, state = make(name, 5, environment, np.float64, **config)
-    with vectors.worlds_of(environment, state) as worlds:
+    with vector_worlds.worlds_of(environment, state) as worlds:
         bound = algorithm.bind_outside(state, environment, hp, worlds)
         bound.advance(rounds // 2)
         bound.advance(rounds - rounds // 2)

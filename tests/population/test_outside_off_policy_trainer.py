@@ -10,7 +10,7 @@ import pytest
 from population_helpers import make
 
 from autorl.population import kernels
-from autorl.population.vectors import worlds_of
+from autorl.population.vector_worlds import worlds_of
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers.outside_environments import outside_environment
 from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec

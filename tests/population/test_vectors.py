@@ -17,7 +17,7 @@ from population_helpers import make
 
 from autorl.population import ppo
 from autorl.population.outside import next_seed, propagate
-from autorl.population.vectors import VectorWorlds
+from autorl.population.vector_worlds import VectorWorlds
 from autorl.testing.trainers import Case, TrainerConformance, metrics
 from autorl.trainers import load
 from autorl.trainers.vector_environments import vector_environment

@@ -165,9 +165,9 @@ def task_table(
     if len(shared) < 2:
         raise InputError("the landscapes have fewer than two complete configurations in common")
     columns = []
-    for data, part, own in zip(landscapes, parts, ids, strict=True):
-        order = np.argsort(own)
-        rows = order[np.searchsorted(own, shared, sorter=order)]
+    for data, part, paired in zip(landscapes, parts, ids, strict=True):
+        order = np.argsort(paired)
+        rows = order[np.searchsorted(paired, shared, sorter=order)]
         # Before the mean: one run at -1e22, as PPO has on Brax, would decide it.
         columns.append(_raised(part.final[rows], data, limits).mean(axis=1))
     # Several algorithms or copies on one environment: the id tells them apart.
@@ -217,7 +217,7 @@ def _raised(scores: Array, data: Dataset, limits: Mapping[str, float]) -> Array:
 
 
 def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[Integers]:
-    """Return the ids of each part as the first landscape over the same space has them.
+    """Return ids of each part as the first landscape counts them.
 
     -1 where that has no such configuration. Imported values may differ by round-off: ids of which
     most stand for the same configurations stay as they are.
@@ -231,15 +231,15 @@ def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[
         hashes = dict(data.queries.config_hashes())
         # Of one space only: over other spaces equal points have other values, and other hashes.
         name, first = firsts.setdefault(data.space.hash, (data.manifest.id, hashes))
-        own = part.config_ids.tolist()
-        common = [config_id for config_id in own if config_id in first]
+        config_ids = part.config_ids.tolist()
+        common = [config_id for config_id in config_ids if config_id in first]
         differing = sum(first[config_id] != hashes[config_id] for config_id in common)
         if differing <= len(common) / 2:
             paired.append(part.config_ids)
             continue
         # Landscapes of earlier versions count their configurations from 1.
         of_first = {config_hash: config_id for config_id, config_hash in first.items()}
-        ids = np.array([of_first.get(hashes[config_id], -1) for config_id in own])
+        ids = np.array([of_first.get(hashes[config_id], -1) for config_id in config_ids])
         if (ids >= 0).sum() <= len(common) / 2:
             raise InputError(
                 f"config_ids of {data.manifest.id} stand for other configurations than those of "
