@@ -4,7 +4,8 @@
 stays in vector registers while the inner dimension is walked; each step broadcasts one element of
 `a` per row and multiplies it into a row of `b` by fused multiply-add. Every element of the result
 is the same chain of operations (start, then k = 0, 1, ...) whatever tile it falls into: results
-depend neither on how many rows are computed together nor on the lane count.
+depend neither on how many rows are computed together nor on the lane count. Where `b` is wider than
+a tile and many rows read it, blocks of it are copied next to each other first [Goto2008].
 
 Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add,
 or for float64, the plain loops of `gemm_loops` do the same sum. `a` may be a transposed view;
@@ -235,20 +236,72 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
 _MIDDLE = max(LANES, PAD)
 _VECTORS = 2 if LANES == 8 else 4  # AVX2 has 16 vector registers, AVX-512 and NEON have 32
 WIDE = _VECTORS * _MIDDLE  # columns of the widest panel
+# A panel of 256 rows is 64 KiB and in the cache 1 KiB apart: read anew for every tile it comes from
+# the second level. From copies of 64 rows (16 KiB) a product of 256 x 256 has 250 GFLOP/s, not 205,
+# and 245, not 175, where `a` is transposed. A copy pays where eight tiles and more read it.
+BLOCK_DEPTH = 64
+BLOCKED_ROWS = 8 * TILE_ROWS
 _wide_panel = make_panel(_VECTORS, _MIDDLE)
 _middle_panel = make_panel(1, _MIDDLE, 2 * TILE_ROWS)
 _narrow_panel = make_panel(1, PAD, 2 * TILE_ROWS)
+
+
+@intrinsic
+def _block_memory(context):  # type: ignore[no-untyped-def]
+    """Return the address of memory for a block of `b`, on the stack of the product."""
+
+    def generate(
+        context: Any, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
+    ) -> Any:
+        allocate: Any = cgutils.alloca_once
+        memory = allocate(builder, ir.ArrayType(ir.FloatType(), BLOCK_DEPTH * WIDE))
+        memory.align = 64  # a line of the cache
+        return builder.ptrtoint(memory, ir.IntType(64))
+
+    return types.intp(), generate
+
+
+_new_block: Any = _block_memory
+_copy = make_tile(1, _VECTORS, _MIDDLE)
+
+
+@kernel
+def _blocked_panel(  # type: ignore[no-untyped-def]
+    block, c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, depth
+):
+    """Compute the widest panel from copies of `b`, `BLOCK_DEPTH` rows at a time."""
+    k = 0
+    while k < depth:
+        deep = min(BLOCK_DEPTH, depth - k)
+        for row in range(deep):
+            source = b + 4 * (k + row) * b_row
+            # A tile without a sum is a copy.
+            _copy(block + 4 * row * WIDE, 0, source, 0, a, 0, 0, b, 0, 0)
+        left = a + 4 * k * a_column
+        if k == 0:
+            _wide_panel(c, c_row, s, s_row, left, a_row, a_column, block, WIDE, rows, deep)
+        else:
+            _wide_panel(c, c_row, c, c_row, left, a_row, a_column, block, WIDE, rows, deep)
+        k += BLOCK_DEPTH
 
 
 def _product(  # type: ignore[no-untyped-def]
     c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, columns, depth
 ):
     """Start + a @ b on addresses and strides, panel by panel."""
+    block = _new_block()
+    blocked = rows >= BLOCKED_ROWS and b_row > WIDE and depth > 0
     j = 0
     while j + WIDE <= columns:
-        _wide_panel(
-            c + 4 * j, c_row, s + 4 * j, s_row, a, a_row, a_column, b + 4 * j, b_row, rows, depth
-        )
+        at = c + 4 * j
+        first = s + 4 * j
+        right = b + 4 * j
+        if blocked:
+            _blocked_panel(  # type: ignore[no-untyped-call]
+                block, at, c_row, first, s_row, a, a_row, a_column, right, b_row, rows, depth
+            )
+        else:
+            _wide_panel(at, c_row, first, s_row, a, a_row, a_column, right, b_row, rows, depth)
         j += WIDE
     while j + _MIDDLE <= columns:
         _middle_panel(

@@ -39,6 +39,10 @@ SHAPES = [
     (32, 100, 64),
     (5, 20, 0),
     (2, 256, 40),
+    (32, 132, 64),
+    (37, 260, 65),
+    (40, 192, 0),
+    (66, 128, 70),
 ]
 
 
@@ -88,13 +92,33 @@ def test_the_plain_loops_do_the_same_in_both_precisions(shape):
         )
 
 
-def test_a_row_does_not_depend_on_its_companions():
-    a, b, start = _case(3, 11, 76, 33)
-    together, alone = np.zeros((11, 76), np.float32), np.zeros((1, 76), np.float32)
-    _gemm(together, a, b, start, 11, 76, 33)
-    for row in range(11):
-        _gemm(alone, a[row : row + 1].copy(), b, start, 1, 76, 33)
+@pytest.mark.parametrize("shape", [(11, 76, 33), (50, 148, 150)], ids=["few", "in blocks"])
+def test_a_row_does_not_depend_on_its_companions(shape):
+    rows, columns, depth = shape
+    a, b, start = _case(3, *shape)
+    together, alone = np.zeros((rows, columns), np.float32), np.zeros((1, columns), np.float32)
+    _gemm(together, a, b, start, *shape)
+    for row in range(rows):
+        _gemm(alone, a[row : row + 1].copy(), b, start, 1, columns, depth)
         assert np.array_equal(alone[0], together[row])
+
+
+def test_blocks_of_a_wide_matrix_give_the_same_bits():
+    rows, columns, depth = 50, 128, 150
+    a, b, start = _case(5, rows, columns, depth)
+    blocked, added = np.zeros((2, rows, columns), np.float32)
+    added[:] = start
+    assert rows >= module.BLOCKED_ROWS
+    assert depth > 2 * module.BLOCK_DEPTH
+    _gemm(blocked, a, b, start, rows, columns, depth)
+    _gemm_add(added, np.ascontiguousarray(a.T), b, rows, columns, depth)
+    # A matrix that is no wider than a panel is read where it is.
+    for first in range(0, columns, module.WIDE):
+        part = slice(first, first + module.WIDE)
+        narrow = np.zeros((rows, module.WIDE), np.float32)
+        _gemm(narrow, a, b[:, part].copy(), start[part].copy(), rows, module.WIDE, depth)
+        assert np.array_equal(blocked[:, part], narrow)
+        assert np.array_equal(added[:, part], narrow)
 
 
 @pytest.mark.skipif(module.LANES == 0, reason="no fused multiply-add on this machine")

@@ -118,3 +118,13 @@ def test_more_rows_change_nothing_but_the_scratch_memory():
     assert wide.parameters is net.parameters
     assert wide.outputs.shape[0] == 9
     assert networks.with_rows(wide, 3) is wide
+
+
+@pytest.mark.parametrize("shape", [(3, 8), (16, 4), (17, 12), (64, 64), (23, 256)])
+def test_a_transpose_leaves_what_is_wider(shape):
+    rows, columns = shape
+    matrix = np.arange(rows * columns, dtype=np.float32).reshape(shape)
+    out = np.full((columns, rows + 3), -1.0, np.float32)
+    networks.transpose(out, matrix)
+    np.testing.assert_array_equal(out[:, :rows], matrix.T)
+    assert (out[:, rows:] == -1.0).all()
