@@ -253,8 +253,9 @@ def _block_memory(context):  # type: ignore[no-untyped-def]
     def generate(
         context: Any, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
     ) -> Any:
-        allocate: Any = cgutils.alloca_once
-        memory = allocate(builder, ir.ArrayType(ir.FloatType(), BLOCK_DEPTH * WIDE))
+        # Not `cgutils.alloca_once`, which clears it: a tenth of a microsecond in every product.
+        with builder.goto_entry_block():
+            memory = builder.alloca(ir.ArrayType(ir.FloatType(), BLOCK_DEPTH * WIDE))
         memory.align = 64  # a line of the cache
         return builder.ptrtoint(memory, ir.IntType(64))
 
