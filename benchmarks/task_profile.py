@@ -4,8 +4,8 @@
 
 One thread's CPU time for one environment step: the whole, what Gymnasium's environment takes of it with the same
 random actions, and what of that is the simulator's own code, which no trainer can avoid. The rest is the engine's:
-its loop over environments, normalisation, networks, updates. For SAC the products of an update are counted, and the
-rate of the whole update is beside that of a product of 256 x 256 alone.
+its loop over environments, normalisation, networks, updates. For SAC and TD3 the products of an update are counted, and
+the rate of the whole update is beside that of a product of two matrices of the networks' width alone.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ HERE = Path(__file__).parent
 NAMES = ("ppo-lunarlander-64", "ppo-halfcheetah-64", "sac-halfcheetah-256")
 SIMULATORS = {"LunarLander-v3": "Box2D's `World.Step`", "HalfCheetah-v5": "MuJoCo's `mj_step`"}
 REPEATS = 5
-WIDTH = 256
-BATCH = 256  # of SAC, rows of a product
+BATCH = 256  # of SAC and TD3, rows of a product
 
 
 def microseconds(run: Callable[[], object], units: float) -> float:
@@ -93,25 +92,47 @@ def products(left: Any, right: Any, out: Any, zeros: Any, n: int) -> None:
         networks.gemm(out, left, right, zeros, len(left), len(right), len(zeros))
 
 
-def product_rate() -> float:
-    """GFLOP/s of the engine's product of 256 x 256 x 256."""
-    left = np.random.default_rng(0).normal(size=(BATCH, WIDTH)).astype(np.float32)
-    right = np.random.default_rng(1).normal(size=(WIDTH, WIDTH)).astype(np.float32)
-    out, zeros = np.zeros_like(left), np.zeros(WIDTH, dtype=np.float32)
-    one = microseconds(lambda: products(left, right, out, zeros, 200), 200)
-    return 2 * BATCH * WIDTH * WIDTH / one / 1e3
+def product_rate(width: int) -> float:
+    """GFLOP/s of the engine's product of a batch and a matrix of width x width."""
+    left = np.random.default_rng(0).normal(size=(BATCH, width)).astype(np.float32)
+    right = np.random.default_rng(1).normal(size=(width, width)).astype(np.float32)
+    out, zeros = np.zeros_like(left), np.zeros(width, dtype=np.float32)
+    one = microseconds(lambda: products(left, right, out, zeros, 2000), 2000)
+    return 2 * BATCH * width * width / one / 1e3
 
 
-def update_operations(inputs: int, actions: int) -> float:
+def sac_operations(inputs: int, actions: int, width: int) -> float:
     """Multiplications and additions of one SAC update, with two hidden layers.
 
     The actor: forward on the next and on the present observations, and backward, twice a forward pass. Each critic:
     the target's forward, forward and backward on the batch, forward on the actor's actions, back to these actions.
     """
-    hidden = WIDTH * WIDTH
-    actor = inputs * WIDTH + hidden + WIDTH * 2 * actions
-    critic = (inputs + actions) * WIDTH + hidden + WIDTH
+    hidden = width * width
+    actor = inputs * width + hidden + width * 2 * actions
+    critic = (inputs + actions) * width + hidden + width
     return 2.0 * BATCH * (4 * actor + 2 * 6 * critic)
+
+
+def td3_operations(inputs: int, actions: int, width: int) -> float:
+    """Multiplications and additions of one TD3 update, likewise, in the mean.
+
+    In every update the target actor's forward, and each critic as for SAC on the batch. In every second one the
+    actor's forward and backward, the first critic's forward on its actions and back to them.
+    """
+    hidden = width * width
+    actor = inputs * width + hidden + width * actions
+    critic = (inputs + actions) * width + hidden + width
+    return 2.0 * BATCH * ((1 + 3 / 2) * actor + (2 * 4 + 2 / 2) * critic)
+
+
+def products_text(name: str, operations: float, update: float, width: int) -> str:
+    """Compare the rate of an update of so many microseconds with that of a product."""
+    rate = operations / update / 1e3
+    alone = product_rate(width)
+    return (
+        f"The products of an update of `{name}` would take all of the engine's time at {rate:.0f} GFLOP/s; a product "
+        f"of {BATCH} x {width} and {width} x {width} alone runs at {alone:.0f} GFLOP/s: {rate / alone:.0%}."
+    )
 
 
 def main() -> None:
@@ -137,13 +158,11 @@ def main() -> None:
             f"| {total - stepping:,.1f} ({1 - stepping / total:.0%}) |"
         )
         if JOBS[name].algorithm == "sac":
-            rate = update_operations(17, 6) / (total - stepping) / 1e3
-            alone = product_rate()
-            lines += [
-                "",
-                f"The products of an update of `{name}` would take all of the engine's time at {rate:.0f} GFLOP/s; a "
-                f"product of {WIDTH} x {WIDTH} alone runs at {alone:.0f} GFLOP/s: {rate / alone:.0%}.",
-            ]
+            operations = sac_operations(17, 6, 256)
+            lines += ["", products_text(name, operations, total - stepping, 256)]
+    # Pendulum is native: its step is none of Gymnasium's, and small beside an update.
+    name = "td3-pendulum-64"
+    lines += ["", products_text(name, td3_operations(3, 1, 64), whole(name), 64)]
     text = "\n".join(lines) + "\n"
     print(text)
     options.output.write_text(text, encoding="utf-8")

@@ -248,7 +248,7 @@ _narrow_panel = make_panel(1, PAD, 2 * TILE_ROWS)
 
 @intrinsic
 def _block_memory(context):  # type: ignore[no-untyped-def]
-    """Return the address of memory for a block of `b`, on the stack of the product."""
+    """Reserve memory for a block of `b` on the stack."""
 
     def generate(
         context: Any, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
@@ -270,7 +270,7 @@ _copy = make_tile(1, _VECTORS, _MIDDLE)
 def _blocked_panel(  # type: ignore[no-untyped-def]
     block, c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, depth
 ):
-    """Compute the widest panel from copies of `b`, `BLOCK_DEPTH` rows at a time."""
+    """Compute the widest panel from copies of blocks of `b`."""
     k = 0
     while k < depth:
         deep = min(BLOCK_DEPTH, depth - k)

@@ -419,13 +419,13 @@ def transpose(out: Array, matrix: Array) -> None:
     `out` may be wider.
     """
     rows, columns = matrix.shape
-    whole = rows // _BAND * _BAND
+    banded = rows // _BAND * _BAND
     # In bands of a constant height: 256 x 256 read column by column take 47 microseconds, not 10.
-    for top in range(0, whole, _BAND):
+    for top in range(0, banded, _BAND):
         for j in range(columns):
             for i in range(_BAND):
                 out[j, top + i] = matrix[top + i, j]
-    for i in range(whole, rows):
+    for i in range(banded, rows):
         for j in range(columns):
             out[j, i] = matrix[i, j]
 
