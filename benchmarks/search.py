@@ -6,8 +6,9 @@
     python benchmarks/search.py --data DIR --raw raw.jsonl --estimate            # CPU time of what is missing
 
 *Tasks*: ARLBench's public tables of DQN and PPO, 256 configurations with ten seeds each (Becktepe et al. 2024). In each
-repeat five seeds tune and the other five judge: see `search_tasks.py`. *table*: the nearest recorded configuration
-answers, with what was recorded. *surrogate*: a forest of each table answers, with the recorded seed noise.
+repeat five seeds tune and the other five judge: see `search_tasks.py`. *table*: the nearest recorded configuration that
+answers for no other one of the study answers, with what was recorded. *surrogate*: a forest of each table answers, with
+the recorded seed noise.
 
 *Rows*: a study file each, run as a study by the real optimizers and seed rules, one proposal at a time; only the
 training is left out: see `search_rows.py`. The plain baseline is no study: a greedy portfolio in numpy, its best few

@@ -128,8 +128,11 @@ def study(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> dic
 class Answering:
     """An executor that answers segments from a task, and trains none.
 
+    A recorded configuration answers for one proposed configuration alone. Before, several that lay close together had
+    one answer: a lucky seed of it won several times, and confirming seeds were spent on the same runs.
+
     Attributes:
-        seeds_of: how many seeds of each configuration were trained to the horizon.
+        seeds_of: how many seeds of each configuration that answered were trained to the horizon.
     """
 
     task: Task
@@ -137,6 +140,13 @@ class Answering:
     slots: int = 1
     seeds_of: dict[Config, int] = field(default_factory=dict)
     _waiting: deque[Segment] = field(default_factory=deque)
+    _answers: dict[Config, Config] = field(default_factory=dict)
+
+    def answer(self, config: Config) -> Config:
+        """The configuration that answers for a proposed one, the same in the whole study."""
+        if config not in self._answers:
+            self._answers[config] = self.task.answering(config, set(self._answers.values()))
+        return self._answers[config]
 
     def submit(self, segments: Sequence[Segment]) -> None:
         self._waiting.extend(segments)
@@ -150,7 +160,8 @@ class Answering:
             for step in segment.evaluate_at
         )
         if segment.until >= self.task.horizon:
-            self.seeds_of[segment.config] = self.seeds_of.get(segment.config, 0) + 1
+            config = self.answer(segment.config)
+            self.seeds_of[config] = self.seeds_of.get(config, 0) + 1
         outcome = Outcome(
             segment.id,
             Status.DONE,
@@ -166,7 +177,7 @@ class Answering:
         return [outcome]
 
     def _score(self, segment: Segment, step: int) -> float:
-        return self.task.score(segment.config, segment.seed, step)
+        return self.task.score(self.answer(segment.config), segment.seed, step)
 
     def cancel(self, segment: Segment) -> None:
         self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
@@ -189,16 +200,16 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
     try:
         result = running.run(executor=answering)
         split = task.split(repeat)
-        chosen = task.judged(result.incumbent.config, split)
+        chosen = task.judged(answering.answer(result.incumbent.config), split)
         measured: dict[str, Any] = dict(losses(task, split, chosen, answering.seeds_of))
         measured |= sureness(result, task, split, chosen, answering.seeds_of)
         if row.name == REFERENCE and runs == CURVE[-1]:
-            measured["curve"] = curve(running, task, split)
+            measured["curve"] = curve(running, answering, split)
     finally:
         running.close()
     share = result.share
     assert share is not None
-    counts = {"informed": share.modelled, "new": share.new, "met": task.met(answering.seeds_of)}
+    counts = {"informed": share.modelled, "new": share.new, "met": len(answering.seeds_of)}
     return measured | counts | {"judged": chosen}
 
 
@@ -223,7 +234,7 @@ def sureness(
     return {"stated": float(choice.probability), "right": float(chosen >= best - 1e-9)}
 
 
-def curve(running: Any, task: Task, split: Split) -> list[float]:
+def curve(running: Any, answering: Answering, split: Split) -> list[float]:
     """Held-out scores of the incumbents that the first runs of a study with three fixed seeds would have had.
 
     The study is of random search, so its first proposals are those of a smaller budget.
@@ -235,7 +246,8 @@ def curve(running: Any, task: Task, split: Split) -> list[float]:
         if place in after:
             incumbent = ranking.best()
             assert incumbent is not None
-            scores.append(task.judged(running.driver.lineage[incumbent].config, split))
+            config = answering.answer(running.driver.lineage[incumbent].config)
+            scores.append(answering.task.judged(config, split))
     # A space of few configurations is exhausted before: it stays at its end.
     return scores + [scores[-1]] * (len(CURVE) - len(scores))
 

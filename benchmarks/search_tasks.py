@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autorl.types import Config
 
 Answers = Literal["table", "surrogate"]
-"""What answers for a configuration: its nearest recorded one, or a forest with the recorded seed noise."""
+"""What answers for a configuration: a recorded one near it, or a forest with the recorded seed noise."""
 
 HeldOut = Literal["", "task", "family", "reversed"]
 """What a prior lacks: "" = there is no prior; the task; all of its family; `reversed` = the task, and the tables of the
@@ -32,6 +32,8 @@ ALGORITHMS = ("dqn", "ppo")
 EXAMINATION = ("sac",)
 """The algorithm that nothing was chosen with: it is opened with `--exam` alone."""
 TUNING = 5  # seeds of ten that a study may train with
+SAME = 1e-3
+"""Distance in the unit cube below which configurations are one: those of a prior are rounded."""
 
 
 def family(task: str) -> str:
@@ -174,6 +176,7 @@ class Task:
         complete = ~np.isnan(grid.values).any(axis=(1, 2))
         means = grid.values[complete, :, -1].mean(axis=1)
         self._low, self._high = float(means.min()), float(means.max())
+        self._of_row = [self.landscape.config(int(number)) for number in grid.config_ids]
         self._recorded = [self.landscape.config(int(i)) for i in grid.config_ids[complete]]
 
     def split(self, repeat: int) -> Split:
@@ -194,6 +197,21 @@ class Task:
             self._final[config] = (np.array(scores) - self._low) / (self._high - self._low)
         return self._final[config]
 
+    def answering(self, config: Config, taken: Collection[Config]) -> Config:
+        """The configuration that answers for another: the nearest recorded one that is not taken.
+
+        A recorded one answers for itself, and all do where a surrogate answers. When all recorded ones are taken the
+        nearest answers once more.
+        """
+        if self._table is None:
+            return config
+        rows, distances = self._table.neighbours(config)
+        near = (self._of_row[row] for row in rows)
+        nearest = self._of_row[rows[0]]
+        return (
+            nearest if distances[0] < SAME else next((c for c in near if c not in taken), nearest)
+        )
+
     def judged(self, config: Config, split: Split) -> float:
         """The held-out score of a configuration."""
         return float(self.final(config)[split.judging].mean())
@@ -201,12 +219,6 @@ class Task:
     def best(self, split: Split) -> float:
         """The best held-out score among the recorded configurations."""
         return float(self.table[:, split.judging].mean(axis=1).max())
-
-    def met(self, configs: Iterable[Config]) -> int:
-        """How many different answers configurations have: where a table answers, recorded ones."""
-        if self._table is None:
-            return len(set(configs))
-        return len({self._table.row(config) for config in configs})
 
     @functools.cached_property
     def table(self) -> NDArray[np.float64]:

@@ -9,22 +9,24 @@ most at first; how well each ranks the study's results counts more and more (ran
 ensembles, [Feurer2018]).
 
 *Plain search*: an upper confidence bound by a process of the study's own results, at a distance
-from what was proposed, or a random draw where the prior does not expect least.
+from what was proposed, or a random draw where the prior does not expect least. The prior guides it
+only where results rank as it expects, beyond chance.
 
 Plain search has a share of the proposals: nothing at first where a task is of the study's family,
 nearly all where none is. Then the odds of prior to plain search are those of the beginning, times
 exp(2 z) for how the runs of the prior rank among those of plain search (z of the rank-sum test),
-times (12 / proposals)^2, so that no prior is trusted for ever. Shares are added up, and plain
-search proposes whenever the sum passes 1: nothing is drawn.
+times (12 / proposals)^8, so that the prior goes on only where its runs are the better ones. Shares
+are added up, and plain search proposes whenever the sum passes 1: nothing is drawn.
 
     prior: two tasks of the family   trust 0.80
     ask 0..9   -> the default configuration, then the portfolio
     ask 10     -> odds 4 : 1, the sum is 0.2: prior
     observe    -> runs of plain search are the better ones: z = -1.2
-    ask 20     -> odds 0.13 : 1: the sum passes 1, plain search
+    ask 20     -> odds 0.01 : 1: the sum passes 1, plain search
 
 The rule was chosen on ARLBench's tables of DQN and PPO: weights by rank agreement cost there what
-they gained, trust by evidence did not. References: see `autorl.optimizers.priors.ensemble`.
+they gained, trust by evidence did not. References: see `autorl.optimizers.priors.ensemble`, and
+    [Kendall1938] Kendall, "A new measure of rank correlation", Biometrika 30, 1938.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ CONFIRMED = 0.4
 
 Its first proposals are good ones already, so that choosing among them gains more than exploring.
 """
-CONFIRMED_RUNS = 80
+CONFIRMED_RUNS = 50
 """Exploring runs beyond which no more runs confirm: the tables say nothing of larger studies."""
 CONFIDENCE = 1.0
 RADIUS = 0.2
@@ -110,6 +112,19 @@ class TransferOptions:
     startup: int | None = startup_option()
     inertia: int = option(
         48, "results at which first weights and rank agreement of tasks count alike", minimum=0
+    )
+    decay: float = option(
+        8.0,
+        "power of the number of proposals by which the prior loses trust",
+        minimum=0.0,
+        maximum=16.0,
+    )
+    agreement: float | None = option(
+        1.0,
+        "least rank agreement with results, in standard errors, at which the prior guides plain "
+        "search; null: where results do not contradict it",
+        minimum=0.0,
+        maximum=4.0,
     )
     explore: float = option(
         0.5, "part of plain search that is drawn at random", minimum=0.0, maximum=1.0
@@ -145,6 +160,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
     learns = True
     resolved: ClassVar[tuple[str, ...]] = ("prior_data",)
     unstored_defaults: ClassVar[Mapping[str, object]] = {
+        "decay": 2.0,
+        "agreement": None,
         "explore": 0.2,
         "spacing": 0.0,
         "leave_out": 0.0,
@@ -154,7 +171,13 @@ class Transfer(BaseOptimizer[TransferOptions]):
     @classmethod
     def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
         """Give what studies did that were stored without these options."""
-        return {"spacing": 0.0, "leave_out": 0.0, "count_enqueued": True}
+        return {
+            "decay": 2.0,
+            "agreement": None,
+            "spacing": 0.0,
+            "leave_out": 0.0,
+            "count_enqueued": True,
+        }
 
     @classmethod
     def resolved_options(
@@ -268,7 +291,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         proposed = len(self.history)
         if trust >= TRUSTED and proposed < min(ALONE, self.problem.budget / 2):
             return 0.0
-        odds = trust / (1.0 - trust) * min(1.0, FREE / max(1, proposed)) ** 2
+        odds = trust / (1.0 - trust) * min(1.0, FREE / max(1, proposed)) ** self.options.decay
         if informed:
             odds *= math.exp(FIRM * self._evidence())
         least = 1.0 - trust if trust > 0.5 else LEAST
@@ -346,7 +369,22 @@ class Transfer(BaseOptimizer[TransferOptions]):
             [record.proposal.config for record in records]
         )
         # Not a number where all results are equal.
-        return not kendalltau(expected, ranks(records)).statistic < 0
+        correlation = float(kendalltau(expected, ranks(records)).statistic)
+        if self.options.agreement is None:
+            return not correlation < 0
+        # Of the correlation of independent ranks without ties [Kendall1938].
+        count = len(records)
+        error = math.sqrt(2 * (2 * count + 5) / (9 * count * max(1, count - 1)))
+        return correlation > self.options.agreement * error
+
+    def _offers_pool(self) -> bool:
+        """Say whether the model chooses among the tasks' best as well.
+
+        With ranks reversed these are the worst, and their places are the ones it knows least of.
+        """
+        if not self.prior.tasks:
+            return False
+        return self.options.agreement is None or self._agrees()
 
     def _weights(self, belief: OwnBelief, rng: np.random.Generator) -> Array:
         """Weigh tasks by family and by rank agreement, shape (tasks,)."""
@@ -366,7 +404,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         means = belief.posterior.mean(self._own.rows(belief.configs))
         best = np.argsort(-means, kind="stable")[:NEAR]
         centres = [self._encoding.unit(belief.configs[place]) for place in best]
-        candidates = dict.fromkeys(self.ensemble.pool)
+        candidates = dict.fromkeys(self.ensemble.pool if self._offers_pool() else ())
         for number in range(self.options.candidates):
             moved = self._encoding.moved(centres[number % len(centres)], RADIUS, rng)
             far = rng.random(len(moved))

@@ -126,10 +126,27 @@ def test_scores_are_shares_of_the_recorded_range(task):
     assert (means.min(), means.max()) == pytest.approx((0.0, 1.0))
 
 
-def test_configurations_that_one_recorded_run_answers_for_count_once(task):
-    recorded = [task.landscape.config(number) for number in (0, 1)]
-    near = {**recorded[0], "rate": recorded[0]["rate"] + 1e-6}
-    assert task.met([*recorded, Config(near)]) == 2
+def test_a_recorded_configuration_answers_for_one_proposed_one_alone(task):
+    first, second = (task.landscape.config(number) for number in (0, 1))
+    near = Config({**first, "rate": first["rate"] + 0.02})
+    assert task.answering(near, set()) == first
+    assert task.answering(near, {first}) == second
+    # A recorded one answers for itself, though another was answered by it, and rounded too.
+    rounded = Config({**first, "rate": first["rate"] + 1e-6})
+    assert task.answering(first, {first}) == task.answering(rounded, {first}) == first
+    everyone = {task.landscape.config(number) for number in range(CONFIGURATIONS)}
+    assert task.answering(near, everyone) == first
+
+
+def test_a_study_is_told_and_judged_by_what_answers(task):
+    answering = search_rows.Answering(task, "eval_return")
+    first = task.landscape.config(0)
+    near = [Config({**first, "rate": first["rate"] + gap}) for gap in (0.02, 0.03)]
+    assert [answering.answer(config) for config in [*near, near[0]]] == [
+        first,
+        task.landscape.config(1),
+        first,
+    ]
 
 
 # -- rows --------------------------------------------------------------------------------------------------------------

@@ -116,6 +116,8 @@ OPTIONS = {
         "beliefs": (None, "mapping or null"),
         "startup": (None, "int or null >= 1"),
         "inertia": (48, "int >= 0"),
+        "decay": (8.0, "float in [0.0, 16.0]"),
+        "agreement": (1.0, "float or null in [0.0, 4.0]"),
         "explore": (0.5, PART),
         "spacing": (1.0, "float in [0.0, 4.0]"),
         "leave_out": (0.25, "float in [0.0, 0.9]"),

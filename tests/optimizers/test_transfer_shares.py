@@ -65,9 +65,8 @@ def observe(optimizer, number, arm=None, value=None):
         (0.8, 12, 5, 0.0),  # or half of the budget
         (0.8, 12, 6, 0.2),
         (0.8, 400, 12, 0.2),
-        (0.8, 400, 24, 0.5),  # odds 4 : 1, times (12 / 24)^2
-        (0.8, 400, 48, 0.8),
-        (0.8, 400, 240, 0.95),  # neither arm has less than 0.05
+        (0.8, 400, 16, 0.7140),  # odds 4 : 1, times (12 / 16)^8
+        (0.8, 400, 24, 0.95),  # neither arm has less than 0.05
         (0.5, 40, 9, 0.0),
         (0.5, 40, 10, 0.5),
         (0.1, 40, 0, 0.9),
@@ -80,6 +79,15 @@ def test_the_share_of_plain_search_before_evidence(trust, budget, proposed, shar
     optimizer = built(trust=trust, budget=budget)
     for number in range(proposed):
         observe(optimizer, number)
+    assert optimizer._share_of_plain(informed=False) == pytest.approx(share, abs=1e-4)
+
+
+@pytest.mark.parametrize(("proposed", "share"), [(24, 0.5), (48, 0.8)])
+def test_trust_decays_by_the_power_of_the_option(proposed, share):
+    optimizer = built(trust=0.8, budget=400, decay=2.0)
+    for number in range(proposed):
+        observe(optimizer, number)
+    # Odds 4 : 1, times (12 / proposed)^2.
     assert optimizer._share_of_plain(informed=False) == pytest.approx(share)
 
 
@@ -247,7 +255,7 @@ def test_half_of_plain_search_is_drawn_at_random(monkeypatch):
 
 
 def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
-    optimizer = built(candidates=24, spacing=0.0)
+    optimizer = built(candidates=24, spacing=0.0, agreement=None)
     moved = []
 
     def near(unit, radius, rng):
@@ -266,6 +274,16 @@ def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere
     optimizer._proposed[pool[0]] = None
     again = optimizer._candidates(belief_of(9, means), np.random.default_rng(0))
     assert again[: len(pool) - 1] == pool[1:]
+
+
+@pytest.mark.parametrize(("sign", "offered"), [(1, True), (-1, False), (0, False)])
+def test_the_tasks_best_are_candidates_where_results_rank_as_the_prior_expects(sign, offered):
+    """The task's score is y: results that rank by it, against it, or all alike."""
+    optimizer = built(candidates=4, spacing=0.0)
+    for number in range(9):
+        observe(optimizer, number, value=sign * config(number)["y"])
+    candidates = optimizer._candidates(belief_of(9, np.zeros(9)), np.random.default_rng(0))
+    assert (set(optimizer.ensemble.pool) <= set(candidates)) is offered
 
 
 def test_candidates_break_no_rule():
@@ -358,15 +376,33 @@ def test_results_that_contradict_the_prior_give_it_no_say_in_draws(sign, contrad
     assert min(drawn_by(optimizer, informed=False)) > 0.3
 
 
-def test_equal_results_contradict_nothing():
-    optimizer = built(leave_out=0.5, explore=1.0)
-    for number in range(8):
-        observe(optimizer, number, value=1.0)
-    assert min(drawn_by(optimizer, informed=True)) > 0.3
+def test_equal_results_neither_agree_nor_contradict():
+    for agreement, guided in ((1.0, False), (None, True)):
+        optimizer = built(leave_out=0.5, explore=1.0, agreement=agreement)
+        for number in range(8):
+            observe(optimizer, number, value=1.0)
+        assert (min(drawn_by(optimizer, informed=True)) > 0.3) is guided
+
+
+def test_agreement_is_measured_in_standard_errors_of_the_rank_correlation():
+    """Two of three results in the prior's order: a correlation of 1/3, 0.52 standard errors."""
+    order = sorted(range(3), key=lambda number: config(number)["y"])
+    values = dict(zip(order, (0.0, 2.0, 1.0), strict=True))
+    for least, agrees in ((0.5, True), (0.55, False)):
+        optimizer = built(agreement=least)
+        for number in range(3):
+            observe(optimizer, number, value=values[number])
+        assert optimizer._agrees() is agrees
 
 
 def test_a_study_that_was_stored_without_these_options_goes_on_as_it_began():
-    before = {"spacing": 0.0, "leave_out": 0.0, "count_enqueued": True}
+    before = {
+        "decay": 2.0,
+        "agreement": None,
+        "spacing": 0.0,
+        "leave_out": 0.0,
+        "count_enqueued": True,
+    }
     assert find("transfer").earlier_defaults(lambda: SQUARE) == before
     assert find("transfer").unstored_defaults == before | {"explore": 0.2}
 
@@ -391,9 +427,9 @@ def test_an_enqueued_configuration_is_no_draw_of_an_arm_but_in_earlier_studies(c
     ("trust", "runs", "share"),
     [
         (0.8, 20, 0.4),
-        (0.5, 80, 0.4),
-        (0.8, 160, 0.2),
-        (0.8, 214, None),
+        (0.5, 50, 0.4),
+        (0.8, 100, 0.2),
+        (0.8, 134, None),
         (0.8, math.inf, None),
         (0.49, 20, None),
         (0.1, 20, None),

@@ -268,6 +268,23 @@ class Replay:
                     "`lookup: nearest` takes any"
                 )
             return row
+        # argmin takes the first of equal distances, which is the lower config_id.
+        return int(self._answering[self._squared_distances(config).argmin()])
+
+    def neighbours(
+        self, config: Mapping[str, object]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Rows of the grid that can answer for a configuration, nearest first, and distances.
+
+        They are Euclidean ones of the unit cube. Of equally near rows the lower config_id comes
+        first.
+        """
+        squares = self._squared_distances(self.space.config(config))
+        order = np.argsort(squares, kind="stable")
+        return self._answering[order], np.sqrt(squares[order])
+
+    def _squared_distances(self, config: Config) -> npt.NDArray[np.float64]:
+        """Return squared distances in the unit cube, one for each answering configuration."""
         # (configurations, hyperparameters); NaN where a hyperparameter is inactive.
         point = self.space.to_unit(config)
         unlike = np.isnan(self._units) != np.isnan(point)
@@ -276,8 +293,7 @@ class Replay:
         kinds = [item.type == "categorical" for item in self.space.hyperparameters.values()]
         gap[:, kinds] = gap[:, kinds] != 0
         gap[unlike] = 1.0
-        # argmin takes the first of equal distances, which is the lower config_id.
-        return int(self._answering[(gap**2).sum(axis=1).argmin()])
+        return np.asarray((gap**2).sum(axis=1))
 
 
 def first_seed(role: SeedRole) -> int:
