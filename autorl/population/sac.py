@@ -27,7 +27,14 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, inlined_kernel, kernel, program
+from autorl.population.kernels import (
+    Array,
+    aligned_copy,
+    aligned_zeros,
+    inlined_kernel,
+    kernel,
+    program,
+)
 from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
 from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
@@ -148,7 +155,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     actor, critic = network_sizes(environment, hp)
     a = parameter_count(actor)
     c = parameter_count(critic)
-    parameters = np.zeros(a + 2 * c + 1, dtype)
+    parameters = aligned_zeros(a + 2 * c + 1, dtype)
     for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
         part = parameters[first : first + parameter_count(sizes)]
         uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
@@ -158,7 +165,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     n_envs = int(hp.n_envs)
     return {
         "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(parameters[a : a + 2 * c].copy()),
+        "target": Target(aligned_copy(parameters[a : a + 2 * c])),
         "replay": memory.member_replay(environment, hp, dtype),
         **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
@@ -177,7 +184,7 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     rows = max(n, int(hp.n_envs))
     inputs = environment.observation_size
     actions = environment.action_size
-    gradient = np.zeros_like(parameters)
+    gradient = aligned_zeros(len(parameters), dtype)
     first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
     second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
     return Agent(
