@@ -152,6 +152,15 @@ def with_rows(net: Network, rows: int) -> Network:
     return net._replace(hidden=hidden, delta=delta, outputs=hidden[-1], slopes=delta[-1], ones=ones)
 
 
+def with_delta_of(net: Network, other: Network) -> Network:
+    """Return the network with another's `delta`, where it has the same shape.
+
+    Only within a backward pass it holds anything, and what all passes use stays in the cache. Their
+    slopes remain apart.
+    """
+    return net._replace(delta=other.delta) if net.delta.shape == other.delta.shape else net
+
+
 # ---- initialisation
 
 

@@ -49,6 +49,7 @@ from autorl.population.networks import (
     parameter_count,
     prepare_backward,
     uniform_fan_in,
+    with_delta_of,
 )
 from autorl.population.normalisation import (
     Observer,
@@ -187,8 +188,9 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     gradient = aligned_zeros(len(parameters), dtype)
     first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
     second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
+    second = with_delta_of(second, first)
     return Agent(
-        actor=network(parameters[:a], gradient[:a], actor, word, rows),
+        actor=with_delta_of(network(parameters[:a], gradient[:a], actor, word, rows), first),
         first=first,
         second=second,
         # Only the targets' outputs are read, before the critics run: they share scratch memory.

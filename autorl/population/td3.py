@@ -55,6 +55,7 @@ from autorl.population.networks import (
     parameter_count,
     prepare_backward,
     uniform_fan_in,
+    with_delta_of,
 )
 from autorl.population.normalisation import (
     Observer,
@@ -207,10 +208,10 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     second = first
     if hp.n_critics > 1:
         second = network(parameters[a + c :], gradient[a + c :], critic_sizes, word, rows)
-        # One critic is done with before the other begins; what both use stays in the cache.
-        second = second._replace(hidden=first.hidden, delta=first.delta)
+        # One critic is done with before the other begins: of both only the outputs are kept.
+        second = with_delta_of(second, first)._replace(hidden=first.hidden)
     return Agent(
-        actor=actor,
+        actor=with_delta_of(actor, first),
         first=first,
         second=second,
         # Only the targets' outputs are read, before actor and critics run: they share scratch.
