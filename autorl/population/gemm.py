@@ -422,7 +422,7 @@ def _gemm_add(out, a, b, rows, columns, depth):  # type: ignore[no-untyped-def]
 
 
 def _in_registers(out: Any) -> bool:
-    """Tell whether products into a matrix of this type are tiles of vector registers."""
+    """Tell whether products of this type are tiles of vector registers."""
     return bool(LANES) and out.dtype == types.float32
 
 

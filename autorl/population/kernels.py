@@ -66,7 +66,7 @@ CACHE_LINE = 64  # bytes
 
 
 def aligned_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
-    """Make an array of zeros that begins with a line of the cache.
+    """Make zeros that begin with a line of the cache.
 
     NumPy's begin at any sixteenth byte, and every vector of 64 bytes is read from two lines.
     """
@@ -78,7 +78,7 @@ def aligned_zeros(shape: int | tuple[int, ...], dtype: npt.DTypeLike) -> Array:
 
 
 def aligned_copy(array: Array) -> Array:
-    """Copy an array, in C order, to one that begins with a line of the cache."""
+    """Copy an array to `aligned_zeros`, in C order."""
     copied = aligned_zeros(array.shape, array.dtype)
     copied[...] = array
     return copied

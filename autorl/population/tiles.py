@@ -1,7 +1,8 @@
 """Tiles of products in vector registers, written as LLVM code.
 
-A tile of start + a @ b is loaded, summed over the inner dimension and stored, as it is or with zeros
-in place of some elements: what activates a layer or closes its gradient costs no pass of its own.
+A tile of start + a @ b is loaded, summed over the inner dimension and stored, as it is or with
+zeros in place of some elements: what activates a layer or closes its gradient costs no pass of its
+own.
 Panels go through all rows in tiles. Lanes come from the host.
 """
 
@@ -184,10 +185,10 @@ class _Tile:
     ) -> list[Any]:
         """Take the values of the block that was left."""
         values = []
-        for one, two in zip(first, second, strict=True):
+        for before, after in zip(first, second, strict=True):
             value = self.builder.phi(self.vector)
-            value.add_incoming(one, origin)
-            value.add_incoming(two, other)
+            value.add_incoming(before, origin)
+            value.add_incoming(after, other)
             values.append(value)
         return values
 
@@ -261,14 +262,14 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
         while row + tall_rows <= rows:
             at = c + 4 * row * c_row
             first = s + 4 * row * s_row
-            left = a + 4 * row * a_row
+            factors = a + 4 * row * a_row
             gates = gate + 4 * row * gate_row
             tall(
                 at,
                 c_row,
                 first,
                 s_row,
-                left,
+                factors,
                 a_row,
                 a_column,
                 b,
@@ -282,14 +283,14 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
         while row < rows:
             at = c + 4 * row * c_row
             first = s + 4 * row * s_row
-            left = a + 4 * row * a_row
+            factors = a + 4 * row * a_row
             gates = gate + 4 * row * gate_row
             single(
                 at,
                 c_row,
                 first,
                 s_row,
-                left,
+                factors,
                 a_row,
                 a_column,
                 b,
