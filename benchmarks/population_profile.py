@@ -72,8 +72,8 @@ def activations(agent: Any, n: int) -> None:
     """Tanh of both hidden layers of both networks."""
     for _ in range(n):
         for net in (agent.actor, agent.critic):
-            networks.activate(net.hidden[0], ROWS, 64, net.activation)
-            networks.activate(net.hidden[1], ROWS, 64, net.activation)
+            networks.apply_tanh(net.hidden[0], ROWS, 64)
+            networks.apply_tanh(net.hidden[1], ROWS, 64)
 
 
 @program

@@ -20,6 +20,7 @@ OPTIMIZERS = {"adam": ADAM, "rmsprop": RMSPROP}
 BETA_1 = 0.9
 BETA_2 = 0.999
 RMSPROP_ALPHA = 0.99
+LEAST = 2.0**-126  # the smallest normal number of single precision
 
 
 @kernel
@@ -48,6 +49,8 @@ def adam(
 ) -> None:
     """Make one Adam update of the parameters [Kingma2015].
 
+    First moments below the smallest normal number are zero.
+
     Args:
         parameters: (n,), changed in place.
         gradient: (n,).
@@ -66,14 +69,21 @@ def adam(
     new_share_2 = real(1.0 - BETA_2)
     factor = real(scale)
     eps = real(epsilon)
+    zero = real(0.0)
+    least = real(LEAST)
     size = real(rate / (1.0 - BETA_1**step))
     root = real(1.0 / math.sqrt(1.0 - BETA_2**step))
     for i in range(len(parameters)):
         g = factor * gradient[i]
-        first[i] = beta_1 * first[i] + new_share_1 * g
-        second[i] = beta_2 * second[i] + new_share_2 * g * g
+        mean = beta_1 * first[i] + new_share_1 * g
+        # Of a dead unit it would halt at a subnormal number, with which all arithmetic is slow: a
+        # fifth of all in TD3 on Pendulum. No parameter notices.
+        mean = zero if abs(mean) < least else mean
+        square = beta_2 * second[i] + new_share_2 * g * g
         # Epsilon joins the corrected root, as in algorithm 1 [Kingma2015] and in PyTorch.
-        parameters[i] -= size * first[i] / (root * math.sqrt(second[i]) + eps)
+        parameters[i] -= size * mean / (root * math.sqrt(square) + eps)
+        first[i] = mean
+        second[i] = square
 
 
 @kernel

@@ -42,7 +42,14 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, inlined_kernel, kernel, program
+from autorl.population.kernels import (
+    Array,
+    aligned_copy,
+    aligned_zeros,
+    inlined_kernel,
+    kernel,
+    program,
+)
 from autorl.population.members import (
     STEPS,
     UPDATES,
@@ -161,14 +168,14 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     if hp.dueling and hp.net_width < 2:
         raise InputError("a dueling network needs at least 2 units a layer", key="net_width")
     sizes = network_sizes(environment, hp)
-    parameters = np.zeros(parameter_count(sizes), dtype)
+    parameters = aligned_zeros(parameter_count(sizes), dtype)
     uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
     if hp.dueling:
         part_streams(parameters, sizes)
     n_envs = int(hp.n_envs)
     return {
         "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(parameters.copy()),
+        "target": Target(aligned_copy(parameters)),
         "replay": memory.member_replay(environment, hp, dtype),
         **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
@@ -184,8 +191,8 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     dtype = parameters.dtype
     rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
     return Agent(
-        online=network(parameters, np.zeros_like(parameters), sizes, word, rows),
-        target=network(target, np.zeros_like(target), sizes, word, rows),
+        online=network(parameters, aligned_zeros(len(parameters), dtype), sizes, word, rows),
+        target=network(target, aligned_zeros(len(target), dtype), sizes, word, rows),
         replay=state["replay"],
         observer=observer_of(state),
         inputs=np.zeros((rows, environment.observation_size), dtype),

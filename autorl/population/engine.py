@@ -19,7 +19,7 @@ from autorl.population import outside_evaluation
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import evaluate, make_episodes
 from autorl.population.hyperparameters import Record, Settings
-from autorl.population.kernels import Array
+from autorl.population.kernels import Array, aligned_copy
 from autorl.population.members import EPISODES, STEPS, Member
 from autorl.population.networks import Network, with_rows
 from autorl.population.normalisation import Normaliser
@@ -171,7 +171,7 @@ def from_arrays(algorithm: Algorithm, arrays: Mapping[str, Array]) -> State:
     # C order: the programs are compiled for it, another would be another signature.
     state: State = {
         part: kind(
-            **{name: np.array(arrays[f"{part}.{name}"], order="C") for name in kind.__annotations__}
+            **{name: aligned_copy(arrays[f"{part}.{name}"]) for name in kind.__annotations__}
         )
         for part, kind in parts.items()
     }
@@ -187,7 +187,8 @@ def fork(state: State, key: int) -> State:
     They are derived anew from `key`.
     """
     copied = {
-        part: type(values)(*(array.copy() for array in values)) for part, values in state.items()
+        part: type(values)(*(aligned_copy(array) for array in values))
+        for part, values in state.items()
     }
     member: Member = copied["member"]
     # Another key: streams that no other member has, whatever their counters.

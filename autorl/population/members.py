@@ -12,7 +12,7 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
-from autorl.population.kernels import Array, kernel
+from autorl.population.kernels import Array, aligned_zeros, kernel
 
 RETURN = 0
 LENGTH = 1
@@ -68,7 +68,7 @@ def new_member(key: int, parameters: Array, environment: Environment, n_envs: in
         counters=np.zeros(rng.PURPOSES, np.int64),
         counts=np.zeros(3, np.int64),
         parameters=parameters,
-        moments=np.zeros((2, len(parameters)), parameters.dtype),
+        moments=aligned_zeros((2, len(parameters)), parameters.dtype),
         states=environment.states(n_envs),
         episodes=np.full((n_envs, 2), -1.0),  # a length below 0: never reset
         recent=np.zeros(RECENT),

@@ -29,8 +29,8 @@ import numpy as np
 
 from autorl.population import rng
 from autorl.population.elementary import tanh
-from autorl.population.gemm import PAD, gemm, gemm_add
-from autorl.population.kernels import Array, kernel
+from autorl.population.gemm import PAD, gemm_add, gemm_gated, gemm_rectified
+from autorl.population.kernels import Array, aligned_zeros, kernel
 
 TANH = 0
 RELU = 1
@@ -126,7 +126,7 @@ def network(
     dtype = parameters.dtype
     width = max(padded(size) for size in sizes)
     transposed = sum(padded(fan_in) * padded(fan_out) for fan_in, fan_out in pairwise(sizes[:-1]))
-    hidden, delta = np.zeros((2, len(layers), rows, width), dtype)
+    hidden, delta = aligned_zeros((2, len(layers), rows, width), dtype)
     return Network(
         parameters=parameters,
         gradient=gradient,
@@ -136,7 +136,7 @@ def network(
         delta=delta,
         outputs=hidden[-1],
         slopes=delta[-1],
-        transposed=np.zeros(transposed, dtype),
+        transposed=aligned_zeros(transposed, dtype),
         zeros=np.zeros(width, dtype),
         ones=np.ones((1, rows), dtype),
     )
@@ -147,9 +147,18 @@ def with_rows(net: Network, rows: int) -> Network:
     layers, present, width = net.hidden.shape
     if rows <= present:
         return net
-    hidden, delta = np.zeros((2, layers, rows, width), net.hidden.dtype)
+    hidden, delta = aligned_zeros((2, layers, rows, width), net.hidden.dtype)
     ones = np.ones((1, rows), hidden.dtype)
     return net._replace(hidden=hidden, delta=delta, outputs=hidden[-1], slopes=delta[-1], ones=ones)
+
+
+def with_delta_of(net: Network, other: Network) -> Network:
+    """Return the network with another's `delta`, where it has the same shape.
+
+    Only within a backward pass it holds anything, and what all passes use stays in the cache. Their
+    slopes remain apart.
+    """
+    return net._replace(delta=other.delta) if net.delta.shape == other.delta.shape else net
 
 
 # ---- initialisation
@@ -242,9 +251,12 @@ def forward(net: Network, inputs: Array, rows: int) -> None:
     for index in range(last):
         fan_in, width, weights, biases = _layer(net.layers, index)
         matrix = net.parameters[weights:biases].reshape(fan_in, width)
+        start = net.parameters[biases : biases + width]
         out = net.hidden[index]
-        gemm(out, before, matrix, net.parameters[biases : biases + width], rows, width, fan_in)
-        activate(out, rows, width, net.activation)
+        rectified = net.activation == RELU
+        gemm_rectified(out, before, matrix, start, rectified, rows, width, fan_in)
+        if net.activation == TANH:
+            apply_tanh(out, rows, width)
         before = out
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.parameters[weights:biases].reshape(fan_out, fan_in)
@@ -310,7 +322,6 @@ def backward(net: Network, inputs: Array, rows: int) -> None:
         # The inputs of the first layer are data: nobody asks for their gradient here.
         if index > 0:
             backward_layer(net, index, position, net.delta[index - 1], rows)
-            deactivate(net.delta[index - 1], net.hidden[index - 1], rows, columns, net.activation)
 
 
 @kernel
@@ -326,8 +337,6 @@ def backward_inputs(net: Network, out: Array, rows: int) -> None:
         position -= net.layers[index, WIDTH] * columns
         target = out if index == 0 else net.delta[index - 1]
         backward_layer(net, index, position, target, rows)
-        if index > 0:
-            deactivate(target, net.hidden[index - 1], rows, columns, net.activation)
 
 
 @kernel
@@ -339,20 +348,29 @@ def backward_head(net: Network, rows: int) -> None:
     last = len(net.layers) - 1
     fan_in, fan_out, weights, biases = _head(net.layers)
     head = net.parameters[weights:biases].reshape(fan_out, fan_in)
-    gemm(net.delta[last - 1], net.slopes, head, net.zeros, rows, fan_in, fan_out)
-    deactivate(net.delta[last - 1], net.hidden[last - 1], rows, fan_in, net.activation)
+    gate = net.hidden[last - 1]
+    gated = net.activation == RELU
+    delta = net.delta[last - 1]
+    gemm_gated(delta, net.slopes, head, net.zeros, gate, gated, rows, fan_in, fan_out)
+    if net.activation == TANH:
+        slope_tanh(delta, gate, rows, fan_in)
 
 
 @kernel
 def backward_layer(net: Network, index: int, position: int, out: Array, rows: int) -> None:
     """Fill `out` with the loss gradient by a hidden layer's inputs.
 
-    Its transposed weights are an argument.
+    Where these are what another layer has put out, it is by that layer's pre-activations. The
+    layer's transposed weights begin at `position`.
     """
     width = net.layers[index, WIDTH]
     columns = _padded(net.layers[index, FAN_IN])
     transposed = net.transposed[position : position + width * columns].reshape(width, columns)
-    gemm(out, net.delta[index], transposed, net.zeros, rows, columns, width)
+    gate = net.hidden[max(index - 1, 0)]
+    gated = index > 0 and net.activation == RELU
+    gemm_gated(out, net.delta[index], transposed, net.zeros, gate, gated, rows, columns, width)
+    if index > 0 and net.activation == TANH:
+        slope_tanh(out, gate, rows, columns)
 
 
 @kernel
@@ -430,36 +448,25 @@ def transpose(out: Array, matrix: Array) -> None:
             out[j, i] = matrix[i, j]
 
 
-# ---- activations
+# ---- activations, those that are no part of a product
 
 
 @kernel
-def activate(out: Array, rows: int, width: int, activation: int) -> None:
-    """Apply the activation to out[:rows, :width] in place."""
-    zero = out.dtype.type(0.0)
+def apply_tanh(out: Array, rows: int, width: int) -> None:
+    """Apply tanh to out[:rows, :width] in place."""
     for r in range(rows):
         row = out[r]
-        if activation == TANH:
-            for j in range(width):
-                row[j] = tanh(row[j])
-        else:
-            for j in range(width):
-                # Not `max`: NaN must stay NaN, or a diverged member would go on unseen.
-                row[j] = row[j] if not row[j] < zero else zero
+        for j in range(width):
+            row[j] = tanh(row[j])
 
 
 @kernel
-def deactivate(delta: Array, out: Array, rows: int, width: int, activation: int) -> None:
-    """Multiply delta[:rows, :width] by the activation's derivative, given its outputs `out`."""
-    zero = out.dtype.type(0.0)
+def slope_tanh(delta: Array, out: Array, rows: int, width: int) -> None:
+    """Multiply delta[:rows, :width] by the derivative of tanh, given its outputs `out`."""
     unit = out.dtype.type(1.0)
     for r in range(rows):
         slope = delta[r]
         value = out[r]
-        if activation == TANH:
-            for j in range(width):
-                # tanh' = 1 - tanh^2: the outputs are enough.
-                slope[j] *= unit - value[j] * value[j]
-        else:
-            for j in range(width):
-                slope[j] = slope[j] if value[j] > zero else zero
+        for j in range(width):
+            # tanh' = 1 - tanh^2: the outputs are enough.
+            slope[j] *= unit - value[j] * value[j]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Record
-from autorl.population.kernels import Array
+from autorl.population.kernels import Array, aligned_zeros
 from autorl.population.networks import (
     ACTIVATIONS,
     CHUNK,
@@ -84,7 +84,7 @@ def initial_parameters(
     split = parameter_count(actor)
     end = parameter_count(actor) + parameter_count(critic)
     deviations = 0 if environment.n_actions else environment.action_size
-    parameters = np.zeros(end + deviations, dtype)
+    parameters = aligned_zeros(end + deviations, dtype)
     gains = [math.sqrt(2.0)] * int(hp.net_depth)
     orthogonal(parameters[:split], actor, [*gains, 0.01], rng.derived(key, rng.INITIALISE, 0))
     orthogonal(parameters[split:end], critic, [*gains, 1.0], rng.derived(key, rng.INITIALISE, 1))
@@ -99,7 +99,7 @@ def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent
     actor, critic = network_sizes(environment, hp)
     split = parameter_count(actor)
     end = parameter_count(actor) + parameter_count(critic)
-    gradient = np.zeros_like(parameters)
+    gradient = aligned_zeros(len(parameters), parameters.dtype)
     # Whole chunks: a policy works on all rows of one, whatever those beyond n_envs hold.
     rows = -(-int(hp.n_envs) // CHUNK) * CHUNK
     word = next(word for word, code in ACTIVATIONS.items() if code == hp.activation)

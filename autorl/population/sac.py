@@ -27,7 +27,14 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, inlined_kernel, kernel, program
+from autorl.population.kernels import (
+    Array,
+    aligned_copy,
+    aligned_zeros,
+    inlined_kernel,
+    kernel,
+    program,
+)
 from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
 from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
@@ -42,6 +49,7 @@ from autorl.population.networks import (
     parameter_count,
     prepare_backward,
     uniform_fan_in,
+    with_delta_of,
 )
 from autorl.population.normalisation import (
     Observer,
@@ -148,7 +156,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     actor, critic = network_sizes(environment, hp)
     a = parameter_count(actor)
     c = parameter_count(critic)
-    parameters = np.zeros(a + 2 * c + 1, dtype)
+    parameters = aligned_zeros(a + 2 * c + 1, dtype)
     for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
         part = parameters[first : first + parameter_count(sizes)]
         uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
@@ -158,7 +166,7 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     n_envs = int(hp.n_envs)
     return {
         "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(parameters[a : a + 2 * c].copy()),
+        "target": Target(aligned_copy(parameters[a : a + 2 * c])),
         "replay": memory.member_replay(environment, hp, dtype),
         **normaliser_part(environment, n_envs, float(hp.gamma)),
     }
@@ -177,11 +185,12 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     rows = max(n, int(hp.n_envs))
     inputs = environment.observation_size
     actions = environment.action_size
-    gradient = np.zeros_like(parameters)
+    gradient = aligned_zeros(len(parameters), dtype)
     first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
     second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
+    second = with_delta_of(second, first)
     return Agent(
-        actor=network(parameters[:a], gradient[:a], actor, word, rows),
+        actor=with_delta_of(network(parameters[:a], gradient[:a], actor, word, rows), first),
         first=first,
         second=second,
         # Only the targets' outputs are read, before the critics run: they share scratch memory.

@@ -32,7 +32,14 @@ from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import SQUASHED
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import Array, inlined_kernel, kernel, program
+from autorl.population.kernels import (
+    Array,
+    aligned_copy,
+    aligned_zeros,
+    inlined_kernel,
+    kernel,
+    program,
+)
 from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
 from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
@@ -48,6 +55,7 @@ from autorl.population.networks import (
     parameter_count,
     prepare_backward,
     uniform_fan_in,
+    with_delta_of,
 )
 from autorl.population.normalisation import (
     Observer,
@@ -119,8 +127,8 @@ class Agent(NamedTuple):
     Attributes:
         actor: its outputs are the action dimensions before tanh.
         first, second: critics; inputs are an observation and an action. Where there is one, both
-            are the same. `target_actor`, `target_1`, `target_2` are the targets and share their
-            scratch memory.
+            are the same, else they share scratch memory, not outputs. `target_actor`, `target_1`,
+            `target_2` are the targets and share that of their networks.
         gradient: (parameters,) flat, of actor and critics.
         observations, pairs, action_slopes: inputs of actor and critics, and the first critic's
             gradient with respect to pairs.
@@ -167,14 +175,14 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     actor, critic = network_sizes(environment, hp)
     parts = [actor, *(critic for _ in range(int(hp.n_critics)))]
     ends = np.cumsum([parameter_count(sizes) for sizes in parts])
-    parameters = np.zeros(int(ends[-1]), dtype)
+    parameters = aligned_zeros(int(ends[-1]), dtype)
     for index, (end, sizes) in enumerate(zip(ends, parts, strict=True)):
         part = parameters[end - parameter_count(sizes) : end]
         uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
     n_envs = int(hp.n_envs)
     return {
         "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(parameters.copy(), np.zeros(1, np.int64)),
+        "target": Target(aligned_copy(parameters), np.zeros(1, np.int64)),
         "exploration": Exploration(np.zeros((n_envs, environment.action_size))),
         "replay": memory.member_replay(environment, hp, dtype),
         **normaliser_part(environment, n_envs, float(hp.gamma)),
@@ -194,14 +202,16 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     rows = max(n, int(hp.n_envs))
     inputs = environment.observation_size
     actions = environment.action_size
-    gradient = np.zeros_like(parameters)
+    gradient = aligned_zeros(len(parameters), dtype)
     actor = network(parameters[:a], gradient[:a], actor_sizes, word, rows)
     first = network(parameters[a : a + c], gradient[a : a + c], critic_sizes, word, rows)
     second = first
     if hp.n_critics > 1:
         second = network(parameters[a + c :], gradient[a + c :], critic_sizes, word, rows)
+        # One critic is done with before the other begins: of both only the outputs are kept.
+        second = with_delta_of(second, first)._replace(hidden=first.hidden)
     return Agent(
-        actor=actor,
+        actor=with_delta_of(actor, first),
         first=first,
         second=second,
         # Only the targets' outputs are read, before actor and critics run: they share scratch.

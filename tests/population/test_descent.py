@@ -25,6 +25,17 @@ def test_adam_takes_torchs_steps():
         np.testing.assert_allclose(parameters, reference.detach().numpy(), rtol=1e-10, atol=1e-12)
 
 
+def test_a_dead_units_moment_becomes_zero_and_its_parameter_stays():
+    parameters = np.array([0.5, 0.25], np.float32)
+    before = parameters.copy()
+    first = np.array([2.0**-126, np.nan], np.float32)
+    second = np.array([1e-9, 1e-9], np.float32)
+    adam(parameters, np.zeros(2, np.float32), first, second, 900, 1e-3, 1e-8, 1.0)
+    assert first[0] == 0.0
+    assert parameters[0] == before[0]
+    assert np.isnan(first[1])  # a diverged member remains visible
+
+
 def test_rmsprop_takes_torchs_steps():
     parameters, gradients = _problem()
     reference = torch.tensor(parameters.copy(), requires_grad=True)

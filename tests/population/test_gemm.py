@@ -5,7 +5,17 @@ import pytest
 from numba import njit
 
 from autorl.population import gemm as module
-from autorl.population.gemm import PAD, gemm, gemm_add, gemm_add_loops, gemm_loops, link, make_panel
+from autorl.population.gemm import (
+    PAD,
+    gemm,
+    gemm_add,
+    gemm_add_loops,
+    gemm_gated,
+    gemm_loops,
+    gemm_rectified,
+    link,
+    make_panel,
+)
 
 link()  # plain njit functions below call the product by name
 
@@ -18,6 +28,16 @@ def _gemm(out, a, b, start, rows, columns, depth):
 @njit
 def _gemm_add(out, a, b, rows, columns, depth):
     gemm_add(out, a.T, b, rows, columns, depth)
+
+
+@njit
+def _gemm_rectified(out, a, b, start, rectified, rows, columns, depth):
+    gemm_rectified(out, a, b, start, rectified, rows, columns, depth)
+
+
+@njit
+def _gemm_gated(out, a, b, start, gate, gated, rows, columns, depth):
+    gemm_gated(out, a, b, start, gate, gated, rows, columns, depth)
 
 
 @njit
@@ -75,6 +95,26 @@ def test_gemm_add_takes_a_transposed_view(shape):
     out = np.ones((shape[0], shape[1]), np.float32)
     _gemm_add(out, np.ascontiguousarray(a.T), b, *shape)
     np.testing.assert_allclose(out, 1.0 + _exact(a, b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_zeros_are_put_into_the_same_products(shape, dtype):
+    a, b, start = (array.astype(dtype) for array in _case(6, *shape))
+    start[-1] = np.nan
+    gate = np.random.default_rng(7).normal(size=shape[:2]).astype(dtype)
+    gate[0, 0] = np.nan
+    plain, other = np.zeros(shape[:2], dtype), np.zeros(shape[:2], dtype)
+    _gemm(plain, a, b, start, *shape)
+    _gemm_rectified(other, a, b, start, True, *shape)
+    assert np.isnan(other[:, -1]).all()  # a diverged member remains visible
+    np.testing.assert_array_equal(other, np.where(plain < 0.0, dtype(0.0), plain))
+    _gemm_rectified(other, a, b, start, False, *shape)
+    np.testing.assert_array_equal(other, plain)
+    _gemm_gated(other, a, b, start, gate, True, *shape)
+    np.testing.assert_array_equal(other, np.where(gate > 0.0, plain, dtype(0.0)))
+    _gemm_gated(other, a, b, start, gate, False, *shape)
+    np.testing.assert_array_equal(other, plain)
 
 
 @pytest.mark.parametrize("shape", SHAPES)

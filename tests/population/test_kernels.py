@@ -13,7 +13,15 @@ from population_helpers import CARTPOLE, SMALL, advanced
 
 from autorl.population import kernels, rng
 from autorl.population.environments import Environment
-from autorl.population.kernels import Program, kernel, program
+from autorl.population.kernels import (
+    CACHE_LINE,
+    Program,
+    aligned_copy,
+    aligned_zeros,
+    kernel,
+    kind_of,
+    program,
+)
 from autorl.population.link_only import LinkOnlyLibrary
 
 _TRAIN = """
@@ -197,3 +205,21 @@ def test_processes_that_start_together_compile_once_and_agree(tmp_path):
     ).stdout
     assert later == printed[0]
     assert len([path for path in tmp_path.rglob("*.nbc") if "train" in path.name]) == 1
+
+
+@pytest.mark.parametrize("shape", [5, (0,), (), (3, 7), (2, 0, 4)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint64, np.bool_])
+def test_aligned_arrays_are_those_of_numpy(shape, dtype):
+    array = aligned_zeros(shape, dtype)
+    plain = np.zeros(shape, dtype)
+    assert array.ctypes.data % CACHE_LINE == 0 or not array.size
+    np.testing.assert_array_equal(array, plain)
+    assert kind_of(array) == kind_of(plain)
+
+
+def test_an_aligned_copy_is_in_c_order_and_its_own():
+    columns = np.arange(12.0).reshape(3, 4).T
+    copied = aligned_copy(columns)
+    assert copied.flags.c_contiguous
+    assert not np.shares_memory(copied, columns)
+    np.testing.assert_array_equal(copied, columns)
