@@ -340,9 +340,8 @@ def calibration(measured: Measured, runs: int) -> list[str]:
     bins = np.minimum((pairs[:, 0] * BINS).astype(int), BINS - 1)
     lines = [f"### How sure the choice is, {runs} runs", ""]
     lines += paragraph(
-        f"Of {CALIBRATED}. The others try configurations that lie close together: one recorded run answers for several,",
-        "which tie here and would not in training. Right: no other confirmed configuration has a better mean over the",
-        "held-out seeds, which is noisy itself.",
+        f"Of {CALIBRATED}. Right: no other confirmed configuration has a better mean over the held-out seeds, which is",
+        "noisy itself.",
     )
     lines += ["", *header("stated", "right", "choices")]
     for number in range(BINS):
