@@ -36,7 +36,7 @@ from autorl.study.record import open_copy
 from autorl.study.result import Result
 from autorl.types import Config, InputError, Outcome
 
-_RESUME = {"offline": None, "online": "allow"}  # by mode; offline W&B resumes nothing
+_RESUME: Mapping[str, Any] = {"offline": None, "online": "allow"}  # offline W&B resumes nothing
 _LONGEST_TAG = 64  # characters
 _LONGEST_PROJECT = 128
 _ID = 12  # characters of a study's id in those of its runs
