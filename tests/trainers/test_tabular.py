@@ -382,6 +382,20 @@ def test_nearest_is_the_nearest_by_definition(landscape):
         )
 
 
+def test_neighbours_are_all_that_can_answer_by_distance(landscape):
+    replay = landscape.objective().replay
+    rng = np.random.default_rng(2)
+    recorded = [landscape.config(number) for number in range(N)]
+    for _ in range(20):
+        config = SPACE.sample(rng)
+        rows, distances = replay.neighbours(config)
+        squares = [distance(config, recorded[row]) for row in rows]
+        assert rows[0] == replay.row(config)
+        assert sorted(rows.tolist()) == list(range(N))
+        assert distances == pytest.approx(np.sqrt(squares))
+        assert (np.diff(distances) >= 0).all()
+
+
 def test_what_is_not_given_has_the_default(landscape):
     replay = landscape.objective().replay
     assert replay.row({"x": 0.1}) == replay.row(SPACE.config({"x": 0.1, "rate": 1e-2, "kind": "a"}))
