@@ -274,7 +274,7 @@ class Replay:
     def neighbours(
         self, config: Mapping[str, object]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Rows of the grid that can answer for a configuration, nearest first, and distances.
+        """Rows that can answer for a configuration, nearest first, and distances.
 
         They are Euclidean ones of the unit cube. Of equally near rows the lower config_id comes
         first.
