@@ -291,7 +291,8 @@ class Transfer(BaseOptimizer[TransferOptions]):
         proposed = len(self.history)
         if trust >= TRUSTED and proposed < min(ALONE, self.problem.budget / 2):
             return 0.0
-        odds = trust / (1.0 - trust) * min(1.0, FREE / max(1, proposed)) ** self.options.decay
+        fading = math.pow(min(1.0, FREE / max(1, proposed)), self.options.decay)
+        odds = trust / (1.0 - trust) * fading
         if informed:
             odds *= math.exp(FIRM * self._evidence())
         least = 1.0 - trust if trust > 0.5 else LEAST
