@@ -35,7 +35,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import tempfile
 import time
 import warnings
@@ -696,4 +695,4 @@ def keep(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import envpool
 import gymnasium
@@ -42,19 +42,17 @@ began: list[tuple[float, float]] = []
 class Pool(gymnasium.vector.VectorEnv):
     """A pool of EnvPool behind Gymnasium's class of vectors, which the wrappers ask for."""
 
-    metadata: ClassVar[dict[str, Any]] = {
-        "autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP
-    }
-
     def __init__(self, made: list[Any]) -> None:
+        self.metadata = {"autoreset_mode": gymnasium.vector.AutoresetMode.NEXT_STEP}
         self.num_envs = len(made)
         self.pool = envpool.make_gymnasium(
             environment, num_envs=self.num_envs, num_threads=1, seed=int(seed)
         )
         self.single_observation_space = self.pool.observation_space
-        self.view = isinstance(self.single_observation_space, gymnasium.spaces.Dict)
+        of_pool: Any = self.pool.observation_space
+        self.view = isinstance(of_pool, gymnasium.spaces.Dict)
         if self.view:
-            size = int(np.prod(self.single_observation_space["image"].shape))
+            size = int(np.prod(of_pool["image"].shape))
             self.single_observation_space = gymnasium.spaces.Box(0, 255, (size,), np.float32)
         self.single_action_space = self.pool.action_space
         self.observation_space = gymnasium.vector.utils.batch_space(
@@ -158,7 +156,8 @@ def main() -> None:
         name, arguments = of_dqn() if algorithm == "dqn" else of_actor_critic()
     scripts = Path(folder).resolve()
     sys.path.insert(0, str(scripts.parent))
-    gymnasium.vector.SyncVectorEnv = pooled
+    vector: Any = gymnasium.vector
+    vector.SyncVectorEnv = pooled
     with tempfile.TemporaryDirectory() as place:
         os.chdir(place)  # it writes its event files below the working folder
         script = Path(place) / name

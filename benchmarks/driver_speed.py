@@ -19,6 +19,7 @@ seconds stand beside them, since a disk is waited for and not computed with.
 from __future__ import annotations
 
 import argparse
+import functools
 import resource
 import tempfile
 import time
@@ -200,7 +201,7 @@ def tpe(folder: Path, options: argparse.Namespace) -> str:
     for number in range(options.results + 1):
         if number in (200, 1_000, options.results):
             optimizer.ask(np.random.default_rng(number))
-            took = used(lambda number=number: optimizer.ask(np.random.default_rng(number)))
+            took = used(functools.partial(optimizer.ask, np.random.default_rng(number)))
             lines.append(f"{1000 * took.cpu:.1f} ms after {number:,}")
         config = space.sample(draws)
         optimizer.observe(Proposed(number, Proposal(config, 100)))

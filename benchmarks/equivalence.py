@@ -28,6 +28,7 @@ import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -199,8 +200,7 @@ def train_peer(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> Non
         cell.environment,
         cell.config.get("n_envs", 1),
         seed=seed,
-        wrapper_class=wrap,
-        wrapper_kwargs={"names": wrappers_of(cell)},
+        wrapper_class=partial(wrap, names=wrappers_of(cell)),
     )
     if cell.normalize:
         env = VecNormalize(env, gamma=cell.config.get("gamma", 0.99))
@@ -239,7 +239,9 @@ def peer_policy(cell: Cell, model: Any) -> Policy:
 def run(task: tuple[str, str, int]) -> dict[str, Any]:
     """Train and evaluate one (cell, system, seed): a line of the cache."""
     name, system, seed = task
-    cell, returns, began = CELLS[name], [], time.process_time()
+    cell = CELLS[name]
+    returns: list[float] = []
+    began = time.process_time()
 
     def evaluate(policy: Policy) -> None:
         returns.append(play(policy, cell, 1000 * seed + len(returns)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,6 +59,10 @@ class Cell:
         return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+Settings = Mapping[str, dict[str, Any]]
+"""Hyperparameters of the settings of a cell, by number; the rest are the defaults."""
+
+
 def a2c(environment: str, steps: int, **config: Any) -> Cell:
     """A2C's defaults in Stable-Baselines3 as a setting of PPO, with `config` over them."""
     values = {"n_envs": 1, "n_steps": 5, "learning_rate": 7e-4, "gae_lambda": 1.0, **config}
@@ -70,7 +75,7 @@ def a2c(environment: str, steps: int, **config: Any) -> Cell:
     return Cell("A2C", environment, steps, {**values, **special})
 
 
-PPO = {
+PPO: Settings = {
     "1": {"n_envs": 1},
     "2": {
         "n_envs": 8,
@@ -91,7 +96,7 @@ PPO = {
     }
     | {"clip_range": 0.1, "max_grad_norm": 1.0, "activation": "relu"},
 }
-PENDULUM = {
+PENDULUM: Settings = {
     "1": {"n_envs": 4, "n_steps": 256, "n_epochs": 10, "learning_rate": 1e-3, "gamma": 0.9},
     "2": {
         "n_envs": 8,
@@ -112,7 +117,7 @@ PENDULUM = {
     }
     | {"gae_lambda": 0.9, "ent_coef": 0.01, "clip_range": 0.3, "activation": "relu"},
 }
-DQN = {
+DQN: Settings = {
     "1": {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}
     | {"target_update_interval": 240, "exploration_fraction": 0.2},
     "2": {
@@ -138,7 +143,7 @@ DQN = {
     }
     | {"exploration_final_eps": 0.1, "activation": "tanh"},
 }
-SAC = {
+SAC: Settings = {
     "1": {
         "net_width": 64,
         "batch_size": 64,
@@ -173,7 +178,7 @@ SAC = {
     },
 }
 SAC_STEPS = {"1": 6_000, "2": 4_000, "3": 6_000}
-TD3 = {
+TD3: Settings = {
     "1": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
     | {"noise_std": 0.1, "train_freq": 2},
     "2": {"net_width": 64, "batch_size": 64, "learning_rate": 2e-3, "tau": 0.02, "gamma": 0.95}
@@ -213,7 +218,7 @@ DDPG = {
     "noise_std": 0.1,
     "train_freq": 2,
 }
-LUNAR = {
+LUNAR: Settings = {
     "1": {"n_envs": 8, "n_steps": 128, "batch_size": 64, "n_epochs": 4, "learning_rate": 1e-3},
     "2": {
         "n_envs": 4,
@@ -235,7 +240,7 @@ LUNAR = {
         "max_grad_norm": 1.0,
     },
 }
-CHEETAH = {
+CHEETAH: Settings = {
     "1": {"n_envs": 4, "n_steps": 256, "batch_size": 128, "n_epochs": 4, "learning_rate": 1e-3},
     "2": {
         "n_envs": 8,
@@ -256,7 +261,7 @@ CHEETAH = {
         "activation": "relu",
     },
 }
-GRID = {
+GRID: Settings = {
     "1": {"n_envs": 8, "n_steps": 64, "batch_size": 64, "n_epochs": 4, "learning_rate": 1e-3},
     "2": {
         "n_envs": 4,

@@ -28,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -59,7 +60,8 @@ def read_scores(path: Path) -> np.ndarray:
     scores = np.where(np.isnan(scores), np.nanmin(scores), scores)
     if path.name.startswith("box2d_lunar_lander"):
         scores = np.maximum(scores, -200.0)
-    return scores[np.argsort(scores.mean(axis=1), kind="stable")]
+    order = np.argsort(scores.mean(axis=1), kind="stable")
+    return np.asarray(scores[order])
 
 
 def populations(data: Path) -> list[list[np.ndarray]]:
@@ -75,7 +77,9 @@ def populations(data: Path) -> list[list[np.ndarray]]:
     return tasks
 
 
-def percentile(aggregate: str, method: str = "percentile") -> Callable[..., tuple[float, float]]:
+def percentile(
+    aggregate: str, method: Literal["percentile", "bca"] = "percentile"
+) -> Callable[..., tuple[float, float]]:
     """An interval of an aggregate by bootstrap, as a function of runs and a generator."""
 
     def interval(runs: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:

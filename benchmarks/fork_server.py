@@ -20,11 +20,12 @@ import sys
 import tempfile
 import time
 from multiprocessing import get_context
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from autorl.executors.children import adopt, fork_server, start
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, Segment, TrainerSpec
+from autorl.types import Config, EnvironmentSpec, Segment, SegmentId, TrainerSpec
 
 STEPS = 32
 CONFIGS = {
@@ -40,7 +41,7 @@ BARE = ("torch", "stable_baselines3", "autorl.trainers.sb3.trainer")
 
 def segment(name: str, folder: str) -> Segment:
     return Segment(
-        id="s",
+        id=SegmentId(0, 0),
         trainer=TrainerSpec(name),
         environment=EnvironmentSpec(ENVIRONMENTS.get(name, "CartPole-v1")),
         config=Config(CONFIGS.get(name, {})),
@@ -54,9 +55,9 @@ def segment(name: str, folder: str) -> Segment:
     )
 
 
-def child(connection, name: str, place: str, asked: float) -> None:
+def child(connection: Connection, name: str, place: str, asked: float) -> None:
     began, began_cpu = time.time(), time.process_time()
-    adopt({}, os.devnull)
+    adopt({})
     loaded = set(sys.modules)
     seconds, cpu = [], []
     for attempt in range(2):

@@ -47,7 +47,7 @@ def quadratic_bowl(
     """A score that grows with training; a resumable trainer, so that rungs have checkpoints."""
     if folder is not None:
         (Path(folder) / "state").write_text("1", encoding="utf-8")
-    return until / 100 - (config["x"] - 0.3) ** 2
+    return float(until / 100 - (config["x"] - 0.3) ** 2)
 
 
 def plain_bowl(config: Mapping[str, Any], *, seed: int) -> float:

@@ -110,7 +110,13 @@ def durations(sigma: float, predictable: float, seed: int) -> Callable[[Segment]
 
 
 def study_idle(
-    optimizer: str, workers: int, parallelism: int, segments: int, predictable: float, sigma: float
+    workers: int,
+    parallelism: int,
+    predictable: float,
+    *,
+    optimizer: str,
+    segments: int,
+    sigma: float,
 ) -> float:
     """Run a real study on virtual workers and return their idle share."""
     named = {"informed": "benchmarks.idle_share:Informed"}.get(optimizer, optimizer)
@@ -142,7 +148,13 @@ def study_idle(
 
 
 def rule_idle(
-    workers: int, parallelism: int, segments: int, predictable: float, sigma: float, seed: int = 0
+    workers: int,
+    parallelism: int,
+    predictable: float,
+    *,
+    segments: int,
+    sigma: float,
+    seed: int = 0,
 ) -> float:
     """Simulate the order alone, for an optimizer whose every ask may read outcomes.
 
@@ -195,18 +207,15 @@ def main() -> None:
     options = parser.parse_args()
     begun = time.process_time()
     print(f"The rule alone, {options.segments} segments, sigma {options.sigma:g}\n")
-    rule = functools.partial(rule_idle, sigma=options.sigma)
-    print("\n".join(rows(lambda w, p, share: rule(w, p, options.segments, share), options.workers)))
+    of_the_rule = functools.partial(rule_idle, segments=options.segments, sigma=options.sigma)
+    print("\n".join(rows(of_the_rule, options.workers)))
     optimizers = ("random", "informed", "asha") if options.studies else ()
     for optimizer in optimizers:
         print(f"\nStudies of {optimizer}, {options.of_a_study} segments\n")
-        table = rows(
-            lambda w, p, share, of=optimizer: study_idle(
-                of, w, p, options.of_a_study, share, options.sigma
-            ),
-            options.workers,
+        idle = functools.partial(
+            study_idle, optimizer=optimizer, segments=options.of_a_study, sigma=options.sigma
         )
-        print("\n".join(table))
+        print("\n".join(rows(idle, options.workers)))
     print(f"\n{time.process_time() - begun:.0f} s of CPU")
 
 

@@ -11,6 +11,7 @@ Reference: C. Lu et al. Discovered policy optimisation. NeurIPS 2022 (PureJaxRL)
 
 from __future__ import annotations
 
+# mypy: allow-untyped-defs, allow-untyped-calls
 import json
 import os
 import sys

@@ -31,7 +31,7 @@ import pandas as pd
 from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
 from autorl.space import Space, load_space
 from autorl.trainers import load
-from autorl.types import Config, FrozenMap, Segment, TrainerSpec
+from autorl.types import Config, FrozenMap, Segment, SegmentId, TrainerSpec
 
 HERE = Path(__file__).parent
 SEEDS = {"tuning": tuple(range(5)), "test": tuple(range(100, 105))}
@@ -228,7 +228,11 @@ def look_ups(folder: Path, rounds: int) -> dict[str, Timing]:
     }
     segments = [
         Segment(
-            id=str(number), config=chosen[number], seed=seeds[number], evaluate_at=STEPS, **common
+            id=SegmentId(number, seeds[number]),
+            config=chosen[number],
+            seed=seeds[number],
+            evaluate_at=STEPS,
+            **common,
         )
         for number in range(RUNS)
     ]

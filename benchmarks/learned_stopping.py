@@ -60,7 +60,7 @@ class Task:
     def curves(self) -> Scores:
         """Mean over the tuning seeds at each rung, shape (configurations, rungs)."""
         places = np.linspace(0, self.values.shape[-1], RUNGS + 1)[1:].astype(int) - 1
-        return self.values[:, :TUNING, places].mean(axis=1)
+        return np.asarray(self.values[:, :TUNING, places].mean(axis=1))
 
     @property
     def held_out(self) -> Scores:

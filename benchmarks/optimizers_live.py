@@ -293,7 +293,7 @@ def moving_valley(optimizer: str, repeat: int) -> dict[str, Any]:
     """The synthetic trainer in a whole study: the schedule is trained again on test seeds, and judged there."""
     from autorl.trainers.synthetic import Synthetic
 
-    kwargs = {"optimum": 0.0, "drift": DRIFT, "noise": 0.01}
+    kwargs: dict[str, Any] = {"optimum": 0.0, "drift": DRIFT, "noise": 0.01}
     task = Task(
         "synthetic",
         "",

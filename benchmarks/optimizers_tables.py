@@ -97,10 +97,12 @@ class Table:
         self.seeds = {role: len(grid.seed_positions(role)) for role in ROLES_NEEDED}
         try:
             self._answer: Any = SurrogateObjective(self.landscape)
-            self.judge, self.correlation = "forest", float(self._answer.quality.correlation)
+            self.judge = "forest"
+            self.correlation: float | None = float(self._answer.quality.correlation)
         except InputError:
             self._answer = ReplayObjective(self.landscape)
-            self.judge, self.correlation = "nearest", None
+            self.judge = "nearest"
+            self.correlation = None
         recorded = np.nanmean(grid.values[:, grid.seed_positions("test"), -1], axis=1)
         self.low, self.high = float(np.nanmin(recorded)), float(np.nanmax(recorded))
         self.sign = 1.0 if self.landscape.manifest.objective.direction == "maximize" else -1.0
@@ -159,7 +161,7 @@ def ours(engine: str, task: Table, repeat: int, objective: Objective) -> list[An
     """One of our optimizers; its proposals."""
     from autorl import optimizers
 
-    options = {"seed": repeat} if engine in ("sobol", "smac") else {}
+    options: dict[str, Any] = {"seed": repeat} if engine in ("sobol", "smac") else {}
     return play(
         optimizers.make(engine, task.space, horizon=task.horizon, budget=RUNS, **options),
         repeat,

@@ -39,12 +39,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 HERE = Path(__file__).parent
 POPULATIONS = (1, 8, 64, 256, 1024)
+VecEnv = Literal["dummy", "envpool"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Job:
     jax: bool = False
     cleanrl: bool = False  # its script and EnvPool have the task
     normalize: bool = False  # observations and rewards, by `VecNormalize`
-    vec_env: str = "dummy"  # what steps the engine's environments
+    vec_env: VecEnv = "dummy"  # what steps the engine's environments
 
 
 PPO = {"n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 2.5e-3}
@@ -131,7 +132,7 @@ class Measured:
 
 
 @functools.cache
-def environment_of(name: str, normalize: bool = False, vec_env: str = "dummy") -> Any:
+def environment_of(name: str, normalize: bool = False, vec_env: VecEnv = "dummy") -> Any:
     """The engine's environment of this name, one that Python steps where the engine has none."""
     from autorl.population.environment_ids import is_outside
     from autorl.population.environments import find_environment
@@ -266,8 +267,7 @@ def sb3_worker(
             job.environment,
             job.config.get("n_envs", 1),
             seed=seed,
-            wrapper_class=wrap,
-            wrapper_kwargs={"names": wrappers},
+            wrapper_class=functools.partial(wrap, names=wrappers),
         )
         if job.normalize:
             env = VecNormalize(env, gamma=job.config.get("gamma", 0.99))

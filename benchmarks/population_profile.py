@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,10 @@ from population import JOBS, engine_parts, machine
 
 from autorl.population import engine, networks, ppo, rng
 from autorl.population.environments import find_environment
+from autorl.population.gemm import gemm, gemm_add
 from autorl.population.kernels import program
 from autorl.population.members import World
+from autorl.population.ppo_agent import make_agent
 
 HERE = Path(__file__).parent
 JOB = JOBS["ppo-cartpole-64"]
@@ -62,9 +64,9 @@ def products(agent: Any, n: int) -> None:
         for net in (agent.actor, agent.critic):
             weights = net.parameters[net.layers[1, 3] : net.layers[1, 4]].reshape(64, 64)
             gradient = net.gradient[net.layers[1, 3] : net.layers[1, 4]].reshape(64, 64)
-            networks.gemm(net.hidden[1], net.hidden[0], weights, net.zeros, ROWS, 64, 64)
-            networks.gemm_add(gradient, net.hidden[0].T, net.delta[1], 64, 64, ROWS)
-            networks.gemm(net.delta[0], net.delta[1], weights, net.zeros, ROWS, 64, 64)
+            gemm(net.hidden[1], net.hidden[0], weights, net.zeros, ROWS, 64, 64)
+            gemm_add(gradient, net.hidden[0].T, net.delta[1], 64, 64, ROWS)
+            gemm(net.delta[0], net.delta[1], weights, net.zeros, ROWS, 64, 64)
 
 
 @program
@@ -128,7 +130,7 @@ def profile() -> list[tuple[str, float]]:
     _, hp, state, bound = engine_parts(JOB, 0)
     bound.advance(20)
     environment, member = find_environment(JOB.environment), state["member"]
-    agent = ppo.make_agent(member.parameters, environment, hp)
+    agent = make_agent(member.parameters, environment, hp)
     world = (engine.limits(environment), *environment.functions(np.float32))
     rows, epochs = int(hp.n_steps * hp.n_envs), int(hp.n_epochs)
     rollouts(member, agent, hp, *world, 1)
@@ -181,7 +183,7 @@ class Phases:
     """
 
     def __init__(self) -> None:
-        self.seconds: Counter[str] = Counter()
+        self.seconds: dict[str, float] = defaultdict(float)
         self._inner = [0.0]
 
     def measure(self, owner: Any, name: str, phase: str | Callable[..., str]) -> None:
@@ -239,7 +241,7 @@ def compilation(name: str) -> dict[str, dict[str, float]]:
     def told(prepared: Prepared) -> None:
         nonlocal began
         whole = time.thread_time() - began
-        rest = whole - phases.seconds.total()
+        rest = whole - sum(phases.seconds.values())
         table[prepared.name] = {**phases.seconds, "rest": rest, "whole": whole}
         phases.seconds.clear()
         began = time.thread_time()

@@ -289,8 +289,10 @@ COLUMNS = (
     "from scores",
     "constrained, CPU",
     "conditional, CPU",
+    "proposals",
+    "bytes each",
+    "note",
 )
-COLUMNS += ("proposals", "bytes each", "note")
 
 
 def child(what: str, name: str, space: str, asks: int, seconds: float) -> None:

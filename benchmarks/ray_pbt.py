@@ -32,7 +32,7 @@ from ray import tune
 FAILED = -1e9  # score of a trial one of whose agents diverged
 
 
-class Member(tune.Trainable):
+class Member(tune.Trainable):  # type: ignore[misc]  # no types of Ray
     """A member of a population: one agent per tuning seed, trained with one configuration until it is told another."""
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -90,6 +90,7 @@ class Member(tune.Trainable):
             EnvironmentSpec,
             FrozenMap,
             Segment,
+            SegmentId,
             TrainerSpec,
         )
 
@@ -98,13 +99,15 @@ class Member(tune.Trainable):
         folder = self.folder / f"{seed}-{until}"
         shutil.rmtree(folder, ignore_errors=True)
         segment = Segment(
-            id=folder.name,
+            id=SegmentId(0, int(seed), until),
             trainer=spec,
             environment=EnvironmentSpec(job["environment"]),
             config=Config(values),
             seed=int(seed),
             role="tuning",
-            parent=Checkpoint("", self.agents[seed]) if before else None,
+            parent=Checkpoint(SegmentId(0, int(seed), before), self.agents[seed])
+            if before
+            else None,
             start=before,
             until=until,
             horizon=job["steps"],

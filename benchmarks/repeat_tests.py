@@ -32,7 +32,7 @@ def main() -> int:
     options = parser.parse_args()
     key = {"commit": commit(), "busy": options.busy, "command": options.command}
     earlier = recorded(options.record, key)
-    failures = sum(run["exit_code"] != 0 for run in earlier)
+    failures: int = sum(run["exit_code"] != 0 for run in earlier)
     for number, run in enumerate(earlier, 1):
         print(line(number, options.times, run), "(recorded)")
     busy = [

@@ -29,7 +29,6 @@ import argparse
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -357,4 +356,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

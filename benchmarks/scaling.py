@@ -111,12 +111,13 @@ def run_ray_tune(trials: int, folder: Path) -> None:
 
 def run_optuna(storage: str, trials: int, folder: Path) -> None:
     import optuna
+    from optuna.storages.journal import JournalFileBackend
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     folder.mkdir()
     database: Any = f"sqlite:///{folder / 'study.db'}"
     if storage == "journal":
-        backend = optuna.storages.journal.JournalFileBackend(str(folder / "journal"))
+        backend = JournalFileBackend(str(folder / "journal"))
         database = optuna.storages.JournalStorage(backend)
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(0), storage=database)
     study.optimize(

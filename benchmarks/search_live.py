@@ -154,7 +154,7 @@ def without_search(task: Task, repeat: int, runs: int) -> dict[str, Any]:
 def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
     """The study file of a row on the variant of a repeat."""
     document = without_search(task, repeat, runs)
-    chosen = ROWS[name] or defaults(document)
+    chosen = ROWS[name] or defaults(task.name, runs)
     document["optimizer"] = {"name": chosen["optimizer"], **chosen.get("options", {})}
     document["evaluation"] = {"seeds": chosen["evaluation"]}
     first = MOST_TUNING * repeat
@@ -166,11 +166,15 @@ def study(task: Task, name: str, repeat: int, runs: int) -> dict[str, Any]:
     return document
 
 
-def defaults(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a study has that names neither optimizer nor seeds: the long form is the same study."""
+@cache
+def defaults(task: str, runs: int) -> Mapping[str, Any]:
+    """What a study has that names neither optimizer nor seeds: the long form is the same study.
+
+    The variant is in none of it; reading a study file takes half a second.
+    """
     from autorl.spec import load_spec
 
-    spec = load_spec(document)
+    spec = load_spec(without_search(TASKS[task], 0, runs))
     return {
         "optimizer": spec.optimizer.name,
         "options": {"prior": spec.optimizer.options["prior"]},
@@ -289,7 +293,7 @@ def titled(name: str, task: Task, of_row: Share) -> str:
     """The row's name with what really ran; of the default file, with what it chose."""
     if name != DEFAULT:
         return label(name, of_row)
-    chosen = defaults(without_search(task, 0, RUNS))
+    chosen = defaults(task.name, RUNS)
     return label(f"{chosen['optimizer']}, {chosen['evaluation']} (default)", of_row)
 
 

@@ -206,11 +206,10 @@ class Task:
         if self._table is None:
             return config
         rows, distances = self._table.neighbours(config)
-        near = (self._of_row[row] for row in rows)
-        nearest = self._of_row[rows[0]]
-        return (
-            nearest if distances[0] < SAME else next((c for c in near if c not in taken), nearest)
-        )
+        near: list[Config] = [self._of_row[row] for row in rows]
+        if distances[0] < SAME:
+            return near[0]
+        return next((config for config in near if config not in taken), near[0])
 
     def judged(self, config: Config, split: Split) -> float:
         """The held-out score of a configuration."""

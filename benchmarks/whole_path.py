@@ -81,7 +81,9 @@ def study(folder: Path, runs: int, steps: int, evaluations: int, workers: int) -
         str(folder / "study"),
         "--quiet",
     ]
-    cpu, began, peak = {}, time.perf_counter(), 0
+    cpu: dict[int, float] = {}
+    began = time.perf_counter()
+    peak = 0
     with (
         (folder / "output").open("w") as output,
         subprocess.Popen(command, stdout=output, stderr=output) as process,
