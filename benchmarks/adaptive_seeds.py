@@ -1,6 +1,6 @@
 """The rule of adaptive seeds on recorded runs: which share confirms, and how true what it states is.
 
-    python benchmarks/adaptive_seeds.py --data ../shared/data/arlbench/landscapes      # prints the tables
+    python benchmarks/adaptive_seeds.py --data ../shared/data/arlbench      # prints the tables
 
 Random search on the final scores of ARLBench's 256 configurations x 10 seeds, 0 and 1 the worst and best mean of a
 task. Each repeat splits the seeds: five tune, the mean over the other five judges. Compared are three seeds for each
@@ -57,10 +57,10 @@ class Choice(NamedTuple):
 
 
 def read(folder: Path) -> dict[str, Scores]:
-    """Read final scores by task, of shape (configurations, seeds)."""
+    """Read final scores by task, of shape (configurations, seeds), from ARLBench's folder."""
     tasks = {}
     for algorithm in ALGORITHMS:
-        for path in sorted(folder.glob(f"*_{algorithm}.csv.gz")):
+        for path in sorted((folder / "landscapes").glob(f"*_{algorithm}.csv.gz")):
             data = pd.read_csv(path, usecols=["run_id", "budget", "performance", "seed"])
             last = data[data.budget == data.budget.max()]
             values = last.pivot_table(index="run_id", columns="seed", values="performance")
@@ -186,7 +186,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of ARLBench's *.csv.gz")
+    parser.add_argument("--data", type=Path, required=True, help="folder with ARLBench's landscapes/")
     parser.add_argument("--runs", type=int, nargs="+", default=[32, 96])
     parser.add_argument("--repeats", type=int, default=100)
     options = parser.parse_args()

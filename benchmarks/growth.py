@@ -332,7 +332,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for path in rounds:
             path.mkdir()
         for name in options.only:
-            sizes = [max(200, round(size * options.scale)) for size in MEASURED[name][2]]
+            scaled = (max(200, round(size * options.scale)) for size in MEASURED[name][2])
+            sizes = list(dict.fromkeys(scaled))
+            if len(sizes) == 1:
+                parser.error(f"--scale {options.scale:g}: all sizes of {name} would be {sizes[0]}")
             measured = [[measure(name, path, size) for size in sizes] for path in rounds]
             rows.append(row(name, sizes, measured))
             print(rows[-1], file=sys.stderr, flush=True)

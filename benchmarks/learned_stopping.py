@@ -1,6 +1,6 @@
 """What `stop: learned` saves and costs on recorded runs, beside `stop: median` and no stopping.
 
-    python benchmarks/learned_stopping.py --data ../shared/data/arlbench/landscapes      # prints the tables
+    python benchmarks/learned_stopping.py --data ../shared/data/arlbench      # prints the tables
 
 Random search over ARLBench's 256 configurations, one run after another, with curves of three tuning seeds cut at five
 rungs. The reference curves of a task are those of all other tasks of the algorithm. All rules are given the same
@@ -87,9 +87,9 @@ class Tally:
 
 
 def read(folder: Path, algorithm: str) -> list[Task]:
-    """Read the tasks of an algorithm."""
+    """Read the tasks of an algorithm from ARLBench's folder."""
     tasks = []
-    for path in sorted(folder.glob(f"*_{algorithm}.csv.gz")):
+    for path in sorted((folder / "landscapes").glob(f"*_{algorithm}.csv.gz")):
         data = pd.read_csv(path, usecols=["run_id", "budget", "performance", "seed"])
         table = data.pivot_table(
             index=["run_id", "seed"], columns="budget", values="performance", dropna=False
@@ -224,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder of ARLBench's *.csv.gz")
+    parser.add_argument("--data", type=Path, required=True, help="folder with ARLBench's landscapes/")
     parser.add_argument("--runs", type=int, nargs="+", default=[32, 96])
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--algorithms", nargs="+", choices=ALGORITHMS, default=list(ALGORITHMS))
