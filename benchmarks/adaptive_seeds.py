@@ -186,7 +186,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True, help="folder with ARLBench's landscapes/")
+    parser.add_argument(
+        "--data", type=Path, required=True, help="folder with ARLBench's landscapes/"
+    )
     parser.add_argument("--runs", type=int, nargs="+", default=[32, 96])
     parser.add_argument("--repeats", type=int, default=100)
     options = parser.parse_args()
