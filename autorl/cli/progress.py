@@ -119,7 +119,8 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _trained(self, progress: Progress) -> float:
         """Return the share of the budget whose outcomes are in.
 
-        The budget is charged when proposed, before anything is trained.
+        The budget is charged when proposed, before anything is trained. What runs uncharged is no
+        part of it.
         """
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
@@ -128,6 +129,7 @@ class Reporter(AbstractContextManager["Reporter"]):
             # A trainer that goes on past one rung may begin behind the next.
             max(0, segment.until - segment.start)
             for segment in driver.work.in_flight.values()
+            if driver.charges.covers(segment.id)
         )
         return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autorl.study.lineage import Lineage
-from autorl.types import ProposalId
+from autorl.types import ProposalId, SegmentId
 
 
 class Charges:
@@ -38,6 +38,13 @@ class Charges:
                 if (proposal, seed) not in self._charged:
                     self._charged.add((proposal, seed))
                     self.steps += self.of(proposal)
+
+    def covers(self, segment: SegmentId) -> bool:
+        """Say whether a segment is part of what was charged so far.
+
+        Further seeds of a race or a confirmation are charged when they are in, a baseline never.
+        """
+        return (segment.proposal, segment.seed) in self._charged
 
     def beyond(self, proposal: ProposalId, seeds: Sequence[int]) -> int:
         """Return the steps of a chain that nobody paid for.
