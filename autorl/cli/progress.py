@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autorl.study import Progress, Study
 
 LINE_SECONDS = 5.0
+_UNFINISHED = 0.99  # most of a search that is shown while anything runs
 
 
 class Reporter(AbstractContextManager["Reporter"]):
@@ -125,13 +126,16 @@ class Reporter(AbstractContextManager["Reporter"]):
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
             return progress.budget_used
+        running = driver.work.in_flight.values()
         missing = sum(
             # A trainer that goes on past one rung may begin behind the next.
             max(0, segment.until - segment.start)
-            for segment in driver.work.in_flight.values()
+            for segment in running
             if driver.charges.covers(segment.id)
         )
-        return progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
+        share = progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
+        # The last races and confirmations may go beyond the budget.
+        return min(share, _UNFINISHED) if running else share
 
     def _time_left(self, progress: Progress) -> str:
         """Estimate the time left at the pace of this session.

@@ -93,6 +93,7 @@ def test_the_share_does_not_fall_when_proposals_get_further_seeds(tmp_path, poli
     def show(progress):
         if progress.phase == "search":
             shares.append(reporter._share(progress)[0])
+            assert shares[-1] < 1.0 or not progress.running
 
     study.run(show)
     further = [len(seeds) for seeds in study.driver._seeds_of.values()]

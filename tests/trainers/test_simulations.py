@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,8 +17,11 @@ pytest.importorskip("mujoco", reason="needs the extra mujoco")
 pytest.importorskip("imageio", reason="needs the extra mujoco")
 
 import gymnasium as gym
+import mujoco
 
 from autorl.trainers import load
+from autorl.trainers.gymnasium_tasks import make_task
+from autorl.trainers.sb3 import simulations
 from autorl.trainers.sb3.environment_state import capture, restore
 from autorl.trainers.sb3.environments import Freezable
 from autorl.types import Config, EnvironmentSpec, Outcome, Segment, TrainerSpec, freeze
@@ -27,6 +32,17 @@ TASKS = [
     *("Swimmer-v5", "Walker2d-v5"),
 ]
 pytestmark = pytest.mark.filterwarnings("ignore:.*out of date")
+
+
+@contextmanager
+def no_handler() -> Iterator[None]:
+    """Nobody has set a handler of MuJoCo's warnings in a block."""
+    before = mujoco.get_mju_user_warning()
+    mujoco.set_mju_user_warning(None)
+    try:
+        yield
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def _stepped(name: str, steps: int = 40) -> gym.Env[object, object]:
@@ -154,3 +170,37 @@ def test_a_cut_run_of_stable_baselines3_is_the_uncut_one(tmp_path: Path) -> None
     second = trained(start=32, parent=first.checkpoint, folder=str(tmp_path / "second"))
     assert not second.notes
     assert second.reports[0].metrics == whole.reports[0].metrics
+
+
+def test_warnings_are_said_once_and_in_no_file(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(simulations, "_said", set())
+    with no_handler():
+        for _ in range(2):
+            env = make_task(EnvironmentSpec("HalfCheetah-v5")).unwrapped
+            env.reset(seed=0)
+            env.data.qvel[:] = 1e30
+            mujoco.mj_step(env.model, env.data)
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == len(set(said))
+    assert sum("The simulation is unstable" in line for line in said) == 1
+    assert all(line.startswith("MuJoCo: ") for line in said)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_handler_of_warnings_that_somebody_has_set_stays():
+    found = []
+    with no_handler():
+        mujoco.set_mju_user_warning(found.append)
+        env = make_task(EnvironmentSpec("HalfCheetah-v5")).unwrapped
+        env.reset(seed=0)
+        env.data.qvel[:] = 1e30
+        mujoco.mj_step(env.model, env.data)
+    assert any("The simulation is unstable" in warning for warning in found)
+
+
+def test_more_warnings_than_a_hundred_are_not_said(monkeypatch, capsys):
+    monkeypatch.setattr(simulations, "_said", set())
+    for number in range(150):
+        simulations._say(str(number))
+    assert capsys.readouterr().err.splitlines()[-1] == "MuJoCo: 99"

@@ -60,6 +60,10 @@ class Suite:
                 f'{environment!r} needs {self.module}: pip install "autorl[{self.name}]"',
                 key="environment.id",
             )
+        if self.module == "mujoco":
+            from autorl.trainers.sb3.simulations import say_warnings
+
+            say_warnings()
         if not self.registers:
             return
         package = importlib.import_module(self.module)
