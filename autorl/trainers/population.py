@@ -108,7 +108,7 @@ class PopulationTrainer(AgentTrainer):
 
     @property
     def preload(self) -> tuple[str, ...]:
-        return ("numba", "autorl.trainers.population", f"autorl.population.{self.name}")
+        return (f"autorl.population.{self.name}", "autorl.population.preload")
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check the environment and the names of hyperparameters.

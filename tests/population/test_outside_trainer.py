@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import outside_tasks  # noqa: F401 - registers the environments
 import pytest
 from population_helpers import make
 
+from autorl.executors.worker import ONE_THREAD
 from autorl.population import ppo
 from autorl.population.outside import Worlds
 from autorl.testing.trainers import Case, TrainerConformance
@@ -64,3 +69,28 @@ def test_the_programs_do_what_the_page_says_in_plain_python(environment_id):
     assert np.array_equal(compiled.counters, plain.counters)
     np.testing.assert_allclose(compiled.parameters, plain.parameters, rtol=2e-3, atol=2e-4)
     np.testing.assert_allclose(compiled.states, plain.states, rtol=1e-3, atol=1e-3)
+
+
+def test_what_is_preloaded_starts_no_thread_and_spares_numba_scipy():
+    """A fork server imports it: a process of several threads cannot be forked safely."""
+    code = """
+import importlib, os, sys
+from autorl.trainers import load
+from autorl.types import TrainerSpec
+
+for module in load(TrainerSpec("population/ppo")).preload:
+    importlib.import_module(module)
+threads = len(os.listdir("/proc/self/task"))
+before = set(sys.modules)
+from numba import njit
+njit(lambda x: x + 1.0)(1.0)
+print(threads, sum(name.startswith("scipy") for name in set(sys.modules) - before))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, **ONE_THREAD},
+    )
+    assert done.stdout.strip() == "1 0"

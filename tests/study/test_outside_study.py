@@ -6,10 +6,10 @@ import pytest
 from study_support import table
 from test_kill import after_events, run_spec_and_die
 
-from autorl import executors, trainers
+from autorl import trainers
 from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.study.setup import executor_name
+from autorl.study.setup import executor_name, make_named_executor
 
 KWARGS = {
     "ppo": {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 8},
@@ -51,9 +51,10 @@ def _spec(case, **executor):
 
 def _run(folder, spec, workers=None):
     study = Study.create(spec, folder)
-    study.run(
-        executor=None if workers is None else executors.make("processes", trainers.load, workers)
-    )
+    executor = None
+    if workers is not None:
+        executor = make_named_executor("processes", spec, trainers.load, workers)
+    study.run(executor=executor)
     study.close()
 
 
