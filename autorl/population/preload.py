@@ -10,10 +10,6 @@ import gc
 
 from numba.core.registry import cpu_target
 
-import autorl.trainers.population
-
 cpu_target.typing_context.refresh()
 cpu_target.target_context.refresh()
 gc.freeze()  # a collection in a child would copy the pages of all that is imported here
-
-__all__ = ["autorl"]

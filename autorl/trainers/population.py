@@ -108,7 +108,11 @@ class PopulationTrainer(AgentTrainer):
 
     @property
     def preload(self) -> tuple[str, ...]:
-        return (f"autorl.population.{self.name}", "autorl.population.preload")
+        return (
+            f"autorl.population.{self.name}",
+            "autorl.population.preload",
+            "autorl.trainers.population",
+        )
 
     def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
         """Check the environment and the names of hyperparameters.

@@ -21,7 +21,7 @@ import mujoco
 
 from autorl.trainers import load
 from autorl.trainers.gymnasium_tasks import make_task
-from autorl.trainers.sb3 import simulations
+from autorl.trainers.sb3 import mujoco_warnings
 from autorl.trainers.sb3.environment_state import capture, restore
 from autorl.trainers.sb3.environments import Freezable
 from autorl.types import Config, EnvironmentSpec, Outcome, Segment, TrainerSpec, freeze
@@ -174,7 +174,7 @@ def test_a_cut_run_of_stable_baselines3_is_the_uncut_one(tmp_path: Path) -> None
 
 def test_warnings_are_said_once_and_in_no_file(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(simulations, "_said", set())
+    monkeypatch.setattr(mujoco_warnings, "_said", set())
     with no_handler():
         for _ in range(2):
             env = make_task(EnvironmentSpec("HalfCheetah-v5")).unwrapped
@@ -200,7 +200,7 @@ def test_a_handler_of_warnings_that_somebody_has_set_stays():
 
 
 def test_more_warnings_than_a_hundred_are_not_said(monkeypatch, capsys):
-    monkeypatch.setattr(simulations, "_said", set())
+    monkeypatch.setattr(mujoco_warnings, "_said", set())
     for number in range(150):
-        simulations._say(str(number))
+        mujoco_warnings._say(str(number))
     assert capsys.readouterr().err.splitlines()[-1] == "MuJoCo: 99"

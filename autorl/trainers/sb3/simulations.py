@@ -8,7 +8,6 @@ every array of the simulation's data whose size the model gives is saved as well
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,32 +21,6 @@ if TYPE_CHECKING:
 NOT_ATTRIBUTES = ("model", "data", "mujoco_renderer")
 """Attributes of a task that are the simulation, or draw it."""
 _TASKS = "gymnasium.envs.mujoco.mujoco_env"
-
-
-_MOST_WARNINGS = 100
-_said: set[str] = set()
-
-
-def say_warnings() -> None:
-    """Have MuJoCo's warnings on standard error from now on, each once.
-
-    By itself it writes each into MUJOCO_LOG.TXT in the working folder, one for every environment
-    of HalfCheetah that is made. A handler that somebody has set stays.
-    """
-    import mujoco
-
-    if mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_say)
-
-
-def _say(warning: str) -> None:
-    # Those of a simulation that diverges have the time in them.
-    if warning in _said or len(_said) == _MOST_WARNINGS:
-        return
-    _said.add(warning)
-    # An error in here would end the process: standard error may be closed.
-    with suppress(OSError, ValueError):
-        print(f"MuJoCo: {warning}", file=sys.stderr, flush=True)
 
 
 def is_simulated(layer: object) -> bool:

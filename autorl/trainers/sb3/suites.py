@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from autorl.trainers.sb3.mujoco_warnings import say_warnings
 from autorl.types import InputError
 
 FRAME_STACK = "autorl.trainers.sb3.wrappers:FrameStack"
@@ -61,9 +62,7 @@ class Suite:
                 key="environment.id",
             )
         if self.module == "mujoco":
-            from autorl.trainers.sb3.simulations import say_warnings
-
-            say_warnings()
+            say_warnings(importlib.import_module(self.module))
         if not self.registers:
             return
         package = importlib.import_module(self.module)
