@@ -41,6 +41,7 @@ class Suite:
         registers: whether its import registers the ids; else Gymnasium has them.
         begin: gives the sections a study begins with, by id and whether training is on-policy.
         wrapper: that makes observations ones Stable-Baselines3 takes; empty where they are.
+        quiet: keeps the package from writing where nobody asked it to.
     """
 
     name: str
@@ -49,9 +50,10 @@ class Suite:
     registers: bool
     begin: Callable[[str, bool], dict[str, Any]]
     wrapper: str = ""
+    quiet: Callable[[Any], None] | None = None
 
     def require(self, environment: str) -> None:
-        """Import what registers the suite.
+        """Import what registers the suite, or has to be quiet.
 
         Raises:
             InputError: its package is not installed; names the extra.
@@ -61,14 +63,10 @@ class Suite:
                 f'{environment!r} needs {self.module}: pip install "autorl[{self.name}]"',
                 key="environment.id",
             )
-        if self.module == "mujoco":
-            say_warnings(importlib.import_module(self.module))
-        if not self.registers:
-            return
-        package = importlib.import_module(self.module)
-        if self.module == "ale_py":
-            # It writes who it is to the standard error of every process.
-            package.ALEInterface.setLoggerMode(package.LoggerMode.Error)
+        if self.registers or self.quiet is not None:
+            package = importlib.import_module(self.module)
+            if self.quiet is not None:
+                self.quiet(package)
 
 
 def suite_of(environment: str) -> Suite | None:
@@ -132,10 +130,31 @@ _MUJOCO = (
     *("InvertedPendulum", "Pusher", "Reacher", "Swimmer", "Walker2d"),
 )
 _BOX2D = r"(LunarLander|BipedalWalker|CarRacing)\w*"
+
+
+def _log_errors_only(ale_py: Any) -> None:
+    # It writes who it is to the standard error of every process.
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+
+
 SUITES = (
-    Suite("atari", re.compile(r"ALE/.+|.+NoFrameskip-v\d+"), "ale_py", True, _atari),
+    Suite(
+        name="atari",
+        ids=re.compile(r"ALE/.+|.+NoFrameskip-v\d+"),
+        module="ale_py",
+        registers=True,
+        begin=_atari,
+        quiet=_log_errors_only,
+    ),
     Suite("box2d", re.compile(rf"{_BOX2D}-v\d+"), "Box2D", False, _box2d),
-    Suite("mujoco", re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"), "mujoco", False, _mujoco),
+    Suite(
+        name="mujoco",
+        ids=re.compile(rf"({'|'.join(_MUJOCO)})-v\d+"),
+        module="mujoco",
+        registers=False,
+        begin=_mujoco,
+        quiet=say_warnings,
+    ),
     Suite(
         name="minigrid",
         ids=re.compile(r"(MiniGrid|BabyAI)-.+-v\d+"),
