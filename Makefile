@@ -7,14 +7,18 @@ DEMO := studies/demo
 # `make test` takes a third more CPU time. It lies in the folders of this checkout.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all lint docs sbom bench clean
+.PHONY: demo test test-more test-all lint docs sbom bench clean
 
 demo: .venv/core
 	@if [ -e $(DEMO)/study.yaml ]; then $(BIN)/autorl resume $(DEMO); \
 	else $(BIN)/autorl tune examples/demo.yaml --out $(DEMO); fi
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n auto -m "not slow"
+	$(BIN)/python -m pytest -n auto -m "not slow and not more"
+
+# Dear cases, as tests/durations.json names them.
+test-more: .venv/dev
+	$(BIN)/python -m pytest -n auto -m "more and not slow"
 
 test-all: .venv/all
 	$(BIN)/python -m pytest -n auto
@@ -60,7 +64,7 @@ clean:
 	@touch $@
 
 .venv/dev: .venv/core
-	$(PIP) --editable ".[dev,docs,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,hydra,plots,minigrid]"
+	$(PIP) --editable ".[dev,docs,sb3,contrib,bo,smac,ray,rlhf,integrations,mlflow,hydra,minigrid]"
 	@touch $@
 
 # mlcroissant reads the metadata of the shipped landscapes as their publishers would; flask serves

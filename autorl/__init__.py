@@ -9,46 +9,46 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import did_you_mean
+from autorl.core.plain_text import did_you_mean
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from autorl.building import build_landscape
+    from autorl.core.seeds import SeedPlan
+    from autorl.core.types import AutorlError, Config, InputError, StudyError
     from autorl.landscapes import Landscape, load_landscape
-    from autorl.seeds import SeedPlan
     from autorl.space import Space, load_space
     from autorl.study import Result, Study
+    from autorl.study.building import build_landscape
     from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
+    from autorl.study.tuner import Finished, Trial, Tuner, Waiting, tune
     from autorl.trainers.live_trial import LiveTrial, TrialStopped
-    from autorl.tuner import Finished, Trial, Tuner, Waiting, tune
-    from autorl.types import AutorlError, Config, InputError, StudyError
 
 _HOME = {
-    "AutorlError": "autorl.types",
+    "AutorlError": "autorl.core.types",
     "Callback": "autorl.study.callbacks",
-    "Config": "autorl.types",
-    "Finished": "autorl.tuner",
-    "InputError": "autorl.types",
+    "Config": "autorl.core.types",
+    "Finished": "autorl.study.tuner",
+    "InputError": "autorl.core.types",
     "Landscape": "autorl.landscapes",
     "LiveTrial": "autorl.trainers.live_trial",
     "ProposalInfo": "autorl.study.callbacks",
     "Result": "autorl.study",
     "RunInfo": "autorl.study.callbacks",
     "ScoreInfo": "autorl.study.callbacks",
-    "SeedPlan": "autorl.seeds",
+    "SeedPlan": "autorl.core.seeds",
     "Space": "autorl.space",
     "Study": "autorl.study",
-    "StudyError": "autorl.types",
+    "StudyError": "autorl.core.types",
     "StudyInfo": "autorl.study.callbacks",
-    "Trial": "autorl.tuner",
+    "Trial": "autorl.study.tuner",
     "TrialStopped": "autorl.trainers.live_trial",
-    "Tuner": "autorl.tuner",
-    "Waiting": "autorl.tuner",
-    "build_landscape": "autorl.building",
+    "Tuner": "autorl.study.tuner",
+    "Waiting": "autorl.study.tuner",
+    "build_landscape": "autorl.study.building",
     "load_landscape": "autorl.landscapes",
     "load_space": "autorl.space",
-    "tune": "autorl.tuner",
+    "tune": "autorl.study.tuner",
 }
 __all__ = [
     "AutorlError",
@@ -81,7 +81,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used.
 
-    So `import autorl` and `autorl --help` stay quick.
+    `import autorl` and `autorl --help` therefore stay quick.
     """
     if name not in _HOME:
         raise AttributeError(

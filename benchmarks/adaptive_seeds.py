@@ -26,10 +26,10 @@ import pandas as pd
 from comparisons import over_tasks
 from numpy.typing import NDArray
 
-from autorl.evaluation import Racing, SeedValue
+from autorl.core.types import Status
 from autorl.statistics.confirmation import SHARE, confirmed_at, levels_of, runs_to_confirm
+from autorl.statistics.evaluation import Racing, SeedValue
 from autorl.statistics.noise import Posterior, posterior, probability_of_best
-from autorl.types import Status
 
 ALGORITHMS = ("dqn", "ppo")
 SHARES = (0.1, SHARE, 0.2, 0.3, 0.5)

@@ -49,7 +49,18 @@ from typing import Any
 import numpy as np
 from asking import count, play
 from cells import code_version
-from comparisons import NOT_APART, Share, Summary, header, label, model_text, paragraph, ranked, row
+from comparisons import (
+    NOT_APART,
+    Share,
+    Summary,
+    corrected,
+    header,
+    label,
+    model_text,
+    paragraph,
+    ranked,
+    row,
+)
 from numpy.typing import NDArray
 from optimizers_tables import Tried, by_smacs_model
 
@@ -397,11 +408,8 @@ class Table:
 
     def p_values(self, methods: Sequence[str], other: str) -> dict[str, float]:
         """Wilcoxon's signed-rank test of each method against another over tasks, Holm-corrected over the methods."""
-        from autorl.statistics import holm, wilcoxon
-
         means = {method: self.scores[method].mean(axis=1) for method in (*methods, other)}
-        raw = [wilcoxon(means[method], means[other]).p_value for method in methods]
-        return dict(zip(methods, holm(raw).tolist(), strict=True)) if raw else {}
+        return corrected(means, other)
 
     def with_engine(self, engine: str) -> Table:
         """The tasks an engine was run on."""

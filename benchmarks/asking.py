@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autorl.types import Proposal
+    from autorl.core.types import Proposal
 
 Objective = Callable[[Mapping[str, Any], int, int], float | None]
 """configuration, first step, last step -> a score, larger is better; None when the budget is used up."""
@@ -14,8 +14,8 @@ Objective = Callable[[Mapping[str, Any], int, int], float | None]
 
 def play(optimizer: Any, repeat: int, objective: Objective) -> list[Proposal]:
     """Ask and tell until the optimizer is done or the budget is; the scored proposals. `repeat` seeds every ask."""
-    from autorl import seeds
-    from autorl.types import Done, Proposal, Proposed, Scored
+    from autorl.core import seeds
+    from autorl.core.types import Done, Proposal, Proposed, Scored
 
     made: list[Proposal] = []
     while not isinstance(answer := optimizer.ask(seeds.generator(repeat, "ask", len(made))), Done):

@@ -52,7 +52,7 @@ def code_version(*measuring: str) -> str:
     Comments, docstrings and layout do not count, nor do the rooms of the package that only print.
     """
     import autorl
-    from autorl.source_code import code_hash
+    from autorl.core.source_code import code_hash
 
     root = Path(autorl.__file__).parent
     package = [

@@ -41,7 +41,6 @@ from arlbench_replay import Task
 HERE = Path(__file__).parent
 Variant = tuple[str, dict[str, Any], int]  # optimizer, options, proposals in flight
 
-OLD = {"startup": 10, "startup_counts": "scored"}  # of models, in earlier versions
 STARTS = [("default", 0.25), ("middle", 0.25), ("default", 1 / 6), ("middle", 1 / 6)]
 CMAES: Mapping[str, Variant] = {
     f"cmaes, {start}, sigma {sigma:.3g}": ("cmaes", {"start": start, "sigma": sigma}, 4)
@@ -53,9 +52,7 @@ TABLES: Mapping[int, Mapping[str, Variant]] = {
     16: {
         "random": ("random", {}, 8),
         "tpe": ("tpe", {}, 2),
-        "tpe, before": ("tpe", OLD, 8),
         "bohb": ("bohb", {}, 2),
-        "bohb, before": ("bohb", {"startup": 10}, 8),
         "hyperband": ("hyperband", {}, 2),
         "dehb": ("dehb", {}, 2),
     },
@@ -64,7 +61,6 @@ TABLES: Mapping[int, Mapping[str, Variant]] = {
         "tpe": ("tpe", {}, 4),
         "tpe, startup 16": ("tpe", {"startup": 16}, 4),
         "tpe, 8 in flight": ("tpe", {}, 8),
-        "tpe, before": ("tpe", OLD, 8),
         **CMAES,
         "cmaes, middle, sigma 0.167, population 10": CMAES_LARGER,
         "hyperband": ("hyperband", {}, 4),
@@ -99,11 +95,9 @@ RATE = {
 MEMBERS, STEPS, MANY = 16, 1000, 10_000
 PAIRS: Sequence[tuple[str, str]] = (
     ("tpe", "random"),
-    ("tpe", "tpe, before"),
     ("tpe", "tpe, startup 16"),
     ("tpe", "tpe, 8 in flight"),
     ("bohb", "hyperband"),
-    ("bohb", "bohb, before"),
     ("dehb", "hyperband"),
     ("hyperband", "random"),
     ("dehb", "random"),
@@ -122,10 +116,10 @@ PARTS = ("tables", "moving", "live")
 
 def search(task: Any, variant: Variant, runs: int, repeat: int) -> dict[str, Any]:
     """A search of `runs` full-length runs: the judged incumbent, and how much was the model's."""
-    from autorl import seeds
+    from autorl.core import seeds
+    from autorl.core.types import Done, Proposal, Proposed, Scored, Wait
     from autorl.optimizers import find, make
     from autorl.optimizers.model_share import model_share
-    from autorl.types import Done, Proposal, Proposed, Scored, Wait
 
     name, options, lag = variant
     if name in ("sobol", "smac", "cmaes"):

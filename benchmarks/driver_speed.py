@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorl.spec import load_spec
+from autorl.core.types import Checkpoint, FrozenMap, Outcome, Report, Segment, Status
 from autorl.study import Study
-from autorl.types import Checkpoint, FrozenMap, Outcome, Report, Segment, Status
+from autorl.study.spec import load_spec
 
 SPACE = {name: {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5} for name in "abcd"}
 AROUND = 100  # segments on each side of the one whose cost is measured
@@ -190,9 +190,9 @@ def asha(folder: Path, options: argparse.Namespace) -> str:
 def tpe(folder: Path, options: argparse.Namespace) -> str:
     import numpy as np
 
+    from autorl.core.types import Proposal, Proposed, Scored
     from autorl.optimizers import make
     from autorl.space import load_space
-    from autorl.types import Proposal, Proposed, Scored
 
     space = load_space({"hyperparameters": SPACE})
     optimizer = make("tpe", space, horizon=100)

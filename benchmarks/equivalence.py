@@ -116,10 +116,10 @@ def wrappers_of(cell: Cell) -> tuple[str, ...]:
 
 def train_engine(cell: Cell, seed: int, evaluate: Callable[[Policy], None]) -> None:
     """One member of the population engine, evaluated on the way."""
+    from autorl.core.seeds import digest
     from autorl.population import engine
     from autorl.population.hyperparameters import record
     from autorl.population.networks import layer_views
-    from autorl.seeds import digest
 
     algorithm = engine.find_algorithm(cell.algorithm)
     environment = environment_of(cell.environment, cell.normalize)

@@ -28,10 +28,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.stats import bootstrap
 
 from autorl.statistics import (
     bootstrap_interval,
@@ -77,14 +78,27 @@ def populations(data: Path) -> list[list[np.ndarray]]:
     return tasks
 
 
-def percentile(
-    aggregate: str, method: Literal["percentile", "bca"] = "percentile"
-) -> Callable[..., tuple[float, float]]:
+def percentile(aggregate: str) -> Callable[..., tuple[float, float]]:
     """An interval of an aggregate by bootstrap, as a function of runs and a generator."""
 
     def interval(runs: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
-        found = bootstrap_interval(runs, aggregate, rng=rng, resamples=RESAMPLES, method=method)
+        found = bootstrap_interval(runs, aggregate, rng=rng, resamples=RESAMPLES)
         return found.low, found.high
+
+    return interval
+
+
+def bca(aggregate: str) -> Callable[..., tuple[float, float]]:
+    """SciPy's interval, corrected for bias and skewness."""
+    reduce = parse_aggregate(aggregate).stacked
+
+    def statistic(sample: np.ndarray, axis: int) -> np.ndarray:
+        return reduce(np.moveaxis(sample, axis, -1)[..., None])
+
+    def interval(runs: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
+        options: Any = {"method": "BCa", "n_resamples": RESAMPLES, "rng": rng}
+        found = bootstrap((runs,), statistic, **options).confidence_interval
+        return float(found.low), float(found.high)
 
     return interval
 
@@ -96,10 +110,10 @@ def student(runs: np.ndarray, rng: np.random.Generator) -> tuple[float, float]:
 
 INTERVALS = {
     "IQM, percentile": ("iqm", percentile("iqm")),
-    "IQM, BCa": ("iqm", percentile("iqm", "bca")),
+    "IQM, BCa": ("iqm", bca("iqm")),
     "mean, Student's t": ("mean", student),
     "mean, percentile": ("mean", percentile("mean")),
-    "mean, BCa": ("mean", percentile("mean", "bca")),
+    "mean, BCa": ("mean", bca("mean")),
     "median, percentile": ("median", percentile("median")),
     "quantile(0.25), percentile": ("quantile(0.25)", percentile("quantile(0.25)")),
     "cvar(0.2), percentile": ("cvar(0.2)", percentile("cvar(0.2)")),

@@ -23,9 +23,9 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from autorl.core.types import Config, EnvironmentSpec, Segment, SegmentId, TrainerSpec
 from autorl.executors.children import adopt, fork_server, start
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, Segment, SegmentId, TrainerSpec
 
 STEPS = 32
 CONFIGS = {

@@ -45,7 +45,7 @@ COMMANDS = (
     ("tune", "small.yaml", "--out", "small"),
     ("report", "small"),
     ("landscape", "query", "small", "SELECT count(*) AS n FROM runs"),
-    ("verify", "small"),
+    ("doctor", "small"),
     ("doctor",),
 )
 SOURCE_ALONE = ("antlr4-python3-runtime", "pynisher", "smac")  # pure Python; no wheels
@@ -114,15 +114,12 @@ TRIALS = {
         ("tests/trainers/test_trl_checks.py", "tests/trainers/test_trl_spaces.py"),
     ),
     "sentiment": Trial(("vaderSentiment",), ("tests/rlhf/test_sentiment.py",), beside=("rlhf",)),
-    "plots": Trial(
-        ("matplotlib.figure", "plotly.graph_objects", "sklearn"),
-        ("tests/landscapes/analysis/test_analysis_plots.py",),
-    ),
     "integrations": Trial(("tensorboard",), ("tests/integrations/test_tensorboard_tracker.py",)),
     "mlflow": Trial(
         ("mlflow",), ("tests/integrations/test_mlflow_tracker.py",), packages=("flask",)
     ),
     "wandb": Trial(("wandb",), ("tests/integrations/test_wandb_tracker.py",)),
+    "slurm": Trial(("submitit",), ("tests/executors/test_slurm.py",)),
     "storage": Trial(("fsspec",), ("tests/store", "-k", "remote or lease or offsite")),
     "docs": Trial(("sphinx", "myst_parser", "furo"), ("tests/docs/test_documentation_site.py",)),
     "hydra": Trial(

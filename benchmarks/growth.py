@@ -62,11 +62,11 @@ def reporting(
 
 
 def run_study(function: Callable[..., Any], folder: Path, **changes: Any) -> None:
+    from autorl.core.types import TrainerSpec
     from autorl.executors import InProcess
-    from autorl.spec import load_spec
     from autorl.study import Study
+    from autorl.study.spec import load_spec
     from autorl.trainers.function import FunctionTrainer
-    from autorl.types import TrainerSpec
 
     def load(_: TrainerSpec) -> FunctionTrainer:
         return FunctionTrainer(function, {})
@@ -142,9 +142,9 @@ def landscape(folder: Path, size: int) -> None:
     import numpy as np
     import pandas as pd
 
+    from autorl.core.types import FrozenMap
     from autorl.landscapes import Manifest, Tables, write_landscape
     from autorl.space import load_space
-    from autorl.types import FrozenMap
 
     space, rng = load_space({"hyperparameters": SPACE}), np.random.default_rng(0)
     configurations = size // SEEDS

@@ -45,6 +45,11 @@ LONGEST_LINE = 100
 MOST_WORDS = 12
 SHORT_FUNCTION = 8  # lines
 GENERATED = ("_pb2.py",)
+# A sentence that begins with such a word has no subject, unless it asks.
+HEADLESS = re.compile(
+    r"(Of|Those|That of|What|Who|Whoever|None where|None when|None if|So|Where|Without)\b(?!.*\?)"
+)
+SECTION = re.compile(r"\n\s*(Args|Returns|Raises|Attributes|Yields|References?):")
 FUNCTION_WORDS = """
     apart both each found given here kept known left mine one other others ours own rest same
     such theirs there these those told wanted whole
@@ -189,6 +194,7 @@ class File:
     def _count_node(self, node: ast.AST, counts: Counts) -> None:
         if isinstance(node, DOCUMENTED) and node in self.docstrings:
             counts.places += self._first_line(node)
+            counts.places += self._headless(node)
         if isinstance(node, Function):
             self._count_function(node, counts)
         if _is_assigned(node):
@@ -213,6 +219,14 @@ class File:
             yield self.place(line, "semicolon", text)
         if len(text.split()) > MOST_WORDS:
             yield self.place(line, "words", text)
+
+    def _headless(self, node: ast.AST) -> Iterator[Place]:
+        """Find the first sentence before the sections that has no subject."""
+        sentences = re.split(r"(?<=[.])\s+", SECTION.split(self.docstrings[node])[0])
+        for sentence in sentences:
+            if len(sentence.split()) > 2 and HEADLESS.match(sentence):
+                yield self.place(getattr(node, "lineno", 1), "headless", " ".join(sentence.split()))
+                return
 
     def _count_function(self, node: Function, counts: Counts) -> None:
         parameters = _parameters(node)

@@ -6,7 +6,7 @@
 
 Segments take lognormal times of deviation `--sigma` (of the natural logarithm). A share of that
 variance follows from the configuration and is predicted; the rest is not. `today` is the order of
-proposals (`observation_order: proposal`), which predicts nothing. The idle share is taken until the
+proposals, which predicts nothing. The idle share is taken until the
 last segment starts, without the first `2 * parallelism` ones, when everybody is busy.
 
 Optimizers of `--studies`: `random` declares every ask blind; `informed` draws the same but may read
@@ -25,13 +25,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from autorl.optimizers.random import RandomSearch
-from autorl.spec import load_spec
-from autorl.study import Study
-from autorl.study.order import Order
-from autorl.testing import VirtualWorkers
-from autorl.trainers import AnyChange, Trainer, TrainerInfo
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -41,6 +35,12 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.optimizers.random import RandomSearch
+from autorl.study import Study
+from autorl.study.open_proposals import Order
+from autorl.study.spec import load_spec
+from autorl.testing import VirtualWorkers
+from autorl.trainers import AnyChange, Trainer, TrainerInfo
 
 SHARES = (0.0, 0.5, 0.8, 0.95)
 MULTIPLES = (1, 2, 4)
@@ -135,7 +135,6 @@ def study_idle(
             "budget": {"runs": segments * steps_a_segment / _HORIZON},
             "seeds": {"tuning": 1, "test": 0},
             "parallelism": parallelism,
-            "observation_order": "proposal" if predictable < 0 else "predicted_end",
             "keep": {"checkpoints": "none"},
         }
     )

@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from autorl.core.types import Config, FrozenMap, Segment, SegmentId, TrainerSpec
 from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
 from autorl.space import Space, load_space
 from autorl.trainers import load
-from autorl.types import Config, FrozenMap, Segment, SegmentId, TrainerSpec
 
 HERE = Path(__file__).parent
 SEEDS = {"tuning": tuple(range(5)), "test": tuple(range(100, 105))}

@@ -26,7 +26,8 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from autorl import seeds
+from autorl.core import seeds
+from autorl.core.types import Config, Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.optimizers.learned_stop import LearnedStop
 from autorl.optimizers.priors.curves import Curves
@@ -35,7 +36,6 @@ from autorl.optimizers.priors.study_curves import reference_curves
 from autorl.optimizers.priors.table import FEWEST, TaskTable
 from autorl.space import load_space
 from autorl.statistics import parse_reduction
-from autorl.types import Config, Proposal, Proposed, Scored
 
 ALGORITHMS = ("dqn", "ppo")
 TUNING = 3

@@ -1,15 +1,14 @@
-"""Time what `autorl serve` answers first for a large study, by a browser's requests in their order.
+"""Time what `autorl watch --web` answers first for a large study, by a browser's requests in their order.
 
     python benchmarks/live_page.py                      # makes a study of 4,096 runs, then asks
     python benchmarks/live_page.py --study studies/ppo  # asks for one that is there
     python benchmarks/live_page.py --browser            # and opens it in Chromium, if installed
 
 Prints seconds of this process's CPU and of the wall clock, and bytes, of each answer: the page and
-its first parts (what is painted first), the first rows of the table, the curve, and the answers of
-a study that has not changed since. With `--browser` then what a person sees in a headless Chromium,
-in milliseconds from the request, of a server that has not read the study yet, and again: first
-paint, the result, the first rows, the curve. The browser and this process share the processors, so
-only a quiet machine gives times that mean something.
+its parts as they are, and the answer of a study that has not changed since. With `--browser` then
+what a person sees in a headless Chromium, in milliseconds from the request, of a server that has
+not read the study yet, and again: first paint, the result, the first rows, the first chart. The
+browser and this process share the processors: only a quiet machine gives times that mean something.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ from pathlib import Path
 
 from autorl.report.web.server import StudyServer
 from autorl.report.web.site import StudySite
-from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study.spec import load_spec
 
 TESTS = Path(__file__).parents[1] / "tests"
 # Notes when a place of the page is painted first: two frames after it was filled.
 SEEN = """
 window.seen = {};
-const wanted = { result: ".headline", rows: "#runs tbody tr", curve: "#curve svg" };
+const wanted = { result: ".headline", rows: "#proposals tbody tr", curve: "#learning svg" };
 const look = () => {
   for (const [name, selector] of Object.entries(wanted)) {
     if (name in seen || !document.querySelector(selector)) continue;
@@ -81,11 +80,10 @@ def main() -> None:
         server = StudyServer(StudySite([folder]), "127.0.0.1", 0)
         threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
         base = _ask(server, "/", "")[1]["Location"]
-        for path in ("", "/state", "/runs", "/curve"):
+        for path in ("", "/state"):
             _print(server, base + path, "")
         etag = _ask(server, f"{base}/state", "")[1]["ETag"]
-        for path in ("/state", "/runs", "/curve"):
-            _print(server, base + path, etag)
+        _print(server, f"{base}/state", etag)
         server.shutdown()
         server.server_close()
         if arguments.browser:

@@ -4,13 +4,16 @@
     python benchmarks/new_user.py --zoo                # trains on with RL Baselines3 Zoo too
     python benchmarks/new_user.py --python VENV/bin/python   # an environment with the package in it
 
-Prints a line for each step, and ends with 1 at the first that fails. No step after the build needs
+Prints a line for each step, and ends with 1 at the first that fails. Then it prints what each short
+study and each mistake of `benchmarks/mistakes.py` was answered with, and ends with 1 where a study
+was refused or a mistake was not answered by one line that names it. No step after the build needs
 this repository: they run in a folder of their own, and the package must come from the environment.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -18,7 +21,10 @@ import tarfile
 import tempfile
 import time
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
+
+from mistakes import BASE, COMMANDS, DRY_RUNS, FILES, STATEMENTS, Mistake
 
 # The zoo asks for older versions of what it downloads with, and for tables that it prints alone:
 # pip finds no versions that agree, and training needs none of them.
@@ -77,7 +83,9 @@ print("steps", before, "to", model.num_timesteps, "learning rate", model.learnin
 """
 NEEDED = (
     "autorl/py.typed",
-    "autorl/report/web/page.js",
+    "autorl/report/pages/page.html",
+    "autorl/report/pages/page.js",
+    "autorl/report/pages/style.css",
     "autorl/_shipped/search_spaces/sb3/ppo.yaml",
     "autorl/_shipped/priors/autorl-ppo.json",
     "autorl/_shipped/landscapes/",
@@ -102,10 +110,9 @@ class Walk:
         }
         self.environment["XDG_CONFIG_HOME"] = str(folder / "config")
 
-    def step(self, name: str, *command: object, must: bool = True) -> str | None:
-        """Run a command; return its output, None where it failed and need not succeed."""
-        begun = time.perf_counter()
-        done = subprocess.run(
+    def run(self, *command: object) -> subprocess.CompletedProcess[str]:
+        """Run a command, however it ends."""
+        return subprocess.run(
             [str(part) for part in command],
             cwd=self.folder,
             env=self.environment,
@@ -113,6 +120,11 @@ class Walk:
             text=True,
             check=False,
         )
+
+    def step(self, name: str, *command: object, must: bool = True) -> str | None:
+        """Run a command; return its output, None where it failed and need not succeed."""
+        begun = time.perf_counter()
+        done = self.run(*command)
         good = done.returncode == 0
         said = (done.stdout if good else done.stderr).strip().splitlines()
         last = said[-1] if said else ""
@@ -147,7 +159,10 @@ def main() -> None:
             built(Path(scratch), packages)
         check_contents(packages)
         python = arguments.python or installed(Path(scratch), packages, arguments.zoo)
-        walk(Walk(folder, python.absolute()))
+        user = Walk(folder, python.absolute())
+        walk(user)
+        wrong = sum(not good for good in [*short_studies(user), *mistakes(user)])
+    sys.exit(f"{wrong} answers are not what they should be" if wrong else 0)
 
 
 def built(scratch: Path, packages: Path) -> None:
@@ -189,7 +204,16 @@ def installed(scratch: Path, packages: Path, zoo: bool) -> Path:
     here.step("fresh environment", sys.executable, "-m", "venv", venv)
     here.step(
         "install the wheel",
-        *(here.python, "-m", "pip", "install", "-q", "-c", constraints, f"{wheel}[sb3,plots]"),
+        *(
+            here.python,
+            "-m",
+            "pip",
+            "install",
+            "-q",
+            "-c",
+            constraints,
+            f"{wheel}[sb3,box2d,mujoco]",
+        ),
     )
     if zoo:
         pip = (here.python, "-m", "pip", "install", "-q")
@@ -209,12 +233,12 @@ def walk(user: Walk) -> None:
         sys.exit(f"the package is that of the repository: {where}")
     user.autorl("tune", "lane.yaml", "--dry-run")
     user.autorl("tune", "lane.yaml", "--out", "study")
-    user.autorl("status", "study")
+    user.autorl("watch", "study", "--once")
     user.autorl("watch", "study")
-    user.autorl("verify", "study")
+    user.autorl("doctor", "study")
     (user.folder / "zoo.yml").write_text(user.autorl("best", "study", "--format", "zoo"))
     user.autorl("report", "study")
-    if "<svg" not in (user.folder / "study" / "report.html").read_text():
+    if "data-spec=" not in (user.folder / "study" / "report.html").read_text():
         sys.exit("the report has no chart")
     count = "SELECT count(*) AS n FROM runs"
     user.autorl("landscape", "query", "study", count)
@@ -222,6 +246,49 @@ def walk(user: Walk) -> None:
     user.autorl("export", "study", "--model", "lane.zip")
     user.step("train on with SB3", user.python, "train_on.py")
     train_on_with_zoo(user)
+
+
+def short_studies(user: Walk) -> Iterator[bool]:
+    """Make the dry runs of short studies, and say of each whether it was accepted."""
+    for arguments in DRY_RUNS:
+        command = ("tune", *arguments.split(), "--dry-run")
+        done = user.run(user.python.parent / "autorl", *command)
+        good = done.returncode == 0
+        print(f"{'accepted' if good else 'REFUSED':10} {arguments}  {done.stderr.strip()[:200]}")
+        yield good
+
+
+def mistakes(user: Walk) -> Iterator[bool]:
+    """Make the mistakes, and say of each whether one line names it."""
+    command = user.python.parent / "autorl"
+    for place, mistake in enumerate((*FILES, *COMMANDS)):
+        arguments = mistake.given
+        if not isinstance(arguments, list):
+            path = user.folder / f"wrong-{place}.yaml"
+            # JSON is YAML too, and needs no package.
+            path.write_text(
+                arguments if isinstance(arguments, str) else json.dumps(BASE | arguments)
+            )
+            arguments = ["tune", path.name, "--dry-run"]
+        yield answered(mistake, user.run(command, *arguments), lines=1)
+    for mistake in STATEMENTS:
+        done = user.run(user.python, "-W", "ignore", "-c", f"import autorl; {mistake.given}")
+        yield answered(mistake, done, lines=None)
+
+
+def answered(
+    mistake: Mistake, done: subprocess.CompletedProcess[str], *, lines: int | None
+) -> bool:
+    """Print an answer, and say whether it is of so many lines and its last names the mistake."""
+    said = done.stderr.strip().splitlines() or [""]
+    lacking = [part for part in mistake.named if part not in said[-1]]
+    problems = [f"does not name {', '.join(lacking)}"] * bool(lacking)
+    if done.returncode not in (1, 2):
+        problems.append(f"exit code {done.returncode}")
+    if lines is not None and len(said) != lines:
+        problems.append(f"{len(said)} lines")
+    print(f"{'; '.join(problems).upper() or 'good':10} {mistake.given}\n           {said[-1]}")
+    return not problems
 
 
 def train_on_with_zoo(user: Walk) -> None:

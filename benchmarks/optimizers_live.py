@@ -105,8 +105,8 @@ def study(task: Task, optimizer: Mapping[str, Any], repeat: int, **more: Any) ->
 def finished(document: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
     """A study, run to its end in this process, and its result; its folder is deleted at the end of the block."""
     from autorl.executors import InProcess
-    from autorl.spec import load_spec
     from autorl.study import Study
+    from autorl.study.spec import load_spec
 
     folder = Path(
         tempfile.mkdtemp(prefix="benchmark-", dir=SCRATCH if os.path.isdir(SCRATCH) else None)
@@ -195,7 +195,7 @@ SHARED: Mapping[str, Task] = {
 
 def first_generation(task: Task, repeat: int) -> list[dict[str, Any]]:
     """The configurations both sides begin with: the default and seven random ones."""
-    from autorl import seeds
+    from autorl.core import seeds
     from autorl.space import load_space
 
     space, rng = load_space(task.space), seeds.generator(repeat, "ask", "first generation")

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from asking import Objective, count, play
 
-from autorl.types import Config
+from autorl.core.types import Config
 
 TUNING, RUNS = 3, 32  # seeds of a score; full runs (on all of them) that a search may train
 OURS = (
@@ -49,8 +49,8 @@ ROLES_NEEDED = ("tuning", "test")
 
 def landscapes() -> dict[str, str]:
     """Folders by id of the shipped landscapes that can be searched: trained from the start, with test seeds."""
+    from autorl.core.types import InputError
     from autorl.landscapes import Replay, list_landscapes, load_landscape, shipped_root
-    from autorl.types import InputError
 
     root, found = shipped_root(), {}
     for name, folder in list_landscapes(root).items() if root else ():
@@ -87,9 +87,9 @@ class Table:
     """
 
     def __init__(self, folder: str) -> None:
+        from autorl.core.types import InputError
         from autorl.landscapes import load_landscape
         from autorl.landscapes.benchmark import ReplayObjective, SurrogateObjective
-        from autorl.types import InputError
 
         self.landscape = load_landscape(folder)
         self.space, grid = self.landscape.space, self.landscape.grid
@@ -116,7 +116,7 @@ class Table:
 
     def judged(self, config: Mapping[str, Any]) -> float:
         """Held-out score as a share of the recorded range."""
-        from autorl.seeds import FIRST_TEST_SEED
+        from autorl.core.seeds import FIRST_TEST_SEED
 
         seeds = range(FIRST_TEST_SEED, FIRST_TEST_SEED + self.seeds["test"])
         value = np.mean([self._answer(config, seed=seed, role="test") for seed in seeds])

@@ -134,11 +134,11 @@ class Measured:
 @functools.cache
 def environment_of(name: str, normalize: bool = False, vec_env: VecEnv = "dummy") -> Any:
     """The engine's environment of this name, one that Python steps where the engine has none."""
+    from autorl.core.types import EnvironmentSpec, FrozenMap
     from autorl.population.environment_ids import is_outside
     from autorl.population.environments import find_environment
     from autorl.trainers.outside_environments import outside_environment
     from autorl.trainers.vector_environments import vector_environment
-    from autorl.types import EnvironmentSpec, FrozenMap
 
     environment: Any
     if vec_env != "dummy":

@@ -133,8 +133,8 @@ class Player:
 
     def step(self) -> bool:
         """One proposal and, with eight in flight, one outcome; False when there are no more."""
-        from autorl import seeds
-        from autorl.types import Done, Wait
+        from autorl.core import seeds
+        from autorl.core.types import Done, Wait
 
         while isinstance(
             answer := self.optimizer.ask(seeds.generator(0, "ask", self.number)), Wait
@@ -149,12 +149,12 @@ class Player:
         return True
 
     def _proposal(self, config: Any) -> Any:
-        from autorl.types import Proposal
+        from autorl.core.types import Proposal
 
         return Proposal(config, HORIZON)
 
     def _propose(self, proposal: Any) -> None:
-        from autorl.types import Proposed
+        from autorl.core.types import Proposed
 
         self.optimizer.observe(Proposed(self.number, proposal))
         self._waiting.append((self.number, proposal))
@@ -163,7 +163,7 @@ class Player:
     def _score(self) -> None:
         import numpy as np
 
-        from autorl.types import Scored
+        from autorl.core.types import Scored
 
         number, proposal = self._waiting.pop(0)
         value = proposal.until / HORIZON - float(
@@ -267,7 +267,7 @@ def grown(name: str, seconds: float) -> dict[str, float]:
 
 def made(playing: Player, name: str, count: int) -> bool:
     """One more proposal; of a model only asked for, with another generator."""
-    from autorl import seeds
+    from autorl.core import seeds
 
     if name not in MODELS:
         return playing.step()

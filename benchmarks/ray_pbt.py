@@ -82,9 +82,8 @@ class Member(tune.Trainable):  # type: ignore[misc]  # no types of Ray
         return {"score": self.score, "schedule": self.schedule}
 
     def _train(self, seed: str, values: dict[str, Any], until: int) -> float:
-        from autorl.seeds import digest
-        from autorl.trainers import load as load_trainer
-        from autorl.types import (
+        from autorl.core.seeds import digest
+        from autorl.core.types import (
             Checkpoint,
             Config,
             EnvironmentSpec,
@@ -93,6 +92,7 @@ class Member(tune.Trainable):  # type: ignore[misc]  # no types of Ray
             SegmentId,
             TrainerSpec,
         )
+        from autorl.trainers import load as load_trainer
 
         job, before = self.job, self.reached.get(seed, 0)
         spec = TrainerSpec(job["trainer"], FrozenMap(job["hyperparameters"]))

@@ -147,8 +147,8 @@ def count(query: Any) -> dict[str, float]:
     """Optimizer steps of the tuning runs of a study; completions PPO sampled and tokens of runs from scratch."""
     ((steps,),) = query("SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'")
     rows = query(
-        "SELECT r.environment_steps, c.config, MAX(e.value) FROM runs r JOIN configs c USING (config_id) JOIN evals e "
-        "ON e.run_id = r.run_id AND e.metric = 'tokens' WHERE r.seed_role = 'tuning' AND r.start_step = 0 "
+        "SELECT r.environment_steps, c.config, MAX(e.value) FROM runs r JOIN configurations c USING (config_id) "
+        "JOIN reports e ON e.run_id = r.run_id AND e.metric = 'tokens' WHERE r.seed_role = 'tuning' AND r.start_step = 0 "
         "GROUP BY r.run_id"
     )
     settings = [(own, json.loads(text)) for own, text, _ in rows]

@@ -17,7 +17,14 @@ DRAWS, SIZES = 4000, (4, 16, 48)
 def fits() -> list[str]:
     """R2 of both published forms by which policies are fitted, and where the maximum is."""
     from autorl import load_landscape
-    from autorl.rlhf.overoptimization import Fit, Form, fit, fit_landscape, frontier, policies
+    from autorl.trainers.language.overoptimization import (
+        Fit,
+        Form,
+        fit,
+        fit_landscape,
+        frontier,
+        policies,
+    )
 
     data = load_landscape(LANDSCAPE)
     every, points = policies(data), frontier(data)
@@ -58,7 +65,7 @@ def fits() -> list[str]:
 def random_search() -> list[str]:
     """Test gold of random search, chosen by gold and by the proxy."""
     from autorl import load_landscape
-    from autorl.rlhf.overoptimization import policies
+    from autorl.trainers.language.overoptimization import policies
 
     data = load_landscape(LANDSCAPE)
     tuning, test = (

@@ -49,8 +49,8 @@ def no_op(config: dict[str, Any], *, seed: int) -> float:
 
 
 def run_ours(executor: str, trials: int, folder: Path) -> None:
-    from autorl.spec import load_spec
     from autorl.study import Study
+    from autorl.study.spec import load_spec
 
     if executor == "ray":
         start_ray()  # what runs already is used: both contestants on Ray have one for all trials

@@ -172,12 +172,12 @@ def defaults(task: str, runs: int) -> Mapping[str, Any]:
 
     The variant is in none of it; reading a study file takes half a second.
     """
-    from autorl.spec import load_spec
+    from autorl.study.spec import load_spec
 
     spec = load_spec(without_search(TASKS[task], 0, runs))
     return {
         "optimizer": spec.optimizer.name,
-        "options": {"prior": spec.optimizer.options["prior"]},
+        "options": {"prior": spec.optimizer.options.get("prior", "auto")},
         "evaluation": spec.evaluation.seeds,
         "seeds": len(spec.plan.tuning),
     }

@@ -17,8 +17,8 @@ from typing import Any, get_args
 import numpy as np
 from search_tasks import Folders, HeldOut, Split, Task, trainer_of
 
-from autorl.evaluation import Ranking
-from autorl.types import Config, Outcome, Report, Segment, Status
+from autorl.core.types import Config, Outcome, Report, Segment, Status
+from autorl.statistics.evaluation import Ranking
 
 RUNS = (24, 32, 96)
 CURVE = (24, 32, 48, 64, 80, 96, 144, 192, 288, 384, 576, 768)
@@ -93,7 +93,7 @@ def rows() -> dict[str, Row]:
 def is_available(row: Row) -> bool:
     """Whether this version has the row's optimizer and its seed rule."""
     from autorl.optimizers import names
-    from autorl.spec.sections import EvaluationSection
+    from autorl.study.spec.sections import EvaluationSection
 
     rules = get_args(EvaluationSection.model_fields["seeds"].annotation)
     return row.optimizer["name"] in names() and SEEDS[row.seeds][0]["seeds"] in rules
@@ -191,8 +191,8 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
 
     Of the reference row, with a budget of `CURVE`, also the score after each of those runs.
     """
-    from autorl.spec import load_spec
     from autorl.study import Study
+    from autorl.study.spec import load_spec
 
     spec = load_spec(study(row, task, folders, runs, repeat))
     answering = Answering(task, spec.objective[0].metric)
@@ -208,7 +208,6 @@ def run_row(row: Row, task: Task, folders: Folders, runs: int, repeat: int) -> d
     finally:
         running.close()
     share = result.share
-    assert share is not None
     counts = {"informed": share.modelled, "new": share.new, "met": len(answering.seeds_of)}
     return measured | counts | {"judged": chosen}
 

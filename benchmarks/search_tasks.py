@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
+    from autorl.core.types import Config
     from autorl.landscapes.benchmark import Replay, Surrogate
-    from autorl.types import Config
 
 Answers = Literal["table", "surrogate"]
 """What answers for a configuration: a recorded one near it, or a forest with the recorded seed noise."""
@@ -234,7 +234,7 @@ def loaded_task(name: str, folder: str, answers: Answers) -> Task:
 @functools.cache
 def trainer_of(folder: str) -> Any:
     """The trainer `tabular` of a landscape, which studies are checked against."""
-    from autorl.trainers.tabular import Tabular
+    from autorl.trainers.replay import Tabular
 
     class AllTuning(Tabular):
         """A landscape without test seeds: a study here asks for none, and is judged outside."""

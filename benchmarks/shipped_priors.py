@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 
+from autorl.core.types import Config
 from autorl.landscapes.importers.arlbench import import_arlbench
 from autorl.landscapes.manifest import Manifest
 from autorl.optimizers.priors.build import build_prior, prior_of_tables
 from autorl.optimizers.priors.sources import read_table
 from autorl.optimizers.priors.table import Prior, TaskTable, save_prior
 from autorl.space import load_space
-from autorl.types import Config
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMAND = "python benchmarks/shipped_priors.py --out priors"
@@ -121,7 +121,7 @@ def main() -> None:
             priors[f"arlbench-{algorithm}"] = arlbench_prior(algorithm, arguments.arlbench)
     for name, prior in priors.items():
         file = arguments.out / f"{name}.json"
-        save_prior(prior, file)
+        save_prior(prior, file, replace=True)
         print(f"{file}: {len(prior.tasks)} tasks, {file.stat().st_size:,} bytes, {prior.sha256}")
 
 

@@ -131,7 +131,7 @@ def usage(pid: int) -> tuple[float, int]:
 def engine_alone(folder: Path, workers: int) -> Cost:
     """Train and evaluate the members of the study in `folder` again, without tuner, store and checkpoints."""
     with sqlite3.connect(folder / "study" / "study.sqlite") as connection:
-        query = "SELECT config, seed, seed_role FROM runs JOIN configs USING (config_id) ORDER BY run_id"
+        query = "SELECT config, seed, seed_role FROM runs JOIN configurations USING (config_id) ORDER BY run_id"
         members = [
             (json.loads(config), seed, role) for config, seed, role in connection.execute(query)
         ]
@@ -163,10 +163,10 @@ def engine_alone(folder: Path, workers: int) -> Cost:
 
 def train_and_evaluate(config: dict[str, Any], seed: int, role: Any) -> dict[str, float]:
     """One member, evaluated like a segment of the study; CPU seconds of both."""
+    from autorl.core.seeds import digest, evaluation_seeds
     from autorl.population import engine
     from autorl.population.environments import find_environment
     from autorl.population.hyperparameters import record
-    from autorl.seeds import digest, evaluation_seeds
 
     algorithm, environment = engine.find_algorithm("ppo"), find_environment("CartPole-v1")
     marks = [time.thread_time()]

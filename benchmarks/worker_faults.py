@@ -1,12 +1,12 @@
 """Kill and stop workers, nodes and drivers by the hundred, and compare tables: benchmarks/results/worker_faults.md.
 
     python benchmarks/worker_faults.py --faults 100 --seed 0 --raw worker_faults.jsonl
-    python benchmarks/worker_faults.py --faults 8 --where folder processes --optimizers asha     # a part of it
+    python benchmarks/worker_faults.py --faults 8 --where processes --optimizers asha     # a part of it
 
-Studies of tpe, asha and pbt on a Ray cluster of a head and two nodes, on `autorl worker` processes of a folder, and on
-`processes`; each gets a fault of every kind. Every study is a line in the raw file as soon as it is judged; the same
-command takes up where it was interrupted. What counts as what is in `tests/faults/worker_machinery.py`, and in the
-page. The exit code is 1 if anything is bad, or if fewer faults could be delivered than were asked for.
+Studies of tpe, asha and pbt on a Ray cluster of a head and two nodes, on `processes`, and as jobs of submitit's
+local executor; each gets a fault of every kind. Every study is a line in the raw file as soon as it is judged; the
+same command takes up where it was interrupted. What counts as what is in `tests/faults/worker_machinery.py`, and in
+the page. The exit code is 1 if anything is bad, or if fewer faults could be delivered than were asked for.
 """
 
 from __future__ import annotations

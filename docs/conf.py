@@ -43,6 +43,7 @@ html_theme_options = {"top_of_page_buttons": []}
 NAVIGATION = {
     "Begin": [
         "own-environment",
+        "command",
         "protocol",
         "embedding",
         "coming-from",
@@ -62,7 +63,7 @@ NAVIGATION = {
     ],
     "Data": ["landscapes-cookbook", "landscapes", "/landscapes/README", "study-folder"],
     "Extend": ["extending", "api", "/examples/plugin/README", "/examples/slurm/README"],
-    "Measured": ["/benchmarks/results/*"],
+    "Measured": ["measured", "/benchmarks/results/*"],
     "The project": [
         "design",
         "decisions",

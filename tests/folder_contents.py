@@ -1,4 +1,4 @@
-"""What lies in a folder, to see that nobody has written there."""
+"""Contents of a folder, to see that no code has written there."""
 
 
 def written(folder):

@@ -9,7 +9,7 @@ FOREVER = (
 
 
 def wait_until(look, seconds=PATIENCE):
-    """What `look()` returns once it is true; files that are missing or half written count as not yet."""
+    """Return `look()` once it is true; files that are missing or half written count as not yet."""
     end, pause = time.monotonic() + seconds, 0.01
     while time.monotonic() < end:
         try:

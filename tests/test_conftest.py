@@ -25,8 +25,22 @@ def test_that_waits():
 """
 
 
-def test_a_limit_counts_cpu_time_and_not_waiting(tmp_path):
-    (tmp_path / "test_limited.py").write_text(LIMITED)
+ADDED = """
+import sys
+
+
+def test_that_adds_a_folder():
+    sys.path.append("added")
+
+
+def test_after_it():
+    assert "added" not in sys.path
+"""
+
+
+def run_tests(folder: Path, text: str) -> str:
+    """Run test cases in a process of their own under the conftest of this suite."""
+    (folder / "test_written.py").write_text(text)
     options = [
         "-q",
         "-p",
@@ -36,18 +50,27 @@ def test_a_limit_counts_cpu_time_and_not_waiting(tmp_path):
         "-c",
         os.devnull,
         "--rootdir",
-        str(tmp_path),
+        str(folder),
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(tmp_path / "test_limited.py")],
-        cwd=tmp_path,
+        [sys.executable, "-m", "pytest", *options, str(folder / "test_written.py")],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
         capture_output=True,
         text=True,
     )
-    assert "1 failed, 1 passed" in done.stdout, done.stdout + done.stderr
-    assert "test_that_computes_for_ever" in done.stdout
-    assert "over 0.5 seconds of CPU time" in done.stdout
+    return done.stdout + done.stderr
+
+
+def test_a_limit_counts_cpu_time_and_not_waiting(tmp_path):
+    printed = run_tests(tmp_path, LIMITED)
+    assert "1 failed, 1 passed" in printed, printed
+    assert "test_that_computes_for_ever" in printed
+    assert "over 0.5 seconds of CPU time" in printed
+
+
+def test_a_folder_that_a_test_adds_to_the_module_path_is_gone_in_the_next(tmp_path):
+    assert "2 passed" in run_tests(tmp_path, ADDED)
 
 
 def test_numeric_libraries_have_one_thread_here_and_in_children():

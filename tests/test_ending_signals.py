@@ -11,8 +11,8 @@ from functools import partial
 import pytest
 from patience import PATIENCE
 
-from autorl import signals
-from autorl.signals import EndedBySignal, ending, held
+from autorl.core import signals
+from autorl.core.signals import EndedBySignal, ending, held
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals to itself")
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from property_tests import examples
 
-from autorl.evaluation import (
+from autorl.core.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
+from autorl.statistics.evaluation import (
     Adaptive,
     Constraint,
     Curve,
@@ -23,7 +24,6 @@ from autorl.evaluation import (
     join,
     undominated,
 )
-from autorl.types import Config, Failed, Outcome, Proposal, Proposed, Report, Scored, Status
 
 
 def curve_of(values, status=Status.DONE, metric="m", **cost):
@@ -317,14 +317,6 @@ def test_the_front_is_the_brute_force_front(log):
     assert ranking.front() == sorted(front)
 
 
-def test_fidelity_comes_before_score_and_seeds_before_luck():
-    ranking = Ranking()
-    ranking.observe(Scored(0, (5.0,), n_seeds=3, reached=100))
-    ranking.observe(Scored(1, (99.0,), n_seeds=3, reached=50))
-    ranking.observe(Scored(2, (50.0,), n_seeds=1, reached=100))
-    assert ranking.ordered() == [0, 2, 1]
-
-
 def test_a_provisional_score_ranks_after_every_other_of_its_length():
     ranking = Ranking()
     for number, until, provisional in [
@@ -341,22 +333,6 @@ def test_a_provisional_score_ranks_after_every_other_of_its_length():
     ranking.observe(Scored(4, (5.0,), n_seeds=3, reached=100))
     ranking.observe(Scored(0, (1.0,), n_seeds=1, reached=100))
     assert ranking.ordered() == [4, 0, 1, 3, 2]
-
-
-def test_a_saturated_aggregate_is_decided_by_mean_then_spread_then_age():
-    ranking = Ranking()
-    ranking.observe(Scored(0, (500.0,), (9.0,), 3, 100, mean=(480.0,)))
-    ranking.observe(Scored(1, (500.0,), (5.0,), 3, 100, mean=(490.0,)))
-    ranking.observe(Scored(2, (500.0,), (2.0,), 3, 100, mean=(490.0,)))
-    ranking.observe(Scored(3, (500.0,), (2.0,), 3, 100, mean=(490.0,)))
-    assert ranking.ordered() == [2, 3, 1, 0]
-
-
-def test_of_several_objectives_the_first_ones_mean_breaks_ties():
-    ranking = Ranking()
-    ranking.observe(Scored(0, (500.0, 1.0), (5.0, 5.0), 3, 100, mean=(480.0, 99.0)))
-    ranking.observe(Scored(1, (500.0, 1.0), (5.0, 5.0), 3, 100, mean=(490.0, 0.0)))
-    assert ranking.ordered() == [1, 0]
 
 
 @pytest.mark.parametrize(
@@ -435,10 +411,6 @@ def test_the_first_objective_that_is_read_at_its_best_chooses_the_step():
     assert several.at_step(0, curve, 20).values == (-4.0, 9.0, 1.0, 0.0)
 
 
-def test_raw_values_are_combined_as_scores_are():
-    assert judge(aggregate="median").combine([1, 2, 9]) == 2.0
-
-
 # -- failures ----------------------------------------------------------------------------------------------------------
 
 
@@ -490,17 +462,9 @@ def test_a_proposal_that_equals_the_incumbent_goes_on_racing(rule):
     assert racing.more(seeds(2.0, 1.0), incumbent) == (2, 3), "no worse on average"
 
 
-def test_two_seeds_that_are_worse_by_the_same_are_enough_for_rule_t():
-    racing = Racing((0, 1, 2, 3), rule="t")
-    incumbent = seeds(1.0, 2.0, 3.0, 4.0)
-    assert racing.more(seeds(0.5), incumbent) == (1,), "one difference is no test"
-    assert racing.more(seeds(0.5, 1.5), incumbent) == ()
-    assert racing.more(seeds(1.5, 2.5), incumbent) == (2, 3)
-
-
 @pytest.mark.parametrize(("statistic", "stays"), [(3.0, True), (3.07, True), (3.09, False)])
 def test_rule_t_drops_a_proposal_at_a_p_value_of_one_tenth(statistic, stays):
-    """Of two differences -t - 1 and -t + 1 the statistic is -t: at 1 degree 3.078 has p = 0.1."""
+    """Two differences -t - 1 and -t + 1 have the statistic -t: at 1 degree 3.078 has p = 0.1."""
     racing = Racing((0, 1, 2, 3), rule="t")
     mine = seeds(-statistic - 1, -statistic + 1)
     assert bool(racing.more(mine, seeds(0.0, 0.0, 0.0, 0.0))) is stays
@@ -519,8 +483,6 @@ def test_rule_t_drops_a_proposal_at_a_p_value_of_one_tenth(statistic, stays):
         (2.5, 3, 0, 2.5),
     ],
 )
-def test_a_budget_pays_for_one_proposal_before_anything_is_confirmed(
-    runs, minimum, confirmed, explore
-):
+def test_a_budget_pays_for_one_proposal_first(runs, minimum, confirmed, explore):
     rule = Adaptive(tuple(range(5)), minimum, share=0.4)
     assert rule.runs_to_explore(runs, confirmed) == explore

@@ -75,6 +75,34 @@ def test_a_script_in_the_manner_of_cleanrl_is_tuned_through_tensorboard(tmp_path
     assert 10 <= result["test"]["value"] <= 500
 
 
+_NO_EPISODE = """
+import sys
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+writer = EventFileWriter("runs")
+entropy = Summary(value=[Summary.Value(tag="losses/entropy", simple_value=0.5)])
+writer.add_event(Event(step=1024, summary=entropy))
+writer.close()
+"""
+
+
+def test_a_script_of_cleanrl_that_logs_no_episode_ends_its_study_in_one_line(tmp_path):
+    """CleanRL's own ppo.py under Gymnasium 1.x: losses are logged, and no return."""
+    pytest.importorskip("tensorboard", reason="needs the extra integrations")
+    folder = Path(shutil.copytree(EXAMPLES / "cleanrl", tmp_path / "cleanrl"))
+    (folder / "ppo.py").write_text(_NO_EPISODE)
+    study, options = folder / "study.yaml", ("--out", folder / "out")
+    command = (sys.executable, "-m", "autorl", "tune", study, *options)
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.returncode == 1
+    [*_, error] = done.stderr.strip().splitlines()
+    quoted = "the command logged nothing named 'charts/episodic_return'"
+    assert quoted in error
+    assert f'"{quoted}"' in " ".join(study.read_text().replace("#", " ").split())
+
+
 def test_ppo_in_one_file_learns_and_writes_the_names_of_cleanrl(tmp_path):
     pytest.importorskip("torch", reason="needs the extra sb3")
     accumulators = pytest.importorskip(

@@ -201,11 +201,13 @@ def test_a_run_that_ends_itself_is_scored_and_not_continued():
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda trial: trial.report(0, 1.0), "steps count from 1"),
+        (lambda trial: trial.report(0, 1.0), r"report\(step, value\): steps count from 1"),
+        (lambda trial: trial.report(-0.5, 1), r"expected.*report\(step, value\), got -0.5"),
         (lambda trial: trial.report(21, 1.0), "reported nothing up to step 5"),
         (lambda trial: 1.0, "returned without a report.*compares runs at step 5"),
         (lambda trial: None, "returned nothing and reported nothing"),
         (lambda trial: trial.should_prune(), r"has no attribute 'should_prune': ask `trial.should"),
+        (lambda trial: bool(trial.should_stop), r"a function: write trial\.should_stop\(\)"),
         (lambda trial: trial.suggest_float("x", 0, 1), "the values are in `trial.config`"),
         (lambda trial: (trial.report(2, 1.0), trial.report(2, 1.0)), "expected a later step"),
     ],
@@ -218,15 +220,6 @@ def test_mistakes_are_said(function, message):
 def test_a_function_that_needs_more_than_the_trial_is_refused():
     with pytest.raises(InputError, match="is given nothing else, but needs 'seed'"):
         tune(lambda trial, seed: 1.0, SPACE)
-
-
-def test_a_metric_that_is_not_finite_ends_the_run_as_diverged():
-    def unstable(trial):
-        trial.report(1, 1.0 if trial.config["x"] < 0.6 else float("nan"))
-        return trial.config["x"]
-
-    rows = tune(unstable, SPACE, **STUDY).trials()
-    assert set(rows[rows["params_x"] >= 0.6]["state"]) == {"diverged"}
 
 
 KILLED = """
@@ -271,15 +264,6 @@ def test_a_study_file_names_such_a_function_too(tmp_path):
     }
     named = tune(study, **STUDY)
     pd.testing.assert_frame_equal(table(named), table(tune(climb, SPACE, **STUDY)))
-
-
-def test_methods_that_pause_most_runs_for_good(tmp_path):
-    options = STUDY | {"optimizer": {"name": "asha", "eta": 2, "rungs": 3}}
-    del options["stop"], options["rungs"]
-    result = tune(climb, SPACE, out=tmp_path / "s", **options)
-    assert set(result.trials()["state"]) == {"complete", "stopped"}
-    again = tune(climb, SPACE, workers=3, **options)
-    pd.testing.assert_frame_equal(table(again), table(result))
 
 
 @pytest.mark.parametrize(

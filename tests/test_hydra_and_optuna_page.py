@@ -1,4 +1,4 @@
-"""What docs/coming-from-hydra-and-optuna.md shows is what runs."""
+"""The blocks of docs/coming-from-hydra-and-optuna.md run."""
 
 import re
 import subprocess

@@ -1,4 +1,4 @@
-"""Where the ways to plain Python differ, and why there are several."""
+"""Differences between the ways to plain Python, and reasons for each."""
 
 import hashlib
 import json
@@ -6,19 +6,16 @@ import json
 import numpy as np
 import pytest
 
-from autorl.plain_values import json_value, plain, plain_mappings, python_scalar
+from autorl.core.plain_values import json_value, plain, python_scalar
+from autorl.core.types import FrozenMap, InputError, freeze
 from autorl.space.canonical import canonical_json, frozen, jsonable, sha256
 from autorl.store import codec
-from autorl.types import FrozenMap, InputError, freeze
 
 NESTED = {"net_arch": (64, (32,)), "kwargs": {"decay": [0.5, None, True]}}
 
 
 def test_plain_is_the_way_back_from_freeze():
-    assert plain(freeze(NESTED)) == {
-        "net_arch": [64, [32]],
-        "kwargs": {"decay": [0.5, None, True]},
-    }
+    assert plain(freeze(NESTED)) == {"net_arch": [64, [32]], "kwargs": {"decay": [0.5, None, True]}}
     assert type(plain(FrozenMap(a=1))) is dict
 
 
@@ -27,14 +24,6 @@ def test_plain_leaves_names_and_numbers_of_numpy_alone():
     number = np.float32(0.1)
     assert plain({1000: number}) == {1000: number}
     assert plain({1000: number})[1000] is number
-
-
-def test_plain_mappings_keep_tuples():
-    """Checkpoints of `sb3` store tuples as tuples: with lists, their hashes would change."""
-    assert plain_mappings(freeze(NESTED)) == {
-        "net_arch": (64, (32,)),
-        "kwargs": {"decay": (0.5, None, True)},
-    }
 
 
 def test_values_of_numpy_have_the_canonical_text_of_python_values():

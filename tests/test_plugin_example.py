@@ -75,9 +75,9 @@ def check_result(printed):
 
 
 def test_its_names_are_listed_and_described(site):
-    assert "tabular Q-learning in a slippery hallway" in autorl("trainers")
-    assert "one_plus_one: Steps from the best configuration" in autorl("optimizers")
-    (described,) = json.loads(autorl("optimizers", "one_plus_one", "--json"))["optimizers"]
+    assert "tabular Q-learning in a slippery hallway" in autorl("list", "trainers")
+    assert "one_plus_one: Steps from the best configuration" in autorl("list", "optimizers")
+    (described,) = json.loads(autorl("list", "optimizers", "one_plus_one", "--json"))["optimizers"]
     assert described["options"][0]["name"] == "step"
     assert "one_plus_one" not in REGISTRY
 
@@ -87,7 +87,7 @@ def test_its_study_is_tuned_by_the_command_line(site, example):
     file = example / "study.yaml"
     here = ("--set", "executor.name=in_process")
     check_result(autorl("tune", file, "--out", folder, "--json", *here))
-    assert "hallway/q_learning" in autorl("status", folder)
+    assert "hallway/q_learning" in autorl("watch", folder, "--once")
 
 
 def test_it_passes_the_kits(site, example):
@@ -104,7 +104,7 @@ def test_it_is_installed_and_runs_in_processes_of_its_own(example):
     site = example.parent / "installed"
     options = ("--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--target", site)
     elsewhere("-m", "pip", "install", *options, example, path=site)
-    listed = elsewhere("-m", "autorl", "trainers", path=site)
+    listed = elsewhere("-m", "autorl", "list", "trainers", path=site)
     assert "hallway/q_learning" in listed
     study = ("-m", "autorl", "tune", example / "study.yaml", "--out", example / "out", "--json")
     check_result(elsewhere(*study, path=site))

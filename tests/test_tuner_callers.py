@@ -11,7 +11,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 import pandas as pd
 import pytest
 
-from autorl import Finished, InputError, SeedPlan, StudyError, Tuner, Waiting
+from autorl import Callback, Finished, InputError, SeedPlan, StudyError, Tuner, Waiting
 
 SPACE = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5}}}
 OPTIONS = {"optimizer": "tpe", "seeds": SeedPlan(2, 0), "budget": {"runs": 40}, "parallelism": 4}
@@ -158,6 +158,44 @@ def test_who_waits_hears_of_the_end():
             waiting.result()
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda tuner, trial: tuner.ask(),
+        lambda tuner, trial: tuner.ask(wait=True),
+        lambda tuner, trial: asyncio.run(tuner.ask_async()),
+        lambda tuner, trial: tuner.tell(trial, 1.0),
+        lambda tuner, trial: asyncio.run(tuner.tell_async(trial, 1.0)),
+        lambda tuner, trial: tuner.report(trial, 1, 1.0),
+        lambda tuner, trial: tuner.fail(trial),
+        lambda tuner, trial: tuner.enqueue({"x": 0.25}),
+        lambda tuner, trial: next(tuner.test_trials()),
+        lambda tuner, trial: tuner.result(),
+        lambda tuner, trial: tuner.close(),
+    ],
+)
+def test_a_callback_that_calls_its_tuner_is_refused(call, capsys):
+    class Calling(Callback):
+        def on_outcome(self, study, run, outcome):
+            call(tuner, trial)
+
+    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), callbacks=[Calling()])
+    trial = tuner.ask()
+    tuner.tell(trial, 1.0)
+    (said,) = capsys.readouterr().err.splitlines()
+    assert "callback Calling raised StudyError: a callback cannot call its tuner" in said
+    tuner.tell(tuner.ask(), 2.0)
+    assert tuner.result().tuning == 2.0
+
+
+@pytest.mark.parametrize("trial", [None, "0.0", 3])
+def test_what_is_not_a_trial_is_refused(trial):
+    tuner = Tuner(SPACE, **OPTIONS)
+    for call in (tuner.fail, lambda it: tuner.tell(it, 1.0), lambda it: tuner.report(it, 1, 1.0)):
+        with pytest.raises(InputError, match="trial: expected a trial"):
+            call(trial)
+
+
 def test_a_closed_tuner_says_so_and_closes_twice():
     tuner = Tuner(SPACE, **OPTIONS)
     tuner.close()
@@ -215,6 +253,8 @@ def test_what_cannot_be_enqueued_is_refused():
         tuner.enqueue({"x": 2.0})
     with pytest.raises(InputError, match="y"):
         tuner.enqueue({"x": 0.5, "y": 1})
+    with pytest.raises(InputError, match=r"enqueue: expected values by hyperparameter, got 'x'"):
+        tuner.enqueue("x")
     grid = Tuner(SPACE, {"name": "grid"}, seeds=SeedPlan(1, 0))
     with pytest.raises(InputError, match="grid has no place for other configurations"):
         grid.enqueue({"x": 0.3})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorl.types import (
+from autorl.core.types import (
     AutorlError,
     Config,
     FrozenMap,

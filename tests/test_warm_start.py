@@ -6,13 +6,13 @@ import json
 import pytest
 
 from autorl import load_landscape
+from autorl.core.types import InputError
 from autorl.landscapes import from_study
 from autorl.optimizers import names
-from autorl.spec import load_spec, thaw
 from autorl.study import Study
 from autorl.study.setup import make_optimizer, trainer_loader
+from autorl.study.spec import load_spec, thaw
 from autorl.testing.simulation import simulate
-from autorl.types import InputError
 
 SPACE = {
     "hyperparameters": {
@@ -41,7 +41,7 @@ def run(file, folder):
     try:
         study.run()
         rows = study.store.query(
-            "SELECT config FROM proposals JOIN configs USING (config_id) ORDER BY proposal"
+            "SELECT config FROM proposals JOIN configurations USING (config_id) ORDER BY proposal"
         )
         return [study.spec.search_space.config(json.loads(text)) for (text,) in rows]
     finally:

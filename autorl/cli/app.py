@@ -15,14 +15,13 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl import __version__, signals
-from autorl.cli.lazy import LazyGroup, Source
+from autorl import __version__
+from autorl.cli.lazy import LazyGroup
 from autorl.cli.options import say
-from autorl.plain_text import printable, shortened, shown
-from autorl.types import InputError, StudyError
+from autorl.core import signals
+from autorl.core.plain_text import printable, shortened, shown
+from autorl.core.types import InputError, StudyError
 
-_LONGEST_LINE = 300
-"""Characters of an error."""
 # What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not
 # allowed, read-only.
 _OF_A_PATH = {
@@ -35,6 +34,7 @@ _OF_A_PATH = {
     errno.EROFS,
     errno.ENODEV,
 }
+_LONGEST_WORD = 200  # characters; a path may have so many, a word of ours has not
 # Typer brings its own copy of click in some versions and the package in others.
 _USAGE_ERROR: type[typer.BadParameter] = next(
     kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
@@ -45,54 +45,26 @@ class _StoppedError(Exception):
     """A signal, its cause, as an exception that click passes on."""
 
 
-# Summaries stand here again, so that a list imports no command: a test compares both.
-COMMANDS = MappingProxyType(
+SECTIONS = MappingProxyType(
     {
-        "tune": Source(
-            "autorl.cli.run:tune", "Search on tuning seeds, then test on held-out seeds."
-        ),
-        "resume": Source(
-            "autorl.cli.run:resume", "Go on with an interrupted study, or extend one that is over."
-        ),
-        "worker": Source(
-            "autorl.cli.worker:worker",
-            "Train segments of a study whose folder several machines share.",
-        ),
-        "status": Source("autorl.cli.inspect:status", "Where a study stands."),
-        "watch": Source("autorl.cli.watch:watch", "Look at a study in the terminal, live."),
-        "best": Source("autorl.cli.inspect:best", "The best configurations, to use elsewhere."),
-        "test": Source(
-            "autorl.cli.run:on_test_seeds", "Train the incumbent so far on held-out seeds."
-        ),
-        "replay": Source(
-            "autorl.cli.replay:replay", "Retrain the incumbent's schedule on the test seeds."
-        ),
-        "export": Source("autorl.cli.export:export", "Write a trained model for other programs."),
-        "report": Source("autorl.cli.report:report", "Write a report: one HTML file."),
-        "serve": Source("autorl.cli.serve:serve", "Show studies as a web page, live."),
-        "verify": Source("autorl.cli.safety:verify", "Check that a study's folder is whole."),
-        "backup": Source(
-            "autorl.cli.safety:backup", "Copy a study, running or not, to a new folder."
-        ),
-        "compare": Source(
-            "autorl.cli.compare:compare", "Compare studies or optimizers on held-out seeds."
-        ),
-        "suggest": Source(
-            "autorl.cli.prior_files:suggest",
-            "Configurations to try first, by what landscapes say.",
-        ),
-        "space": Source("autorl.cli.catalog:space", "Check a search space and print it."),
-        "trainers": Source("autorl.cli.catalog:trainers", "The trainers and what they train."),
-        "optimizers": Source("autorl.cli.catalog:optimizers", "The optimizers and their options."),
-        "doctor": Source("autorl.cli.checkup:doctor", "Check this installation."),
-        "landscape": Source(
-            "autorl.cli.landscape:app",
-            "Landscape data sets: query, build, import, validate.",
-        ),
-        "prior": Source(
-            "autorl.cli.prior:app",
-            "Priors: what landscapes of an algorithm say, in a file.",
-        ),
+        "A study": {
+            "tune": "autorl.cli.run:tune",
+            "resume": "autorl.cli.run:resume",
+            "watch": "autorl.cli.watch:watch",
+            "best": "autorl.cli.best:best",
+            "export": "autorl.cli.export:export",
+            "report": "autorl.cli.report:report",
+        },
+        "More": {
+            "play": "autorl.cli.play:play",
+            "test": "autorl.cli.held_out:on_test_seeds",
+            "compare": "autorl.cli.compare:compare",
+            "backup": "autorl.cli.safety:backup",
+            "list": "autorl.cli.catalog:app",
+            "doctor": "autorl.cli.checkup:doctor",
+            "landscape": "autorl.cli.landscape:app",
+            "prior": "autorl.cli.prior:app",
+        },
     }
 )
 
@@ -100,7 +72,7 @@ COMMANDS = MappingProxyType(
 class Commands(LazyGroup):
     """The commands in the order of a study's life."""
 
-    table = COMMANDS
+    sections = SECTIONS
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command, and tell the signals that end it apart.
@@ -141,7 +113,7 @@ class Commands(LazyGroup):
         except _USAGE_ERROR as error:
             context: typer.Context | None = getattr(error, "ctx", None)
             where = "" if context is None else f" (see `{context.command_path} --help`)"
-            code = _complain(f"{error.format_message()}{where}", 2)
+            code = _complain(f"{_usage(error)}{where}", 2)
         # `typer.Exit` comes back as its code, a command that just ends as None.
         code = code if isinstance(code, int) else 0
         if standalone:
@@ -149,15 +121,28 @@ class Commands(LazyGroup):
         return code
 
 
+def _usage(error: Any) -> str:
+    """Name an option, what its value should be, and what it is."""
+    problems = getattr(error.__cause__, "errors", None)
+    # Typer checks values by pydantic, whose words are for programmers.
+    if problems is None or error.param is None:
+        return str(error.format_message())
+    first = problems()[0]
+    words = first["msg"].removeprefix("Input ").partition(", unable to parse")[0]
+    plain = words.replace("a valid number", "a number").replace("a valid integer", "a whole number")
+    return f"{error.param.opts[0]}: {plain}, got {shown(first['input'])}"
+
+
 def _complain(message: str, code: int) -> int:
-    """Print an error as one line, cut, and return the exit code.
+    """Print an error as one line and return the exit code.
 
     A message may quote what a stranger wrote.
     """
-    # A line feed of theirs would begin a line that looks like ours.
-    line = printable("autorl: " + " ".join(message.split()), keep_lines=False)
+    # A line feed of theirs would begin a line that looks like ours. Our own words are never cut.
+    words = [shortened(word, _LONGEST_WORD) for word in message.split()]
+    line = printable("autorl: " + " ".join(words), keep_lines=False)
     with suppress(OSError):  # the terminal is gone: that is what SIGHUP says
-        say(shortened(line, _LONGEST_LINE), err=True)
+        say(line, err=True)
     return code
 
 

@@ -1,4 +1,4 @@
-"""The command doctor: what an installation has, and what is broken."""
+"""The command doctor: whether an installation, or a study, is whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ import typer
 
 from autorl.cli.options import AsJson, print_json, say
 from autorl.executors.children import fork_server, start
-from autorl.types import InputError
 
 Verdict = Literal["ok", "missing", "broken"]
 _SECONDS = 60.0
@@ -40,11 +39,11 @@ class Check:
 
 
 def doctor(
-    algorithms: Annotated[
+    names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[ALGORITHM]...",
-            help="With --warm: ppo, dqn, ... as in population/ppo. All by default.",
+            metavar="[DIR|ALGORITHM]...",
+            help="Studies; with --warm ppo, dqn, ... as in population/ppo, all by default.",
             show_default=False,
         ),
     ] = None,
@@ -57,10 +56,12 @@ def doctor(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Check this installation.
+    """Check this installation, or that a study is whole.
 
-    Versions, extras, cores, GPUs, write permission, child processes. Exit code 1 if something is
-    broken.
+    The installation: versions, extras, cores, GPUs, write permission, child processes. A study: the
+    log with its chain of hashes, the study file, the tables against the events, the checkpoints
+    against the log, and files that no event names; says what can be saved, works while the study
+    runs, writes nothing. Exit code 1 if something is broken.
 
     With --warm nothing is checked: the population engine is compiled, a line for each program.
     Compiled programs are kept in $AUTORL_CACHE, else in ~/.cache/autorl.
@@ -69,12 +70,13 @@ def doctor(
         # Like a command, imported when it runs: `doctor` without --warm needs no compiler. The
         # engine cannot even be imported without its cache, which is tried before that.
         importlib.import_module("autorl.population.kernels").check_cache()
-        importlib.import_module("autorl.cli.warm").warm(algorithms or [], as_json)
+        importlib.import_module("autorl.cli.warm").warm(names or [], as_json)
         return
-    if algorithms:
-        raise InputError(
-            f"goes with --warm: autorl doctor --warm {' '.join(algorithms)}", key="ALGORITHM"
-        )
+    if names:
+        verify = importlib.import_module("autorl.cli.safety").verify
+        if not all([verify(Path(name), as_json=as_json) for name in names]):
+            raise typer.Exit(1)
+        return
     checks = examine(folder)
     if as_json:
         print_json([vars(check) for check in checks])
@@ -144,7 +146,7 @@ def _group(extra: str, names: list[str]) -> Check:
 def _cuda() -> Check:
     """List the GPUs, as torch sees them.
 
-    Without torch, as the driver lists them.
+    If torch is not installed, the driver lists them.
     """
     # A driver may be there beside a torch that was built without CUDA.
     if importlib.util.find_spec("torch") is not None:

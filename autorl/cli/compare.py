@@ -8,15 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from autorl.cli.compare_studies import compare_studies
-from autorl.cli.options import AsJson, Quiet, Settings, Workers, print_json, say, say_line
+from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, print_json, say, say_line
+from autorl.cli.report import page_place
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
+from autorl.core.types import InputError, StudyError
 from autorl.report.comparison import compare_results, comparison_dict, comparison_text
-from autorl.spec import OptimizerSection, Spec
 from autorl.study import Result
-from autorl.study.opening import create_or_open
+from autorl.study.folder.opening import create_or_open
 from autorl.study.setup import check, trainer_loader
-from autorl.tuner import read_study
-from autorl.types import InputError, StudyError
+from autorl.study.spec import OptimizerSection, Spec
+from autorl.study.tuner import read_study
 
 
 def compare(
@@ -55,6 +56,7 @@ def compare(
     html: Annotated[
         Path | None, typer.Option(help="Of studies: also write a report, one HTML file.")
     ] = None,
+    replace: Replace = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -73,7 +75,8 @@ def compare(
         for name, value in options.items():
             if value is not None:
                 raise InputError("is for a study file with --optimizers", key=name)
-        compare_studies(sources, unequal=unequal, html=html, as_json=as_json)
+        place = None if html is None else page_place(html, replace)
+        compare_studies(sources, unequal=unequal, html=place, as_json=as_json)
         return
     if len(sources) != 1:
         raise InputError(f"expected one study file, got {len(sources)}", key="FILE")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from autorl.cli.options import print_json, say
 from autorl.cli.report import write_page
+from autorl.core.types import InputError
 from autorl.report.studies import compare_studies as compared
 from autorl.report.studies import comparison_dict, comparison_text
 from autorl.report.studies_page import comparison_html
 from autorl.store.folder import holds_study
-from autorl.types import InputError
 
 _DEPTH = 3
 """Folders are looked into so deep: `studies/compare/OPTIMIZER/seed-0`."""

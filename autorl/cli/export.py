@@ -8,31 +8,34 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import Folder, say
+from autorl.core.types import InputError, ProposalId
 from autorl.report.reading import StudyView, open_view
-from autorl.study.models import kept_checkpoints, seed_of_model, steps_of, whole
-from autorl.study.setup import trainer_loader
+from autorl.study.results.models import KeptModel, kept_model, steps_of, whole
 from autorl.trainers.contract import ExportedModel
-from autorl.types import InputError, StudyError
+
+OfSeed = Annotated[
+    int | None, typer.Option(help="Of which training seed; default the median by test score.")
+]
+OfProposal = Annotated[int | None, typer.Option(help="Of which proposal; default the incumbent.")]
 
 
 def export(
     folder: Folder,
     model: Annotated[
-        Path, typer.Option(help="What to write: a file such as model.zip, of RLHF a new folder.")
-    ],
-    seed: Annotated[
-        int | None, typer.Option(help="Of which training seed; default the best on test seeds.")
+        Path | None,
+        typer.Option(
+            help="What to write: a file, of RLHF a new folder; default model.zip, of RLHF model."
+        ),
     ] = None,
-    proposal: Annotated[
-        int | None, typer.Option(help="Of which proposal; default the incumbent.")
-    ] = None,
+    seed: OfSeed = None,
+    proposal: OfProposal = None,
     replace: Annotated[bool, typer.Option("--replace", help="Replace a zip of this name.")] = False,
 ) -> None:
     """Write a trained model for other programs.
 
-    Of an agent: a zip that Stable-Baselines3 loads, hyperparameters of the run included, and the
-    statistics of its normalisation beside it. Of an RLHF study: a folder that transformers reads
-    with from_pretrained, model and tokenizer.
+    For an agent it is a zip that Stable-Baselines3 loads, hyperparameters of the run included, and
+    the statistics of its normalisation beside it. For an RLHF study it is a folder that
+    transformers reads with from_pretrained, model and tokenizer.
     """
     view = open_view(folder)
     try:
@@ -43,11 +46,16 @@ def export(
 
 
 def write_model(
-    view: StudyView, target: Path, seed: int | None, proposal: int | None, *, replace: bool = False
+    view: StudyView,
+    target: Path | None,
+    seed: int | None,
+    proposal: int | None,
+    *,
+    replace: bool = False,
 ) -> str:
     """Write the model of a proposal trained with a seed.
 
-    Default: the incumbent, and the seed that is best on test seeds.
+    Default: the incumbent, and the median by test score.
 
     Returns:
         What was written and what is in it, for people.
@@ -57,41 +65,32 @@ def write_model(
             checkpoint is damaged, or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
+    number, model = chosen_model(view, seed, proposal)
+    steps = steps_of(view.record, number, model.checkpoint)
+    # One that was exchanged may load, and would be exported under the score of another.
+    with whole(view.record, model.checkpoint) as on_this_machine:
+        written = model.trainer.export_model(
+            on_this_machine, target or Path(model.trainer.model_name), replace=replace
+        )
+    return exported_text(written, f"{model.name}; {steps}")
+
+
+def chosen_model(
+    view: StudyView, seed: int | None, proposal: int | None
+) -> tuple[ProposalId, KeptModel]:
+    """Find the model that the options of a command name.
+
+    Raises:
+        InputError, StudyError: as `kept_model` does, and for a proposal there is not.
+    """
     number = view.record.incumbent().proposal if proposal is None else proposal
     if number not in view.driver.lineage.proposals:
         raise InputError(
             f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}",
             key="--proposal",
         )
-    spec, _ = view.spec.trainer_for(view.driver.lineage[number].config)
-    trainer = trainer_loader(view.spec)(spec)
-    if not trainer.model_name:
-        raise InputError(f"trainer {spec.name!r} has no models to export", key="trainer")
-    checkpoints = kept_checkpoints(view.record, view.folder, number)
-    if not checkpoints:
-        raise StudyError(
-            f"{view.folder}: no model of proposal {number} was kept "
-            f"(keep.checkpoints: {view.spec.keep.checkpoints}); "
-            f"`autorl test {view.folder}` trains the incumbent on test seeds"
-        )
-    chosen = ""
-    if seed is None:
-        seed = seed_of_model(view.record, number, checkpoints)
-        if len(checkpoints) > 1:
-            chosen = f", the best of {len(checkpoints)}: expect less of it than its own score"
-    if seed not in checkpoints:
-        have = ", ".join(map(str, sorted(checkpoints)))
-        raise InputError(
-            f"no model of proposal {number} with seed {seed} was kept; there is seed {have}",
-            key="--seed",
-        )
-    role = "test" if seed in view.spec.plan.test else "tuning"
-    checkpoint = checkpoints[seed]
-    steps = steps_of(view.record, number, checkpoint)
-    # One that was exchanged may load, and would be exported under the score of another.
-    with whole(view.record, checkpoint) as on_this_machine:
-        written = trainer.export_model(on_this_machine, target, replace=replace)
-    return exported_text(written, f"proposal {number}, {role} seed {seed}{chosen}; {steps}")
+    config = view.driver.lineage[number].config
+    return number, kept_model(view.record, view.folder, number, config, seed)
 
 
 def exported_text(written: ExportedModel, what: str) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from autorl.building import BuildPlan, build_cost, is_written
 from autorl.cli.options import print_json, say
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
 from autorl.population.task_families import TaskFamily
-from autorl.report.plan_text import time_text
 from autorl.report.table import columns
-from autorl.types import InputError
+from autorl.study.building import BuildPlan, build_cost, is_written
 
 
 def print_family(
@@ -40,7 +39,7 @@ def print_family(
     for plan, item, done in zip(plans, family.variants, written, strict=True):
         text = f"{item.text} (written)" if done else item.text
         rows.append((plan.id, text))
-    duration = time_text(cost.time, cost.workers)
     rows.append(("runs", f"{remaining * cost.runs:,} in {counted(remaining, 'build')}"))
-    rows.append(("time", f"{duration} for each build"))
+    if cost.time is not None:
+        rows.append(("time", f"{cost.time.text(cost.workers)} for each build"))
     say(columns(rows[0], rows[1:], indent=""))

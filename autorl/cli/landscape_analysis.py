@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autorl.cli.landscape_options import By, Reduce, Source, Sources, landscapes_of, role
-from autorl.cli.options import AsJson, print_json, say, say_line
+from autorl.cli.options import AsJson, Replace, print_json, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
+from autorl.core.plain_values import json_value
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis, load_landscape
 from autorl.landscapes.analysis import Answer
-from autorl.plain_values import json_value
 from autorl.space import unknown_key
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,6 +205,7 @@ def plot(
             help="A .png, .svg, .pdf, or .html (interactive) file; default a .png in this folder."
         ),
     ] = None,
+    replace: Replace = False,
     method: Annotated[str, typer.Option(help=f"Of importance: {_METHODS}.")] = "fanova",
     seeds: AnySeeds = None,
     step: Step = None,
@@ -237,7 +238,7 @@ def plot(
         answer = analysis.subset(data, seeds=role(seeds))
     else:
         answer = answer_of(data, kind, names or [], seeds, step, by, reduce)
-    written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"))
+    written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"), replace=replace)
     if as_json:
         print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
         return
@@ -340,8 +341,7 @@ def _text(value: object) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {cell(item)}" for name, item in value.items())
     if isinstance(value, list):
-        items = [f"{item:.3f}" if isinstance(item, float) else str(item) for item in value]
-        return ", ".join(items)
+        return ", ".join(map(cell, value))
     return cell(value)
 
 

@@ -7,7 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.building import (
+from autorl.cli.family_build import print_family
+from autorl.cli.landscape_options import ROOT, Out
+from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, key_texts, print_json, say
+from autorl.cli.rows import show_written
+from autorl.cli.run import overrides_of, print_plan, run_study, stopped
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
+from autorl.population.task_families import read_task_family
+from autorl.report.table import columns
+from autorl.study import Study
+from autorl.study.building import (
     BuildCost,
     BuildPlan,
     build_cost,
@@ -16,18 +26,7 @@ from autorl.building import (
     plan_family,
     train_and_write,
 )
-from autorl.cli.family_build import print_family
-from autorl.cli.landscape_options import ROOT, Out, Replace
-from autorl.cli.options import AsJson, Quiet, Settings, Workers, key_texts, print_json, say
-from autorl.cli.rows import show_written
-from autorl.cli.run import overrides_of, print_plan, run_study, stopped
-from autorl.plain_text import counted
-from autorl.population.task_families import read_task_family
-from autorl.report.plan_text import time_text
-from autorl.report.table import columns
-from autorl.study import Study
-from autorl.study.landscape import ABOUT
-from autorl.types import InputError
+from autorl.study.results.landscape import ABOUT
 
 
 def build(
@@ -151,7 +150,7 @@ def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
     Its cost, or of a population the plan of its study.
     """
     if plan.is_lineage:
-        print_plan(plan.spec, plan.folder, as_json=as_json)
+        print_plan(plan.spec, as_json=as_json)
         return
     cost = build_cost(plan, workers)
     if not as_json:
@@ -189,7 +188,7 @@ def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:
         ("runs", f"{cost.runs:,}"),
         (spec.steps, f"{cost.steps:,}"),
         ("evaluations", f"{cost.evaluations:,}"),
-        ("time", time_text(cost.time, cost.workers)),
+        *([] if cost.time is None else [("time", cost.time.text(cost.workers))]),
         ("disk", disk),
     ]
 

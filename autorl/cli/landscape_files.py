@@ -8,10 +8,12 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.landscape_options import ROOT, Out, Replace, Role, Source, landscapes_of, role
-from autorl.cli.options import AsJson, key_texts, print_json, say, say_line
+from autorl.cli.landscape_options import ROOT, Out, Role, Source, landscapes_of, role
+from autorl.cli.options import AsJson, Replace, key_texts, print_json, say, say_line
 from autorl.cli.progress import RuleProgress
 from autorl.cli.rows import show_written
+from autorl.core.plain_text import counted, printable
+from autorl.core.types import InputError
 from autorl.landscapes import (
     delete_landscape,
     load_landscape,
@@ -23,8 +25,6 @@ from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.importers.common import TEXTS
 from autorl.landscapes.validate import validate as check
-from autorl.plain_text import counted, printable
-from autorl.types import InputError
 
 
 def validate(

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from autorl.core.types import InputError
 from autorl.landscapes import (
     Landscape,
     find_landscape,
@@ -14,7 +15,6 @@ from autorl.landscapes import (
     load_landscape,
     shipped_root,
 )
-from autorl.types import InputError
 
 ROOT = Path("landscapes")
 Source = Annotated[
@@ -52,7 +52,6 @@ Step = Annotated[
     int | None, typer.Option("--step", help="Last step that counts; default the last there is.")
 ]
 Out = Annotated[Path, typer.Option("--out", help="Folder landscapes are kept in.")]
-Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 
 
 def landscapes_of(sources: list[str]) -> list[Landscape]:
@@ -73,7 +72,7 @@ def landscapes_of(sources: list[str]) -> list[Landscape]:
 def _below(source: str) -> list[Landscape]:
     """List the landscapes of a folder of many, by its word.
 
-    Of the places the word may stand for, the first that has landscapes.
+    The word may stand for several places; the first that has landscapes counts.
     """
     if find_landscape(source):
         return []

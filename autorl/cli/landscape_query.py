@@ -15,11 +15,11 @@ import typer
 from autorl.cli.landscape_options import ROOT, By, Reduce, Role, Source, Step, role
 from autorl.cli.options import AsJson, print_json, print_json_rows, say, say_line
 from autorl.cli.rows import cell, rows_of, show_rows
+from autorl.core.plain_text import counted
+from autorl.core.plain_values import json_value
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, list_landscapes, load_landscape, shipped_root
-from autorl.landscapes.time_limit import QUERY_SECONDS
-from autorl.plain_text import counted
-from autorl.plain_values import json_value
-from autorl.types import InputError
+from autorl.landscapes.query_process import QUERY_SECONDS
 
 _ROWS = 100
 """Rows of an answer that are printed unless --limit says otherwise."""
@@ -63,9 +63,7 @@ def list_all(
 
 
 def info(source: Source, as_json: AsJson = False) -> None:
-    """What a landscape is, how it was made,
-    and how its runs ended.
-    """
+    """Describe a landscape: its origin, its size, and how its runs ended."""
     landscape = load_landscape(source)
     manifest = landscape.manifest
     status = landscape.queries.runs_by_status()
@@ -172,8 +170,8 @@ def curve(
     as_json: AsJson = False,
 ) -> None:
     """The learning curves of one configuration, seed by seed."""
-    frame = load_landscape(source).curves(config_id)
-    show_rows([str(name) for name in frame], rows_of(frame), as_json=as_json)
+    header, rows = load_landscape(source).curve_rows(config_id)
+    show_rows(header, rows, as_json=as_json)
 
 
 def top(

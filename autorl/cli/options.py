@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from autorl.plain_text import printable
-from autorl.types import InputError
+from autorl.core.plain_text import printable
+from autorl.core.types import InputError
 
 Folder = Annotated[
     Path, typer.Argument(metavar="DIR", help="The study's folder.", show_default=False)
@@ -34,13 +34,7 @@ Storage = Annotated[
         help="Where checkpoints and copies of the database lie: a folder, or s3://, gs://, ...",
     ),
 ]
-TakeOver = Annotated[
-    bool,
-    typer.Option(
-        "--take-over",
-        help="Take the study from another driver, which stops before it writes to its storage.",
-    ),
-]
+Replace = Annotated[bool, typer.Option("--replace", help="Replace what is there.")]
 Trust = Annotated[
     bool,
     typer.Option(

@@ -1,13 +1,18 @@
-"""The commands of `autorl prior`, and `autorl suggest`."""
+"""The commands of `autorl prior`: list, show, build and suggest."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from autorl.cli.options import AsJson, print_json, say
+from autorl.cli.options import AsJson, Replace, print_json, say
+from autorl.core.plain_text import counted
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, InputError
 from autorl.landscapes.library import find_landscape
 from autorl.optimizers.priors.build import build_prior, fitted_prior
 from autorl.optimizers.priors.ensemble import ensemble_of, greedy_portfolio
@@ -19,11 +24,9 @@ from autorl.optimizers.priors.sources import (
     prior_files,
 )
 from autorl.optimizers.priors.table import Prior, load_prior, save_prior
-from autorl.plain_text import counted
-from autorl.plain_values import plain
 from autorl.report.table import columns
+from autorl.report.text import value_text
 from autorl.space import load_space
-from autorl.types import Config, InputError
 
 PriorFile = Annotated[
     Path, typer.Argument(metavar="FILE", help="A prior file.", show_default=False)
@@ -58,7 +61,7 @@ def show(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """What a prior file is made of: tasks, licences, portfolio, hash."""
+    """Describe a prior file: tasks, licences, portfolio, hash."""
     prior = load_prior(find_prior(source))
     if as_json:
         portfolio = [plain(config) for config in prior.portfolio]
@@ -90,6 +93,7 @@ def build(
         str, typer.Option(metavar="FILE|SPACE", help="What the portfolio is made for: sb3/ppo.")
     ],
     description: Annotated[str, typer.Option(help="One line about it.")] = "",
+    replace: Replace = False,
     as_json: AsJson = False,
 ) -> None:
     """Make a prior file of landscapes and studies of one algorithm."""
@@ -100,7 +104,7 @@ def build(
             raise InputError(f"no landscape or study {source!r}", key="LANDSCAPE")
         folders.append(folder)
     prior = build_prior(folders, load_space(space, Path.cwd()), description=description)
-    save_prior(prior, file)
+    save_prior(prior, file, replace=replace)
     if as_json:
         print_json({"file": str(file), **_summary(prior)})
     else:
@@ -136,19 +140,27 @@ def suggest(
         raise InputError("; ".join(made.lines()), key="suggest")
     ensemble = ensemble_of(made, searched)
     portfolio = greedy_portfolio(ensemble, top)
-    scores = ensemble.weights @ ensemble.scores(portfolio)
+    by_task = ensemble.scores(portfolio)
+    scores = ensemble.weights @ by_task
+    order = np.argsort(-scores, kind="stable")
+    portfolio = [portfolio[place] for place in order]
+    scores = scores[order]
+    best = [made.tasks[task].environment for task in by_task[:, order].argmax(axis=0)]
     if as_json:
         rows = [
-            {"config": plain(config), "score": round(float(score), 4)}
-            for config, score in zip(portfolio, scores, strict=True)
+            {"config": plain(config), "score": round(float(score), 4), "best_on": environment}
+            for config, score, environment in zip(portfolio, scores, best, strict=True)
         ]
         print_json({"prior": list(made.lines()), "sha256": made.sha256, "portfolio": rows})
         return
-    for line in made.lines():
-        say(line)
+    say(made.lines()[0])
     say()
     say("score: weighted mean over tasks, 0 the worst and 1 the best configuration recorded there")
-    say(_configurations(portfolio, [f"{score:.2f}" for score in scores]))
+    say("best on: its best task; one with a low score covers a task on which the others fail")
+    leading = [
+        (f"{score:.2f}", environment) for score, environment in zip(scores, best, strict=True)
+    ]
+    say(_configurations(portfolio, leading))
 
 
 def _summary(prior: Prior) -> dict[str, Any]:
@@ -165,16 +177,12 @@ def _summary(prior: Prior) -> dict[str, Any]:
 
 
 def _configurations(
-    configs: tuple[Config, ...] | list[Config], scores: list[str] | None = None
+    configs: Sequence[Config], leading: Sequence[tuple[str, str]] | None = None
 ) -> str:
-    """Lay configurations out as a table, with a score before each."""
+    """Lay configurations out as a table, led by score and best task."""
     names = list(dict.fromkeys(name for config in configs for name in config))
     rows = []
     for number, config in enumerate(configs):
-        cells = [_cell(config.get(name, "-")) for name in names]
-        rows.append([*([] if scores is None else [scores[number]]), *cells])
-    return columns([*([] if scores is None else ["score"]), *names], rows)
-
-
-def _cell(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(plain(value))
+        cells = [value_text(config.get(name, "-")) for name in names]
+        rows.append([*(() if leading is None else leading[number]), *cells])
+    return columns([*([] if leading is None else ["score", "best on"]), *names], rows)

@@ -12,14 +12,15 @@ import typer
 import yaml
 
 from autorl.cli.options import AsJson, print_json, say
-from autorl.optimizers.priors.sources import AUTO, NONE, find_prior
+from autorl.core.types import InputError
+from autorl.optimizers.priors.sources import AUTO, NONE, STUDIES, find_prior
 from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.used import OPTIMIZER
 from autorl.space import read_document
-from autorl.spec import Spec, load_spec
-from autorl.types import InputError
+from autorl.store.outputs import write_whole
+from autorl.study.spec import Spec, load_spec
 
-AUTOMATIC = (AUTO, NONE)
+AUTOMATIC = (AUTO, STUDIES, NONE)
 """What `prior` may be besides a list of sources."""
 
 
@@ -28,7 +29,7 @@ def use(
         str,
         typer.Argument(
             metavar="FILE|NAME",
-            help="A prior file, a name of `autorl prior list`, `auto` or `none`.",
+            help="A prior file, a name of `autorl prior list`, `auto`, `studies` or `none`.",
             show_default=False,
         ),
     ],
@@ -46,7 +47,8 @@ def use(
     mapped to the study's space; one of another algorithm is refused. The rest of the file stays as
     it is, comments too, and so do `stop`, `rungs` and other options of `transfer`. A file is named
     relative to the study file. `auto` takes every landscape and prior of the algorithm that is
-    found, `none` is a search without. Studies that have begun keep what they began with.
+    found, `studies` the studies in `./studies` as well, `none` is a search without. Studies that
+    have begun keep what they began with.
     """
     before = read_document(study).data
     if not isinstance(before, Mapping):
@@ -143,9 +145,7 @@ def _end(node: yaml.Node) -> int:
 
 def _write(file: Path, text: str) -> None:
     """Write a file, whole or not at all."""
-    temporary = file.with_name(f".tmp-{file.name}")
     try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, file)
+        write_whole(file, text)
     except OSError as error:
         raise InputError(f"cannot be written ({error.strerror})", file=str(file)) from error

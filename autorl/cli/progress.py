@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, suppress
-from types import TracebackType
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted, number
+from autorl.report.live import LEAST_SHARE
 
 if TYPE_CHECKING:
     from autorl.study import Progress, Study
@@ -21,7 +21,7 @@ LINE_SECONDS = 5.0
 _UNFINISHED = 0.99  # most of a search that is shown while anything runs
 
 
-class Reporter(AbstractContextManager["Reporter"]):
+class Reporter(ExitStack):
     """Shows `Progress` while it is entered.
 
     Call it with each.
@@ -44,6 +44,7 @@ class Reporter(AbstractContextManager["Reporter"]):
         line_seconds: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        super().__init__()
         self._study = study
         self._stream = stream
         self._line_seconds = line_seconds
@@ -63,26 +64,16 @@ class Reporter(AbstractContextManager["Reporter"]):
         if self._stream.isatty():
             if not self._shares_bar:
                 self._bar = _bar(self._stream)
-                self._bar.start()
+                self.enter_context(_running(self._bar))
             self._task = self._bar.add_task(
                 f"{self._prefix}search", total=1.0, remaining="", best=""
             )
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._bar is not None and not self._shares_bar:
-            with suppress(OSError):  # the terminal is gone
-                self._bar.stop()
-
     def __call__(self, progress: Progress) -> None:
         best = ""
         if progress.best is not None:
-            best = f"incumbent {progress.best:.6g} (tuning, proposal {progress.best_proposal})"
+            best = f"incumbent {number(progress.best)} (tuning, proposal {progress.best_proposal})"
         remaining = self._time_left(progress)
         if self._bar is not None:
             share, _ = self._share(progress)
@@ -112,16 +103,20 @@ class Reporter(AbstractContextManager["Reporter"]):
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
             # Those that failed are done too.
-            done = f"{progress.settled} of {counted(progress.proposals, 'proposal')} done"
-            return self._trained(progress), done
+            all_of_them = counted(progress.proposals, "proposal")
+            # Proposals cost the same or nearly so: what is left pays for as many more.
+            if 0 < progress.budget_used < 1:
+                planned = round(progress.proposals / progress.budget_used)
+                all_of_them = f"about {counted(planned, 'proposal')}"
+            return self._trained(progress), f"{progress.settled} of {all_of_them} done"
         tested, total = self._study.tests.progress
         return (tested / total if total else 0.0), f"{tested} of {counted(total, 'test run')}"
 
     def _trained(self, progress: Progress) -> float:
         """Return the share of the budget whose outcomes are in.
 
-        The budget is charged when proposed, before anything is trained. What runs uncharged is no
-        part of it.
+        The budget is charged when proposed, before anything is trained. Uncharged runs are not part
+        of it.
         """
         driver = self._study.driver
         if self._study.spec.budget.hours is not None or not driver.charged_steps:
@@ -140,7 +135,7 @@ class Reporter(AbstractContextManager["Reporter"]):
     def _time_left(self, progress: Progress) -> str:
         """Estimate the time left at the pace of this session.
 
-        Nothing before a twentieth of it was seen.
+        It says nothing before a tenth of the search was seen.
         """
         if progress.phase != "search":
             return ""
@@ -151,12 +146,12 @@ class Reporter(AbstractContextManager["Reporter"]):
         seconds = progress.seconds - began_at
         used = share - began_with
         remaining = 1.0 - share
-        if used < 0.05 or remaining <= 0:
+        if used < LEAST_SHARE or remaining <= 0:
             return ""
         return f"search ends in about {duration(seconds / used * remaining)}"
 
 
-class StudiesReporter(AbstractContextManager["StudiesReporter"]):
+class StudiesReporter(ExitStack):
     """Shows `Progress` of several studies while it is entered.
 
     Call it with a study and its progress.
@@ -169,7 +164,7 @@ class StudiesReporter(AbstractContextManager["StudiesReporter"]):
     def __init__(
         self, names: Mapping[Study, str], stream: TextIO, *, line_seconds: float = LINE_SECONDS
     ) -> None:
-        self._open = ExitStack()
+        super().__init__()
         self._bar = _bar(stream) if stream.isatty() else None
         self._reporters = {
             study: Reporter(study, stream, name=name, bar=self._bar, line_seconds=line_seconds)
@@ -178,21 +173,10 @@ class StudiesReporter(AbstractContextManager["StudiesReporter"]):
 
     def __enter__(self) -> Self:
         if self._bar is not None:
-            self._bar.start()
+            self.enter_context(_running(self._bar))
         for reporter in self._reporters.values():
-            self._open.enter_context(reporter)
+            self.enter_context(reporter)
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._open.close()
-        if self._bar is not None:
-            with suppress(OSError):  # the terminal is gone
-                self._bar.stop()
 
     def __call__(self, study: Study, progress: Progress) -> None:
         self._reporters[study](progress)
@@ -252,11 +236,21 @@ def duration(seconds: float) -> str:
 def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
     """Return standard output, or standard error when that is for JSON.
 
-    None when nothing is to be shown.
+    The result is None when nothing is to be shown.
     """
     if quiet:
         return None
     return sys.stderr if as_json else sys.stdout
+
+
+@contextmanager
+def _running(bar: Any) -> Iterator[None]:
+    bar.start()
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the terminal is gone
+            bar.stop()
 
 
 def _bar(stream: TextIO) -> Any:

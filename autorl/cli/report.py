@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from autorl.cli.options import say
+from autorl.cli.options import Replace, say
 from autorl.landscapes import find_landscape, load_landscape
 from autorl.report.html import report_html
 from autorl.report.landscape_page import landscape_html
 from autorl.report.reading import open_view
 from autorl.store.folder import holds_study
-from autorl.types import InputError
+from autorl.store.outputs import REPORT, free_output, write_output
 
 
 def report(
@@ -33,38 +33,37 @@ def report(
             help="File to write; default DIR/report.html, of a landscape ./NAME-report.html.",
         ),
     ] = None,
+    replace: Replace = False,
 ) -> None:
     """Write a report: one HTML file.
 
-    Of a study: result, learning curves, seeds, population, hyperparameters, proposals, cost,
-    failures, study file, and a checklist for publication. Of a landscape: what matters, what is
-    best, what is noise. The file is complete: it opens without a network, and in print.
+    For a study it has result, learning curves, seeds, population, hyperparameters, proposals, cost,
+    failures, study file, and a checklist for publication. For a landscape it shows what matters,
+    what is best, what is noise. The file is complete: it opens without a network, and in print.
     """
     folder = Path(source)
     if not holds_study(folder) and find_landscape(source) is not None:
         data = load_landscape(source)
         name = f"{data.manifest.algorithm}-{data.manifest.environment}"
         # Environments may be called ALE/Pong-v5.
-        write_page(html or Path(f"{name.replace('/', '_')}-report.html"), landscape_html(data))
+        target = page_place(html or Path(f"{name.replace('/', '_')}-report.html"), replace)
+        write_page(target, landscape_html(data))
         return
     view = open_view(folder)
     try:
+        target = page_place(html or folder / REPORT, replace)
         text = report_html(view)
     finally:
         view.close()
-    # Not among the study's own files: `verify` passes over it.
-    write_page(html or folder / "report.html", text)
+    write_page(target, text)
+
+
+def page_place(target: Path, replace: bool) -> Path:
+    """Check where a page is to lie, before any work for it."""
+    return free_output(target, (".html",), replace=replace)
 
 
 def write_page(target: Path, text: str, *, err: bool = False) -> None:
-    """Write a page and say where it is.
-
-    Raises:
-        InputError: it cannot be written there.
-    """
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
+    """Write a page and say where it is."""
+    write_output(target, text)
     say(str(target), err=err)

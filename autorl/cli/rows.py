@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.cli.options import print_json, say
+from autorl.core.plain_text import number
+from autorl.core.plain_values import json_value
 from autorl.landscapes import Manifest
-from autorl.plain_values import json_value
 from autorl.report.table import columns
 
 if TYPE_CHECKING:
@@ -53,10 +54,5 @@ def rows_of(frame: pd.DataFrame) -> list[tuple[Any, ...]]:
 
 
 def cell(value: object) -> str:
-    """Print a value in a table, to six significant digits.
-
-    A dash where there is none.
-    """
-    if value is None:
-        return "-"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    """Write a value in a table, a dash where there is none."""
+    return number(value) if isinstance(value, float | None) else str(value)

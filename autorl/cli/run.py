@@ -11,10 +11,8 @@ import typer
 
 from autorl.cli.options import (
     AsJson,
-    Folder,
     Quiet,
     Storage,
-    TakeOver,
     Trust,
     Workers,
     print_json,
@@ -23,26 +21,24 @@ from autorl.cli.options import (
 )
 from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
-from autorl.optimizers import BaseOptimizer
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted
+from autorl.core.signals import exit_code, reason
+from autorl.core.types import InputError, SearchEnd, StudyError
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_dict, plan_text
 from autorl.report.status import unspent
 from autorl.report.text import result_dict, result_text
-from autorl.signals import exit_code, reason
-from autorl.spec import Spec, parse_override
-from autorl.store.folder import holds_study
 from autorl.store.remote import storage_url
 from autorl.study import Result, Study
-from autorl.study.models import pickled_checkpoints
-from autorl.study.record import StudyRecord
+from autorl.study.folder.opening import create_anew, refuse_existing
+from autorl.study.folder.takeover import study_folder
+from autorl.study.results.record import StudyRecord
 from autorl.study.session import changes_by_now
-from autorl.study.setup import make_executor, make_optimizer, trainer_loader
-from autorl.study.takeover import study_folder
-from autorl.study.together import Ended, run_together, shared_workers
-from autorl.tuner import read_study
-from autorl.types import InputError, SearchEnd, StudyError
+from autorl.study.setup import cautions_before, make_executor
+from autorl.study.several_studies import Ended, run_together, shared_workers
+from autorl.study.spec import Spec, parse_override
+from autorl.study.tuner import read_study
 
 STUDIES = Path("studies")
 
@@ -59,14 +55,20 @@ def tune(
     env: Annotated[str | None, typer.Option(help="Environment id, or module:Env-v0.")] = None,
     optimizer: Annotated[
         str | None,
-        typer.Option(help="Optimizer, with its default options; `autorl optimizers` lists them."),
+        typer.Option(
+            help="Optimizer, with its default options; `autorl list optimizers` lists them."
+        ),
     ] = None,
     runs: Annotated[
         float | None,
         typer.Option(help="Budget in full runs over all tuning seeds (a space alone: 96)."),
     ] = None,
     steps: Annotated[
-        int | None, typer.Option(help="Steps of a full run (a space alone: 100000).")
+        float | None,
+        typer.Option(
+            help="Steps of a full run (a space alone: 100000; 1000000 on the tasks of a package "
+            "such as Box2D or MuJoCo)."
+        ),
     ] = None,
     out: Annotated[
         Path | None,
@@ -77,6 +79,9 @@ def tune(
     workers: Workers = None,
     storage: Storage = None,
     seed: Annotated[int | None, typer.Option(help="Seed of the study.")] = None,
+    note: Annotated[
+        str | None, typer.Option(help="Text that `watch`, `best` and the report show.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
@@ -105,6 +110,7 @@ def tune(
         "executor.workers": workers,
         "storage": None if storage is None else storage_url(storage, Path.cwd()),
         "seed": seed,
+        "note": note,
     }
     # None: not on the command line, so that what the file says stands.
     overrides = {key: value for key, value in changes.items() if value is not None}
@@ -121,13 +127,11 @@ def tune(
     spec = read_study(sources[0], overrides)
     folder = out or STUDIES / spec.name
     if dry_run:
-        print_plan(spec, folder, as_json=as_json)
+        print_plan(spec, as_json=as_json)
         return
-    # After the dry run, which may look at a study that is there.
-    refuse_existing(folder)
-    study = Study.create(spec, folder)
+    study = _create(spec, folder)
     if not quiet:
-        for text in optimizer_cautions(spec):
+        for text in cautions_before(spec):
             say_line(f"caution: {text}", err=True)
     drive(study, as_json=as_json, quiet=quiet)
 
@@ -139,11 +143,13 @@ def resume(
     ],
     runs: Annotated[
         str | None,
-        typer.Option(metavar="+N", help="Extend the budget by N full runs (or configurations)."),
+        typer.Option(
+            metavar="+N",
+            help="Add N full runs (or configurations) to the budget, also without the +.",
+        ),
     ] = None,
     workers: Workers = None,
     storage: Storage = None,
-    take_over: TakeOver = False,
     trust: Trust = False,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -162,9 +168,9 @@ def resume(
             message = f"expected a number such as +64, got {runs!r}"
             raise InputError(message, key="--runs") from None
     if len(folders) > 1:
-        if storage is not None or take_over:
-            option = "--storage" if storage is not None else "--take-over"
-            raise InputError("expected one study: take them over one after another", key=option)
+        if storage is not None:
+            message = "expected one study: take them over one after another"
+            raise InputError(message, key="--storage")
         if more is not None:
             # Added one after another, what was refused in the last would stay added to the first.
             message = "expected one study to extend: extend them one after another"
@@ -175,13 +181,12 @@ def resume(
         drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
         return
     if storage is not None:
-        study_folder(storage_url(storage, Path.cwd()), folders[0], from_living=take_over)
-    study = Study.open(folders[0], trust=trust, take_over=take_over)
+        study_folder(storage_url(storage, Path.cwd()), folders[0])
+    study = Study.open(folders[0], trust=trust)
     try:
         if more is None:
             _say_how_it_stands(study)
         else:
-            _say_if_pickled(study)
             study.extend(more)
     except BaseException:
         # The lock goes, whatever has ended it.
@@ -209,7 +214,6 @@ def resume(
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
     """Say what is to be known of a study that goes on."""
-    _say_if_pickled(study)
     unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
     if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
@@ -221,63 +225,30 @@ def _is_exhausted(study: Study) -> bool:
     return study.driver.search_end is SearchEnd.OPTIMIZER
 
 
-def on_test_seeds(
-    folder: Folder,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")
-    ] = None,
-    workers: Workers = None,
-    trust: Trust = False,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train the incumbent so far on held-out seeds.
-
-    This ends the search where it is (`autorl resume --runs +N` opens it again); a study whose
-    search is over and whose candidates are tested is tested on more seeds with --seeds.
-    """
-    study = Study.open(folder, trust=trust)
-    try:
-        if seeds is not None and seeds != len(study.spec.plan.test):
-            study.add_test_seeds(seeds)
-    except BaseException:
-        study.close()
-        raise
-    _say_if_pickled(study)
-    drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
-
-
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:
     """Read KEY=VALUE options as values of the study file by dotted key.
 
     Raises:
-        InputError: one is no KEY=VALUE.
+        InputError: one is no KEY=VALUE, or a key is given twice.
     """
-    return dict(map(parse_override, settings or []))
+    values: dict[str, Any] = {}
+    for key, value in map(parse_override, settings or []):
+        if key in values:
+            raise InputError("is given twice", file="--set", key=key)
+        values[key] = value
+    return values
 
 
-def refuse_existing(folder: Path) -> None:
-    """Raise `InputError` when the folder holds a study already.
-
-    Or when it can be no folder at all.
-    """
-    if holds_study(folder):
-        raise InputError(
-            f"holds a study already: go on with `autorl resume {folder}`, "
-            "or choose another folder with --out",
-            file=str(folder),
-        )
+def _create(spec: Spec, folder: Path) -> Study:
+    study, aside = create_anew(spec, folder)
+    if aside is not None:
+        say_line(f"autorl: {folder}: no run had ended well, moved to {aside}", err=True)
+    return study
 
 
-def optimizer_cautions(spec: Spec) -> tuple[str, ...]:
-    """Ask the study's optimizer what it says about its options."""
-    optimizer = make_optimizer(spec, trainer_loader(spec))
-    return optimizer.cautions() if isinstance(optimizer, BaseOptimizer) else ()
-
-
-def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
+def print_plan(spec: Spec, *, as_json: bool) -> None:
     """Print what `--dry-run` says."""
-    plan = make_plan(spec, folder)
+    plan = make_plan(spec)
     if as_json:
         print_json(plan_dict(plan))
     else:
@@ -286,7 +257,7 @@ def print_plan(spec: Spec, folder: Path, *, as_json: bool) -> None:
 
 def print_plans(specs: Sequence[Spec], folders: Sequence[Path], *, as_json: bool) -> None:
     """Print what `--dry-run` says of several studies."""
-    plans = [make_plan(spec, folder) for spec, folder in zip(specs, folders, strict=True)]
+    plans = [make_plan(spec) for spec in specs]
     if as_json:
         print_json([plan_dict(plan) for plan in plans])
         return
@@ -313,12 +284,12 @@ def _tune_together(
     studies: list[Study] = []
     try:
         for spec, folder in zip(specs, folders, strict=True):
-            studies.append(Study.create(spec, folder))
+            studies.append(_create(spec, folder))
     except BaseException:
         _close(studies)
         raise
     for spec in specs:
-        for text in () if quiet else optimizer_cautions(spec):
+        for text in () if quiet else cautions_before(spec):
             say_line(f"caution: {spec.name}: {text}", err=True)
     drive_together(studies, workers=workers, as_json=as_json, quiet=quiet)
 
@@ -350,7 +321,7 @@ def drive_together(
         if failed:
             raise StudyError(
                 f"{len(failed)} of {len(ends)} studies failed: {', '.join(failed)}; "
-                "`autorl status` says why"
+                "`autorl watch --once` says why"
             )
     except KeyboardInterrupt as error:
         folders = [str(study.store.folder) for study in studies if not study.over]
@@ -431,7 +402,9 @@ def drive(
             afterwards()
         if result.problem:
             # After the result: what there is has been printed, and the exit code is 1.
-            raise StudyError(f"{study.store.folder}: {result.problem}; `autorl status` lists why")
+            raise StudyError(
+                f"{study.store.folder}: {result.problem}; `autorl watch --once` lists why"
+            )
     except KeyboardInterrupt as error:
         raise stopped(error, f"go on with `autorl resume {study.store.folder}`") from None
     finally:
@@ -454,8 +427,8 @@ def run_study(
 ) -> Result:
     """Run a study to its end, and show how it goes.
 
-    `workers`: slots, None = as the study file says. What has changed since earlier sessions is
-    said even if quiet.
+    `workers`: slots, None = as the study file says. Changes since earlier sessions are said even if
+    quiet.
     """
     # A study that is over trains nothing with what has changed.
     changed = None if study.over else changes_by_now(study.tables, study.spec)
@@ -494,24 +467,6 @@ def _model_name(result: Result, study: Study) -> str:
         return ""
     trainer, _ = study.spec.trainer_for(result.incumbent.config)
     return study.load(trainer).model_name
-
-
-def _say_if_pickled(study: Study) -> None:
-    """Say that checkpoints of earlier versions are pickles.
-
-    Only their data are read.
-    """
-    count = len(pickled_checkpoints(study.driver.work.saved.values()))
-    if count:
-        what = (
-            "are opened, whatever they run"
-            if study.trust
-            else "are read as data: their environments start anew"
-        )
-        say(
-            f"caution: pickles in {counted(count, 'checkpoint')} of an earlier version {what}",
-            err=True,
-        )
 
 
 def _proposals(study: Study) -> int:

@@ -1,4 +1,4 @@
-"""Commands that keep a study safe: verify, backup."""
+"""The command backup, and the check of `autorl doctor DIR`."""
 
 from __future__ import annotations
 
@@ -8,18 +8,13 @@ from typing import Annotated
 import typer
 
 from autorl.cli.options import AsJson, Folder, print_json, say
-from autorl.plain_text import counted
-from autorl.study.backup import backup as copy_study
-from autorl.study.verify import verify as verdict_on
+from autorl.core.plain_text import counted
+from autorl.study.folder.backup import backup as copy_study
+from autorl.study.folder.verify import verify as verdict_on
 
 
-def verify(folder: Folder, as_json: AsJson = False) -> None:
-    """Check that a study's folder is whole.
-
-    The log with its chain of hashes, the study file, the tables against the events, the checkpoints
-    against the log, and what no event names. Says what can be saved. Works while the study runs;
-    writes nothing. Exit code 1 if damaged.
-    """
+def verify(folder: Path, *, as_json: bool) -> bool:
+    """Print whether a study's folder is whole, and return it."""
     verdict = verdict_on(folder)
     if as_json:
         print_json(
@@ -27,7 +22,6 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
                 "folder": str(folder),
                 "whole": verdict.whole,
                 "events": verdict.events,
-                "hashed_from": verdict.first_hashed,
                 "checkpoints": verdict.checkpoints,
                 "problems": verdict.problems,
                 "notes": verdict.notes,
@@ -36,14 +30,9 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
         )
     else:
         condition = "whole" if verdict.whole else "damaged"
-        hashed = f"chained from event {verdict.first_hashed} on"
-        if verdict.first_hashed is None:
-            hashed = "none of them hashed (an earlier version)"
-        elif verdict.first_hashed == 1:
-            hashed = "chained from the first"
         say(f"{folder}: {condition}")
         say(
-            f"log: {counted(verdict.events, 'whole event')}, {hashed}; "
+            f"log: {counted(verdict.events, 'whole event')}, chained from the first; "
             f"{counted(verdict.checkpoints, 'checkpoint')}"
         )
         for problem in verdict.problems:
@@ -52,8 +41,7 @@ def verify(folder: Folder, as_json: AsJson = False) -> None:
             say(f"note: {note}")
         if verdict.advice:
             say(verdict.advice)
-    if not verdict.whole:
-        raise typer.Exit(1)
+    return verdict.whole
 
 
 def backup(
@@ -73,7 +61,7 @@ def backup(
 
     The log of this moment, the checkpoints it names, and the logs of segments that have ended. A
     study whose log is damaged is copied up to its last whole event with --until, which `autorl
-    verify` names.
+    doctor DIR` names.
     """
     made = copy_study(folder, target, until)
     if as_json:

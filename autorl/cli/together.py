@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from autorl.core.types import InputError
 from autorl.space import read_document
-from autorl.spec import Spec
 from autorl.study import Study
-from autorl.study.own_modules import module_folders, refuse_equal_modules
 from autorl.study.setup import check, trainer_loader
-from autorl.study.together import check_shareable
-from autorl.tuner import read_study
-from autorl.types import InputError
+from autorl.study.several_studies import check_shareable, module_folders, refuse_equal_modules
+from autorl.study.spec import Spec
+from autorl.study.tuner import read_study
 
 _ENDINGS = (".yaml", ".yml", ".json")
 

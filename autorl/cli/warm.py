@@ -1,13 +1,13 @@
-"""What `autorl doctor --warm` does: the population engine is compiled."""
+"""Compiles the population engine: `autorl doctor --warm`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from autorl.cli.options import print_json, say
-from autorl.plain_text import did_you_mean
+from autorl.core.plain_text import did_you_mean
+from autorl.core.types import InputError
 from autorl.population import engine, kernels, warming
-from autorl.types import InputError
 
 
 def warm(algorithms: Sequence[str], as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""The command watch: a study in the terminal, live."""
+"""The command watch: the state of a study, once or live."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autorl.cli.options import Folder, say
+from autorl.cli.options import AsJson, print_json, say
+from autorl.core.signals import EndedBySignal
+from autorl.core.types import InputError
 from autorl.report.live import LiveStudy
+from autorl.report.reading import open_view
+from autorl.report.status import status_dict, status_text
 from autorl.report.watching import Watched, block, screen, watched
-from autorl.signals import EndedBySignal
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -31,28 +35,69 @@ _LONGEST_PAUSE = 60.0
 
 
 def watch(
-    folder: Folder,
+    folders: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DIR",
+            help="Folder of a study; for --web also several, or folders with studies in them.",
+            show_default=False,
+        ),
+    ],
+    once: Annotated[
+        bool, typer.Option("--once", help="Print where the study stands, and leave.")
+    ] = False,
+    web: Annotated[bool, typer.Option("--web", help="Show a web page instead.")] = False,
+    host: Annotated[str, typer.Option(help="Address of the web page.")] = "127.0.0.1",
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port of the web page; 0: a free one.")
+    ] = 8420,
     interval: Annotated[
         float,
         typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="Between two looks."),
     ] = 2.0,
+    as_json: AsJson = False,
 ) -> None:
-    """Look at a study in the terminal, live.
+    """Show where a study stands, once or live.
 
-    Its runs, incumbent, budget, workers, failures and cautions, while it runs and afterwards. `q`
-    or Ctrl-C leaves; the study goes on. Where output is no terminal, a block of text for each
-    change, until nobody works on the study. Writes nothing.
+    Its runs, incumbent, budget, workers, failures and cautions, while it runs, after a kill and
+    when it is over. `q` or Ctrl-C leaves; the study goes on. If output is not a terminal, a block
+    of text for each change, until no driver works on the study. --json prints once, like --once.
+    Writes nothing.
+
+    `--web` shows studies as a web page, also those that begin later. Only this machine can open it,
+    unless `--host` says otherwise: then the address printed has a token that every request needs
+    ($AUTORL_WEB_TOKEN, else a new one), and what is sent is not encrypted.
     """
-    study = LiveStudy(folder, watched)
+    if not web and len(folders) > 1:
+        raise InputError(f"one study at a time, or --web for all; got {len(folders)}", key="DIR")
+    if web and (once or as_json):
+        raise InputError("a web page is live: leave out --once and --json", key="--web")
     try:
-        if sys.stdout.isatty():
-            _on_terminal(study, interval)
+        if web:
+            from autorl.cli.web import show_on_the_web  # a server and templates
+
+            show_on_the_web(folders, host, port, interval)
+        elif once or as_json:
+            _print_state(folders[0], as_json=as_json)
+        elif sys.stdout.isatty():
+            _on_terminal(LiveStudy(folders[0], watched), interval)
         else:
-            _as_blocks(study, interval)
+            _as_blocks(LiveStudy(folders[0], watched), interval)
     except EndedBySignal:
         raise
     except KeyboardInterrupt:  # Ctrl-C leaves the watch as `q` does
         return
+
+
+def _print_state(folder: Path, *, as_json: bool) -> None:
+    view = open_view(folder)
+    try:
+        if as_json:
+            print_json(status_dict(view))
+        else:
+            say(status_text(view))
+    finally:
+        view.close()
 
 
 def _as_blocks(study: LiveStudy[Watched], interval: float) -> None:

@@ -5,39 +5,44 @@ They run in this process, in threads, in processes, or on other machines.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Sequence
 
+from autorl.core.types import Executor, InputError
 from autorl.executors.devices import Capacity, visible_device
-from autorl.executors.folder import Folder
+from autorl.executors.elsewhere import Kind, Work
 from autorl.executors.in_process import InProcess
 from autorl.executors.processes import Processes
 from autorl.executors.queued import Limits
 from autorl.executors.ray import Ray
 from autorl.executors.ray_cluster import Cluster, check_address, check_answers
-from autorl.executors.ray_worker import Kind
+from autorl.executors.slurm import MOST_SEGMENTS, Slurm, SlurmCluster
 from autorl.executors.threads import Threads
 from autorl.executors.worker import Load
-from autorl.types import Executor, InputError
 
 __all__ = [
+    "MOST_SEGMENTS",
     "Capacity",
-    "Folder",
+    "Cluster",
     "InProcess",
+    "Kind",
     "Limits",
     "Load",
     "Processes",
     "Ray",
+    "Slurm",
+    "SlurmCluster",
     "Threads",
+    "Work",
     "check",
     "check_answers",
     "make",
-    "make_ray",
     "names",
 ]
 
 
 def names() -> tuple[str, ...]:
-    return ("in_process", "threads", "processes", "ray", "folder")
+    return ("in_process", "threads", "processes", "ray", "slurm")
 
 
 def make(
@@ -52,16 +57,13 @@ def make(
 ) -> Executor:
     """Make the executor called `name` with `workers` slots, on this machine.
 
-    Of `capacity`, what this machine has, each segment is given what it needs (`processes`).
+    With `processes` each segment gets what it needs of `capacity`, the resources of this machine.
 
     Raises:
-        InputError: there is no such executor, it cannot enforce the limits or devices asked for, or
-            it needs a study, as `Folder` does.
+        InputError: there is no such executor, or it cannot enforce the limits or devices asked for.
     """
     limits = limits or Limits()
     check(name, limits, devices)
-    if name == "folder":
-        raise InputError("the `folder` executor needs the folder of a study", key="executor.name")
     if name == "processes":
         return Processes(
             load, workers, preload=preload, limits=limits, devices=devices, capacity=capacity
@@ -69,35 +71,6 @@ def make(
     if name == "threads":
         return Threads(load, workers, preload=preload, limits=limits)
     return InProcess(load)
-
-
-def make_ray(
-    load: Load,
-    address: str,
-    *,
-    kind: Kind,
-    workers: int | None = None,
-    cores: float | None = None,
-    preload: Sequence[str] = (),
-    limits: Limits | None = None,
-    autoscaler: bool = False,
-) -> Ray:
-    """Make the executor whose workers are on a cluster of Ray.
-
-    See `Ray` and `Cluster`.
-
-    Raises:
-        InputError: Ray is not installed, or there is no cluster at the address.
-    """
-    return Ray(
-        load,
-        Cluster(address, cores),
-        kind=kind,
-        workers=workers,
-        preload=preload,
-        limits=limits,
-        autoscaler=autoscaler,
-    )
 
 
 def check(
@@ -115,12 +88,15 @@ def check(
         raise InputError(
             f"unknown executor {name!r}; known: {', '.join(names())}", key="executor.name"
         )
-    if devices and name not in ("processes", "folder"):
+    if devices and name != "processes":
         raise InputError(
             f"only the `processes` executor assigns devices, not {name!r}", key="executor.devices"
         )
     for device in devices:
         visible_device(device)
+    if name == "slurm" and importlib.util.find_spec("submitit") is None:
+        message = "the executor `slurm` needs submitit: pip install 'autorl[slurm]'"
+        raise InputError(message, key="executor.name")
     if name == "ray":
         check_address(address or "local")
     elif address is not None:

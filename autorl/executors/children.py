@@ -7,7 +7,6 @@ worker is gone; see `autorl.executors.warden`.
 
 from __future__ import annotations
 
-import functools
 import multiprocessing
 import os
 import signal
@@ -18,15 +17,15 @@ import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, util
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-from autorl.executors.warden import DRIVER
-from autorl.executors.worker import ONE_THREAD
-from autorl.os_processes import (
+import psutil
+
+from autorl.core.os_processes import (
     ProcessLostError,
     adopt_orphans,
     descendants,
@@ -35,6 +34,8 @@ from autorl.os_processes import (
     open_descriptors,
     stat,
 )
+from autorl.executors.warden import DRIVER
+from autorl.executors.worker import ONE_THREAD
 from autorl.store.log_files import prints_to
 
 _TRIES = 3  # fork servers in a row that end before they have started a worker
@@ -73,7 +74,7 @@ def start(
     process = context.Process(target=target, args=arguments, daemon=False)
     # multiprocessing starts another server where the one just seen has ended meanwhile. It needs
     # the same environment: without it there was no warden, once in some hundred killed servers.
-    with _environment_of_server(), _without_main():
+    with _environment_of_server(), _socket_without_name(), _without_main():
         process.start()
     worker = stat(process.pid or 0)
     if worker is not None:
@@ -164,7 +165,7 @@ def kill_group(process: BaseProcess) -> None:
 def exit_code(process: BaseProcess) -> int | None:
     """Return the exit code of a worker that has ended.
 
-    None where nobody saw it, because the fork server is gone.
+    The result is None where no process saw it, because the fork server is gone.
     """
     process.join(_LAST_WAIT)
     unseen = 255  # what multiprocessing says then
@@ -174,13 +175,12 @@ def exit_code(process: BaseProcess) -> int | None:
 def resident_bytes(pid: int) -> int:
     """Measure the resident memory of a process and all it started.
 
-    In bytes; 0 once the process is gone or where /proc is missing.
+    In bytes; 0 once the process is gone.
     """
     total = 0
     for entry in (pid, *descendants(pid)):
-        with suppress(OSError, ValueError, IndexError):
-            pages = int(Path(f"/proc/{entry}/statm").read_text(encoding="ascii").split()[1])
-            total += pages * os.sysconf("SC_PAGE_SIZE")
+        with suppress(psutil.Error):
+            total += psutil.Process(entry).memory_info().rss
     return total
 
 
@@ -193,26 +193,8 @@ def _ensure_running() -> None:
         if pid is not None and (process := stat(pid)) is not None and process.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
-    _make_socket_folder()
-    with _environment_of_server(), _without_main():
+    with _environment_of_server(), _socket_without_name(), _without_main():
         forkserver.ensure_running()
-
-
-@functools.cache  # `tempfile.tempdir` is of all threads: changed once, not at every start
-def _make_socket_folder() -> None:
-    """Give multiprocessing's sockets a folder with a short name.
-
-    Below a long `TMPDIR` the fork server ended with "AF_UNIX path too long"; Python 3.14 does the
-    same as this.
-    """
-    folder = tempfile.gettempdir()
-    if len(os.fsencode(folder)) <= _LONGEST_TMPDIR:
-        return
-    tempfile.tempdir = "/tmp"  # multiprocessing keeps what it makes there, and removes it at exit
-    try:
-        util.get_temp_dir()
-    finally:
-        tempfile.tempdir = folder
 
 
 def _warden() -> int | None:
@@ -283,6 +265,32 @@ def _environment_of_server() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _socket_without_name() -> Iterator[None]:
+    """Remove the socket of a fork server that the block starts.
+
+    Linux reaches a socket by a descriptor too, and a driver that is killed leaves nothing. Below a
+    long `TMPDIR` the server ended with "AF_UNIX path too long": the folder has a short name then.
+    """
+    warden = stat(_warden() or 0)
+    if not sys.platform.startswith("linux") or (warden is not None and warden.state != "Z"):
+        yield
+        return
+    long = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR
+    server = vars(forkserver)["_forkserver"]
+    config = vars(multiprocessing.current_process())["_config"]
+    before = config.get("tempdir")
+    with tempfile.TemporaryDirectory(prefix="pymp-", dir="/tmp" if long else None) as folder:
+        config["tempdir"] = folder  # where multiprocessing makes it
+        try:
+            yield
+        finally:
+            config["tempdir"] = before
+            address = server._forkserver_address
+            if address is not None and Path(address).parent == Path(folder):
+                server._forkserver_address = f"/proc/self/fd/{os.open(address, os.O_PATH)}"
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError, Resources
 from autorl.executors.worker import ONE_THREAD
-from autorl.plain_text import counted
-from autorl.types import InputError, Resources
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 _DEVICE = re.compile(r"(?:cuda:)?(?P<number>\d+)|(?P<uuid>(?:GPU|MIG)-[^\s,]+)")
@@ -63,7 +63,7 @@ def device_groups(devices: Iterable[str | int]) -> tuple[tuple[str, ...], ...]:
 
 @dataclass(frozen=True)
 class Capacity:
-    """What a machine has for the segments of a study.
+    """Resources of a machine for the segments of a study.
 
     Attributes:
         cpu: cores; None = not counted.
@@ -115,8 +115,8 @@ class Allocator:
     def next(self, waiting: Iterable[Resources]) -> tuple[int, Placement] | None:
         """Place the first of those that wait which can start.
 
-        Who waits longest is never overtaken by what it waits for: another may start before it only
-        if it needs nothing that the first is short of, and leaves enough of all else.
+        The longest waiting segment is never overtaken: another segment may start before it only if
+        it needs nothing that the first is short of, and leaves enough of all else.
 
         Args:
             waiting: needs in the order in which they began to wait.
@@ -169,7 +169,7 @@ class Allocator:
     def _devices(self, needs: Resources) -> tuple[str, ...] | None:
         """Choose the devices of a segment, None where too few are free.
 
-        Those where least is left over: what is large and free stays so.
+        Devices with the least left over are chosen: a large free device stays free.
         """
         share = _exact(needs.gpu)
         if share == 0 or not self._groups:

@@ -17,14 +17,14 @@ from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+from autorl.core.os_processes import ProcessLostError
+from autorl.core.plain_text import shortened
+from autorl.core.types import InputError, Status, TrainerSpec
 from autorl.executors.children import adopt, exit_code, fork_server, kill_group, start_connected
 from autorl.executors.worker import Load, ended_worker
-from autorl.os_processes import ProcessLostError
-from autorl.plain_text import shortened
 from autorl.trainers.contract import Trainer
 from autorl.trainers.function import FunctionTrainer
 from autorl.trainers.live_trial import LiveTrial, TrialStopped
-from autorl.types import InputError, Status, TrainerSpec
 
 
 def by_value(function: Callable[..., object]) -> bytes:

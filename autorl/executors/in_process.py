@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from autorl.core.types import Outcome, Report, Segment
 from autorl.executors.worker import Load, run_segment
-from autorl.types import Outcome, Report, Segment
 
 
 class InProcess:

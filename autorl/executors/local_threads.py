@@ -11,8 +11,8 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from autorl.core.types import AttemptKey, Outcome, Report, Segment
 from autorl.executors.worker import Load, run_segment
-from autorl.types import AttemptKey, Outcome, Report, Segment
 
 
 class LocalThreads:

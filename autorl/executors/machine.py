@@ -1,6 +1,6 @@
-"""What this machine has for segments: cores, memory and GPUs.
+"""Resources of this machine for segments: cores, memory and GPUs.
 
-Of a container or a job of a scheduler it is what that may use.
+A container or a job of a scheduler has only what it may use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from autorl.core.types import InputError
 from autorl.executors.devices import VISIBLE_DEVICES, device_groups, visible_device
-from autorl.types import InputError
 
 _GIB = 2**30
 _NVIDIA_SECONDS = 300.0  # a driver that hangs, not one that is slow
@@ -113,7 +113,7 @@ def _installed_gpus() -> int:
 def _control_groups(mount: Path, controller: str) -> Iterator[Path]:
     """Give the folders of this process's control group, and those above.
 
-    Of both versions; where a container hides them, the mount itself is the group.
+    Both versions are read; where a container hides them, the mount itself is the group.
     """
     folders = {mount: None, mount / controller: None}
     with suppress(OSError, ValueError):

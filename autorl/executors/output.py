@@ -52,7 +52,7 @@ def _empty(reader: Connection, path: Path) -> None:
             _drain(reader)
         except OSError as error:
             # A full disk, most likely: the worker must be able to go on printing.
-            sys.stderr.write(f"{path}: {error}\n")
+            sys.stderr.write(f"autorl: {path} cannot be written ({error.strerror})\n")
             _drain(reader)
         finally:
             if log is not None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from autorl.core.os_processes import ProcessLostError
+from autorl.core.signals import held
+from autorl.core.types import InputError, Outcome, Report, Segment, Status
 from autorl.executors.children import (
     adopt,
     exit_code,
@@ -33,9 +36,6 @@ from autorl.executors.output import Output
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
-from autorl.os_processes import ProcessLostError
-from autorl.signals import held
-from autorl.types import InputError, Outcome, Report, Segment, Status
 
 
 @dataclass

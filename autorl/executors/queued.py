@@ -8,10 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autorl.core.types import Outcome, Report, Segment
 from autorl.executors.children import fork_server
 from autorl.executors.stopped import StoppedWorkers
 from autorl.executors.worker import Load
-from autorl.types import Outcome, Report, Segment
 
 _CHECK_SECONDS = 0.2  # how often limits are looked at while nothing else happens
 
@@ -78,7 +78,7 @@ class QueuedExecutor(ABC):
     def _collect(self, timeout: float) -> list[Report | Outcome]:
         """Return what workers have sent within `timeout` seconds.
 
-        Those over a limit are ended.
+        Workers over a limit are ended.
         """
 
     @abstractmethod

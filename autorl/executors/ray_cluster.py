@@ -17,21 +17,23 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
 from types import ModuleType
 from typing import Any
 
-from autorl.executors.ray_worker import RayWorker, WorkerPlan, command_line, end_if_stopped
-from autorl.os_processes import descendants
-from autorl.plain_text import shortened
-from autorl.types import InputError, Resources, StudyError
+import psutil
+
+from autorl.core.plain_text import shortened
+from autorl.core.types import InputError, Resources, StudyError
+from autorl.executors.ray_worker import RayWorker, WorkerPlan
 
 ADDRESSES = "local, auto, HOST:PORT or ray://HOST:PORT"
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[^\]]+\]|[^:/\s\[\]]+):(?P<port>\d{1,5})")
 _KEY = "executor.address"
+_NODE = "ray.io/node-id"  # a label that Ray gives each node
 _CONNECT_SECONDS = 10.0
 _OBJECT_STORE_BYTES = 80 * 2**20  # Ray's least; only segments and outcomes go through it
 _START_TRIES = 3  # Ray 2.60 gives its raylet 30 s, which a load of 20 on 2 cores has used up
@@ -73,11 +75,18 @@ class WorkerUnusableError(Exception):
     """A worker could not begin on its node.
 
     That may not have autorl, for example.
+
+    Attributes:
+        address: of the node, "" where it is not known.
     """
 
+    def __init__(self, message: str, address: str = "") -> None:
+        super().__init__(message)
+        self.address = address
 
-def needs(resources: Resources, slots: int = 1) -> dict[str, float]:
-    """Give the amounts that segments need, by Ray's names.
+
+def needs(resources: Resources) -> dict[str, float]:
+    """Give the amounts that a segment needs, by Ray's names.
 
     On each of their hosts. Ray takes fractions below 1 and whole numbers above, so that these are
     rounded up.
@@ -86,7 +95,7 @@ def needs(resources: Resources, slots: int = 1) -> dict[str, float]:
     if resources.memory_gb is not None:
         amounts["memory"] = resources.memory_gb * 2**30
     amounts |= {name: float(amount) for name, amount in resources.custom.items()}
-    needed = {name: amount * slots for name, amount in amounts.items() if amount > 0}
+    needed = {name: amount for name, amount in amounts.items() if amount > 0}
     return {name: ceil(amount) if amount > 1 else amount for name, amount in needed.items()}
 
 
@@ -155,7 +164,6 @@ class Cluster:
                     self._start(cores)
                 else:
                     self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        self._look_at_process = self._ray.remote(num_cpus=0, max_retries=0)(end_if_stopped)
         # One for all workers: Ray pickles and disassembles each class it is given (80 ms of CPU).
         self._worker_class = self._ray.remote(RayWorker)
 
@@ -195,10 +203,10 @@ class Cluster:
 
         One that failed to start leaves processes.
         """
-        for process in descendants(os.getpid()):
-            if self._folder in command_line(process):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.kill(process, signal.SIGKILL)
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                if self._folder in " ".join(process.cmdline()):
+                    process.kill()
 
     @contextmanager
     def _connected(self) -> Iterator[None]:
@@ -229,7 +237,13 @@ class Cluster:
 
     # -- workers -----------------------------------------------------------------------------------
 
-    def start(self, plan: WorkerPlan, amounts: Mapping[str, float], node: str | None) -> Any:
+    def start(
+        self,
+        plan: WorkerPlan,
+        amounts: Mapping[str, float],
+        excluded: Collection[str] = (),
+        avoid: Collection[str] = (),
+    ) -> Any:
         """Ask for a worker that has so much of its node.
 
         It may have to wait for room.
@@ -237,13 +251,15 @@ class Cluster:
         Args:
             plan: what it is to do.
             amounts: what it reserves, by Ray's names.
-            node: where it is to be; None = anywhere.
+            excluded: nodes where it cannot be.
+            avoid: nodes where it is only if there is no room elsewhere.
         """
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+        from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
         strategy: object = "DEFAULT"
-        if node is not None:
-            strategy = NodeAffinitySchedulingStrategy(node, soft=False)
+        if excluded or avoid:
+            hard, soft = ({_NODE: NotIn(*nodes)} if nodes else {} for nodes in (excluded, avoid))
+            strategy = NodeLabelSchedulingStrategy(hard, soft=soft)
         return self._actor(plan, amounts, strategy)
 
     def start_gang(self, plan: WorkerPlan, amounts: Mapping[str, float], hosts: int) -> Gang:
@@ -267,32 +283,18 @@ class Cluster:
                 options[named[name]] = amount
             else:
                 custom[name] = amount
-        # No restart and no second try by Ray: whether a segment is trained again, the driver says.
+        # By default Ray restarts no actor: whether a segment is trained again, the driver says.
         actor = self._worker_class.options(
-            max_restarts=0,
-            max_task_retries=0,
-            resources=custom,
-            scheduling_strategy=strategy,
-            **options,
+            resources=custom, scheduling_strategy=strategy, **options
         )
         return actor.remote(plan)
 
     def call(self, worker: object, method: str, *arguments: object) -> Any:
         """Call a method of a worker.
 
-        What it returns is asked for with `result`.
+        Its answer is asked for with `result`.
         """
-        # One argument: Ray pickles each by itself, in Python.
-        return worker.answer.remote(method, arguments)  # type: ignore[attr-defined]
-
-    def end_if_stopped(self, node: str, pid: int) -> Any:
-        """Have a node end a worker's process that a signal has stopped."""
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-        strategy = NodeAffinitySchedulingStrategy(node, soft=False)
-        return self._look_at_process.options(scheduling_strategy=strategy).remote(
-            pid, f"ray::{RayWorker.__name__}"
-        )
+        return getattr(worker, method).remote(*arguments)
 
     def wait(self, calls: Sequence[object], seconds: float) -> list[Any]:
         """Return the calls that have ended.
@@ -325,12 +327,15 @@ class Cluster:
             raise WorkerLostError(_reason(error), certain=False) from None
         except errors.ActorDiedError as error:
             if "raised in its creation task" in str(error):
-                raise WorkerUnusableError(_last_line(error)) from None
+                address = re.search(r"\bip=([^,)\s]+)", str(error))
+                raise WorkerUnusableError(
+                    _last_line(error), address[1] if address else ""
+                ) from None
             preempted = bool(getattr(error, "preempted", False))
             raise WorkerLostError(_reason(error), certain=True, preempted=preempted) from None
         except errors.RayTaskError as error:
             # Our own code, on a node that has another version of it.
-            raise WorkerUnusableError(_last_line(error)) from None
+            raise WorkerUnusableError(_last_line(error), getattr(error, "ip", "")) from None
         except errors.RayError as error:
             raise WorkerLostError(_reason(error), certain=False) from None
 

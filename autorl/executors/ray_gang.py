@@ -1,6 +1,6 @@
 """A segment on several hosts, with one worker on each.
 
-Rank 0 speaks for all. Its outcome counts, and the others are ended with it. Where one fails or is
+Rank 0 speaks for all. Its outcome counts, and the others are ended with it. If a member fails or is
 lost, all are.
 """
 
@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autorl.core.types import Outcome, Report, Segment
 from autorl.executors.gang import gang_environment
 from autorl.executors.ray_cluster import Gang
 from autorl.executors.ray_worker import WorkerInfo
-from autorl.types import Outcome, Report, Segment
 
 Call = Callable[..., Any]
 
@@ -44,11 +44,6 @@ class GangRun:
     infos: dict[int, WorkerInfo] = field(default_factory=dict)
     calls: dict[Any, int] = field(default_factory=dict)
     running: bool = False
-
-    def nodes(self) -> list[str | None]:
-        """List the nodes of its workers, None for those not known yet."""
-        infos = [self.infos.get(rank) for rank in range(len(self.gang.workers))]
-        return [None if info is None else info.node for info in infos]
 
     def describe(self) -> None:
         """Ask all workers what they are."""
@@ -99,9 +94,9 @@ class GangRun:
             scratch = f"{scratch}/rank{rank}"
         return dataclasses.replace(self.segment, save=False, folder="", log=log, scratch=scratch)
 
-    def _poll(self, rank: int, *segments: Segment) -> None:
+    def _poll(self, rank: int, segment: Segment | None = None) -> None:
         worker = self.gang.workers[rank]
-        self.calls[self.call(worker, "exchange", segments, (), self.poll_seconds)] = rank
+        self.calls[self.call(worker, "exchange", segment, self.poll_seconds)] = rank
 
     def _judged(self, rank: int, messages: list[Report | Outcome]) -> list[Report | Outcome]:
         """Leave out what the other ranks say, but that one has failed."""

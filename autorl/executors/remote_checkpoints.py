@@ -12,10 +12,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-from autorl.store.cache import CheckpointCache, cache_folder
+from autorl.core.shipped import cache_folder
+from autorl.core.types import FrozenMap, InputError, Outcome, Segment, StorageError
+from autorl.store.cache import CheckpointCache
 from autorl.store.checkpoints import scratch
-from autorl.store.remote import RemoteFolder, StorageError, is_url
-from autorl.types import FrozenMap, InputError, Outcome, Segment
+from autorl.store.remote import RemoteFolder, is_url
 
 
 @contextmanager
@@ -81,7 +82,8 @@ def _cache_told() -> Iterator[None]:
     try:
         yield
     except (OSError, InputError) as error:
-        raise StorageError(f"the read cache {cache_folder()} cannot be used ({error})") from error
+        place = cache_folder("checkpoints")
+        raise StorageError(f"the read cache {place} cannot be used ({error})") from error
 
 
 def remote_folder(url: str) -> RemoteFolder:

@@ -12,9 +12,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
+from autorl.core.types import AttemptKey, Executor, Outcome, Report, Segment, TrainerSpec
 from autorl.executors.worker import Load
 from autorl.trainers.contract import Trainer
-from autorl.types import AttemptKey, Executor, Outcome, Report, Segment, TrainerSpec
 
 # Segments handed to a lone backend for each of its slots: workers find their next segment without
 # a round trip, and a backend that grows by demand sees some.
@@ -41,8 +41,9 @@ class SharedExecutor:
     """Runs the segments of several studies over one or more executors.
 
     A free slot goes to the study with the fewest segments out, among those to the one that was
-    served longest ago. So no study waits for ever, and one that has nothing to run leaves its share
-    to the others. Over several backends no more segments are out than the largest has slots.
+    served longest ago. No study therefore waits for ever, and a study that has nothing to run
+    leaves its share to the others. Over several backends no more segments are out than the largest
+    has slots.
     """
 
     def __init__(self) -> None:
@@ -195,7 +196,7 @@ class StudyView:
     def close(self) -> None:
         """Stop all segments of this study.
 
-        Those of others go on.
+        Segments of other studies go on.
         """
         running = [self._stamped(segment) for segment in self._out.values()]
         self.forget()

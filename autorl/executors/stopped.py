@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autorl.os_processes import descendants, stat
+from autorl.core.os_processes import descendants, stat
 
 STOPPED_SECONDS = 10.0  # so long a stopped worker may be continued by who has stopped it
 MESSAGE = (

@@ -1,7 +1,7 @@
 """Runs one segment per thread of one child process.
 
 It is for trainers that train without the GIL (`population/*`): a compiled kernel is loaded once,
-and a segment starts in microseconds. What kills the child (a limit, a crash of native code) costs
+and a segment starts in microseconds. An end of the child (a limit, a crash of native code) costs
 the segments beside it too: they are reported lost, which the driver retries.
 """
 
@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
+from autorl.core.os_processes import ProcessLostError
+from autorl.core.types import AttemptKey, Outcome, Report, Segment, Status
 from autorl.executors.children import (
     adopt,
     exit_code,
@@ -25,8 +27,6 @@ from autorl.executors.children import (
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
-from autorl.os_processes import ProcessLostError
-from autorl.types import AttemptKey, Outcome, Report, Segment, Status
 
 # Segments in the child per thread: those that wait there start without a round trip to the driver.
 _AHEAD = 3
@@ -200,4 +200,9 @@ def _child(connection: Connection, load: Load, slots: int) -> None:
 
     with ThreadPoolExecutor(slots) as pool:
         while True:
-            pool.submit(run, connection.recv())
+            try:
+                segment = connection.recv()
+            # The driver was killed; so is this child, but its traceback may come before.
+            except (EOFError, OSError):
+                return
+            pool.submit(run, segment)

@@ -9,6 +9,7 @@ own parents have ended become the warden's children, whatever session they are i
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
@@ -16,11 +17,22 @@ import time
 from contextlib import suppress
 from types import TracebackType
 
-from autorl.os_processes import adopt_orphans, die_with_parent, end_descendants, open_descriptors
+from autorl.core.os_processes import (
+    adopt_orphans,
+    die_with_parent,
+    end_descendants,
+    open_descriptors,
+)
+from autorl.executors.stopped import StoppedWorkers
 
 # Process id of the driver: set for the fork server alone, which splits when it is there.
 DRIVER = "AUTORL_DRIVER"
+# Set where the driver is a worker of a cluster: one that a signal has stopped is ended.
+ENDS_STOPPED = "AUTORL_ENDS_STOPPED"
 _LOOK_SECONDS = 0.05
+# Seconds for a server whose driver is gone: it ends by itself, and libraries that were killed left
+# temporary folders.
+_PATIENCE = 1.0
 # Signals that are sent to all processes of a job at once.
 _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -33,6 +45,7 @@ def split(driver: int) -> None:
     with suppress(PermissionError):  # it leads its group already
         os.setsid()  # no Ctrl-C and no Ctrl-Z of the driver's terminal
     adopt_orphans()
+    ends_stopped = os.environ.pop(ENDS_STOPPED, None) is not None
     warden = os.getpid()
     server = os.fork()
     if server == 0:
@@ -43,7 +56,7 @@ def split(driver: int) -> None:
         return
     code = 1
     try:
-        code = _watch(driver, server)
+        code = _watch(driver, server, ends_stopped=ends_stopped)
     finally:
         os._exit(code)
 
@@ -65,8 +78,9 @@ def say_nothing_of_a_driver_that_ended(
     sys.__excepthook__(kind, error, trace)
 
 
-def _watch(driver: int, server: int) -> int:
+def _watch(driver: int, server: int, *, ends_stopped: bool) -> int:
     """Wait until the driver or the server has ended, then end everything."""
+    stopped = StoppedWorkers()
     for number in _IGNORED:
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
@@ -75,12 +89,13 @@ def _watch(driver: int, server: int) -> int:
     for descriptor in open_descriptors():  # the server's socket too: it must not outlive the server
         with suppress(OSError):
             os.close(descriptor)
-    while os.getppid() == driver:
-        if server in _ended():
-            break
+    until = math.inf
+    while server not in _ended() and time.monotonic() < until:
+        if os.getppid() != driver:
+            until = min(until, time.monotonic() + _PATIENCE)
+        elif ends_stopped and stopped.among([driver], time.monotonic()):
+            os.kill(driver, signal.SIGKILL)
         time.sleep(_LOOK_SECONDS)
-    with suppress(ProcessLookupError):
-        os.kill(server, signal.SIGKILL)
     end_descendants(os.getpid())
     return 0
 

@@ -6,7 +6,6 @@ The trainer is loaded and trains, and what goes wrong is turned into an outcome.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import os
 import sys
 import time
@@ -14,38 +13,36 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
-from autorl.executors.remote_checkpoints import at_hand, uploaded
-from autorl.forks import ends_forked_children, refuse_forked
-from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_text import encodable
-from autorl.store.cache import DamagedError
-from autorl.store.checkpoints import damage, file_hashes
-from autorl.store.log_files import open_log
-from autorl.store.remote import StorageError
-from autorl.trainers.contract import Trainer
-from autorl.types import (
+from autorl.core.forks import ends_forked_children, refuse_forked
+from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.core.plain_text import encodable
+from autorl.core.types import (
     CheckpointError,
     FrozenMap,
     InputError,
+    NotLoggedError,
     Outcome,
     Report,
     Segment,
     Status,
+    StorageError,
     TrainerSpec,
 )
+from autorl.executors.remote_checkpoints import at_hand, uploaded
+from autorl.store.cache import DamagedError
+from autorl.store.checkpoints import (
+    NOT_THERE,
+    damage,
+    disk_errors,
+    file_hashes,
+    is_below,
+    reading,
+)
+from autorl.store.log_files import open_log
+from autorl.trainers.contract import Trainer
 
 Load = Callable[[TrainerSpec], Trainer]
-NO_SPACE = "no space left for a checkpoint"
 NO_STORAGE = "the storage failed"
-
-# What libraries written in Rust and C++ say of a full disk, in words only: `torch.save` (2.13)
-# compares the position in its file with what it has written, or fails in its stream.
-_FULL_DISK = (
-    os.strerror(errno.ENOSPC),
-    "PytorchStreamWriter failed writing",
-    "unexpected pos ",
-    "iostream error",
-)
 
 # Variables that cap the threads of BLAS, OpenMP and numexpr; set before the libraries are imported.
 ONE_THREAD = {
@@ -60,7 +57,7 @@ ONE_THREAD = {
 def from_folder(load: Load, folder: str | None, spec: TrainerSpec) -> Trainer:
     """Load a trainer with the user's modules in `folder` importable.
 
-    What is installed comes before them.
+    Installed packages come before them.
     """
     if folder is not None and folder not in sys.path:
         sys.path.append(folder)
@@ -72,8 +69,8 @@ def run_segment(
 ) -> Outcome:
     """Train one segment.
 
-    What the trainer raises becomes an outcome with its kind; the traceback goes to the log. Reports
-    and the outcome carry the fence of the segment, which trainers know nothing of.
+    An exception of the trainer becomes an outcome with its kind; the traceback goes to the log.
+    Reports and the outcome carry the fence of the segment, which trainers know nothing of.
 
     Args:
         load: builds the trainer.
@@ -97,7 +94,9 @@ def run_segment(
                 return damaged
             with ends_forked_children():
                 outcome = load(segment.trainer).train(local, report_here)
-            return _stamped(local, uploaded(outcome, local))
+            # What fails from here on are checkpoints, not the trainer.
+            with reading(Path(local.folder)):
+                return _stamped(local, uploaded(outcome, local))
     except BaseException as error:
         # Any error of user code is an outcome with its reason, SystemExit too.
         if in_caller and isinstance(error, KeyboardInterrupt):
@@ -113,42 +112,43 @@ def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome
         return _failure(segment, Status.DIVERGED, _text(error), begun)
     if isinstance(error, DamagedError):
         return _damaged(segment, str(error), begun)
-    if isinstance(error, StorageError):
-        return _failure(segment, Status.LOST, f"{NO_STORAGE}: {_text(error)}", begun)
+    if isinstance(error, StorageError) or _is_of_our_disk(segment, error):
+        lost = _failure(segment, Status.LOST, f"{NO_STORAGE}: {_text(error)}", begun)
+        return dataclasses.replace(lost, preempted=True)
     if isinstance(error, ProcessLostError):
         return _failure(segment, Status.LOST, _text(error), begun)
     if isinstance(error, CheckpointError) and segment.parent is not None:
-        # The checkpoint is of an earlier version: it has no hashes to compare.
+        # A caller's own checkpoint has no hashes to compare.
         lost = _failure(segment, Status.LOST, _text(error), begun)
         return dataclasses.replace(lost, damage=_text(error))
-    if _tells_of_no_space(error):
-        return _failure(segment, Status.LOST, f"{NO_SPACE}: {_text(error)}", begun)
     text = _text(error)
+    if isinstance(error, NotLoggedError):
+        failed = _failure(segment, Status.CRASH, text, begun)
+        return dataclasses.replace(failed, unlogged=True)
     if not isinstance(error, InputError):  # whose message is one line that says it all
         first_lines = text.strip().splitlines()[:1]
         text = ": ".join([type(error).__name__, *first_lines])
     return _failure(segment, Status.CRASH, text, begun)
 
 
-def _tells_of_no_space(error: BaseException) -> bool:
-    """Tell whether an error, or what caused it, is a full disk."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if any(words in _text(cause) for words in _FULL_DISK):
-            return True
-        cause = cause.__cause__ or cause.__context__
-    return False
+def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
+    """Tell whether an error names a file of our checkpoints."""
+    parent = segment.parent.path if segment.parent else ""
+    places = [Path(place) for place in (segment.folder, segment.scratch, parent) if place]
+    return any(
+        any(is_below(cause.filename, place) for place in places)
+        for cause in disk_errors(error)
+        if not isinstance(cause, NOT_THERE)
+    )
 
 
 def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
     """Return the outcome of a segment whose parent checkpoint is damaged.
 
-    None where the parent is whole. Checked by the worker, at the last moment before the trainer
-    restores it: between a check in the driver and the start of a segment that waits for a slot lie
-    hours in which a file can change. The status is `LOST`, never a failure of the configuration,
-    which has nothing to do with it.
+    The result is None where the parent is whole. The worker checks it, at the last moment before
+    the trainer restores it: between a check in the driver and the start of a segment that waits for
+    a slot lie hours in which a file can change. The status is `LOST`, never a failure of the
+    configuration, which has nothing to do with it.
     """
     if segment.parent is None:
         return None
@@ -192,8 +192,7 @@ def ended_worker(code: int | None, segments: int = 1) -> tuple[Status, str]:
     """Judge how the segments of a worker process that is gone ended.
 
     A fault of its own (SIGSEGV, SIGABRT, ...) is a crash of the segment that ran there; of several
-    nobody knows whose. What ended it from outside, and what has no reason that is known, is a lost
-    worker.
+    nobody knows whose. An end from outside, or without a known reason, is a lost worker.
 
     Args:
         code: its exit code, negative = a signal; None where nobody saw it.
@@ -218,9 +217,9 @@ def log_text(segment: Segment, text: str) -> None:
     try:
         with open_log(segment.log) as log:
             log.write(text.encode("utf-8", "backslashreplace"))
-    # A full disk, most likely: what is logged is the reason, and must still become an outcome.
+    # A full disk, most likely: the outcome tells the reason as well.
     except OSError as error:
-        sys.stderr.write(encodable(f"{text}{segment.log}: {error}\n"))
+        sys.stderr.write(encodable(f"autorl: {segment.log} cannot be written ({error.strerror})\n"))
 
 
 def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outcome:

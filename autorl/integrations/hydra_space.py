@@ -18,10 +18,10 @@ from hydra.core.override_parser.types import (
     RangeSweep,
 )
 
-from autorl.plain_text import shown
-from autorl.plain_values import plain
+from autorl.core.plain_text import shown
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, InputError
 from autorl.space import Space, from_configspace, load_space
-from autorl.types import Config, InputError
 
 _MOST_VALUES = 10_000  # of a range with a step
 _SCALES = ("log", "flipped_log")
@@ -30,7 +30,7 @@ _CONFIGSPACE = re.compile(r"(uniform|normal|beta)_(float|int)\Z")
 
 @dataclass
 class Searched:
-    """What a sweep searches.
+    """Space and settings that a sweep searches.
 
     Attributes:
         definition: of the space, as a search-space file has it.
@@ -64,7 +64,7 @@ class Searched:
     def start_from(self, values: Mapping[str, Any]) -> Space:
         """Make the space, whose default configuration has the application's own values.
 
-        Where these are no configuration of the space, the space's own defaults stand.
+        If these values are not a configuration of the space, the space's own defaults stand.
         """
         space = load_space(self.definition)
         with_values = copy.deepcopy(self.definition)

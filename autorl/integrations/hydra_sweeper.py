@@ -16,16 +16,16 @@ from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
+from autorl.core.plain_text import counted, shown
+from autorl.core.plain_values import plain
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import InputError
 from autorl.integrations.hydra_space import Searched, override_text, overrides_of, read_searched
 from autorl.optimizers.registry import DEFAULT
-from autorl.plain_text import counted, shown
-from autorl.plain_values import plain
-from autorl.seeds import SeedPlan
 from autorl.statistics.bootstrap import Interval
 from autorl.study import Result
 from autorl.study.callbacks import Callback, ProposalInfo, StudyInfo
-from autorl.tuner import Finished, Trial, Tuner, Waiting
-from autorl.types import InputError
+from autorl.study.tuner import Finished, Trial, Tuner, Waiting
 
 try:
     from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -57,7 +57,7 @@ _OWN_KEYS: Mapping[str, str] = {
 
 
 class HydraSweeper(Protocol):
-    """What a sweep is given by Hydra."""
+    """Everything that Hydra gives a sweep."""
 
     config: DictConfig
     hydra_context: Any
@@ -158,7 +158,7 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
 def _directions(stated: object, maximize: object) -> tuple[str, ...]:
     """Return the direction of each objective.
 
-    Without one, `minimize`, as for other sweepers of Hydra.
+    The default is `minimize`, as for other sweepers of Hydra.
     """
     if stated is None:
         return ("maximize" if maximize else "minimize",)
@@ -256,7 +256,7 @@ def _read_space(
 ) -> tuple[Searched, list[str]]:
     """Read what is searched, and the overrides that every job has.
 
-    Of one key the command line comes before `params`, and that before `search_space`.
+    For one key the command line comes before `params`, and `params` before `search_space`.
     """
     searched = read_searched(options["search_space"], Path(to_absolute_path(".")))
     parser = OverridesParser.create(config_loader=hydra.hydra_context.config_loader)
@@ -306,7 +306,7 @@ def _own_value(composed: DictConfig, name: str) -> Any:
 def _steps(settings: Settings, composed: DictConfig) -> int | None:
     """Return the steps of a full job.
 
-    Those that are stated, or the application's value. None where jobs have no length.
+    They are the stated steps, or the application's value; None where jobs have no length.
 
     Raises:
         InputError: the application's own value is no number of steps.
@@ -521,7 +521,7 @@ def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict
 def _default(result: Result) -> dict[str, Any] | None:
     """Write the scores of the application's own configuration.
 
-    None where it was not tested.
+    The result is None where it was not tested.
     """
     default = result.default
     if default is None or default.test is None:

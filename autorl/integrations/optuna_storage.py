@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from autorl.evaluation import Objective
+from autorl.core.masking import masked
+from autorl.core.plain_text import shown
+from autorl.core.quiet import quieted
+from autorl.core.types import InputError, Outcome, ProposalId
 from autorl.landscapes.export import optuna_distribution, optuna_value
-from autorl.masking import masked
-from autorl.plain_text import shown
-from autorl.quiet import quieted
 from autorl.statistics.aggregates import parse_aggregate
 from autorl.statistics.bootstrap import Interval
+from autorl.statistics.evaluation import Objective
 from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
-from autorl.types import InputError, Outcome, ProposalId
 
 if TYPE_CHECKING:
     import optuna
 
-    from autorl.study.result import Result
+    from autorl.study.results.result import Result
 
 __all__ = ["OptunaStorage"]
 
@@ -47,7 +47,7 @@ class OptunaStorage(Callback):
     over the seeds that have reported. `COMPLETE` is a trial of full length, `PRUNED` one that ended
     before or whose score is provisional, `FAIL` one whose seeds all failed. A trial that may go on
     runs until that is decided: by a stopping rule at once, without one when the search is over.
-    So does one that may be given more seeds and another score (`racing`, `adaptive`).
+    A trial that may be given more seeds and another score (`racing`, `adaptive`) runs as long.
 
     User attributes of a trial: `proposal` (that introduced the configuration), `proposals`,
     `origin`, `steps`, `continues`, `seeds`, `failure`; of the study: the incumbent with its scores
@@ -403,7 +403,7 @@ class _Mirror:
     def _note_later_scores(self) -> None:
         """Note the scores that trials have been given after they had ended.
 
-        So it is where a search that was over is given more budget and more seeds.
+        A search that was over may be given more budget and more seeds.
         """
         again = dict(self._study.user_attrs.get("scored_again", {}))
         before = dict(again)

@@ -9,11 +9,11 @@ from ray.tune.search.sample import Categorical, Float, Integer, LogUniform, Quan
 from ray.tune.search.variant_generator import parse_spec_vars
 from ray.tune.utils.util import flatten_dict, unflatten_dict
 
-from autorl.plain_values import plain
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, InputError
 from autorl.space import Space
 from autorl.space.define import define_space
 from autorl.space.hyperparameter import Hyperparameter, Scale
-from autorl.types import Config, InputError
 
 _MOST_STEPS = 10_000  # values of a quantized domain
 

@@ -29,15 +29,9 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from autorl import optimizers, trainers
-from autorl.evaluation import Worst
-from autorl.executors.worker import Load, from_folder, run_segment
-from autorl.optimizers.registry import DEFAULT
-from autorl.plain_values import plain
-from autorl.seeds import generator, integer_seed
-from autorl.space import Space, load_space, read_space
-from autorl.spec.sections import EnvironmentSection
-from autorl.store.observed import from_json, to_json
-from autorl.types import (
+from autorl.core.plain_values import plain
+from autorl.core.seeds import generator, integer_seed
+from autorl.core.types import (
     Checkpoint,
     Config,
     Done,
@@ -56,6 +50,12 @@ from autorl.types import (
     TrainerSpec,
     Wait,
 )
+from autorl.executors.worker import Load, from_folder, run_segment
+from autorl.optimizers.registry import DEFAULT
+from autorl.space import Space, load_space, read_space
+from autorl.statistics.evaluation import Worst
+from autorl.store.observed import from_json, to_json
+from autorl.study.spec.sections import EnvironmentSection
 
 try:
     from ray.tune import Trainable
@@ -344,7 +344,7 @@ def _proposes_whole_runs(name: str) -> bool:
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """What every trial of a `Trainable` of ours has in common.
+    """Settings that all trials of a `Trainable` share.
 
     Attributes:
         steps: of a full run, the horizon of schedules.

@@ -4,18 +4,42 @@ They hold every run of many configurations and seeds.
 """
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autorl.landscapes.benchmark import Replay, ReplayObjective
-from autorl.landscapes.grid import Grid
-from autorl.landscapes.landscape import Landscape, load_landscape
-from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
-from autorl.landscapes.manage import delete_landscape, merge_landscapes
-from autorl.landscapes.manifest import Manifest, Objective
-from autorl.landscapes.ranking import Choice
-from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
-from autorl.landscapes.write import append, compact, write_landscape
+if TYPE_CHECKING:
+    from autorl.landscapes.benchmark import Replay, ReplayObjective
+    from autorl.landscapes.grid import Grid
+    from autorl.landscapes.landscape import Landscape, load_landscape
+    from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
+    from autorl.landscapes.manage import delete_landscape, merge_landscapes
+    from autorl.landscapes.manifest import Manifest, Objective
+    from autorl.landscapes.ranking import Choice
+    from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
+    from autorl.landscapes.write import append, compact, write_landscape
 
+_HOME = {
+    "SCHEMA_VERSION": "autorl.landscapes.schema",
+    "Choice": "autorl.landscapes.ranking",
+    "Column": "autorl.landscapes.schema",
+    "Grid": "autorl.landscapes.grid",
+    "Landscape": "autorl.landscapes.landscape",
+    "Manifest": "autorl.landscapes.manifest",
+    "Objective": "autorl.landscapes.manifest",
+    "Replay": "autorl.landscapes.benchmark",
+    "ReplayObjective": "autorl.landscapes.benchmark",
+    "Tables": "autorl.landscapes.schema",
+    "append": "autorl.landscapes.write",
+    "compact": "autorl.landscapes.write",
+    "config_rows": "autorl.landscapes.schema",
+    "delete_landscape": "autorl.landscapes.manage",
+    "find_landscape": "autorl.landscapes.library",
+    "from_study": "autorl.study.results.landscape",
+    "list_landscapes": "autorl.landscapes.library",
+    "load_landscape": "autorl.landscapes.landscape",
+    "merge_landscapes": "autorl.landscapes.manage",
+    "shipped_root": "autorl.landscapes.library",
+    "write_landscape": "autorl.landscapes.write",
+}
 __all__ = [
     "SCHEMA_VERSION",
     "Choice",
@@ -40,11 +64,12 @@ __all__ = [
     "write_landscape",
 ]
 
-_OF_STUDIES = {"from_study": "autorl.study.landscape"}
-"""What a study does with its landscape: documented here, and imported where it is used."""
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _OF_STUDIES:
+    """Import a public name when it is first used.
+
+    Commands that look at a study need no landscape.
+    """
+    if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(_OF_STUDIES[name]), name)
+    return getattr(importlib.import_module(_HOME[name]), name)

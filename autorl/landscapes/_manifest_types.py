@@ -3,7 +3,7 @@
 A manifest is a stranger's file.
 
 They follow from the annotations of `Manifest` and `Objective`, so a key that is added there is
-typed here. What a mapping holds is not in its annotation; `_HELD` says it.
+typed here. The content of a mapping is not in its annotation; `_HELD` says it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
-from autorl.plain_text import shortened, shown
-from autorl.types import FrozenMap, InputError
+from autorl.core.plain_text import shortened, shown
+from autorl.core.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

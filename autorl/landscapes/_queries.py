@@ -15,17 +15,26 @@ import os
 import re
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.landscapes._views import first_line, new_database, readable, stored_types
-from autorl.landscapes.schema import Column, TableName, cast_list, identifier, text_literal
-from autorl.types import InputError
+from autorl.landscapes.schema import (
+    STATUSES,
+    Column,
+    TableName,
+    cast_list,
+    identifier,
+    text_literal,
+)
 
 if TYPE_CHECKING:
     import duckdb
@@ -34,6 +43,8 @@ if TYPE_CHECKING:
 Columns: TypeAlias = dict[str, npt.NDArray[Any]]
 """Arrays of one length by column, masked where a cell is NULL."""
 
+_LARGEST = 2**63 - 1
+_MOST_RANGES = 32  # of runs in one query; more are read with all between them
 # Full-width signs as well [OWASP].
 _FORMULA = r"^[=+\-@\t\r\n＝＋－＠]"  # how a formula begins, in Python and in DuckDB
 # Equal rows give equal files; and rows of one run stand together.
@@ -43,6 +54,11 @@ _SORTED_BY: Mapping[TableName, str] = {
     "evals": "run_id, step",
     "segments": "run_id, from_step, segment",
 }
+
+_CURVES = (
+    "SELECT run_id, CAST(seed AS INTEGER) AS seed, seed_role, status, evals.* EXCLUDE (run_id) "
+    "FROM runs JOIN evals USING (run_id) WHERE config_id = ? ORDER BY runs.seed, run_id, step"
+)
 
 
 class Measurement(NamedTuple):
@@ -79,9 +95,9 @@ class Queries:
         return self._connect()
 
     def ask(self, query: str, parameters: Sequence[object] = ()) -> duckdb.DuckDBPyRelation:
-        """Answer a query of this package.
+        """Answer a query of this package when it is fetched.
 
-        No part of its text is a stranger's: values are parameters.
+        One thread may fetch at a time. No part of its text is a stranger's: values are parameters.
 
         Raises:
             InputError: the tables cannot answer it.
@@ -94,27 +110,30 @@ class Queries:
         except duckdb.Error as error:
             raise InputError(first_line(error), file=str(self._path)) from None
 
+    def rows(self, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Answer a query of this package by its rows."""
+        rows: list[tuple[Any, ...]] = self._found(query, parameters, "fetchall")
+        return rows
+
     def number(self, query: str, parameters: Sequence[object] = ()) -> int:
         """Answer a query whose answer is one whole number."""
-        return int(self.ask(query, parameters).fetchall()[0][0])
+        return int(self.rows(query, parameters)[0][0])
 
-    def _answer(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
-        frame: pd.DataFrame = self.ask(query, parameters).df()
-        return frame
-
-    def _columns(self, query: str) -> Columns:
-        columns: Columns = self.ask(query).fetchnumpy()
+    def _columns(self, query: str, parameters: Sequence[object] = ()) -> Columns:
+        columns: Columns = self._found(query, parameters, "fetchnumpy")
         return columns
 
-    @contextmanager
-    def _reading(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """Give the connection to read whole columns by."""
-        with readable(self._path), self._lock:
-            yield self._connection
+    def _frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
+        frame: pd.DataFrame = self._found(query, parameters, "df")
+        return frame
 
-    def _frame(self, query: str) -> pd.DataFrame:
-        with self._reading() as connection:
-            return connection.execute(query).df()
+    def _found(self, query: str, parameters: Sequence[object], how: str) -> Any:
+        # A connection refuses a second query until the first one's answer is fetched.
+        with readable(self._path), self._lock:
+            return getattr(self._connection.execute(query, list(parameters) or None), how)()
+
+    def _wrong(self, message: str) -> InputError:
+        return InputError(message, file=str(self._path))
 
     def stored_types(self, table: TableName) -> dict[str, str]:
         """Return the DuckDB type of each column of a table."""
@@ -125,19 +144,65 @@ class Queries:
 
     def table(self, name: TableName) -> pd.DataFrame:
         """Return a table as it is stored."""
-        return self._answer(f"SELECT * FROM {name}")
+        return self._frame(f"SELECT * FROM {name}")
 
-    def runs(self) -> pd.DataFrame:
-        """Return the runs by run_id, without what all share."""
-        # A stored seed may have any type of whole numbers (`check_columns`); here it has one.
-        return self._frame(
-            "SELECT run_id, config_id, CAST(seed AS INTEGER) AS seed, seed_role, status, "
-            "start_step FROM runs ORDER BY run_id"
+    def runs(self) -> Columns:
+        """Return run_id, config_id, seed, start_step and `ended` of the runs by run_id.
+
+        `ended` is 0 of a run that is done, 1 of one that failed, 2 of one that was stopped.
+
+        Raises:
+            InputError: a cell is empty, a run is there twice, a status is unknown, or an evaluation
+                has no run or step.
+        """
+        if self.number("SELECT count(*) FROM evals WHERE run_id IS NULL OR step IS NULL"):
+            raise self._wrong("an evaluation without a run or step")
+        names = ("run_id", "config_id", "seed", "seed_role", "status", "start_step")
+        counts = ", ".join(f"count(*) - count({name})" for name in names)
+        empties = self.rows(f"SELECT {counts} FROM runs")[0]
+        empty = [name for name, count in zip(names, empties, strict=True) if count]
+        if empty:
+            raise self._wrong(f"table 'runs' has empty cells in {', '.join(empty)}")
+        unknown = sorted(set(self.runs_by_status()) - set(STATUSES))
+        if unknown:
+            allowed = ", ".join(STATUSES)
+            raise self._wrong(f"table 'runs' has status {shown(unknown[0])}; allowed: {allowed}")
+        # A stored number may have any type of whole numbers (`check_columns`).
+        runs = self._columns(
+            "SELECT CAST(run_id AS BIGINT) AS run_id, CAST(config_id AS BIGINT) AS config_id, "
+            "CAST(seed AS BIGINT) AS seed, CAST(start_step AS BIGINT) AS start_step, "
+            "CASE status WHEN 'done' THEN 0::TINYINT WHEN 'stopped' THEN 2::TINYINT "
+            "ELSE 1::TINYINT END AS ended FROM runs ORDER BY run_id"
         )
+        repeated = np.flatnonzero(np.diff(runs["run_id"]) == 0)
+        if len(repeated):
+            raise self._wrong(f"table 'runs' has run_id {runs['run_id'][repeated[0]]} twice")
+        return runs
 
-    def evaluations(self) -> pd.DataFrame:
-        """Return the evaluations by run_id and step."""
-        return self._frame("SELECT * FROM evals ORDER BY run_id, step")
+    def seed_roles(self) -> dict[int, str]:
+        """Return the role of each seed that a run from scratch has.
+
+        Raises:
+            InputError: a seed has two roles.
+        """
+        roles: dict[int, str] = {}
+        for seed, role in self.rows(
+            "SELECT DISTINCT CAST(seed AS BIGINT), seed_role FROM runs WHERE start_step = 0 "
+            "ORDER BY ALL"
+        ):
+            if roles.setdefault(seed, role) != role:
+                raise InputError(
+                    f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds"
+                )
+        return roles
+
+    def curves(self, config_id: int) -> pd.DataFrame:
+        """Return the evaluations of a configuration as stored, by seed and step."""
+        return self._frame(_CURVES, [config_id])
+
+    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Return the names of the columns of `curves`, and its rows."""
+        return self.ask(_CURVES, [config_id]).columns, self.rows(_CURVES, [config_id])
 
     def hyperparameters(self) -> pd.DataFrame:
         """Return the hyperparameters of each config_id."""
@@ -145,7 +210,7 @@ class Queries:
 
     def joined(self) -> pd.DataFrame:
         """Return one row per evaluation, with its run and configuration."""
-        return self._answer(
+        return self._frame(
             "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
             "ORDER BY run_id, step"
         )
@@ -169,31 +234,44 @@ class Queries:
 
     # Configurations.
 
-    def config_ids(self) -> list[int | None]:
-        """Return the ids of the configurations in the order of the table."""
-        with self._reading() as connection:
-            rows = connection.execute("SELECT CAST(config_id AS INTEGER) FROM configs").fetchall()
-        return [row[0] for row in rows]
+    def config_ids(self) -> npt.NDArray[np.int64]:
+        """Return the ids of the configurations, ascending.
+
+        Raises:
+            InputError: a configuration has none.
+        """
+        ids = self._columns("SELECT CAST(config_id AS BIGINT) AS id FROM configs ORDER BY id")["id"]
+        if np.ma.is_masked(ids):
+            raise self._wrong("a configuration without an id")
+        return np.unique(ids)
 
     def config_hashes(self) -> list[tuple[int, str]]:
         """Return the id and hash of every configuration."""
-        return self.ask("SELECT config_id, config_hash FROM configs").fetchall()
+        return self.rows("SELECT config_id, config_hash FROM configs")
 
     def origins(self) -> dict[int, str]:
         """Return who proposed each configuration, by config_id."""
-        return dict(self.ask("SELECT config_id, origin FROM configs").fetchall())
+        return dict(self.rows("SELECT config_id, origin FROM configs"))
 
     # Runs.
 
     def runs_by_status(self) -> dict[str, int]:
         """Count the runs of each status."""
         query = "SELECT status, count(*) FROM runs GROUP BY status ORDER BY status"
-        return dict(self.ask(query).fetchall())
+        return dict(self.rows(query))
 
     def phase_starts(self) -> tuple[int, ...]:
         """Return the steps at which runs begin, ascending."""
-        rows = self.ask("SELECT DISTINCT start_step FROM runs ORDER BY start_step").fetchall()
+        rows = self.rows("SELECT DISTINCT start_step FROM runs ORDER BY start_step")
         return tuple(int(row[0]) for row in rows)
+
+    def last_step_from_scratch(self) -> int | None:
+        """Return the last step that runs from scratch have scores at."""
+        rows = self.rows(
+            "SELECT max(step) FROM measured JOIN runs USING (run_id) "
+            "WHERE start_step = 0 AND value IS NOT NULL"
+        )
+        return None if rows[0][0] is None else int(rows[0][0])
 
     def runs_from_scratch(self) -> Columns:
         """Return the runs trained from step 0, the shortest first."""
@@ -208,24 +286,71 @@ class Queries:
         """Count the evaluations."""
         return self.number("SELECT count(*) FROM evals")
 
-    def metric_values(self, metrics: Sequence[str]) -> Columns:
-        """Return run_id, step and these metrics of every evaluation, as stored."""
-        listed = ", ".join(identifier(name) for name in metrics)
-        return self._columns(f"SELECT run_id, step, {listed} FROM evals ORDER BY run_id, step")
+    def metric_values(self, metrics: Sequence[str], runs: npt.NDArray[np.int64]) -> Columns:
+        """Return run_id, step and metrics of runs, as stored.
 
-    def objective_values(self) -> Columns:
-        """Return run_id, step and value of the objective, its floor applied."""
-        with self._reading() as connection:
-            columns: dict[str, Any] = connection.execute(
-                "SELECT run_id, step, value FROM measured"
-            ).fetchnumpy()
-        return columns
+        Evaluations of other runs may be among them.
+        """
+        listed = ", ".join(identifier(name) for name in metrics)
+        return self._of_runs(f"SELECT run_id, step, {listed} FROM evals", runs)
+
+    def objective_values(self, runs: npt.NDArray[np.int64], until: int) -> Columns:
+        """Return run_id, step and value of the objective of runs.
+
+        Its floor is applied. Evaluations of other runs may be among them, later steps are not.
+        """
+        return self._of_runs("SELECT run_id, step, value FROM exact", runs, until)
+
+    def objective_at(self, step: int) -> Columns:
+        """Return run_id, step and value of the objective at a step."""
+        return self._columns("SELECT run_id, step, value FROM exact WHERE step = ?", [step])
+
+    def last_values_of_stopped(self, steps: Sequence[int]) -> Columns:
+        """Return run_id, step and value of the last scores of stopped runs.
+
+        The last at one of the steps counts. There is one score for each configuration and seed that
+        a stopped run from scratch has.
+        """
+        return self._columns(
+            "SELECT run_id, step, value FROM exact JOIN runs USING (run_id) "
+            "WHERE status = 'stopped' AND start_step = 0 AND NOT isnan(value) "
+            "AND step IN (SELECT unnest(CAST(? AS BIGINT[]))) "
+            "QUALIFY row_number() OVER (PARTITION BY config_id, seed ORDER BY step DESC) = 1",
+            [list(steps)],
+        )
+
+    def _of_runs(self, query: str, runs: npt.NDArray[np.int64], until: int = _LARGEST) -> Columns:
+        """Answer a query over the evaluations of runs up to a step.
+
+        Runs are in ascending order. The file is sorted by them, so that DuckDB reads no more than
+        their ranges need.
+        """
+        begins = runs[np.diff(runs, prepend=runs[:1] - 2) > 1]
+        ends = runs[np.diff(runs, append=runs[-1:] + 2) > 1]
+        if len(begins) > _MOST_RANGES:
+            begins, ends = begins[:1], ends[-1:]
+        ranges = np.stack([begins, ends], axis=1)
+        inside = " OR ".join(["run_id BETWEEN ? AND ?"] * len(ranges)) or "FALSE"
+        return self._columns(
+            f"{query} WHERE ({inside}) AND step <= ?", [*ranges.ravel().tolist(), until]
+        )
+
+    def common_values(self, most: int) -> npt.NDArray[np.floating[Any]]:
+        """Return the scores that more than so many evaluations have."""
+        # Few buckets hold so many scores: groups of all different scores would need much memory.
+        return self._columns(
+            "WITH hashed AS NOT MATERIALIZED "
+            "(SELECT value, hash(value) % 65536 AS bucket FROM exact WHERE NOT isnan(value)), "
+            "full_buckets AS (SELECT bucket FROM hashed GROUP BY bucket HAVING count(*) > ?) "
+            "SELECT value FROM hashed SEMI JOIN full_buckets USING (bucket) "
+            "GROUP BY value HAVING count(*) > ? ORDER BY value",
+            [most, most],
+        )["value"]
 
     def penalty(self) -> float:
         """Return what a failed run scores, NaN where no run was measured."""
         # NULL where no run was measured: there is no worst value to take.
-        with self._reading() as connection:
-            value = connection.execute("SELECT value FROM penalty").fetchall()[0][0]
+        value = self.rows("SELECT value FROM penalty")[0][0]
         return float("nan") if value is None else float(value)
 
     def outside(
@@ -243,16 +368,16 @@ class Queries:
         ]
         if not tests:
             return 0, None, None
-        count, least, greatest = self.ask(
+        count, least, greatest = self.rows(
             f"SELECT count(*), min(value), max(value) FROM measured WHERE {' OR '.join(tests)}",
             [limit for limit in (low, high) if limit is not None],
-        ).fetchall()[0]
+        )[0]
         return count, least, greatest
 
     def scores_at_phase_ends(self) -> pd.DataFrame:
         """Return start_step, step, config_id, seed and value of each phase's last step."""
         # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
-        return self._answer(
+        return self._frame(
             "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
             "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
             "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
@@ -264,14 +389,14 @@ class Queries:
         A failed run has one at every step that any such run was evaluated at.
         """
         # The cross join gives every run every step; those a sound run lacks go again.
-        rows = self.ask(
+        rows = self.rows(
             "SELECT run_id, config_id, seed, status, step, value, wall_seconds FROM runs "
             "CROSS JOIN "
             "(SELECT DISTINCT step FROM evals JOIN runs USING (run_id) WHERE start_step = 0) "
             "LEFT JOIN measured USING (run_id, step) "
             "WHERE start_step = 0 AND (measured.run_id IS NOT NULL "
             "OR status NOT IN ('done', 'stopped')) ORDER BY run_id, step"
-        ).fetchall()
+        )
         return [Measurement(*row) for row in rows]
 
     def means_over_seeds(
@@ -286,7 +411,7 @@ class Queries:
         """
         names = [identifier(name) for name in metrics]
         means = ", ".join(f"avg({name}) AS {name}" for name in names)
-        return self._answer(
+        return self._frame(
             f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) "
             "WHERE seed_role = ? GROUP BY config_id, step "
             f"HAVING count({identifier(counted)}) = ? ORDER BY config_id, step",

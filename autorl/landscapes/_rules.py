@@ -6,14 +6,18 @@ They are about what is recorded (files, types, keys, seeds, status, provenance),
 
 from __future__ import annotations
 
-import hashlib
+import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import counted, shortened, shown
+from autorl.core.types import InputError
 from autorl.landscapes.bounds import outside_bounds
 from autorl.landscapes.croissant import CROISSANT, describe, read_croissant, structure
 from autorl.landscapes.manifest import file_sha256
@@ -25,9 +29,8 @@ from autorl.landscapes.schema import (
     hyperparameter_column,
     identifier,
 )
-from autorl.plain_text import counted, shortened, shown
-from autorl.statistics import ranks
-from autorl.types import InputError
+from autorl.statistics.arrays import finite
+from autorl.statistics.correlation import spearman
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset
@@ -177,9 +180,9 @@ def configs_keyed_by_hash(landscape: Dataset) -> Iterator[str]:
 def seed_roles_agree(landscape: Dataset) -> Iterator[str]:
     """Every run's seed has the role the manifest gives, and one only."""
     seeds = landscape.manifest.seeds
-    for seed, role in landscape.queries.ask(
+    for seed, role in landscape.queries.rows(
         "SELECT DISTINCT seed, seed_role FROM runs ORDER BY ALL"
-    ).fetchall():
+    ):
         if role not in ("tuning", "test"):
             yield f"seed {seed} has role {shown(role)}; roles are tuning and test"
         elif seed not in seeds.get(role, ()):
@@ -202,16 +205,24 @@ def complete_or_explained(landscape: Dataset) -> Iterator[str]:
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     # A run that was given fewer steps (a rung) lacks nothing after them. One that another run
     # continues ends where that begins.
-    missing = landscape.queries.ask(
-        "SELECT run_id, count(*) FROM runs "
+    due = (
+        "SELECT run_id, step FROM runs "
         "CROSS JOIN (SELECT unnest(CAST(? AS BIGINT[])) AS step) AS planned "
-        "ANTI JOIN evals USING (run_id, step) "
-        "WHERE status = 'done' AND planned.step > start_step AND (environment_steps IS NULL "
-        f"OR planned.step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
-        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL) "
-        "GROUP BY run_id ORDER BY run_id",
+        "WHERE status = 'done' AND step > start_step AND (environment_steps IS NULL "
+        f"OR step {expected} start_step + environment_steps + CAST(? AS BIGINT)) "
+        "AND run_id NOT IN (SELECT parent_run FROM runs WHERE parent_run IS NOT NULL)"
+    )
+    # Sums of hashes tell which runs may lack one: pairs of all runs and steps need much memory.
+    sums = "run_id, count(*) AS steps, sum(CAST(hash(step) >> 1 AS BIGINT)) AS hashes"
+    missing = landscape.queries.rows(
+        f"WITH due AS NOT MATERIALIZED ({due}), suspect AS (SELECT run_id FROM "
+        f"(SELECT {sums} FROM due GROUP BY run_id) "
+        f"ANTI JOIN (SELECT {sums} FROM evals GROUP BY run_id) USING (run_id, steps, hashes)) "
+        "SELECT run_id, count(*) FROM due SEMI JOIN suspect USING (run_id) "
+        "ANTI JOIN (SELECT run_id, step FROM evals SEMI JOIN suspect USING (run_id)) "
+        "USING (run_id, step) GROUP BY run_id ORDER BY run_id",
         [list(planned), undershoot],
-    ).fetchall()
+    )
     if missing:
         run, count = missing[0]
         yield (
@@ -231,16 +242,15 @@ def counted_steps(landscape: Dataset) -> Iterator[str]:
     undershoot = landscape.manifest.evaluation.get("undershoot", 0)
     # Trainers that work in whole rollouts end past or before the last evaluation, by as much as the
     # manifest says; what goes on from such a run has so many steps less or more to go.
-    wrong = landscape.queries.ask(
-        "SELECT run_id, environment_steps, max(step) - start_step AS steps "
-        "FROM runs JOIN evals USING (run_id) WHERE status = 'done' "
-        "GROUP BY run_id, environment_steps, start_step "
-        "HAVING environment_steps < steps - CAST(? AS BIGINT) "
+    wrong = landscape.queries.rows(
+        "SELECT run_id, environment_steps, last - start_step AS steps FROM runs "
+        "JOIN (SELECT run_id, max(step) AS last FROM evals GROUP BY run_id) USING (run_id) "
+        "WHERE status = 'done' AND (environment_steps < steps - CAST(? AS BIGINT) "
         "- CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END "
         "OR environment_steps > greatest(CAST(? AS DOUBLE) * steps, steps + CAST(? AS BIGINT) "
-        "+ CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END) ORDER BY run_id",
+        "+ CASE WHEN start_step > 0 THEN CAST(? AS BIGINT) ELSE 0 END)) ORDER BY run_id",
         [undershoot, overshoot, _SLACK, overshoot, undershoot],
-    ).fetchall()
+    )
     if wrong:
         run, steps, last = wrong[0]
         yield (
@@ -275,23 +285,22 @@ def steps_increase(landscape: Dataset) -> Iterator[str]:
 
     No step is there twice. A published counter reset.
     """
-    rows = landscape.queries.ask(
-        "SELECT run_id, step, start_step FROM evals JOIN runs USING (run_id)"
-    ).fetchnumpy()
-    early = int(np.count_nonzero(rows["step"] <= rows["start_step"]))
+    early = landscape.queries.number(
+        "SELECT count(*) FROM evals JOIN runs USING (run_id) WHERE step <= start_step"
+    )
     if early:
         yield f"{counted(early, 'evaluation', 'lie')} at or before the start of their run"
     # Without ORDER BY: the order in the files is what is looked at.
-    order = landscape.queries.ask("SELECT run_id, step FROM evals").fetchnumpy()
-    same_run = order["run_id"][1:] == order["run_id"][:-1]
-    back = np.flatnonzero(same_run & (order["step"][1:] <= order["step"][:-1]))
-    if len(back):
-        run = order["run_id"][back[0]]
+    back, run = landscape.queries.rows(
+        "SELECT count(*), first(run_id) FROM (SELECT run_id, step, lag(run_id) OVER () AS run, "
+        "lag(step) OVER () AS before FROM evals) WHERE run_id = run AND step <= before"
+    )[0]
+    if back:
         yield (
-            f"{counted(len(back), 'evaluation', 'do')} not come after the one before, e.g. in run "
-            f"{run}"
+            f"{counted(back, 'evaluation', 'do')} not come after the one before, e.g. in run {run}"
         )
-    unknown = sorted(set(np.unique(order["step"]).tolist()) - set(landscape.manifest.steps))
+    steps = landscape.queries.rows("SELECT DISTINCT step FROM evals")
+    unknown = sorted({row[0] for row in steps} - set(landscape.manifest.steps))
     if unknown:
         yield f"evaluations at steps the manifest does not list: {unknown[:5]}"
 
@@ -307,12 +316,12 @@ def bounded_returns(landscape: Dataset) -> Iterator[str]:
 def failures_marked(landscape: Dataset) -> Iterator[str]:
     """A missing value belongs to a run marked as failed.
 
-    So no average drops it unseen; a published notebook did.
+    No average then drops it unseen; a published notebook did.
     """
-    count, run = landscape.queries.ask(
+    count, run = landscape.queries.rows(
         "SELECT count(*), min(run_id) FROM measured JOIN runs USING (run_id) WHERE value IS NULL "
         "AND status IN ('done', 'stopped')"
-    ).fetchall()[0]
+    )[0]
     if count:
         yield (
             f"{counted(count, 'value', 'are')} missing in runs that are not marked as failed, e.g. "
@@ -325,33 +334,28 @@ def independent_seeds(landscape: Dataset) -> Iterator[str]:
 
     In a published set seed 0 equalled seed 3 in 501 of 573 groups.
     """
-    for first, second, identical, telling in _identical(landscape):
+    for first, second, identical, telling in _curves(landscape).identical:
         if identical > _COPIED * telling:
             yield f"seed {second} repeats seed {first} in {identical} of {telling} configurations"
 
 
 def distinct_curves(landscape: Dataset) -> Iterator[str]:
     """Seeds of a configuration have their own curves and evaluation episodes."""
-    pairs = list(_identical(landscape))
-    for first, second, identical, telling in pairs:
-        if 0 < identical <= _COPIED * telling:
+    copied = set()
+    for first, second, identical, telling in _curves(landscape).identical:
+        if identical > _COPIED * telling:
+            copied.add((first, second))
+        else:
             yield (
                 f"seeds {first} and {second} have the same curve in {identical} of {telling} "
                 "configurations"
             )
-    grid = landscape.grid
-    equal = _equal_shares(grid.values)
+    equal = _curves(landscape).equal
     typical = float(np.median([share for _, _, share in equal])) if equal else 0.0
-    copied = {
-        (first, second)
-        for first, second, identical, telling in pairs
-        if identical > _COPIED * telling
-    }
-    for i, j, share in equal:
-        names = (int(grid.seeds[i]), int(grid.seeds[j]))
-        if share > max(_REUSED, _REUSED_FACTOR * typical) and names not in copied:
+    for first, second, share in equal:
+        if share > max(_REUSED, _REUSED_FACTOR * typical) and (first, second) not in copied:
             yield (
-                f"seeds {names[0]} and {names[1]} share {share:.0%} of their evaluations; "
+                f"seeds {first} and {second} share {share:.0%} of their evaluations; "
                 f"other pairs {typical:.0%}"
             )
 
@@ -361,50 +365,81 @@ def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
 
     Published last rows belonged to other runs.
     """
-    grid = landscape.grid
-    complete = ~np.isnan(grid.values).any(axis=(1, 2))
-    means = grid.values[complete].astype(np.float64).mean(axis=1)
+    steps = landscape.grid.steps
+    means = _curves(landscape).means
     if len(means) < _CONFIGURATIONS:
         return
     # Of the difference of two correlations after Fisher's transformation.
     allowed = _SIGMAS * np.sqrt(2 / (len(means) - 3))
     # The bar is the best agreement before, not the last: noise may have lowered that one.
     best = -1.0
-    for position in range(1, len(grid.steps)):
+    for position in range(1, len(steps)):
         agreement = _spearman(means[:, position - 1], means[:, position])
         if (
             agreement < best - _DROP
             and np.arctanh(min(best, _ALMOST_ONE)) - np.arctanh(agreement) > allowed
         ):
             yield (
-                f"configurations at step {grid.steps[position]} rank unlike those at step "
-                f"{grid.steps[position - 1]} (correlation {agreement:.2f}, before {best:.2f}): "
+                f"configurations at step {steps[position]} rank unlike those at step "
+                f"{steps[position - 1]} (correlation {agreement:.2f}, before {best:.2f}): "
                 "rows of other runs?"
             )
             return
         best = max(best, agreement)
 
 
-def _identical(landscape: Dataset) -> Iterator[tuple[int, int, int, int]]:
-    """Yield the pairs of seeds with identical curves.
+@dataclass(frozen=True, eq=False)
+class _Curves:
+    """The facts about a landscape's curves that rules look at.
 
-    Each is (seed, seed, configurations with identical curves, configurations with curves worth
-    comparing). Pairs without an identical curve are left out: there is no need to compare every
-    seed with every other.
+    Attributes:
+        identical: pairs of seeds with identical curves: (seed, seed, configurations with identical
+            curves, configurations with curves worth comparing).
+        equal: pairs of seeds with enough evaluations: (seed, seed, share of equal ones). Values
+            that over 1 % of all cells have are left out.
+        means: over seeds, of configurations with all scores: (configurations, steps).
     """
+
+    identical: list[tuple[int, int, int, int]]
+    equal: list[tuple[int, int, float]]
+    means: npt.NDArray[np.float64]
+
+
+@lru_cache(maxsize=1)  # three rules, one after the other, look at all curves of one landscape
+def _curves(landscape: Dataset) -> _Curves:
     grid = landscape.grid
-    ordered = np.sort(grid.values, axis=2)
-    distinct = 1 + np.count_nonzero(np.diff(ordered, axis=2) > 0, axis=2)
-    telling = (distinct >= _TELLING) & ~np.isnan(grid.values).any(axis=2)
-    group, seed = _groups_of_equal_curves(grid.values, telling)
-    together = pairs_together(group, seed, len(grid.seeds))
-    for i, j in np.argwhere(np.triu(together, 1)).tolist():
-        yield (
-            int(grid.seeds[i]),
-            int(grid.seeds[j]),
-            int(together[i, j]),
-            int((telling[:, i] & telling[:, j]).sum()),
-        )
+    count = len(grid.seeds)
+    together, telling_both, equal, comparable = np.zeros((4, count, count), dtype=np.int64)
+    means = []
+    # A floor, or the highest return there is, is shared without shared episodes.
+    common = landscape.queries.common_values(max(2, math.prod(grid.shape) // 100))
+    for rows in grid.blocks():
+        values = grid.curves(rows).values
+        complete = ~np.isnan(values).any(axis=2)
+        # A value between the least and the greatest is a third one.
+        low, high = (limit(values, axis=2, keepdims=True) for limit in (np.min, np.max))
+        telling = complete & ((low < values) & (values < high)).any(axis=2)
+        together += pairs_together(*_groups_of_equal_curves(values, telling), count)
+        telling_both += telling.T.astype(np.int64) @ telling.astype(np.int64)
+        cells = equal_values(values, common)
+        equal += cells[0]
+        comparable += cells[1]
+        means.append(values[np.all(complete, axis=1)].astype(np.float64).mean(axis=1))
+    pairs = np.argwhere(np.triu(np.ones((count, count)), 1)).tolist()
+    seeds = grid.seeds.tolist()
+    return _Curves(
+        [
+            (seeds[i], seeds[j], int(together[i, j]), int(telling_both[i, j]))
+            for i, j in pairs
+            if together[i, j]
+        ],
+        [
+            (seeds[i], seeds[j], float(equal[i, j] / comparable[i, j]))
+            for i, j in pairs
+            if comparable[i, j] >= _ENOUGH
+        ],
+        np.concatenate(means),
+    )
 
 
 def _groups_of_equal_curves(
@@ -456,43 +491,36 @@ def pairs_together(
     return together.astype(np.int64)
 
 
-def _equal_shares(values: npt.NDArray[np.float32]) -> list[tuple[int, int, float]]:
-    """Compute the share of equal evaluations per pair of seeds.
+def equal_values(
+    values: npt.NDArray[np.float32], common: npt.NDArray[np.float32]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Count equal and comparable evaluations of each pair of seeds.
 
-    Returned is (i, j, share). Values that occur in over 1 % of all cells are left out.
+    Both are of shape (seeds, seeds). Values that are `common` are left out.
     """
-    present = ~np.isnan(values)
-    distinct, counts = np.unique(values[present], return_counts=True)
-    # A floor, or the highest return there is, is shared without shared episodes.
-    common = distinct[counts > max(2, 0.01 * values.size)]
     seeds = values.shape[1]
     cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
-    usable = np.moveaxis(present & ~np.isin(values, common), 1, 2).reshape(-1, seeds)
+    usable = ~np.isnan(cells) & ~np.isin(cells, common)
     comparable = (usable.T.astype(np.float64) @ usable.astype(np.float64)).astype(np.int64)
     # Sorted within a cell, not all together: that grew faster than the data set (exponent 1.3
     # at 1e7 evaluations).
     ordered = np.where(usable, cells, np.nan)
+    # In most cells no two seeds are equal, and sorting alone is cheap.
+    values_in_order = np.sort(ordered, axis=1)
+    ordered = ordered[(values_in_order[:, 1:] == values_in_order[:, :-1]).any(axis=1)]
     seed = np.argsort(ordered, axis=1, kind="stable")
     ordered = np.take_along_axis(ordered, seed, axis=1)
     # Of groups of equal evaluations: NaN equals nothing.
     begins = np.ones(ordered.shape, dtype=np.int64)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     group = np.cumsum(begins.ravel()) - 1
-    shares = pairs_together(group, seed.ravel(), seeds) / np.maximum(comparable, 1)
-    return [
-        (i, j, float(shares[i, j]))
-        for i, j in np.argwhere(np.triu(comparable >= _ENOUGH, 1)).tolist()
-    ]
+    return pairs_together(group, seed.ravel(), seeds), comparable
 
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
     """Compute the rank correlation, 0 if one side is constant."""
-    # By `ranks`, which refuses infinite values: they end the rule, and are reported so.
-    a = ranks(first)
-    b = ranks(second)
-    if a.std() == 0 or b.std() == 0:
-        return 0.0
-    return float(np.corrcoef(a, b)[0, 1])
+    # Infinite values end the rule, and are reported so.
+    return float(spearman(finite(first, "scores"), finite(second, "scores")))
 
 
 def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
@@ -500,14 +528,13 @@ def distinct_data(landscapes: Sequence[Dataset]) -> Iterator[tuple[str, str]]:
 
     Two published comparison tables were one file.
     """
-    seen: dict[str, str] = {}
+    seen: dict[tuple[int, int | None], str] = {}
     for landscape in landscapes:
         name = landscape.manifest.id
-        # As float32, which is what is stored: copies have the same bytes. Sorted, because the ids
-        # and the order of runs may be others in a copy.
-        stored = landscape.queries.ask("SELECT value FROM measured").fetchnumpy()["value"]
-        values = np.sort(np.ma.filled(np.ma.asarray(stored, dtype=np.float32), np.nan))
-        digest = hashlib.sha256(values.tobytes()).hexdigest()
+        # A sum of hashes, because the ids and the order of runs may be others in a copy.
+        digest = landscape.queries.rows(
+            "SELECT count(*), sum(CAST(hash(value) >> 1 AS BIGINT)) FROM measured"
+        )[0]
         if seen.setdefault(digest, name) != name:
             yield name, f"holds the same scores as {seen[digest]}"
 

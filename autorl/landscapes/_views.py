@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 import threading
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autorl.core.plain_text import encodable, shortened, shown
+from autorl.core.types import InputError
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import (
     TABLES,
@@ -29,13 +33,13 @@ from autorl.landscapes.schema import (
     table_columns,
     text_literal,
 )
-from autorl.plain_text import encodable, shortened, shown
 from autorl.space import Space, read_document, read_space
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import duckdb
 
+GUARDED_BYTES = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
+"""Memory of a query of anyone; what needs more is written to its private folder."""
 _FAILED = "status NOT IN ('done', 'stopped')"
 _MESSAGE = 150  # characters of a message of DuckDB, which may quote the query
 CONFIGURATION = {
@@ -60,9 +64,10 @@ def connect(
 ) -> duckdb.DuckDBPyConnection:
     """Connect to the files of a landscape as views, in memory.
 
-    Three more views give them meaning.
+    More views give them meaning.
 
     `measured` (run_id, step, value): the objective's metric with its floor, NULL where it failed.
+    `exact`: the same in the precision that configurations are ranked by.
     `penalty` (value): what a failed run scores. `scores`: both together, by run.
 
     Args:
@@ -80,7 +85,9 @@ def connect(
     with readable(folder):
         connection = _guarded(listed) if guarded else _connection()
         _add_views(connection, files)
-        return _meaning(connection, str(folder), manifest)
+        _meaning(connection, str(folder), manifest)
+        connection.execute("CREATE TEMP VIEW exact AS SELECT * FROM measured")
+        return connection
 
 
 def file_columns(folder: Path, manifest: Manifest) -> dict[TableName, dict[str, str]]:
@@ -123,7 +130,15 @@ def connect_frames(
             cells = cast_list(table_columns(name, tables.columns(name), space))
             connection.execute(f"CREATE TEMP TABLE {name} AS SELECT {cells} FROM frame")
             connection.unregister("frame")
-        return _meaning(connection, str(folder), manifest)
+        _meaning(connection, str(folder), manifest)
+        # A study ranks by every digit it scored: as FLOAT, close scores could change places.
+        connection.register("frame", tables.evals)
+        connection.execute(
+            "CREATE TEMP TABLE exact AS SELECT run_id, step, "
+            f"CAST({identifier(manifest.objective.metric)} AS DOUBLE) AS value FROM frame"
+        )
+        connection.unregister("frame")
+        return connection
 
 
 @contextmanager
@@ -173,8 +188,12 @@ def _only_reads(connection: duckdb.DuckDBPyConnection, query: str) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """Cut the message of an error, without DuckDB's drawing under it."""
-    return shortened(next(iter(str(error).splitlines()), type(error).__name__), _MESSAGE)
+    """Cut the message of an error, without DuckDB's drawing under it.
+
+    A line of the names that there are stays.
+    """
+    head, *_ = str(error).partition("\n\n")
+    return shortened(" ".join(head.split()) or type(error).__name__, _MESSAGE)
 
 
 def _kind(name: str) -> str:
@@ -186,7 +205,7 @@ def _kind(name: str) -> str:
 def _kinds(connection: duckdb.DuckDBPyConnection, text: str) -> list[str]:
     """Return the kinds of the statements in a text.
 
-    None if it cannot be parsed.
+    The list is empty if it cannot be parsed.
     """
     import duckdb
 
@@ -229,7 +248,7 @@ if hasattr(os, "register_at_fork"):
 def _connection() -> duckdb.DuckDBPyConnection:
     """Open a connection of its own to the process's DuckDB.
 
-    What is temporary in it, nobody else sees.
+    Other connections do not see its temporary tables.
     """
     global _engine
     with _starting:
@@ -248,8 +267,13 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
     # two locks those above it.
     connection = new_database()
     listed = ", ".join(map(text_literal, files))
-    # What does not fit into memory is not written to a file.
-    connection.execute("SET temp_directory = ''")
+    # Nobody else reads what does not fit into memory. Where the query's process is ended, the
+    # folder goes with the one that its parent made.
+    folder = tempfile.mkdtemp(prefix="autorl-query-")
+    weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)
+    connection.execute(f"SET temp_directory = {text_literal(folder)}")
+    connection.execute(f"SET memory_limit = '{GUARDED_BYTES}B'")
+    connection.execute(f"SET max_temp_directory_size = '{shutil.disk_usage(folder).free // 2}B'")
     connection.execute(f"SET allowed_paths = [{listed}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
@@ -299,13 +323,15 @@ def inside(folder: Path, file: str) -> Path:
     """Return the path of a file of a landscape.
 
     Raises:
-        InputError: it is not in the folder, because a link leads out of it.
+        InputError: it is not in the folder, because a link leads out of it, or is not a file.
     """
     path = folder / file
     if not path.resolve().is_relative_to(folder.resolve()):
         raise InputError(
             f"{shortened(file)} is a link to a file outside the folder", file=str(folder)
         )
+    if path.exists() and not path.is_file():
+        raise InputError(f"{shortened(file)} is not a regular file", file=str(folder))
     return path
 
 
@@ -327,9 +353,7 @@ def read_own_space(folder: Path) -> Space:
         raise document.located(error) from None
 
 
-def _meaning(
-    connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest
-) -> duckdb.DuckDBPyConnection:
+def _meaning(connection: duckdb.DuckDBPyConnection, where: str, manifest: Manifest) -> None:
     objective = manifest.objective
     # Other tables are checked where their columns are used (`Dataset.check_table`).
     check_columns("runs", stored_types(connection, "runs"), where)
@@ -371,4 +395,3 @@ def _meaning(
         "LEFT JOIN measured USING (run_id, step) "
         f"WHERE each.step > start_step AND (measured.step IS NOT NULL OR {_FAILED})"
     )
-    return connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def outside_bounds(landscape: Dataset, bounds: tuple[float | None, float | None]) -> Iterator[str]:
     """Say how many values of the objective lie outside bounds.
 
-    Those of any run count. None = unbounded.
+    Values of any run count; None is unbounded.
     """
     low, high = bounds
     count, least, greatest = landscape.queries.outside(low, high)

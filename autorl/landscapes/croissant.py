@@ -10,16 +10,17 @@ References:
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import shortened, shown
+from autorl.core.regular_files import read_regular
+from autorl.core.types import InputError
 from autorl.landscapes._queries import ParquetFiles
 from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.schema import TABLES
-from autorl.plain_text import shortened, shown
-from autorl.types import InputError
+from autorl.store.outputs import write_whole
 
 CROISSANT = "croissant.json"
 # The spelling readers accept; application/vnd.apache.parquet is not read by them.
@@ -179,7 +180,7 @@ def read_croissant(folder: Path) -> Any:
         InputError: it is not JSON.
     """
     try:
-        return json.loads((folder / CROISSANT).read_text(encoding="utf-8"))
+        return json.loads(read_regular(folder / CROISSANT))
     except (ValueError, RecursionError) as error:
         raise InputError(
             f"not JSON: {shortened(str(error))}", file=str(folder / CROISSANT)
@@ -190,9 +191,7 @@ def write_croissant(folder: Path, manifest: Manifest) -> None:
     """Write `croissant.json` atomically."""
     text = json.dumps(describe(folder, manifest), indent=1, ensure_ascii=False) + "\n"
     # A reader has the former file or this one, never half of it.
-    temporary = folder / f"{CROISSANT}.tmp"
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, folder / CROISSANT)
+    write_whole(folder / CROISSANT, text)
 
 
 def _fields(

@@ -1,6 +1,6 @@
 """Reading a data set.
 
-It is read as SQL, learning curves, a dense array of scores, and rankings.
+It is read as SQL, learning curves, scores by configuration and seed, and rankings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes._queries import Columns, Queries
+from autorl.core.plain_text import shown
+from autorl.core.types import Config, InputError
+from autorl.landscapes._queries import Queries
 from autorl.landscapes._views import (
     check_only_reads,
     connect,
@@ -22,12 +24,12 @@ from autorl.landscapes._views import (
     first_line,
     read_own_space,
 )
-from autorl.landscapes.grid import PENALTY, Grid, assemble
+from autorl.landscapes.grid import PENALTY, Grid
 from autorl.landscapes.manifest import MANIFEST, Manifest
+from autorl.landscapes.query_process import QUERY_SECONDS, answer
 from autorl.landscapes.ranking import Choice, Rule, SeedSet
 from autorl.landscapes.recorded import is_study, read_study
 from autorl.landscapes.schema import (
-    STATUSES,
     TABLES,
     Column,
     TableName,
@@ -35,20 +37,15 @@ from autorl.landscapes.schema import (
     config_of_row,
     hyperparameter_column,
 )
-from autorl.landscapes.time_limit import QUERY_SECONDS, TimeLimit
-from autorl.plain_text import shown
 from autorl.space import Space
 from autorl.statistics import Aggregate, parse_aggregate, ranking
 from autorl.statistics.reductions import Reduction, parse_reduction
-from autorl.types import Config, InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterator, Sequence
+    from collections.abc import Callable, Hashable, Iterator, Sequence
 
     import duckdb
     import pandas as pd
-
-_CHUNK = 1000  # rows of an answer that are Python objects at once
 
 
 class Dataset:
@@ -107,27 +104,23 @@ class Dataset:
     @cached_property
     def queries(self) -> Queries:
         """The questions that this package asks of the tables."""
-        return Queries(self.path, partial(self._connect, guarded=False))
+        return Queries(self.path, self._connector)
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Answer a DuckDB query over the views.
 
         The answer is read by `.df()`, `.fetchall()` or `.fetchnumpy()`.
 
-        The query may be anyone's: it reaches no other file, no network, no extension and no
-        setting.
+        It reaches no other file, no network, no extension and no setting. Reading its answer takes
+        the time and the memory that it takes: ask a query of others by `rows`.
 
         Raises:
             InputError: the query is wrong, or is not exactly one that only reads.
         """
-        return self._relation(query, self._time_limit(None))
-
-    def _relation(self, query: str, time_limit: TimeLimit) -> duckdb.DuckDBPyRelation:
         import duckdb
 
         try:
-            # A PIVOT is answered in part when it is asked.
-            with self._lock, time_limit.counted():
+            with self._lock:
                 check_only_reads(self._guarded_connection, query, str(self.path))
                 return self._guarded_connection.sql(query)
         except (duckdb.Error, UnicodeError) as error:
@@ -138,7 +131,7 @@ class Dataset:
     ) -> tuple[list[str], Iterator[tuple[Any, ...]]]:
         """Answer anyone's query, as `sql` does, by columns and rows.
 
-        All rows come a thousand at a time.
+        It runs in a process of its own, which ends at the limits of time and memory.
 
         Args:
             query: one query that only reads.
@@ -146,42 +139,10 @@ class Dataset:
             seconds: the most it may take to compute them; None = no limit.
 
         Raises:
-            InputError: the query is wrong or takes too long, also while its rows are fetched.
+            InputError: the query is wrong or takes too much, also while its rows are fetched.
         """
-        time_limit = self._time_limit(seconds)
-        answer = self._relation(query, time_limit)
-        return list(answer.columns), self._fetched(query, answer, limit, time_limit)
-
-    def _time_limit(self, seconds: float | None) -> TimeLimit:
-        return TimeLimit(self._guarded_connection, seconds, str(self.path))
-
-    def _fetched(
-        self,
-        query: str,
-        answer: duckdb.DuckDBPyRelation,
-        limit: int | None,
-        time_limit: TimeLimit,
-    ) -> Iterator[tuple[Any, ...]]:
-        """Fetch the rows of a query that was checked to read only.
-
-        Without a limit, another query ends the answer.
-        """
-        import duckdb
-
-        try:
-            with self._lock, time_limit.counted():
-                # A limit of the query, not of its answer: no more rows are computed.
-                chunk = answer.limit(limit).fetchall() if limit is not None else []
-                unlimited = self._guarded_connection.execute(query) if limit is None else None
-            while unlimited is not None:
-                with time_limit.counted():
-                    chunk = unlimited.fetchmany(_CHUNK)
-                if not chunk:
-                    return
-                yield from chunk
-        except (duckdb.Error, ValueError, OverflowError) as error:  # Python has no such date, say
-            raise InputError(first_line(error), file=str(self.path), key="sql") from None
-        yield from chunk
+        connect = partial(self._connector, guarded=True)
+        return answer(connect, query, limit, seconds, str(self.path))
 
     def stored_columns(self) -> dict[TableName, dict[str, str]]:
         """Give the DuckDB type of each stored column, by table.
@@ -202,48 +163,8 @@ class Dataset:
 
     @cached_property
     def grid(self) -> Grid:
-        """The objective of all runs trained from the start, as an array.
-
-        It is loaded once.
-        """
-        # A run that continues another one is no score of its configuration alone.
-        scratch = self._runs.loc[self._runs["start_step"] == 0]
-        runs = [
-            scratch[name].tolist()
-            for name in ("run_id", "config_id", "seed", "seed_role", "status")
-        ]
-        failed = not set(runs[-1]) <= {"done", "stopped"}
-        columns = self._measured()
-        config_ids = self.queries.config_ids()
-        penalty = self.queries.penalty() if failed else np.nan
-        # NULL comes masked in arrays, as None in lists.
-        ids = [number for number in config_ids if number is not None]
-        nameless = len(ids) < len(config_ids)
-        if nameless or np.ma.is_masked(columns["run_id"]) or np.ma.is_masked(columns["step"]):
-            raise InputError(
-                "an evaluation without a run or step, or a configuration without an id",
-                file=str(self.path),
-            )
-        # A study ranks by every digit it scored: as float32, close scores could change places.
-        precision = np.float64 if self._study else np.float32
-        values = np.ma.filled(np.ma.asarray(columns["value"], dtype=precision), np.nan)
-        evals = (
-            np.asarray(columns["run_id"], dtype=np.int64),
-            np.asarray(columns["step"], dtype=np.int64),
-            values,
-        )
-        return assemble(list(zip(*runs, strict=True)), evals, penalty, self.manifest.steps, ids)
-
-    def _measured(self) -> Columns:
-        """Read the columns run_id, step and value of the objective.
-
-        Those of a study have every digit it scored by.
-        """
-        if self._study is None:
-            return self.queries.objective_values()
-        evals = self._study.tables.evals
-        columns = {"run_id": "run_id", "step": "step", "value": self.manifest.objective.metric}
-        return {name: evals[column].to_numpy() for name, column in columns.items()}
+        """The objective of runs from scratch by configuration, seed and step."""
+        return Grid(self.queries, self.manifest, np.float64 if self._study else np.float32)
 
     def config(self, config_id: int) -> Config:
         """Give the configuration of an id.
@@ -273,7 +194,7 @@ class Dataset:
     ) -> Rule:
         """Say how configurations are ranked.
 
-        What is not given is what the study that made the landscape did.
+        Arguments that are not given follow the study that made the landscape.
 
         Args:
             by: aggregate over seeds.
@@ -323,7 +244,7 @@ class Dataset:
         config_id = int(self.grid.config_ids[row])
         assert value is not None  # the ranking holds complete rows only
         tested = seeds == "tuning" and "test" in self.grid.roles
-        failed_tests = self._failed_tests(row, at) if tested else 0
+        failed_tests = int(self._failed(row, "test", at).sum()) if tested else 0
         return Choice(
             config_id=config_id,
             config=self.config(config_id),
@@ -377,65 +298,26 @@ class Dataset:
         Raises:
             InputError: there is no such configuration.
         """
-        import pandas as pd
-
-        runs = self._runs
-        evals = self._evals
-        rows = np.flatnonzero(runs["config_id"].to_numpy() == config_id)
+        curves = self.queries.curves(config_id)
         # A configuration without a run has no rows; one that is not there is an error.
-        if not len(rows):
+        if not len(curves):
             self.config(config_id)
-        rows = rows[np.argsort(runs["seed"].to_numpy()[rows], kind="stable")]
-        ids = runs["run_id"].to_numpy()[rows]
-        stored = evals["run_id"].to_numpy()
-        begin = np.searchsorted(stored, ids)
-        end = np.searchsorted(stored, ids, side="right")
-        # Places begin..end of every run, one run after the other: 0.8 ms in 102,400 evaluations.
-        of_run = np.repeat(rows, end - begin)
-        picked = np.arange(len(of_run)) + np.repeat(
-            begin - np.cumsum(end - begin) + (end - begin), end - begin
-        )
-        of_runs = {
-            name: runs[name].array.take(of_run)
-            for name in ("run_id", "seed", "seed_role", "status")
-        }
-        return pd.DataFrame(
-            of_runs | {name: evals[name].array.take(picked) for name in evals if name != "run_id"}
-        )
+        return curves
+
+    def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Give the columns and rows of `curves`, without pandas.
+
+        Raises:
+            InputError: there is no such configuration.
+        """
+        columns, rows = self.queries.curve_rows(config_id)
+        if not rows:
+            self.config(config_id)
+        return columns, rows
 
     def to_pandas(self) -> pd.DataFrame:
         """Give one row per evaluation, with its run and configuration."""
         return self.queries.joined()
-
-    @cached_property
-    def _runs(self) -> pd.DataFrame:
-        """The table of runs by run_id, without what all share.
-
-        Raises:
-            InputError: a cell is empty, a run is there twice, or a status is none there is.
-        """
-        runs = self.queries.runs()
-        empty = [str(name) for name in runs if runs[name].isna().any()]
-        if empty:
-            raise InputError(
-                f"table 'runs' has empty cells in {', '.join(empty)}", file=str(self.path)
-            )
-        repeated = np.flatnonzero(np.diff(runs["run_id"].to_numpy()) == 0)
-        if len(repeated):
-            number = runs["run_id"].iloc[repeated[0]]
-            raise InputError(f"table 'runs' has run_id {number} twice", file=str(self.path))
-        unknown = set(runs["status"].unique()) - set(STATUSES)
-        if unknown:
-            message = (
-                f"table 'runs' has status {shown(min(unknown))}; allowed: {', '.join(STATUSES)}"
-            )
-            raise InputError(message, file=str(self.path))
-        return runs
-
-    @cached_property
-    def _evals(self) -> pd.DataFrame:
-        """The table of evaluations in memory, by run_id and step."""
-        return self.queries.evaluations()
 
     @cached_property
     def _configs(self) -> pd.DataFrame:
@@ -455,14 +337,16 @@ class Dataset:
 
     @cached_property
     def _guarded_connection(self) -> duckdb.DuckDBPyConnection:
-        return self._connect(guarded=True)
+        return self._connector(guarded=True)
 
-    def _connect(self, *, guarded: bool) -> duckdb.DuckDBPyConnection:
-        if self._study is not None:
-            return connect_frames(
-                self._study.tables, self._study.space, self.manifest, self.path, guarded=guarded
-            )
-        return connect(self.path, self.manifest, guarded=guarded)
+    @property
+    def _connector(self) -> Callable[..., duckdb.DuckDBPyConnection]:
+        """Opens a DuckDB of the tables, in any process."""
+        if self._study is None:
+            return partial(connect, self.path, self.manifest)
+        return partial(
+            connect_frames, self._study.tables, self._study.space, self.manifest, self.path
+        )
 
     def ranked(self, seeds: SeedSet, rule: Rule, at: int) -> npt.NDArray[np.int64]:
         """Rank the grid's rows that have all seeds of a role.
@@ -472,7 +356,8 @@ class Dataset:
         Raises:
             InputError: no configuration has a score for every seed.
         """
-        table = self._sign * self._reduced(rule, at)[:, self.grid.seed_positions(seeds)]
+        scores = self.grid.reduced(rule.reduction, at)[:, self.grid.seed_positions(seeds)]
+        table = self.manifest.objective.sign * scores
         complete = np.flatnonzero(~np.isnan(table).any(axis=1))
         if not len(complete):
             raise InputError(self._nobody(seeds, at), file=str(self.path), key="step")
@@ -492,28 +377,9 @@ class Dataset:
             f"ask at a step up to {starts[1]}, or compare the phases"
         )
 
-    @property
-    def _sign(self) -> float:
-        return -1.0 if self.manifest.objective.direction == "minimize" else 1.0
-
-    def _reduced(self, rule: Rule, at: int) -> npt.NDArray[np.float64]:
-        """Reduce each curve up to position `at` to a number.
-
-        Shape (configurations, seeds).
-        """
-        return self.grid.reduced(
-            rule.reduction, at, self.manifest.evaluation.get("steps", ()), self._sign
-        )
-
-    def _failed_tests(self, row: int, at: int) -> int:
-        return int(self._failed(row, self.grid.seed_positions("test"), at).sum())
-
-    def _failed(self, row: int, places: npt.NDArray[np.int64], at: int) -> npt.NDArray[np.bool_]:
+    def _failed(self, row: int, role: str, at: int) -> npt.NDArray[np.bool_]:
         """Mark the seeds of a row that had failed by position `at`."""
-        filled = self.grid.filled
-        if filled is None:
-            return np.zeros(len(places), dtype=bool)
-        return np.asarray(filled[row, places, at] == PENALTY)
+        return np.asarray(self.grid.at(at).filled[row, self.grid.seed_positions(role)] == PENALTY)
 
     def _over(self, seeds: str, rule: Rule, at: int, row: int, chosen_on: SeedSet) -> float | None:
         """Aggregate one row over the seeds of a role.
@@ -522,26 +388,25 @@ class Dataset:
         """
         if seeds != "all" and seeds not in self.grid.roles:
             return None
+        sign = self.manifest.objective.sign
         places = self.grid.seed_positions(seeds)
         # Where the reduction chooses a step, seeds that did not choose it are read at the step that
         # is best on those that did: their own best step would be chosen on the test.
         if rule.reduction.chooses_step and seeds != chosen_on:
-            columns = self.grid.columns(at, self.manifest.evaluation.get("steps", ()))
-            curves = self._sign * self.grid.values[row][:, columns].astype(np.float64)
+            scores = self.grid.curves(slice(row, row + 1), at).values[0]
+            curves = sign * scores[:, self.grid.columns(at)].astype(np.float64)
             means = [
                 rule.aggregate(column) for column in curves[self.grid.seed_positions(chosen_on)].T
             ]
-            values = self._sign * curves[places, int(np.argmax(means))]
+            values = sign * curves[places, int(np.argmax(means))]
         else:
-            values = self._reduced(rule, at)[row, places]
+            values = self.grid.reduced(rule.reduction, at)[row, places]
         # A failed test run is left out unless the landscape states a penalty: what it has otherwise
         # is the worst value of others, which is no test score.
         if seeds == "test" and chosen_on == "tuning":
-            failed = self._failed(row, places, at)
+            failed = self._failed(row, "test", at)
             stated = self.manifest.objective.penalty is not None and not failed.all()
             values = values if stated else values[~failed]
-        return (
-            None
-            if not len(values) or np.isnan(values).any()
-            else self._sign * rule.aggregate(self._sign * values)
-        )
+        if not len(values) or np.isnan(values).any():
+            return None
+        return sign * rule.aggregate(sign * values)

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.core.quiet import quieted
+from autorl.core.types import Config, InputError
 from autorl.landscapes._queries import fill_sqlite_tables
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.schema import as_json
-from autorl.quiet import quieted
 from autorl.space import Hyperparameter, canonical_json
 from autorl.statistics import parse_aggregate
-from autorl.types import Config, InputError
+from autorl.store.outputs import free_output
 
 if TYPE_CHECKING:
     import optuna
@@ -120,17 +121,15 @@ def _trials(landscape: Dataset, seeds: SeedSet, by: str) -> list[optuna.trial.Fr
     aggregate = parse_aggregate(by, key="by")
     grid = landscape.grid
     space = landscape.space
-    values = grid.values[:, grid.seed_positions(seeds)].astype(np.float64)
-    test = (
-        grid.values[:, grid.seed_positions("test"), -1].astype(np.float64)
-        if "test" in grid.roles
-        else None
-    )
+    values = grid.whole_curves(seeds).astype(np.float64)
+    test = None
+    if "test" in grid.roles:
+        last = grid.at(len(grid.steps) - 1).values
+        test = last[:, grid.seed_positions("test")].astype(np.float64)
     items = space.hyperparameters
     distributions = {name: optuna_distribution(item) for name, item in items.items()}
-    minimize = landscape.manifest.objective.direction == "minimize"
     # Aggregates look at the bad end of larger-is-better values.
-    sign = -1.0 if minimize else 1.0
+    sign = landscape.manifest.objective.sign
     trials = []
     for row in np.flatnonzero(~np.isnan(values).any(axis=(1, 2))):
         curve = [sign * aggregate(sign * column) for column in values[row].T]
@@ -222,11 +221,9 @@ def fresh(file: str | Path) -> Path:
     """Return a path to write to.
 
     Raises:
-        InputError: it exists, or its folder does not.
+        InputError: it exists, lies in a study or a landscape, or its folder does not exist.
     """
-    target = Path(file)
-    if target.exists():
-        raise InputError("exists already", file=str(target))
+    target = free_output(file)
     if not target.parent.is_dir():
         raise InputError("the folder does not exist", file=str(target.parent))
     return target

@@ -5,9 +5,9 @@ They are for its plots and importance analyses.
 Written are `meta.json`, `configspace.json`, `configs.json`, `origins.json` and `history.jsonl`, as
 DeepCAVE 1.4 loads them. A row of the history is one evaluation of (configuration, budget = step,
 seed), with the objective's floor; the evaluations a failed run missed have no cost. Rows have eight
-fields, without the processor time: 1.4 writes nine but cannot load them again. What DeepCAVE has no
-place for (id, seed roles, penalty, licence) is in `meta.json` under `autorl`, where our importer
-finds it.
+fields, without the processor time: 1.4 writes nine but cannot load them again. Facts that DeepCAVE
+has no place for (id, seed roles, penalty, licence) are in `meta.json` under `autorl`, where our
+importer finds it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import InputError
 from autorl.landscapes._queries import Measurement
 from autorl.landscapes.export import fresh
 from autorl.space.configspace_values import exported_name, exported_value
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset

@@ -1,52 +1,159 @@
-"""A landscape's objective as a dense array: [configuration, seed, step].
+"""A landscape's objective by configuration, seed and step.
 
-It is for look-ups.
+The axes are read once. Scores are read from the tables when they are asked for: one step of all
+configurations, or the curves of some of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.statistics.reductions import Reduction
-from autorl.types import InputError
+
+if TYPE_CHECKING:
+    from autorl.landscapes._queries import Columns, Queries
+    from autorl.landscapes.manifest import Manifest
 
 Integers: TypeAlias = npt.NDArray[np.int64]
-Scores: TypeAlias = npt.NDArray[np.floating[Any]]
+Array: TypeAlias = npt.NDArray[np.floating[Any]]
 PENALTY = 1
 CARRIED = 2
+_CELLS = 2**20  # scores in memory at once where curves of all configurations are looked at
 
 
-@dataclass(frozen=True, eq=False)
-class Grid:
-    """Scores of runs trained from the start, one axis per factor.
+class Scores(NamedTuple):
+    """Scores of runs trained from the start.
 
     Attributes:
-        values: float32, of a study float64, (configurations, seeds, steps), in the metric's own
-            direction, floor and penalty applied. NaN: this configuration was not trained with this
-            seed, or not evaluated at this step.
-        config_ids, seeds, steps: the axes, ascending.
-        roles: seed role of each seed.
-        filled: (configurations, seeds, steps): 0 where a value was recorded, `PENALTY` where a run
-            had failed, `CARRIED` where it had stopped itself and keeps its last value. None where
-            all values were recorded.
+        values: in the metric's own direction, floor and penalty applied. NaN: this configuration
+            was not trained with this seed, or not evaluated at this step.
+        filled: 0 where a value was recorded, `PENALTY` where a run had failed, `CARRIED` where it
+            had stopped itself and keeps its last value.
     """
 
-    values: Scores
-    config_ids: Integers
-    seeds: Integers
-    roles: tuple[str, ...]
-    steps: Integers
-    filled: npt.NDArray[np.int8] | None = None
+    values: Array
+    filled: npt.NDArray[np.int8]
 
-    def reduced(
-        self, reduction: Reduction, at: int, steps: Collection[int] = (), sign: float = 1.0
-    ) -> npt.NDArray[np.float64]:
+
+class Grid:
+    """The axes of a landscape's scores, and the scores themselves on demand.
+
+    A failed run scores the penalty wherever it has no value. A stopped run keeps its last value. A
+    run that is done and lacks a value has NaN there.
+
+    Args:
+        queries: asks the landscape's tables.
+        manifest: of the landscape.
+        precision: of scores.
+
+    Attributes:
+        config_ids, seeds, steps: the axes, ascending.
+        roles: seed role of each seed.
+
+    Raises:
+        InputError: the table of runs cannot be read, a seed has two roles, an evaluation has no run
+            or step, or a run names no configuration.
+    """
+
+    def __init__(
+        self, queries: Queries, manifest: Manifest, precision: type[np.floating[Any]] = np.float32
+    ) -> None:
+        runs = queries.runs()
+        # A run that continues another one is no score of its configuration alone.
+        scratch = runs["start_step"] == 0
+        run_ids, configs, seeds, ended = (
+            runs[name][scratch] for name in ("run_id", "config_id", "seed", "ended")
+        )
+        roles = queries.seed_roles()
+        self.config_ids = queries.config_ids()
+        self.seeds = np.array(sorted(roles), dtype=np.int64)
+        self.steps = np.array(sorted(manifest.steps), dtype=np.int64)
+        self.roles = tuple(roles[seed] for seed in self.seeds.tolist())
+        rows, is_there = _find(self.config_ids, configs)
+        if not is_there.all():
+            raise InputError(f"run {run_ids[~is_there][0]} names no configuration of the table")
+        self._run_ids = run_ids
+        self._cells = rows * len(self.seeds) + np.searchsorted(self.seeds, seeds)
+        self._ended = np.zeros((len(self.config_ids), len(self.seeds)), dtype=np.int8)
+        np.maximum.at(self._ended.reshape(-1), self._cells, ended)
+        self._queries = queries
+        self._precision = precision
+        self._sign = manifest.objective.sign
+        self._counting = manifest.evaluation.get("steps", ())
+        self._at: dict[int, Scores] = {}
+        self._reduced: dict[tuple[str, int], npt.NDArray[np.float64]] = {}
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Number of configurations, seeds and steps."""
+        return len(self.config_ids), len(self.seeds), len(self.steps)
+
+    @cached_property
+    def values(self) -> Array:
+        """All scores in memory, for look-ups: (configurations, seeds, steps)."""
+        values = np.empty(self.shape, dtype=self._precision)
+        for rows in self.blocks():
+            values[rows] = self.curves(rows).values
+        return values
+
+    def blocks(self) -> Iterator[slice]:
+        """Yield ranges of configurations whose curves fit into memory.
+
+        There is at least one, if of no configuration.
+        """
+        size = max(1, _CELLS // max(1, len(self.seeds) * len(self.steps)))
+        count = len(self.config_ids)
+        yield from (slice(row, min(row + size, count)) for row in range(0, max(1, count), size))
+
+    def curves(self, rows: slice, at: int | None = None) -> Scores:
+        """Read the curves of a range of configurations.
+
+        They end at position `at` of the steps, None = the last.
+        """
+        axis = self.steps if at is None else self.steps[: at + 1]
+        runs = self.runs_of(rows)
+        evals = self._queries.objective_values(runs, int(axis[-1]))
+        values = self.arranged(evals, rows, axis)
+        missing = np.isnan(values)
+        stopped = self._ended[rows] == CARRIED
+        if stopped.any():
+            values[stopped] = carry_forward(values[stopped])
+        return self._filled(values, missing, rows)
+
+    def whole_curves(self, role: str, columns: Sequence[int] | None = None) -> Array:
+        """Read the curves of the seeds of a role.
+
+        At positions of steps, None = all.
+        """
+        seeds = self.seed_positions(role)
+        chosen = slice(None) if columns is None else columns
+        return np.concatenate(
+            [self.curves(rows).values[:, seeds][:, :, chosen] for rows in self.blocks()]
+        )
+
+    def at(self, place: int) -> Scores:
+        """Read the scores at the position of one step: (configurations, seeds)."""
+        if place not in self._at:
+            rows = slice(0, len(self.config_ids))
+            axis = self.steps[place : place + 1]
+            values = self.arranged(self._queries.objective_at(int(axis[0])), rows, axis)
+            missing = np.isnan(values)
+            stopped = missing & (self._ended == CARRIED)[:, :, None]
+            if stopped.any():
+                last = self._queries.last_values_of_stopped(self.steps[:place].tolist())
+                last["step"][:] = axis[0]
+                values[stopped] = self.arranged(last, rows, axis)[stopped]
+            values, filled = self._filled(values, missing, rows)
+            self._at[place] = Scores(values[:, :, 0], filled[:, :, 0])
+        return self._at[place]
+
+    def reduced(self, reduction: Reduction, at: int) -> npt.NDArray[np.float64]:
         """Reduce each run's curve up to position `at` to one number.
 
         Shape (configurations, seeds), NaN where a curve lacks a value.
@@ -57,40 +164,43 @@ class Grid:
         Args:
             reduction: of larger-is-better values.
             at: position of the last step that counts.
-            steps: the steps before it that count; none given = all of them.
-            sign: -1 where smaller values are better.
         """
-        # The usual case needs no copy of the curves.
-        last = self.values[:, :, at].astype(np.float64)
-        if reduction.window is None and not reduction.chooses_step and reduction.name == "last":
-            return last
-        columns = self.columns(at, steps)
-        curves = sign * self.values[:, :, columns].astype(np.float64)
-        result = np.asarray(sign * reduction.stacked(curves))
-        if self.filled is None:
-            return result
-        origin = self.filled[:, :, columns]
+        key = reduction.name, at
+        if key not in self._reduced:
+            if reduction.name == "last":
+                self._reduced[key] = self.at(at).values.astype(np.float64)
+            else:
+                parts = [self._reduced_part(reduction, at, rows) for rows in self.blocks()]
+                self._reduced[key] = np.concatenate(parts)
+        return self._reduced[key]
+
+    def _reduced_part(self, reduction: Reduction, at: int, rows: slice) -> npt.NDArray[np.float64]:
+        scores = self.curves(rows, at)
+        columns = self.columns(at)
+        curves = self._sign * scores.values[:, :, columns].astype(np.float64)
+        origin = scores.filled[:, :, columns]
+        result = np.asarray(self._sign * reduction.stacked(curves))
         # A stopped run is reduced over what it recorded: the values it was given after that would
         # weigh its last one more.
         for row, place in zip(*np.nonzero(origin[:, :, -1] == CARRIED), strict=True):
             recorded = curves[row, place][origin[row, place] != CARRIED]
-            result[row, place] = sign * float(reduction.stacked(recorded))
-        return np.where(origin[:, :, -1] == PENALTY, last, result)
+            result[row, place] = self._sign * float(reduction.stacked(recorded))
+        return np.where(origin[:, :, -1] == PENALTY, scores.values[:, :, at], result)
 
-    def columns(self, at: int, steps: Collection[int] = ()) -> list[int]:
+    def columns(self, at: int) -> list[int]:
         """Return positions of the steps up to `at` that count.
 
-        They are those among `steps` (none given = all), and `at`.
+        They are those that the manifest says runs are reduced over (none = all), and `at`.
         """
         return [
             place
             for place in range(at + 1)
-            if place == at or not steps or int(self.steps[place]) in steps
+            if place == at or not self._counting or int(self.steps[place]) in self._counting
         ]
 
     def lookup(
         self, config_ids: npt.ArrayLike, seeds: npt.ArrayLike, steps: npt.ArrayLike
-    ) -> Scores:
+    ) -> Array:
         """Look values up at triples of equal (or broadcastable) shape.
 
         NaN where nothing was recorded.
@@ -105,27 +215,6 @@ class Grid:
         )
         return np.asarray(self.values[places])
 
-    def value(self, config_id: int, seed: int, step: int) -> float:
-        """Look one value up, as `lookup` but without arrays.
-
-        It is for callers that need a single run at a time.
-
-        Raises:
-            InputError: an id, seed or step is not in the data set.
-        """
-        # A dictionary answers for one value faster than `searchsorted` in an array of one.
-        configs, seeds, steps = self._places
-        try:
-            return float(self.values[configs[config_id], seeds[seed], steps[step]])
-        except KeyError:
-            # Raises the error that names what is wrong.
-            return float(self.lookup(config_id, seed, step))
-
-    @cached_property
-    def _places(self) -> tuple[dict[int, int], ...]:
-        axes = (self.config_ids, self.seeds, self.steps)
-        return tuple({int(item): place for place, item in enumerate(axis)} for axis in axes)
-
     def seed_positions(self, role: str) -> Integers:
         """Return positions of the seeds of a role: `tuning`, `test` or `all`."""
         chosen = [index for index, own_role in enumerate(self.roles) if role in ("all", own_role)]
@@ -139,6 +228,70 @@ class Grid:
     def step_position(self, step: int | None) -> int:
         """Return the position of a step, None = the last one."""
         return len(self.steps) - 1 if step is None else int(_positions(self.steps, step, "step"))
+
+    def arranged(
+        self,
+        evals: Columns,
+        rows: slice,
+        axis: Integers,
+        column: str = "value",
+        *,
+        alike: bool = True,
+    ) -> Array:
+        """Arrange a column of evaluations as (configurations, seeds, steps).
+
+        NaN where there is none. Evaluations of other runs and steps are left out. Two runs of one
+        configuration and seed have to be `alike`, else the later one counts.
+
+        Raises:
+            InputError: two runs of one configuration and seed have different values at one step.
+        """
+        shape = (rows.stop - rows.start, len(self.seeds), len(axis))
+        values = np.full(shape, np.nan, dtype=self._precision)
+        steps, on_axis = _find(axis, np.asarray(evals["step"], dtype=np.int64))
+        # The rows of a run stand together, so that its place is found once.
+        run_ids = np.asarray(evals["run_id"], dtype=np.int64)
+        begins = np.flatnonzero(np.diff(run_ids, prepend=run_ids[:1] - 1))
+        runs, inside = _find(self._run_ids, run_ids[begins])
+        first = self._cells[runs] - rows.start * len(self.seeds)
+        inside &= (first >= 0) & (first < shape[0] * shape[1])
+        lengths = np.diff(begins, append=len(run_ids))
+        placed = on_axis & np.repeat(inside, lengths)
+        targets = (np.repeat(first * len(axis), lengths) + steps)[placed]
+        measured = np.ma.filled(np.ma.asarray(evals[column], dtype=self._precision), np.nan)[placed]
+        flat = values.reshape(-1)
+        flat[targets] = measured
+        # Of two runs in one cell the later one was written. An optimizer's runs may hold a
+        # configuration twice, with the same values; NaN is unlike itself, and no second result.
+        unlike = np.flatnonzero((flat[targets] != measured) & ~np.isnan(measured))
+        if alike and len(unlike):
+            row, seed, step = np.unravel_index(targets[unlike[0]], shape)
+            raise InputError(
+                f"configuration {self.config_ids[rows.start + row]} was trained twice from the "
+                f"start with seed {self.seeds[seed]}, with two results at step {axis[step]}"
+            )
+        return values
+
+    def runs_of(self, rows: slice) -> Integers:
+        """List the runs of a range of configurations, ascending."""
+        first = rows.start * len(self.seeds)
+        inside = (self._cells >= first) & (self._cells < rows.stop * len(self.seeds))
+        return np.asarray(self._run_ids[inside])
+
+    def _filled(self, values: Array, missing: npt.NDArray[np.bool_], rows: slice) -> Scores:
+        """Give failed runs the penalty where they have no value.
+
+        With it goes which values were not recorded.
+        """
+        ended = self._ended[rows][:, :, None]
+        failed = missing & (ended == PENALTY)
+        if failed.any():
+            values[failed] = self._penalty
+        return Scores(values, np.where(missing & ~np.isnan(values), ended, np.int8(0)))
+
+    @cached_property
+    def _penalty(self) -> float:
+        return self._queries.penalty()
 
 
 def _positions(axis: Integers, wanted: npt.ArrayLike, name: str) -> Integers:
@@ -165,77 +318,7 @@ def _find(axis: Integers, wanted: npt.NDArray[np.int64]) -> tuple[Integers, npt.
     return np.asarray(places, dtype=np.int64), np.asarray(axis[places] == wanted)
 
 
-def assemble(
-    runs: Sequence[tuple[int, int, int, str, str]],
-    evals: tuple[Integers, Integers, Scores],
-    penalty: float,
-    steps: Sequence[int],
-    config_ids: Sequence[int],
-) -> Grid:
-    """Make the grid of runs and evaluations.
-
-    Runs are (run_id, config_id, seed, seed_role, status), evaluations (run_ids, steps, values).
-
-    A failed run scores `penalty` wherever it has no value. A stopped run keeps its last value. A
-    run that is done and lacks a value has NaN there.
-
-    Raises:
-        InputError: two runs of one configuration and seed with different values at one step, or a
-            seed with two roles.
-    """
-    roles: dict[int, str] = {}
-    for _, _, seed, role, _ in runs:
-        if roles.setdefault(seed, role) != role:
-            raise InputError(f"seed {seed} has two roles, {roles[seed]} and {role}", key="seeds")
-    # 1. the axes, ascending
-    seeds, ids, axis = (
-        np.array(sorted(set(numbers)), dtype=np.int64) for numbers in (roles, config_ids, steps)
-    )
-    values = np.full((len(ids), len(seeds), len(axis)), np.nan, dtype=evals[2].dtype)
-    # 2. recorded values, by position in the flattened array
-    flat = values.reshape(-1, len(axis))  # a view: (configurations * seeds, steps)
-    numbers = np.array([run[0] for run in runs], dtype=np.int64)
-    cells = np.searchsorted(ids, [run[1] for run in runs]) * len(seeds) + np.searchsorted(
-        seeds, [run[2] for run in runs]
-    )
-    order = np.argsort(numbers)  # run ids follow neither configurations nor seeds
-    run_ids, at, measured = evals
-    run_places, run_known = _find(numbers[order], run_ids)
-    step_places, step_known = _find(axis, at)
-    placed = run_known & step_known
-    targets = cells[order[run_places[placed]]] * len(axis) + step_places[placed]
-    flat.reshape(-1)[targets] = measured[placed]
-    # Of two runs in one cell the later one was written. An optimizer's runs may hold a
-    # configuration twice, with the same values; NaN is unlike itself, and no second result.
-    unlike = np.flatnonzero(
-        (flat.reshape(-1)[targets] != measured[placed]) & ~np.isnan(measured[placed])
-    )
-    if len(unlike):
-        row, place = divmod(int(targets[unlike[0]]), len(axis))
-        config_id = ids[row // len(seeds)]
-        seed = seeds[row % len(seeds)]
-        raise InputError(
-            f"configuration {config_id} was trained twice from the start with seed {seed}, with "
-            "two results at step "
-            f"{axis[place]}"
-        )
-    # 3. what runs that ended before their time lack
-    filled = None if {run[4] for run in runs} <= {"done"} else np.zeros(values.shape, dtype=np.int8)
-    for cell, run in zip(cells, runs, strict=True):
-        if run[4] == "done":
-            continue
-        assert filled is not None
-        missing = np.isnan(flat[cell])
-        if run[4] == "stopped":
-            flat[cell] = carry_forward(flat[cell])
-        else:
-            flat[cell] = np.where(missing, values.dtype.type(penalty), flat[cell])
-        code = CARRIED if run[4] == "stopped" else PENALTY
-        filled.reshape(-1, len(axis))[cell] = np.where(missing & ~np.isnan(flat[cell]), code, 0)
-    return Grid(values, ids, seeds, tuple(roles[int(seed)] for seed in seeds), axis, filled)
-
-
-def carry_forward(curves: Scores) -> Scores:
+def carry_forward(curves: Array) -> Array:
     """Give each gap (NaN) along the last axis the value before it.
 
     Gaps at the beginning stay.

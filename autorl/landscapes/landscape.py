@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autorl.core.plain_text import one_of, shown
+from autorl.core.types import InputError
 from autorl.landscapes.benchmark import (
     MIN_CORRELATION,
     LookUp,
@@ -15,14 +17,12 @@ from autorl.landscapes.benchmark import (
 )
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
-from autorl.plain_text import did_you_mean, shown
-from autorl.types import InputError
 
 
 class Landscape(Dataset):
     """A landscape folder, opened for reading.
 
-    What it holds is read as `Dataset` says. It can also answer as a benchmark.
+    `Dataset` says how its tables are read. It can also answer as a benchmark.
     """
 
     def objective(self, lookup: LookUp = "nearest", *, wrap_seeds: bool = False) -> ReplayObjective:
@@ -53,7 +53,7 @@ class Landscape(Dataset):
             force: whether it is taken all the same; `.quality` states it.
 
         Raises:
-            InputError: scikit-learn is not installed, too few configurations, or the forest is
+            InputError: too few configurations, or the forest is
                 below the bar.
         """
         bar = MIN_CORRELATION if min_correlation is None else min_correlation
@@ -73,6 +73,5 @@ def load_landscape(source: str | Path, root: str | Path = "landscapes") -> Lands
         return Landscape(path)
     roots = [Path(root), *([shipped] if (shipped := shipped_root()) else [])]
     ids = sorted({name for folder in roots if folder.is_dir() for name in list_landscapes(folder)})
-    more = f" and {len(ids) - 10} more: `autorl landscape list`" if len(ids) > 10 else ""
-    hint = did_you_mean(source, ids) or f"; known: {', '.join(ids[:10]) or 'none'}{more}"
+    hint = one_of(source, ids, "`autorl landscape list` has")
     raise InputError(f"no landscape {shown(str(source))} and no such folder{hint}", key="landscape")

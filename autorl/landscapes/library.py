@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autorl.core.shipped import shipped_folder
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.recorded import is_study
-from autorl.shipped import shipped_folder
 
 
 def list_landscapes(root: str | Path) -> dict[str, Path]:
@@ -31,7 +31,7 @@ def list_landscapes(root: str | Path) -> dict[str, Path]:
 def shipped_root() -> Path | None:
     """Find the folder of the landscapes that come with the package.
 
-    None where there are none.
+    The result is None where there are none.
     """
     return shipped_folder("landscapes")
 
@@ -41,7 +41,7 @@ def find_landscape(
 ) -> Path | None:
     """Find the folder of a landscape or study.
 
-    `source` is a path, or an id below `root` or shipped. None if there is none.
+    `source` is a path, or an id below `root` or shipped. The result is None if there is none.
 
     Relative ones are looked for in `folder` (that of a study file, say), then in the working
     folder.

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.plain_text import counted
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.schema import TABLES, TableName, Tables
 from autorl.landscapes.write import write_landscape
-from autorl.plain_text import counted
-from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,10 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autorl.core.plain_text import did_you_mean, shortened, shown
+from autorl.core.plain_values import plain
+from autorl.core.regular_files import open_regular, read_regular
+from autorl.core.types import FrozenMap, InputError, freeze
 from autorl.landscapes.schema import SCHEMA_VERSION
-from autorl.plain_text import did_you_mean, shortened, shown
-from autorl.plain_values import plain
-from autorl.types import FrozenMap, InputError, freeze
+from autorl.store.outputs import write_whole
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -44,6 +46,11 @@ class Objective:
     direction: Literal["maximize", "minimize"] = "maximize"
     floor: float | None = None
     penalty: float | None = None
+
+    @property
+    def sign(self) -> float:
+        """Factor that makes larger values better."""
+        return -1.0 if self.direction == "minimize" else 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,22 +139,20 @@ class Manifest:
     def from_dict(cls, values: Mapping[str, object]) -> Manifest:
         """Make a manifest of what `to_dict` returned.
 
-        Fields with a default may be absent, as in files of older versions.
+        Fields with a default may be absent.
 
         Raises:
-            InputError: unknown or missing keys, a value of a wrong type, or a schema version newer
-                than this package reads.
+            InputError: unknown or missing keys, a value of a wrong type, or another schema
+                version.
         """
         # Pydantic, only where a manifest is read.
         from autorl.landscapes._manifest_types import check_types
 
-        # Before the keys: those of a later schema are no misspelt ones.
+        # Before the keys: those of another schema are not misspelt.
         version = values.get("schema_version", SCHEMA_VERSION)
-        if not isinstance(version, int) or version > SCHEMA_VERSION:
+        if version != SCHEMA_VERSION:
             raise InputError(
-                f"schema version {shown(version)} is not one this package reads (up to "
-                f"{SCHEMA_VERSION}): "
-                "upgrade autorl",
+                f"schema version {shown(version)} of another autorl, not {SCHEMA_VERSION}",
                 key="schema_version",
             )
         _check_keys(cls, values)
@@ -166,11 +171,8 @@ class Manifest:
         """
         # What cannot be read back is not written.
         Manifest.from_dict(self.to_dict())
-        temporary = folder / f"{MANIFEST}.tmp"
-        temporary.write_text(
-            json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-        )
-        os.replace(temporary, folder / MANIFEST)
+        text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+        write_whole(folder / MANIFEST, text)
 
     @classmethod
     def read(cls, folder: Path) -> Manifest:
@@ -181,7 +183,7 @@ class Manifest:
         """
         path = folder / MANIFEST
         try:
-            values = json.loads(path.read_text(encoding="utf-8"))
+            values = json.loads(read_regular(path))
             json.dumps(
                 values, ensure_ascii=False
             ).encode()  # fails on halves of characters, which nobody can print
@@ -214,7 +216,7 @@ def check_id(id: str) -> None:
 
 def file_sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes."""
-    with path.open("rb") as stream:
+    with os.fdopen(open_regular(path), "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

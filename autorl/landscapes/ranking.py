@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from autorl.core.types import Config
 from autorl.statistics import Aggregate
 from autorl.statistics.reductions import Reduction
-from autorl.types import Config
 
 SeedSet: TypeAlias = Literal["tuning", "test", "all"]
 

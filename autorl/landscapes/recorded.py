@@ -3,7 +3,7 @@
 A `Landscape` shows them while they run and afterwards.
 
 This room is below studies. It knows by which file such a folder is recognised and who reads it:
-a study says what it has recorded as tables and a manifest (`autorl.study.landscape`).
+a study says what it has recorded as tables and a manifest (`autorl.study.results.landscape`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autorl.landscapes.schema import Tables
 from autorl.space import Space
 from autorl.store.store import STUDY_FILE
 
-READER = "autorl.study.landscape:read_study"
+READER = "autorl.study.results.landscape:read_study"
 """The function, `module:name`, that reads a study's folder; imported when one is first opened."""
 
 

@@ -9,9 +9,9 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import Config
 from autorl.landscapes.dataset import Dataset
 from autorl.space import Space
-from autorl.types import Config, InputError
 
 Array: TypeAlias = npt.NDArray[np.float64]
 
@@ -58,18 +58,8 @@ def encode(space: Space, names: Sequence[str], configs: Sequence[Mapping[str, ob
 
 
 def regressor(**options: object) -> Regressor:
-    """Make scikit-learn's random forest with bootstrap samples and these options, not fitted.
-
-    Raises:
-        InputError: scikit-learn is not installed.
-    """
-    # By its name: scikit-learn is heavy, has no types, and need not be installed.
-    try:
-        ensemble = import_module("sklearn.ensemble")
-    except ImportError:
-        raise InputError(
-            "fitting a random forest needs scikit-learn: pip install 'autorl[plots]'"
-        ) from None
+    """Make scikit-learn's random forest with bootstrap samples and these options, not fitted."""
+    ensemble = import_module("sklearn.ensemble")  # by its name: it is heavy and has no types
     model: Regressor = ensemble.RandomForestRegressor(
         max_features=_FEATURES, min_samples_leaf=_MIN_LEAF, bootstrap=True, **options
     )

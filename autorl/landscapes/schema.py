@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from autorl.plain_text import shortened, shown
+from autorl.core.plain_text import shortened, shown
+from autorl.core.types import Config, InputError, Status
 from autorl.space import Hyperparameter, Space, canonical_json
-from autorl.types import Config, InputError, Status
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -248,7 +248,7 @@ def encode(item: Hyperparameter, value: object) -> object:
 def decode(item: Hyperparameter, cell: Any) -> Any:
     """Return the value in a cell, the inverse of `encode`."""
     # `canonical` gives back what the column's type has changed: 2.0 for the choice 2, say.
-    value = json.loads(cell) if as_json(item) else cell
+    value = json.loads(cell) if isinstance(cell, str) and as_json(item) else cell
     return item.canonical(value)
 
 

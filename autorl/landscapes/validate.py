@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from autorl.core.types import InputError
 from autorl.landscapes import _rules as rules
 from autorl.landscapes._views import first_line
 from autorl.landscapes.dataset import Dataset
-from autorl.types import InputError
 
 Rule: TypeAlias = Callable[[Dataset], Iterator[str]]
 SetRule: TypeAlias = Callable[[Sequence[Dataset]], Iterator[tuple[str, str]]]

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import shortened, shown
+from autorl.core.types import Config, InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape
-from autorl.plain_text import shortened, shown
 from autorl.space import Document, Space
-from autorl.types import Config, InputError
 
 
 def starting_configurations(
@@ -18,7 +18,7 @@ def starting_configurations(
 ) -> list[tuple[str, Config]]:
     """Give up to `top` configurations, best first, with their origin in words.
 
-    Without a query they are the best over tuning seeds (`Landscape.top`): test seeds choose
+    If there is no query they are the best over tuning seeds (`Landscape.top`): test seeds choose
     nothing, here neither.
 
     Args:
@@ -78,7 +78,7 @@ def misfit(
 ) -> InputError:
     """Make one error of all misfits, a line for each.
 
-    Where lines are joined, a semicolon is between them.
+    A semicolon stands between joined lines.
     """
 
     def located(label: str, error: InputError) -> InputError:

@@ -13,13 +13,14 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes._queries import ParquetFiles
 from autorl.landscapes._views import read_own_space
 from autorl.landscapes.croissant import write_croissant
-from autorl.landscapes.manifest import Manifest, file_sha256
+from autorl.landscapes.manifest import MANIFEST, Manifest, file_sha256
 from autorl.landscapes.schema import TableName, Tables, table_columns
 from autorl.space import Space, to_yaml
-from autorl.types import FrozenMap, InputError
+from autorl.store.outputs import free_output
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,19 +49,12 @@ def write_landscape(
         The manifest as written.
 
     Raises:
-        InputError: `folder` exists or is a link, or a table has wrong columns or numbers too large
-            for them.
+        InputError: `folder` exists, is a link or lies in a study or a landscape, or a table has
+            wrong columns or numbers too large for them.
     """
-    target = Path(folder)
-    # Replacing it would put the folder in the place of the link, and leave what it names.
-    if target.is_symlink():
-        raise InputError(
-            f"is a link to {target.readlink()}: remove it, or choose another id", file=str(target)
-        )
-    if target.exists() and not replace:
-        raise InputError(
-            "the folder exists: choose another id, or replace it (--replace)", file=str(target)
-        )
+    target = free_output(folder, replace=replace)
+    if target.exists() and not (target / MANIFEST).is_file():
+        raise InputError("is not a landscape: nothing of it is replaced", file=str(target))
     # Hidden, so that `list_landscapes` never shows a write that was cut off.
     building = target.with_name(f".{target.name}.building")
     shutil.rmtree(building, ignore_errors=True)

@@ -3,8 +3,9 @@
 Reference curves are made into situations like that of the study: of a task, as many curves as the
 study has ended runs are drawn, the best final score among them is the incumbent, and other curves
 of the task are runs that go on. Whether such a run beat the incumbent, a tie counting half, is
-regressed on its scores so far by a logistic regression of the rung at hand. So the probability
-falls with the number of ended runs, and knows by how much a rank at a rung is to be trusted.
+regressed on its scores so far by a logistic regression of the rung at hand. The probability
+therefore falls with the number of ended runs, and knows by how much a rank at a rung is to be
+trusted.
 
 Scores are on the scale of the situation, 0 the 10 % quantile of the first rung and 1 the incumbent:
 
@@ -13,8 +14,9 @@ Scores are on the scale of the situation, 0 the 10 % quantile of the first rung 
     among reference runs alike: 4 of 100 beat the incumbent
 
 A task counts as 100 curves, and its curves share that. The study's own complete runs are one
-more task, which counts n / (n + inertia): with their number they outweigh the references. Who is in
-a situation's draw is never regressed on in it, so every probability is of a curve left out.
+more task, which counts n / (n + inertia): with their number they outweigh the references. A
+situation is never fitted to the curves of its own draw, so every probability is of a curve left
+out.
 
 Stopping where such a probability is low is of [Domhan2015], a regression on recorded curves in
 place of parametric ones of [Baker2018].
@@ -33,7 +35,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autorl import seeds
+from autorl.core import seeds
 from autorl.optimizers.priors.packed import Array
 
 ENDED = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
@@ -70,7 +72,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class Standing:
-    """What ended runs make of scores.
+    """Scale on which the ended runs place scores.
 
     Attributes:
         low: a score that is poor at the first rung.

@@ -19,8 +19,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, O, Problem
-from autorl.types import (
+from autorl.core.types import (
     Continue,
     Done,
     Event,
@@ -32,6 +31,7 @@ from autorl.types import (
     Scored,
     Wait,
 )
+from autorl.optimizers.base import BaseOptimizer, O, Problem
 
 if TYPE_CHECKING:
     import numpy as np
@@ -159,6 +159,6 @@ class StoppingRule(BaseOptimizer[O]):
     def keeps(self) -> Collection[ProposalId]:
         """Return the newest segments of runs that are pending or go on.
 
-        Those at the last rung are left out.
+        Segments at the last rung are left out.
         """
         return [run.last for run in self._going.values() if run.rung < len(self.steps) - 1]

@@ -5,7 +5,7 @@ They are told what they would otherwise work out anew at every ask.
 Each ask has a fresh sampler, which knows nothing: it looks through all trials for the parameters
 they share, converts all values again, and draws candidates that the rules of the space forbid. Here
 it is given the shared parameters, the converted values (`told_trial` keeps them on the trial) and
-the rules. What it computes from them is Optuna's.
+the rules. Its computation from them is Optuna's.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BATCHES = 8  # of candidates, until as many are valid as TPE compares
 def shared(distributions: Distributions) -> dict[str, BaseDistribution]:
     """Return the parameters that are sampled together, in Optuna's order.
 
-    So it is when every trial has all of them.
+    Parameters are sampled together when every trial has all of them.
     """
     # Sorted as Optuna's intersection of the trials' parameters is: draws are made in this order.
     return {

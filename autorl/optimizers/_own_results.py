@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autorl.core.types import Config, Event, Failed, Proposed, Scored
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers.base import History, Record, violation
 from autorl.optimizers.priors.ensemble import Columns, normal_scores
 from autorl.optimizers.priors.mapping import places_of
 from autorl.optimizers.priors.table import Array
 from autorl.space import Space
-from autorl.types import Config, Event, Failed, Proposed, Scored
 
 LATEST = 192  # outcomes the process is conditioned on, beside the best
 BEST = 32
@@ -25,7 +25,7 @@ FEWEST = 3  # outcomes a process is fitted to
 
 @dataclass(frozen=True)
 class OwnBelief:
-    """What a study's own results say.
+    """Belief from the study's own results.
 
     Attributes:
         configs: n configurations that have an outcome.

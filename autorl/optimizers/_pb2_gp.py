@@ -208,7 +208,7 @@ class Posterior:
     def _lower(self) -> Array:
         """Cholesky factor of the covariance of observations and pending points.
 
-        That of the observations is its corner.
+        The observations' own factor is its corner.
         """
         from scipy.linalg import cholesky
 

@@ -13,7 +13,7 @@ from bisect import bisect_left, insort
 from itertools import islice
 from typing import TypeAlias
 
-from autorl.seeds import digest
+from autorl.core.seeds import digest
 
 Rank: TypeAlias = tuple[float, float]
 """By how much a result breaks the constraints, and its value, negative: smaller is better."""
@@ -24,7 +24,7 @@ BEST = 25  # as many as TPE takes for good, whatever the number of results (Berg
 class ResultSample:
     """Chooses results by number: the best, and a sample of the others.
 
-    Orders are kept sorted, so that a result costs a bisection. What is chosen is a function of the
+    Orders are kept sorted, so that a result costs a bisection. The choice is a function of the
     results alone, in whatever order they came.
 
     Args:

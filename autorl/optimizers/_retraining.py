@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.optimizers.base import RETRAINS, History, Record
-from autorl.optimizers.hyperband import may_go_on
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Continue,
     Done,
@@ -23,6 +21,8 @@ from autorl.types import (
     Wait,
     schedule_of,
 )
+from autorl.optimizers.base import RETRAINS, History, Record
+from autorl.optimizers.hyperband import may_go_on
 
 
 class Retraining:

@@ -23,7 +23,7 @@ from smac.facade.abstract_facade import AbstractFacade
 from smac.main.exceptions import ConfigurationSpaceExhaustedException
 from smac.model.random_forest.random_forest import RandomForest
 
-from autorl.quiet import quieted
+from autorl.core.quiet import quieted
 
 UNLIMITED = 10**9  # trials: the budget is the study's
 # SMAC's own, which users cannot act upon: on retries and empty neighbourhoods.

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from autorl.core.plain_text import counted
+from autorl.core.types import Continue, Event, FrozenMap, Proposal, ProposalId, Proposed
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
 from autorl.optimizers.hyperband import Merit, cautions_of, may_go_on, merit, rung_steps
-from autorl.plain_text import counted
-from autorl.types import Continue, Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,14 +6,15 @@ trains nothing, stores nothing and knows no clock. Three calls make up its life:
 `ask(rng)` returns the next `Proposal`, `Wait` (another outcome must be observed first) or `Done`
 (nothing left, and so for ever). It has no durable effect: asked again with an equal generator it
 gives an equal answer, and an optimizer that was asked and never told about it equals one that was
-not asked. What `ask` computes may be cached, never remembered.
+not asked. Results that `ask` computes may be cached, never remembered.
 
 `observe(event)` is the only change of state: `Proposed` (the proposal is durable and has got its
 number), `Scored` (it was evaluated; larger is better; a later one supersedes) or `Failed` (every
-seed of it failed; `values` is the penalty, empty as long as no score exists to derive one from). So
-state is a fold over events. A study is resumed by observing its stored events on a fresh instance;
-the next answers are then bit for bit those of the process that was killed. Nothing is pickled.
-Whatever `ask` decided that cannot be recomputed from the events goes into `Proposal.meta`, as JSON.
+seed of it failed; `values` is the penalty, empty as long as no score exists to derive one from).
+State is therefore a fold over events. A study is resumed by observing its stored events on a fresh
+instance; the next answers are then bit for bit those of the process that was killed. Nothing is
+pickled. Decisions of `ask` that cannot be recomputed from the events go into `Proposal.meta`, as
+JSON.
 
 A proposal says whose agent it trains on: nobody's (`parent=None`), that of an earlier proposal of
 its own chain (`Continue(id)`), or a copy of another's (`Exploit(id, stream)`), which goes on with
@@ -48,12 +49,12 @@ from __future__ import annotations
 import importlib.util
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Done,
     Event,
@@ -251,8 +252,6 @@ class BaseOptimizer(ABC, Generic[O]):
         takes_enqueued: a new configuration may be replaced by one of the caller's
             (`Tuner.enqueue`). Not where `meta` says more of the configuration, or a plan would
             lose a place.
-        unstored_defaults: options with another default where no study stores them, as for an arm
-            of `rising_bandits`: there a new default would change stored studies.
         done_text: what is said of the optimizer where its `Done` has ended a search.
     """
 
@@ -263,7 +262,6 @@ class BaseOptimizer(ABC, Generic[O]):
     lag_free: ClassVar[bool] = False
     search_kind: ClassVar[SearchKind] = "search"
     resolved: ClassVar[tuple[str, ...]] = ()
-    unstored_defaults: ClassVar[Mapping[str, object]] = {}
     done_text: ClassVar[str] = "has nothing more to propose"
     takes_enqueued: bool = True
     population_based: bool = False  # of an instance where it depends on the options
@@ -314,14 +312,6 @@ class BaseOptimizer(ABC, Generic[O]):
         return (horizon,)
 
     @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        """Give what options were worth in earlier versions.
-
-        A stored study has every option; only versions that stored no defaults left any out.
-        """
-        return {}
-
-    @classmethod
     def resolved_options(
         cls, options: Mapping[str, Any], surroundings: Surroundings
     ) -> Mapping[str, Any]:
@@ -370,14 +360,14 @@ class BaseOptimizer(ABC, Generic[O]):
     def planned_configurations(self) -> int | None:
         """Count the configurations its options ask for.
 
-        None where the budget alone limits them.
+        The result is None where the budget alone limits them.
         """
         return None
 
     def _initial(self) -> Proposal | None:
         """Propose the initial configuration whose turn it is.
 
-        None when all were proposed.
+        The result is None when all were proposed.
         """
         number = len(self.history)
         if self.partial or number >= len(self.problem.initial):
@@ -389,7 +379,7 @@ class BaseOptimizer(ABC, Generic[O]):
         """Tell whether proposal `number` depends on no outcome at all.
 
         Then it is made without waiting for any, in studies with fixed seeds. The answer must be a
-        function of `number`, the problem and the options. Where it is True, `ask` gives the same
+        function of `number`, the problem and the options. If it is True, `ask` gives the same
         proposal, from scratch, whichever outcomes were observed; and what `observe` leaves is the
         same whether they come before the proposal or after it. `Wait` and `Done` are asked again
         when all are in, so a design may end where it likes.
@@ -455,8 +445,8 @@ def require(module: str, optimizer: str, extra: str) -> None:
 def seed_counts(records: Iterable[Record]) -> list[int]:
     """Return how many seeds stand behind the results of records.
 
-    They have no common divisor, so they are 1 where all results have as many. What has no score
-    counts as the fewest seeds.
+    They have no common divisor, so they are 1 where all results have as many. A record without a
+    score counts as the fewest seeds.
     """
     scored = [
         record.result.n_seeds if isinstance(record.result, Scored) else None for record in records

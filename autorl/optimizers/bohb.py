@@ -20,20 +20,17 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING
 
+from autorl.core.types import Config, Event, Proposed
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
 from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
 from autorl.optimizers.optuna_ import TPE, TPEOptions, most_results_option
-from autorl.types import Config, Event, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from autorl.space import Space
 
 
 @dataclass(frozen=True)
@@ -59,12 +56,7 @@ class BOHB(Hyperband[BOHBOptions]):
     """Hyperband's brackets, started by a TPE of the longest runs scored."""
 
     Options = BOHBOptions
-    unstored_defaults: ClassVar[Mapping[str, object]] = {"most_results": None}
     learns = True
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return {"startup": 10, "most_results": None}
 
     def __init__(self, problem: Problem, options: BOHBOptions) -> None:
         super().__init__(problem, options)

@@ -16,20 +16,18 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl import seeds
+from autorl.core import seeds
+from autorl.core.types import Event, Failed, Proposal, ProposalId, Proposed
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, violation
-from autorl.types import Event, Failed, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from autorl.space import Space
 
 REDRAWS = 20  # points that break a rule of the space before one is repaired
 
@@ -50,11 +48,7 @@ class CMAESOptions:
         "points per update; null: 4 + 3 ln(hyperparameters), at most a quarter of the budget",
         minimum=4,
     )
-    seed: int | None = option(
-        0,
-        "of where restarts begin; a study gives its own seed; null: the same places in every study",
-        minimum=0,
-    )
+    seed: int = option(0, "of where restarts begin; a study gives its own seed", minimum=0)
 
 
 class CMAES(BaseOptimizer[CMAESOptions]):
@@ -66,13 +60,6 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     search_kind = "search"
     takes_enqueued = False
     learns = True
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        kinds = [hyperparameter.type for hyperparameter in read_space().hyperparameters.values()]
-        searched = len(kinds) - kinds.count("constant")
-        size = 4 + int(3 * math.log(max(2, searched)))
-        return {"start": "default", "sigma": 0.25, "population_size": size, "seed": None}
 
     def __init__(self, problem: Problem, options: CMAESOptions) -> None:
         require("cmaes", "cmaes", "bo")
@@ -170,10 +157,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
     def _restart(self) -> NDArray[np.float64]:
         """Return the mean of the run that begins now, shape (dimension,)."""
         purpose = "cmaes restart"
-        if self.options.seed is None:  # as earlier versions did, in all studies alike
-            generator = seeds.generator(self._run, "algorithm", purpose)
-        else:
-            generator = seeds.generator(self.options.seed, "algorithm", purpose, self._run)
+        generator = seeds.generator(self.options.seed, "algorithm", purpose, self._run)
         return generator.random(self._dimension)
 
 

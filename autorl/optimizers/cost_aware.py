@@ -27,24 +27,14 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from autorl.optimizers import _pb2_gp as gp
-from autorl.optimizers._startup import (
-    EARLIER_STARTUP,
-    counts_option,
-    startup_option,
-    startup_over,
-    startup_size,
-)
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
-from autorl.optimizers.hyperband import EARLY, may_go_on
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Continue,
     Event,
@@ -55,6 +45,14 @@ from autorl.types import (
     Proposed,
     Scored,
 )
+from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers._startup import (
+    startup_option,
+    startup_over,
+    startup_size,
+)
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
+from autorl.optimizers.hyperband import EARLY, may_go_on
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -73,7 +71,6 @@ class CostAwareOptions:
     lengths: int = option(5, "lengths of a run, evenly spaced on the logarithm", minimum=1)
     shortest: float = option(EARLY, "the shortest length, in horizons", minimum=0.001, maximum=1.0)
     startup: int | None = startup_option(minimum=FEWEST)
-    startup_counts: str = counts_option()
     candidates: int = option(128, "neighbours of the front, of which one is taken", minimum=1)
     radius: float = option(
         0.2, "of a neighbourhood, in units of a hyperparameter's range", minimum=0.01, maximum=1.0
@@ -104,10 +101,6 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     multi_objective = True
     partial = True
     learns = True
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return EARLIER_STARTUP
 
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:
         if problem.n_objectives > 2:
@@ -150,9 +143,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
             origin = "warm start" if started else "default"
             return Proposal(initial[started], self.problem.horizon, origin=origin)
         # 2. the start-up: one length after the other, so that the model knows all of them
-        over = startup_over(
-            self.options.startup_counts, self._startup, started, len(self._ended), FEWEST
-        )
+        over = startup_over(self._startup, started, len(self._ended), FEWEST)
         if not over or not self._front:
             until = self.steps[started % len(self.steps)]
             return Proposal(space.sample(rng), until, origin="random")
@@ -169,7 +160,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         )
 
     def blind(self, number: int) -> bool:
-        """Those of the start-up are drawn at random."""
+        """Proposals of the start-up are drawn at random."""
         return number < self._startup
 
     def _neighbours(self, rng: np.random.Generator) -> list[Candidate]:
@@ -317,7 +308,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     def _front_with(self, numbers: Sequence[ProposalId]) -> list[ProposalId]:
         """Return the feasible runs that none as cheap scores as well as.
 
-        Of these runs only; "as cheap" is of at most their cost.
+        Only these runs are compared; "as cheap" means at most their cost.
         """
         records = [self.history[number] for number in numbers]
         feasible = [
@@ -400,7 +391,7 @@ class Encoding:
     def unit(self, config: Config) -> Array:
         """Return where a configuration lies in the unit cube, shape (n,).
 
-        What is inactive is at its default.
+        An inactive hyperparameter is at its default.
         """
         unit = self._space.to_unit(config)
         return np.where(np.isnan(unit), self._defaults, unit)

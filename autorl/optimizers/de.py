@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.core.types import Config, Event, Proposal, ProposalId, Proposed, Scored, Wait
 from autorl.optimizers.base import BaseOptimizer, History, Problem, Record, option, violation
-from autorl.types import Config, Event, Proposal, ProposalId, Proposed, Scored, Wait
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -189,7 +189,7 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
 
     It is `drawn` where that gives the values it has, and their own places where they were repaired.
 
-    Without `drawn`, inactive hyperparameters are at their defaults.
+    If `drawn` is not given, inactive hyperparameters are at their defaults.
     """
     unit = space.to_unit(config)
     if drawn is None:

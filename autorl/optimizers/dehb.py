@@ -5,9 +5,9 @@ configurations, or children where promotions have filled the population before, 
 are promoted, and a promotion continues from its checkpoint. After that nobody is promoted. Each run
 of a bracket is a child: of a member of the population at its length, whose turn it is, and a mutant
 of three parents: the best members one length below, in a bracket's first rung the best at its own.
-A child is a new configuration and starts from scratch; it replaces its member unless worse. So
-scores are compared at equal length only, and what short runs have taught reaches the long ones
-through the parents.
+A child is a new configuration and starts from scratch; it replaces its member unless worse. Scores
+are therefore compared at equal length only, and lessons of short runs reach the long runs through
+the parents.
 
     eta 2, 3 rungs, horizon 100; populations of 4 members at 25, 3 at 50, 3 at 100
     bracket 0: 4 runs to 25, 2 of them on to 50, 1 of them on to 100
@@ -26,6 +26,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from autorl.core.types import Config, Event, FrozenMap, Proposal, ProposalId, Proposed
 from autorl.optimizers.base import Problem, Record, option
 from autorl.optimizers.de import (
     PARENTS,
@@ -39,7 +40,6 @@ from autorl.optimizers.de import (
     rank,
 )
 from autorl.optimizers.hyperband import Bracket, Hyperband, HyperbandOptions
-from autorl.types import Config, Event, FrozenMap, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Config, Done, Event, InputError, Proposal, Proposed
 from autorl.optimizers.base import BaseOptimizer, Problem, option
-from autorl.types import Config, Done, Event, InputError, Proposal, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +76,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
     def _points(self) -> Iterator[Config]:
         """Yield the valid grid points that are not initial configurations.
 
-        Those are proposed anyway.
+        Initial configurations are proposed anyway.
         """
         initial = set(self.problem.initial)
         for config in map(Config, self._branch({}, 0)):

@@ -27,9 +27,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, TypeAlias, TypeVar
 
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
-from autorl.plain_text import counted
-from autorl.types import (
+from autorl.core.plain_text import counted
+from autorl.core.types import (
     Config,
     Continue,
     Event,
@@ -41,6 +40,7 @@ from autorl.types import (
     Scored,
     Wait,
 )
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 
 if TYPE_CHECKING:
     import numpy as np
@@ -202,7 +202,7 @@ class Hyperband(BaseOptimizer[B]):
         return cautions_of(self.steps)
 
     def blind(self, number: int) -> bool:
-        """Those of the first rung of all are drawn at random."""
+        """Proposals of the very first rung are drawn at random."""
         sizes, _ = self.shape(0)
         return number < sizes[0]
 

@@ -7,8 +7,8 @@ algorithm that `curves` names, which stand in the frozen study file (`curve_data
 study's own complete runs, which count more and more. Nothing is stopped before there are
 `references` curves and `peers` ended runs, nor before a run has a final score to beat.
 
-A run that is stopped never shows whether that was right. So every `check`-th one that would be
-stopped is trained to its end, and counts as the study's own complete runs do: curves that mislead
+A run that is stopped never shows whether that was right. Every `check`-th run that would be stopped
+is therefore trained to its end, and counts as the study's own complete runs do: curves that mislead
 are found out. A run that fails counts as ended, and has no curve.
 
     run 3:  Scored(3, 0.2) at rung 1, incumbent 0.9, 12 ended runs
@@ -25,6 +25,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError, ProposalId, Scored
 from autorl.optimizers._beat_probability import (
     BeatProbability,
     Reference,
@@ -37,6 +39,7 @@ from autorl.optimizers.priors.packed import Array
 from autorl.optimizers.priors.sources import (
     AUTO,
     NONE,
+    STUDIES,
     Gathered,
     automatic_tables,
     named_tables,
@@ -47,9 +50,7 @@ from autorl.optimizers.priors.study_curves import (
     reference_curves,
     study_curves_of,
 )
-from autorl.plain_text import counted
 from autorl.statistics.reductions import parse_reduction
-from autorl.types import InputError, ProposalId, Scored
 
 _CURVES_KEY = "optimizer.curves"
 MOST_RUNS = 256
@@ -101,18 +102,19 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             InputError: `curves` is none of what it may be, or a source it names cannot be used.
         """
         curves = options.get("curves", AUTO)
+        prior = options.get("prior", AUTO)
         names = source_names(curves, _CURVES_KEY, "curves")
         if options.get("curve_data") is not None or curves == NONE:
             return options
         named = names is not None
         if curves == AUTO:
-            prior = options.get("prior", AUTO)
             if prior == NONE:
                 return options
             # What else may be wrong with a prior, its optimizer says.
             if isinstance(prior, Sequence) and not isinstance(prior, str):
                 names = [name for name in prior if isinstance(name, str)]
-        gathered = _gathered(names, surroundings)
+        with_studies = curves == AUTO and prior == STUDIES
+        gathered = _gathered(names, surroundings, studies=with_studies)
         made = reference_curves(
             gathered,
             surroundings.environment,
@@ -144,7 +146,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         return equal_parts(horizon, options.rungs)
 
     def outline(self) -> tuple[str, ...]:
-        """Say which curves the rule begins with, and which not and why."""
+        """Say which curves the rule begins with."""
         rule = (
             f"a run stops if it beats the incumbent with a probability below "
             f"{self.options.threshold:g}, after "
@@ -153,7 +155,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         )
         lines: tuple[str, ...] = ("no reference curves: curves is none",)
         if self.options.curves != NONE:
-            lines = self.curves.lines()
+            lines = self.curves.lines()[:1]
         return (*super().outline(), rule, *lines)
 
     def cautions(self) -> tuple[str, ...]:
@@ -238,11 +240,14 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         return f"{text}, a check of the rule" if run.root in self._checked else text
 
 
-def _gathered(names: Sequence[str] | None, surroundings: Surroundings) -> Gathered:
+def _gathered(
+    names: Sequence[str] | None, surroundings: Surroundings, *, studies: bool
+) -> Gathered:
     """Read the sources that are named, or all of the algorithm."""
     algorithms = surroundings.algorithms
     if names is None:
-        return automatic_tables(surroundings.folder, algorithms, surroundings.replays)
+        folder = surroundings.folder
+        return automatic_tables(folder, algorithms, surroundings.replays, studies=studies)
     try:
         return named_tables(names, surroundings.folder, algorithms)
     except InputError as error:

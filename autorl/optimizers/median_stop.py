@@ -4,9 +4,8 @@ Each run is cut into segments at `rungs` equally spaced steps. When a segment is
 stops if its best score so far is below the median of the running averages that ended runs had at
 the same rung, as in Vizier: the average of a run's scores at this rung and all before. Otherwise it
 is continued before anything new is started. `against: scores` compares the score at the rung with
-the median of the scores of all other runs there, ended or not, and was the rule of earlier
-versions. The optimizer inside sees one proposal per run, and one outcome when the run has ended:
-the score at the highest rung reached.
+the median of the scores of all other runs there, ended or not. The optimizer inside sees one
+proposal per run, and one outcome when the run has ended: the score at the highest rung reached.
 
     run 3:  Proposed(3, until=20, meta {rung: 0})  Scored(3, 0.7)
                 median of averages at rung 0: 0.5 -> continue
@@ -22,17 +21,16 @@ References:
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import ProposalId, Scored
 from autorl.optimizers._cut_runs import CutRun, StoppingRule
 from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
-from autorl.types import ProposalId, Scored
 
 if TYPE_CHECKING:
-    from autorl.space import Space
+    pass
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ class MedianStopOptions:
 class RungValues:
     """One value for each run at a rung, in order.
 
-    What others had there is read without looking at all of them.
+    Other runs' values there are read without looking at all of them.
     """
 
     def __init__(self) -> None:
@@ -91,10 +89,6 @@ class MedianStop(StoppingRule[MedianStopOptions]):
     """Stops runs whose best score is below the median of others' averages."""
 
     Options = MedianStopOptions
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return {"against": "scores"}
 
     def __init__(
         self, problem: Problem, options: MedianStopOptions, inner: BaseOptimizer[Any]

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autorl.core.plain_text import counted
+from autorl.core.types import Config, Proposal
 from autorl.optimizers.priors.used import OPTIMIZER as TRANSFER
-from autorl.plain_text import counted
-from autorl.types import Config, Proposal
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class ModelShare:
     def share(self) -> float:
         """Part of the new configurations that is the model's, 0 without any."""
         return self.modelled / self.new if self.new else 0.0
+
+
+NO_SHARE = ModelShare(0, 0, 0)
 
 
 def model_share(proposals: Iterable[Proposal]) -> ModelShare:

@@ -5,9 +5,9 @@ Model-based and evolutionary.
 One Optuna study lives as long as the optimizer, and holds one trial per proposal: what was really
 proposed (after repairs), pending ones as running trials, penalties of failed ones as values. Each
 ask gets a fresh sampler seeded from `rng`, lets it fill in a draft trial along the conditions of
-the space, reads it and throws it away, so `ask` leaves no trace. What a sampler attached to the
-draft or the study (NSGA-II: generation and parents) travels in `Proposal.meta` and comes back with
-`Proposed`; from parameters and values alone NSGA-II would lose its generations.
+the space, reads it and throws it away, so `ask` leaves no trace. Attributes that a sampler sets on
+the draft or the study (NSGA-II: generation and parents) travel in `Proposal.meta` and come back
+with `Proposed`; from parameters and values alone NSGA-II would lose its generations.
 """
 
 from __future__ import annotations
@@ -15,24 +15,22 @@ from __future__ import annotations
 import math
 import sys
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+from autorl.core.plain_values import plain
+from autorl.core.quiet import quieted
+from autorl.core.types import Config, Event, Failed, Proposal, Proposed
 from autorl.optimizers._result_sample import BEST, ResultSample
 from autorl.optimizers._startup import (
-    EARLIER_STARTUP,
-    counts_option,
     startup_option,
     startup_over,
     startup_size,
 )
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, seed_counts
-from autorl.plain_values import plain
-from autorl.quiet import quieted
-from autorl.types import Config, Event, Failed, Proposal, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +39,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
     from autorl.optimizers._optuna_study import TrialTable
-    from autorl.space import Space
 
 O = TypeVar("O")  # noqa: E741  (the options of a subclass)
 
@@ -86,7 +83,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     def _shared(self) -> dict[str, BaseDistribution] | None:
         """Return the parameters that every trial has, if these are all.
 
-        None where some depend on others.
+        The result is None where some depend on others.
         """
         if self.problem.space.has_conditions:
             return None
@@ -96,7 +93,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     def _seed_counts(self) -> list[int] | None:
         """Return the seeds behind the score of each trial.
 
-        None where all count the same.
+        The result is None where all count the same.
         """
         return seed_counts(self.history) if self.problem.weigh_seeds else None
 
@@ -250,7 +247,6 @@ def _samplers() -> ModuleType:
 @dataclass(frozen=True)
 class StartupOptions:
     startup: int | None = startup_option()
-    startup_counts: str = counts_option()
 
 
 S = TypeVar("S", bound=StartupOptions)
@@ -259,18 +255,13 @@ S = TypeVar("S", bound=StartupOptions)
 class StartedOptimizer(OptunaOptimizer[S]):
     """A sampler that draws at random in its start-up."""
 
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return EARLIER_STARTUP
-
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether the start-up is over."""
         size = startup_size(self.options.startup, self.problem.budget)
-        return startup_over(self.options.startup_counts, size, proposed, scored)
+        return startup_over(size, proposed, scored)
 
     def blind(self, number: int) -> bool:
-        """Those of the start-up are drawn at random."""
-        # So many proposals have no more scores, whichever of the two a start-up counts.
+        """Tell whether a proposal belongs to the start-up, which reads no score."""
         return number < startup_size(self.options.startup, self.problem.budget)
 
     @property
@@ -306,11 +297,6 @@ class TPE(StartedOptimizer[TPEOptions]):
     """
 
     Options = TPEOptions
-    unstored_defaults: ClassVar[Mapping[str, object]] = {"most_results": None}
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return {**super().earlier_defaults(read_space), "most_results": None}
 
     def __init__(self, problem: Problem, options: TPEOptions) -> None:
         super().__init__(problem, options)
@@ -437,10 +423,6 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
     # A trial without a generation would never be a parent.
     first_attributes: ClassVar[Mapping[str, object]] = {"NSGAIISampler:generation": 0}
 
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        return {"population_size": 50}
-
     @property
     def population_size(self) -> int:
         """Number of members of a generation."""
@@ -448,7 +430,7 @@ class NSGA2(OptunaOptimizer[NSGA2Options]):
         return self.options.population_size or int(max(4, min(50, self.problem.budget / 4)))
 
     def blind(self, number: int) -> bool:
-        """Those of the first generation have no parents."""
+        """Proposals of the first generation have no parents."""
         return number < self.population_size
 
     def modelled(self, proposed: int, scored: int) -> bool:

@@ -2,11 +2,11 @@
 
 They explore by a model instead of by chance.
 
-Selection is that of `pbt`. What a copy trains with next is chosen by a Gaussian process over (time,
-starting score, configuration) that predicts how much a generation improves: the configuration with
-the highest upper confidence bound at the donor's score and the generation to come. Categories are
-drawn first, by exponential weights that forget, and the numbers are chosen given them. In the unit
-cube, so bounds, scales and types hold; what breaks a constraint is no candidate.
+Selection is that of `pbt`. A Gaussian process over (time, starting score, configuration) predicts
+how much a generation improves. A copy goes on with the configuration of the highest upper
+confidence bound at the donor's score and the generation to come. Categories are drawn first, by
+exponential weights that forget, and the numbers are chosen given them. Candidates lie in the unit
+cube, so bounds, scales and types hold; a configuration that breaks a constraint is left out.
 
 Improvements are taken relative to their generation's median, because copies of one generation
 compete with each other only, and in units of their deviation. They are noisy, so the model has a
@@ -31,11 +31,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.core.types import Config, FrozenMap
 from autorl.optimizers._pb2_gp import CONTEXT, Posterior, fit
 from autorl.optimizers.base import Problem, Record, option
 from autorl.optimizers.hyperband import may_go_on
 from autorl.optimizers.pbt import PBTOptions, Population
-from autorl.types import Config, FrozenMap
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -265,7 +265,7 @@ class PB2(Population[PB2Options]):
     ) -> Config | None:
         """Return the valid candidate with the highest upper confidence bound.
 
-        None if none of the best is valid.
+        The result is None if no candidate among the best is valid.
         """
         space = self.problem.space
         config = donor.proposal.config

@@ -47,11 +47,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
-from autorl.optimizers._retraining import Retraining
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
-from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.plain_text import counted
-from autorl.types import (
+from autorl.core.plain_text import counted
+from autorl.core.types import (
     Change,
     Config,
     Continue,
@@ -66,6 +63,9 @@ from autorl.types import (
     Scored,
     Wait,
 )
+from autorl.optimizers._retraining import Retraining
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
+from autorl.optimizers.hyperband import may_go_on, merit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -143,8 +143,8 @@ O = TypeVar("O", bound=PBTOptions)  # noqa: E741  (the options of a subclass)
 class Copy:
     """A copy that a member which is behind takes over.
 
-    It resumes `donor` with the configuration of `source`, explored or as it is. Where `source` is
-    another than the donor, only its changeable hyperparameters are taken.
+    It resumes `donor` with the configuration of `source`, explored or as it is. If `source` is not
+    the donor, only its changeable hyperparameters are taken.
     """
 
     donor: Record
@@ -214,7 +214,7 @@ class Population(BaseOptimizer[O]):
         )
 
     def blind(self, number: int) -> bool:
-        """Those of the first generation are drawn at random."""
+        """Proposals of the first generation are drawn at random."""
         return number < self.population
 
     @abstractmethod
@@ -407,7 +407,7 @@ class Population(BaseOptimizer[O]):
     def _mixed(self, copy: Copy, rng: np.random.Generator) -> Config:
         """Mix the donor's configuration with what may change of the source.
 
-        Where that breaks a rule it stays as it is.
+        The configuration stays as it is if the mixture breaks a rule.
         """
         config = copy.donor.proposal.config
         changeable = self.problem.changeable
@@ -480,6 +480,12 @@ def _check(problem: Problem, options: PBTOptions, population: int, name: str) ->
             f"{name} changes hyperparameters during training: mark some `changeable: true`",
             key="space",
         )
+    if problem.budget < 2:
+        paid = counted(problem.budget, "full run", form=".2g")
+        message = (
+            f"{name} needs a population of two at least, and this pays for {paid} of each seed"
+        )
+        raise InputError(message, key="budget")
     starts = len(problem.initial)
     if starts > population:
         starts_text = counted(starts - 1, "warm start")

@@ -4,8 +4,8 @@ The horizon is cut into phases of equal length. In the first one every configura
 scratch; in each later one every configuration goes on from the best agent of the phase before: it
 resumes the checkpoint of the best configuration, so that within a phase all have the same
 beginning. Seed by seed: what is trained with seed s continues the best configuration's agent of
-seed s, in [1] the agent of its best seed. So test seeds never continue an agent that was chosen by
-tuning scores, and a phase has as many independent beginnings as there are seeds.
+seed s, in [1] the agent of its best seed. Test seeds therefore never continue an agent that was
+chosen by tuning scores, and a phase has as many independent beginnings as there are seeds.
 
     phase 1   Proposal(c0, until=10), Proposal(c1, until=10)
     Scored(0, 1.0), Scored(1, 2.0)
@@ -24,10 +24,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
-from autorl.optimizers.hyperband import may_go_on, merit
-from autorl.optimizers.sobol import SobolOptions, SobolSearch
-from autorl.types import (
+from autorl.core.types import (
     Done,
     Event,
     Exploit,
@@ -38,6 +35,9 @@ from autorl.types import (
     Proposed,
     Wait,
 )
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, equal_parts, option
+from autorl.optimizers.hyperband import may_go_on, merit
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -97,7 +97,7 @@ class Phases(BaseOptimizer[PhasesOptions]):
         return self.configurations
 
     def blind(self, number: int) -> bool:
-        """Those of the first phase are points of the design."""
+        """Proposals of the first phase are points of the design."""
         return number < self.configurations
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autorl.core.types import Proposal
 from autorl.optimizers.base import BaseOptimizer, NoOptions
-from autorl.types import Proposal
 
 if TYPE_CHECKING:
     import numpy as np

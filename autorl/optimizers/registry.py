@@ -16,10 +16,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from autorl.core.plain_text import one_of
+from autorl.core.plugins import Plugins
+from autorl.core.types import InputError
 from autorl.optimizers.base import BaseOptimizer, Problem, SearchKind, Surroundings
-from autorl.plain_text import did_you_mean
-from autorl.plugins import Plugins
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -90,7 +90,7 @@ class Description:
 
 
 def describe(name: str, folder: str | None = None) -> Description:
-    """Describe an optimizer as `autorl optimizers` prints it.
+    """Describe an optimizer as `autorl list optimizers` prints it.
 
     Args:
         name: as in a study file.
@@ -284,7 +284,7 @@ def find(name: str, folder: str | None = None) -> type[BaseOptimizer[Any]]:
         return _load(REGISTRY[name])
     cls = _PLUGINS.find(name, folder) if isinstance(name, str) else None
     if cls is None:
-        hint = did_you_mean(name, names(), f"there are {', '.join(names())}")
+        hint = one_of(name, names())
         raise InputError(f"no optimizer {name!r}{hint}", key="optimizer.name")
     return cls
 
@@ -314,7 +314,7 @@ def _load(target: str) -> type[BaseOptimizer[Any]]:
 
 
 def _flaw(cls: type[BaseOptimizer[Any]]) -> str:
-    """What makes the class of another package unusable, after its name."""
+    """Say why another package's class cannot be used."""
     if not dataclasses.is_dataclass(cls.Options):
         return "needs a frozen dataclass of fields made by `option` as its `Options`"
     for field in _fields(cls):
@@ -386,12 +386,9 @@ def _parse(cls: type[BaseOptimizer[Any]], options: Mapping[str, object], name: s
 
 
 def _refuse_unknown(options: Iterable[str], allowed: Sequence[str], name: str) -> None:
-    listed = f"{name} has no options"
-    if allowed:
-        listed = f"the options of {name} are {', '.join(allowed)}"
     for key in options:
         if key not in allowed:
-            hint = did_you_mean(key, allowed, listed)
+            hint = one_of(key, allowed, f"the options of {name}")
             raise InputError(f"unknown option{hint}", key=f"optimizer.{key}")
 
 

@@ -32,11 +32,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
-from autorl.optimizers.hyperband import Hyperband
-from autorl.optimizers.registry import find, make
-from autorl.space.restrict import restrict, splitting
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Done,
     Event,
@@ -48,6 +44,10 @@ from autorl.types import (
     Scored,
     Wait,
 )
+from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
+from autorl.optimizers.hyperband import Hyperband
+from autorl.optimizers.registry import make
+from autorl.space.restrict import restrict, splitting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -270,7 +270,6 @@ def _arms(problem: Problem, options: RisingBanditsOptions) -> Iterator[Arm]:
             "a stopping rule cannot be combined with rising_bandits",
             key="optimizer.inner_options.stop",
         )
-    inner_options = {**find(options.inner).unstored_defaults, **inner_options}
     name = splitting(problem.space, options.split)
     choices = [None] if name is None else list(problem.space.hyperparameters[name].choices)
     for choice in choices:

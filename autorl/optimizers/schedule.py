@@ -1,6 +1,6 @@
 """One given schedule: a run whose configuration changes at given steps.
 
-`autorl replay --schedule` writes such studies:
+`autorl test --write` writes such studies:
 
 optimizer:
   name: schedule
@@ -14,9 +14,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import (
+    Config,
+    Continue,
+    Done,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Wait,
+)
 from autorl.optimizers.base import BaseOptimizer, Problem, option
 from autorl.optimizers.hyperband import may_go_on
-from autorl.types import Config, Continue, Done, FrozenMap, InputError, Proposal, ProposalId, Wait
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,7 +56,7 @@ class Schedule(BaseOptimizer[ScheduleOptions]):
             self.parts = _read(problem, options.schedule)
 
     def blind(self, number: int) -> bool:
-        """Whoever starts at step 0 continues nobody."""
+        """A run that starts at step 0 continues no other run."""
         return number < len(self.parts) and self.parts[number][0] == 0
 
     def _ask(self, rng: np.random.Generator) -> Proposal | Wait | Done:

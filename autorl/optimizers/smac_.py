@@ -5,9 +5,9 @@ Hutter et al. 2011; Lindauer et al. 2022; SMAC3.
 SMAC only proposes; seeds, racing and budgets are the study's. A fresh facade is built from what is
 known, seeded by a number that travels in `Proposal.meta`, and the next proposals are its
 challengers in their order: one while there are fewer than twenty results, eight, as in SMAC, from
-eighty results on, or `refit`. So every proposal is a function of the events, and a resumed study
-goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does. Failures have
-the cost of their penalty, infeasible ones a cost behind the worst that is feasible. Pending
+eighty results on, or `refit`. Every proposal is therefore a function of the events, and a resumed
+study goes on where it stopped. Before that a scrambled Sobol design is run, as SMAC does. Failures
+have the cost of their penalty, infeasible ones a cost behind the worst that is feasible. Pending
 proposals are told with the mean cost, lest the next ones pile up around them (Ginsbourger et al.
 2010), and never proposed again.
 """
@@ -22,6 +22,7 @@ from itertools import islice
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Config, Event, Proposal, Proposed
 from autorl.optimizers.base import (
     BaseOptimizer,
     Problem,
@@ -33,7 +34,6 @@ from autorl.optimizers.base import (
 )
 from autorl.optimizers.sobol import SKIPS, SobolOptions, SobolSearch
 from autorl.space.configspace import from_configuration, to_configuration
-from autorl.types import Config, Event, Proposal, Proposed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,7 +109,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         return proposed >= self.startup and scored > 0
 
     def blind(self, number: int) -> bool:
-        """Those of the design read no score."""
+        """Proposals of the design read no score."""
         return number < self.startup
 
     def _ask(self, rng: np.random.Generator) -> Proposal:

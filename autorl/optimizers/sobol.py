@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Event, InputError, Proposal, Proposed
 from autorl.optimizers.base import BaseOptimizer, Problem, option
-from autorl.types import Event, InputError, Proposal, Proposed
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Proposal
 from autorl.optimizers.base import BaseOptimizer, Problem, option
 from autorl.optimizers.registry import make
-from autorl.types import Proposal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,7 +61,7 @@ class StandIn(BaseOptimizer[StandInOptions]):
     def blind(self, number: int) -> bool:
         """Ask the optimizer that it stands for.
 
-        What is counted is the same.
+        Both count the same proposals.
         """
         return self._real.blind(number)
 

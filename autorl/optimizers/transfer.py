@@ -32,12 +32,13 @@ they gained, trust by evidence did not. References: see `autorl.optimizers.prior
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from autorl.core.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 from autorl.optimizers._own_results import OwnBelief, OwnResults, ranks
 from autorl.optimizers._startup import startup_option, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
@@ -48,7 +49,7 @@ from autorl.optimizers.priors.mapping import places_of
 from autorl.optimizers.priors.sources import (
     AUTO,
     NONE,
-    WITHOUT_STUDIES,
+    STUDIES,
     Gathered,
     automatic_tables,
     named_tables,
@@ -60,13 +61,12 @@ from autorl.optimizers.priors.table import Array
 from autorl.optimizers.priors.used import PORTFOLIO
 from autorl.statistics.confirmation import SHARE
 from autorl.store.events import ENQUEUED
-from autorl.types import Config, Event, InputError, Proposal, ProposalId, Proposed
 
 if TYPE_CHECKING:
     from autorl.space import Space
 
 _PRIOR_KEY = "optimizer.prior"
-_WORDS = (AUTO, WITHOUT_STUDIES, NONE)
+_WORDS = (AUTO, STUDIES, NONE)
 FEWEST_SCORES = 4
 """Outcomes before evidence counts."""
 FIRST_RANDOM = 8
@@ -101,7 +101,7 @@ AT_RANDOM = "transfer, at random"
 class TransferOptions:
     prior: str | Sequence[Any] = option(
         AUTO,
-        "what to learn from: auto, landscapes (no studies), none, or a list of ids, folders, files",
+        "what to learn from: auto, studies (too), none, or a list of ids, folders, files",
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
@@ -144,10 +144,6 @@ class TransferOptions:
     candidates: int = option(
         128, "neighbours of the best configurations, looked at by plain search", minimum=1
     )
-    count_enqueued: bool = option(
-        False,
-        "whether an enqueued configuration counts for the arm whose place it took, as it did",
-    )
 
 
 class Transfer(BaseOptimizer[TransferOptions]):
@@ -159,25 +155,6 @@ class Transfer(BaseOptimizer[TransferOptions]):
     search_kind = "search"
     learns = True
     resolved: ClassVar[tuple[str, ...]] = ("prior_data",)
-    unstored_defaults: ClassVar[Mapping[str, object]] = {
-        "decay": 2.0,
-        "agreement": None,
-        "explore": 0.2,
-        "spacing": 0.0,
-        "leave_out": 0.0,
-        "count_enqueued": True,
-    }
-
-    @classmethod
-    def earlier_defaults(cls, read_space: Callable[[], Space]) -> Mapping[str, Any]:
-        """Give what studies did that were stored without these options."""
-        return {
-            "decay": 2.0,
-            "agreement": None,
-            "spacing": 0.0,
-            "leave_out": 0.0,
-            "count_enqueued": True,
-        }
 
     @classmethod
     def resolved_options(
@@ -195,12 +172,12 @@ class Transfer(BaseOptimizer[TransferOptions]):
             return options
         folder = surroundings.folder
         gathered = Gathered()
-        if prior in (AUTO, WITHOUT_STUDIES):
+        if prior in (AUTO, STUDIES):
             gathered = automatic_tables(
                 folder,
                 surroundings.algorithms,
                 surroundings.replays,
-                studies=prior == AUTO,
+                studies=prior == STUDIES,
             )
         elif names is not None:
             gathered = named_tables(names, folder, surroundings.algorithms)
@@ -250,10 +227,11 @@ class Transfer(BaseOptimizer[TransferOptions]):
         return ensemble_of(self.prior, self.problem.space)
 
     def outline(self) -> tuple[str, ...]:
-        """Say what the prior is made of, and what not and why."""
+        """Say what the prior is made of, or why there is none."""
         if self.options.prior == NONE and not self.prior.tasks:
             return ("no prior: prior is none",)
-        return self.prior.lines()
+        lines = self.prior.lines()
+        return lines[:1] if self.prior.tasks else lines
 
     def modelled(self, proposed: int, scored: int) -> bool:
         """Tell whether results have a part in the proposal."""
@@ -348,7 +326,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
     def _promising(self, drawn: Config, rng: np.random.Generator, *, informed: bool) -> Config:
         """Draw again where the prior expects least of what was drawn.
 
-        What it expects counts for as long as the study's results do not contradict it.
+        Its expectation counts for as long as the study's results do not contradict it.
         """
         if not self.prior.tasks or not self.options.leave_out:
             return drawn
@@ -420,9 +398,9 @@ class Transfer(BaseOptimizer[TransferOptions]):
     def _apart(self, candidates: Sequence[Config], belief: OwnBelief) -> list[Config]:
         """Leave out candidates that are too near to proposals.
 
-        The others are as far from them as proposals usually are from each other. Without that a
-        lucky run drew all further ones to its place: of 82 configurations 36 had different answers
-        on recorded tables, and plain search was worse than random draws.
+        The others are as far from them as proposals usually are from each other. A lucky run once
+        drew all further proposals to its place: of 82 configurations 36 had different answers on
+        recorded tables, and plain search was worse than random draws.
         """
         if not candidates or not self.options.spacing:
             return [*candidates]
@@ -455,7 +433,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         if isinstance(event, Proposed):
             self._proposed[event.proposal.config] = None
             # Its `meta` is that of the proposal whose place it took.
-            if event.proposal.origin == ENQUEUED and not self.options.count_enqueued:
+            if event.proposal.origin == ENQUEUED:
                 return
             meta = event.proposal.meta
             self._due = meta.get("due", self._due)

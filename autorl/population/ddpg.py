@@ -10,53 +10,14 @@ Reference:
 
 from __future__ import annotations
 
-import numpy.typing as npt
-
 from autorl.population import td3
-from autorl.population.engine import Algorithm, Bound, State
-from autorl.population.environments.base import Environment
-from autorl.population.hyperparameters import Record, converted
-from autorl.population.outside import Worlds
-
-_FIXED = {
-    "policy_delay": 1,
-    "target_policy_noise": 0.0,
-    "target_noise_clip": 0.0,
-    "n_critics": 1,
-}
-HYPERPARAMETERS = {
-    name: setting for name, setting in td3.HYPERPARAMETERS.items() if name not in _FIXED
-}
+from autorl.population.engine import special_case
+from autorl.population.hyperparameters import Record, converted, of_case
 
 
 def as_td3(hp: Record) -> Record:
     """Return the record of TD3 that trains as `hp` says."""
-    return converted(hp, td3.HYPERPARAMETERS, _FIXED)
+    return converted(hp, td3.HYPERPARAMETERS)
 
 
-def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
-    """Make a member at step 0."""
-    return td3.create(environment, as_td3(hp), key, dtype)
-
-
-def bind(state: State, environment: Environment, hp: Record) -> Bound:
-    """Put networks and scratch memory around the state."""
-    return td3.bind(state, environment, as_td3(hp))
-
-
-def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-    """Put networks and scratch memory around a member whose environments are outside."""
-    return td3.bind_outside(state, environment, as_td3(hp), worlds)
-
-
-ALGORITHM = Algorithm(
-    name="ddpg",
-    settings=HYPERPARAMETERS,
-    discrete=False,
-    continuous=True,
-    stride=td3.ALGORITHM.stride,
-    create=create,
-    bind=bind,
-    parts=td3.ALGORITHM.parts,
-    bind_outside=bind_outside,
-)
+ALGORITHM = special_case("ddpg", td3.ALGORITHM, as_td3, of_case(td3.HYPERPARAMETERS))

@@ -23,43 +23,21 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.population import off_policy, rng
 from autorl.population import replay as memory
 from autorl.population.descent import adam, clip_scale, polyak
-from autorl.population.dueling import (
-    aggregate,
-    keep_streams_apart,
-    part_streams,
-    slopes_of_streams,
-)
-from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.dueling import aggregate, keep_streams_apart, part_streams, slopes_of_streams
+from autorl.population.engine import State
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import ARGMAX
 from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import (
-    Array,
-    aligned_copy,
-    aligned_zeros,
-    inlined_kernel,
-    kernel,
-    program,
-)
-from autorl.population.members import (
-    STEPS,
-    UPDATES,
-    Member,
-    World,
-    advance,
-    draw,
-    new_member,
-    restart,
-)
+from autorl.population.kernels import Array, aligned_copy, aligned_zeros, inlined_kernel, kernel
+from autorl.population.members import STEPS, UPDATES, Member, draw
 from autorl.population.minibatch import sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
@@ -72,23 +50,12 @@ from autorl.population.networks import (
     prepare_backward,
     uniform_fan_in,
 )
-from autorl.population.normalisation import (
-    Observer,
-    begin_observed,
-    copy_rows,
-    learn_step,
-    normaliser_of,
-    normaliser_part,
-    note_step,
-    observer_of,
-)
-from autorl.population.off_policy import look
-from autorl.population.outside import Step, Worlds, no_step
-from autorl.population.replay import Replay
-from autorl.types import InputError
+from autorl.population.normalisation import Observer
+from autorl.population.off_policy import Target
+from autorl.population.replay import SUMMED_STEPS, Replay
 
 HYPERPARAMETERS = {
-    "learning_rate": Setting(1e-4, lower=0.0, scheduled=True),
+    "learning_rate": Setting(1e-4, lower=0.0, scheduled=True, sb3="function"),
     "buffer_size": Setting(1_000_000, lower=1, change=None),
     "learning_starts": Setting(100, lower=0),
     "batch_size": Setting(32, lower=1),
@@ -101,26 +68,32 @@ HYPERPARAMETERS = {
     "exploration_initial_eps": Setting(1.0, lower=0.0, upper=1.0),
     "exploration_final_eps": Setting(0.05, lower=0.0, upper=1.0),
     "max_grad_norm": Setting(10.0, lower=0.0),
-    "n_envs": Setting(1, lower=1, change=None),
-    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
-    "double": Setting(False),
-    "dueling": Setting(False, change=None),  # another network
-    "use_target_network": Setting(True),
-    "prioritized": Setting(False, change=None),  # a uniform memory has no tree
-    "priority_alpha": Setting(0.6, lower=0.0),
-    "priority_beta": Setting(0.4, lower=0.0, scheduled=True),
-    "priority_eps": Setting(1e-6, lower=0.0),
-    "optimizer_eps": Setting(1e-8, lower=0.0),
-    "net_width": Setting(64, lower=1, change=None),
-    "net_depth": Setting(2, lower=1, change=None),
-    "activation": Setting("relu", codes=ACTIVATIONS, change=None),
+    "n_envs": Setting(1, lower=1, change=None, sb3="model"),
+    "n_steps": SUMMED_STEPS,
+    "double": Setting(False, sb3=None),
+    "dueling": Setting(
+        False,
+        change=None,  # another network
+        sb3=None,
+        sb3_note=(
+            "an exported model has both streams folded into one head of the same Q-values, and "
+            "`learn` goes on without them"
+        ),
+    ),
+    "use_target_network": Setting(
+        True,
+        sb3={"target_update_interval": 1, "tau": 1.0},
+        sb3_note="a target network that follows at every step is the same",
+    ),
+    "prioritized": Setting(False, change=None, sb3=None),  # a uniform memory has no tree
+    "priority_alpha": Setting(0.6, lower=0.0, sb3=None),
+    "priority_beta": Setting(0.4, lower=0.0, scheduled=True, sb3=None),
+    "priority_eps": Setting(1e-6, lower=0.0, sb3=None),
+    "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
+    "net_width": Setting(64, lower=1, change=None, sb3="model"),
+    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
+    "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
 }
-
-
-class Target(NamedTuple):
-    """The parameters of the target network, flat."""
-
-    parameters: Array
 
 
 class Agent(NamedTuple):
@@ -128,18 +101,22 @@ class Agent(NamedTuple):
 
     The scratch memory holds one minibatch of `batch_size` rows.
 
-    `inputs` are those of the networks, `actions` (rows, 1) what is chosen for each environment.
-    `batch` are the rows drawn from the memory, `weights` their importance weights, `ends` the rows
-    whose following state they bootstrap from (`batch` itself for n_steps = 1), `discounts` the
-    factors of those bootstrapped values, `targets` what their Q-values move to.
+    Attributes:
+        online, target: the networks.
+        n_actions: how many there are to choose from.
+        replay, observer, observations, actions, action, batch, ends, discounts, targets: as
+            `off_policy.scratch` makes them.
+        weights: (n,) importance weights of the rows of a minibatch.
     """
 
     online: Network
     target: Network
+    n_actions: int
     replay: Replay
     observer: Observer | None
-    inputs: Array
+    observations: Array
     actions: Array
+    action: Array
     batch: Array
     weights: Array
     ends: Array
@@ -172,13 +149,8 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
     uniform_fan_in(parameters, sizes, rng.derived(key, rng.INITIALISE, 0))
     if hp.dueling:
         part_streams(parameters, sizes)
-    n_envs = int(hp.n_envs)
-    return {
-        "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(aligned_copy(parameters)),
-        "replay": memory.member_replay(environment, hp, dtype),
-        **normaliser_part(environment, n_envs, float(hp.gamma)),
-    }
+    target = Target(aligned_copy(parameters))
+    return off_policy.new_state(key, parameters, environment, hp, target=target)
 
 
 def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
@@ -187,47 +159,16 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     target = state["target"].parameters
     sizes = network_sizes(environment, hp)
     word = HYPERPARAMETERS["activation"].decode(hp.activation)
-    n = int(hp.batch_size)
     dtype = parameters.dtype
-    rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
+    shared = off_policy.scratch(state, environment, hp)
+    rows = len(shared["actions"])
     return Agent(
         online=network(parameters, aligned_zeros(len(parameters), dtype), sizes, word, rows),
         target=network(target, aligned_zeros(len(target), dtype), sizes, word, rows),
-        replay=state["replay"],
-        observer=observer_of(state),
-        inputs=np.zeros((rows, environment.observation_size), dtype),
-        actions=np.zeros((rows, 1)),
-        batch=np.zeros(n, np.int64),
-        weights=np.ones(n),
-        ends=np.zeros(n, np.int64),
-        discounts=np.zeros(n),
-        targets=np.zeros(n),
+        n_actions=environment.n_actions,
+        weights=np.ones(len(shared["batch"])),
+        **shared,
     )
-
-
-@program
-def train(
-    member: Member,
-    agent: Agent,
-    hp: Record,
-    limits: tuple[int, int, Array],
-    reset: Callable[[Array, int], None],
-    step: Callable[[Array, Array, int], tuple[float, bool]],
-    observe: Callable[[Array, Array], None],
-    iterations: int,
-) -> None:
-    """Advance `member` by `iterations` rounds of steps and updates.
-
-    `limits` are the time limit, the number of actions and the action bounds.
-    """
-    world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin_observed(agent.observer, member, world, agent.inputs)
-    for _ in range(iterations):
-        # Steps of every environment, into the replay memory.
-        for _ in range(hp.train_freq):
-            step_environments(member, agent, hp, world)
-            follow(member, agent, hp)
-        update(member, agent, hp, world.n_actions)
 
 
 @inlined_kernel
@@ -241,22 +182,14 @@ def follow(member: Member, agent: Agent, hp: Record) -> None:
         polyak(agent.target.parameters, agent.online.parameters, hp.tau)
 
 
-@inlined_kernel
-def update(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
-    """Make the updates that follow the steps of one round."""
-    if member.counts[STEPS] > hp.learning_starts:
-        progress = member.counts[STEPS] / hp.horizon
-        learning_rate = scheduled(
-            hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
-        )
-        beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
-        updates = hp.gradient_steps
-        if updates < 0:  # one per step taken
-            updates = hp.train_freq * len(member.states)
-        for _ in range(updates):
-            sample_batch(member, agent, hp, beta)
-            loss_gradient(agent, hp, n_actions)
-            descend(member, agent, hp, learning_rate)
+@kernel
+def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index: int) -> None:
+    """Make one gradient step on a fresh minibatch."""
+    progress = member.counts[STEPS] / hp.horizon
+    beta = scheduled(hp.priority_beta, hp.priority_beta_end, hp.priority_beta_shape, progress)
+    sample_batch(member, agent, hp, beta)
+    loss_gradient(agent, hp, agent.n_actions)
+    descend(member, agent, hp, rate)
 
 
 @kernel
@@ -271,38 +204,15 @@ def exploration_rate(hp: Record, progress: float) -> float:
     return float((1.0 - done) * hp.exploration_initial_eps + done * hp.exploration_final_eps)
 
 
-@kernel
-def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Make one epsilon-greedy step of every environment, and remember it."""
-    n_envs = len(member.states)
-    replay = agent.replay
-    look(agent.observer, member, world, agent.inputs)
-    choose_actions(member, agent, hp, world.n_actions)
-    inputs = agent.inputs.shape[1]
-    for e in range(n_envs):
-        row = replay.rows[memory.claim(replay)]
-        world.observe(member.states[e], row[:inputs])
-        reward, terminated, truncated = advance(member, world, e, agent.actions[e])
-        world.observe(member.states[e], row[inputs : 2 * inputs])
-        row[2 * inputs] = agent.actions[e, 0]
-        row[2 * inputs + 1] = reward
-        row[2 * inputs + 2] = 1.0 if terminated else 0.0  # a truncated episode bootstraps
-        over = terminated or truncated
-        if hp.n_steps > 1:
-            row[2 * inputs + 3] = 1.0 if over else 0.0
-        note_step(agent.observer, e, reward, over)
-        if over:
-            restart(member, world, e)
-    learn_step(agent.observer, member, world, agent.inputs)
-
-
 @inlined_kernel
-def choose_actions(member: Member, agent: Agent, hp: Record, n_actions: int) -> None:
+def choose_actions(member: Member, agent: Agent, hp: Record) -> None:
     """Choose an epsilon-greedy action for every environment.
 
-    Their observations are the first rows of `agent.inputs`, the actions go into `agent.actions`.
+    Their observations are the first rows of `agent.observations`, the actions go into
+    `agent.actions`.
     """
     n_envs = len(member.states)
+    n_actions = agent.n_actions
     epsilon = exploration_rate(hp, member.counts[STEPS] / hp.horizon)
     # Random until learning starts, whatever the schedule says, as in Stable-Baselines3.
     if member.counts[STEPS] < hp.learning_starts:
@@ -320,7 +230,7 @@ def choose_actions(member: Member, agent: Agent, hp: Record, n_actions: int) -> 
 @kernel
 def q_values(net: Network, agent: Agent, hp: Record, rows: int, n_actions: int) -> None:
     """Fill the first `rows` rows of the outputs with the inputs' Q-values."""
-    forward(net, agent.inputs, rows)
+    forward(net, agent.observations, rows)
     if hp.dueling:
         aggregate(net, rows, n_actions)
 
@@ -361,11 +271,11 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
     replay = agent.replay
     online = agent.online
     n = len(agent.batch)
-    inputs = agent.inputs.shape[1]
+    inputs = agent.observations.shape[1]
     # First: it runs the online network too, and what `backward` reads is of the last run.
     bootstrap_values(agent, hp, n_actions)
     online.gradient.fill(0.0)
-    take_rows(replay, agent.observer, agent.batch, 0, agent.inputs)
+    take_rows(replay, agent.observer, agent.batch, 0, agent.observations)
     q_values(online, agent, hp, n, n_actions)
     prepare_backward(online)
     for r in range(n):
@@ -381,7 +291,7 @@ def loss_gradient(agent: Agent, hp: Record, n_actions: int) -> None:
             memory.set_priority(replay, i, (abs(error) + hp.priority_eps) ** hp.priority_alpha)
     if hp.dueling:
         slopes_of_streams(online, n, n_actions)
-    backward(online, agent.inputs, n)
+    backward(online, agent.observations, n)
     if hp.dueling:
         keep_streams_apart(online, n_actions)
 
@@ -391,9 +301,9 @@ def bootstrap_values(agent: Agent, hp: Record, n_actions: int) -> None:
     """Fill `agent.targets` with the targets y of the minibatch."""
     replay = agent.replay
     n = len(agent.batch)
-    inputs = agent.inputs.shape[1]
+    inputs = agent.observations.shape[1]
     sum_rewards(agent, hp, 2 * inputs + 1)
-    take_rows(replay, agent.observer, agent.ends, inputs, agent.inputs)
+    take_rows(replay, agent.observer, agent.ends, inputs, agent.observations)
     if hp.double or not hp.use_target_network:
         q_values(agent.online, agent, hp, n, n_actions)
     if hp.use_target_network:
@@ -419,68 +329,7 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
     adam(member.parameters, gradient, first, second, update, learning_rate, hp.optimizer_eps, scale)
 
 
-def bind(state: State, environment: Environment, hp: Record) -> Bound:
-    """Put networks and scratch memory around the state."""
-    member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    functions = environment.functions(member.parameters.dtype)
-
-    def advance_by(iterations: int) -> None:
-        train(member, agent, hp, limits(environment), *functions, iterations)
-
-    return Bound(advance_by, agent.online, ARGMAX)
-
-
-@program
-def choose(member: Member, agent: Agent, hp: Record, n_actions: int, observations: Array) -> None:
-    """Act on observations (n_envs, observation_size) of environments outside."""
-    copy_rows(agent.inputs, observations)
-    choose_actions(member, agent, hp, n_actions)
-
-
-@program
-def learn(
-    member: Member, agent: Agent, hp: Record, n_actions: int, step: Step, round_ends: bool
-) -> None:
-    """Remember a step of environments outside, and update after a round."""
-    off_policy.remember(agent.replay, agent.actions, step, 1.0)
-    follow(member, agent, hp)
-    if round_ends:
-        update(member, agent, hp, n_actions)
-
-
-def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-    """Put networks and scratch memory around a member whose environments are outside."""
-    member: Member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    n_envs = len(member.states)
-    actions = environment.n_actions
-    chosen = choose.prepared(member, agent, hp, actions, worlds.observations)
-    learned = learn.prepared(member, agent, hp, actions, no_step(environment, n_envs), True)
-
-    def act() -> Array:
-        chosen(member, agent, hp, actions, worlds.observations)
-        return agent.actions[:n_envs]
-
-    def absorb(step: Step, round_ends: bool) -> None:
-        learned(member, agent, hp, actions, step, round_ends)
-
-    def advance_by(iterations: int) -> None:
-        off_policy.advance(member, agent.replay, hp, worlds, (act, absorb), iterations)
-
-    return Bound(advance_by, agent.online, ARGMAX)
-
-
-ALGORITHM = Algorithm(
-    name="dqn",
-    settings=HYPERPARAMETERS,
-    discrete=True,
-    continuous=False,
-    stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
-    create=create,
-    bind=bind,
-    parts={"member": Member, "target": Target, "replay": Replay},
-    bind_outside=bind_outside,
+LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, after_step=follow)
+ALGORITHM = off_policy.make_algorithm(
+    "dqn", HYPERPARAMETERS, LOOP, create, make_agent, {"target": Target}, discrete=True
 )

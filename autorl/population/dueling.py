@@ -3,9 +3,9 @@
     Q(s, a) = V(s) + A(s, a) - mean over b of A(s, b)                  (equation 9 [Wang2016])
 
 As in the paper's experiment without images, the streams part before the last hidden layer: half of
-its units are the value's, the others the advantages', and the layers before it are shared. So the
-network is one of `networks` with one output more: column j is A(s, j), the last one V(s). Weights
-of the head that lead from one stream to the other are zero and get no gradient.
+its units are the value's, the others the advantages', and the layers before it are shared. The
+network is therefore one of `networks` with one output more: column j is A(s, j), the last one V(s).
+Weights of the head that lead from one stream to the other are zero and get no gradient.
 
 Advantages and Q-values are largest at the same action. Since the head is linear, a head of
 Q-values alone (`folded`) computes the same numbers.
@@ -20,14 +20,7 @@ from __future__ import annotations
 import math
 
 from autorl.population.kernels import Array, kernel
-from autorl.population.networks import (
-    BIASES,
-    FAN_IN,
-    WEIGHTS,
-    Network,
-    layer_table,
-    layer_views,
-)
+from autorl.population.networks import BIASES, FAN_IN, WEIGHTS, Network, layer_table, layer_views
 
 
 def part_streams(parameters: Array, sizes: tuple[int, ...]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Bound:
     head: int
 
 
+def unchanged(hp: Record) -> Record:
+    """Return the record itself."""
+    return hp
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """An algorithm of the engine.
@@ -59,6 +64,8 @@ class Algorithm:
             normalise there is one more, `normaliser`.
         bind_outside: `bind` for environments outside the compiled program, with the `Worlds` they
             are in.
+        as_general: the record that its program takes, for a record of its own.
+        general: name of the algorithm that it is a special case of, else empty.
     """
 
     name: str
@@ -70,6 +77,40 @@ class Algorithm:
     bind: Callable[[State, Environment, Record], Bound]
     parts: Mapping[str, type]
     bind_outside: Callable[[State, Environment, Record, Worlds], Bound]
+    as_general: Callable[[Record], Record] = unchanged
+    general: str = ""
+
+    @property
+    def page(self) -> str:
+        """File that lists its hyperparameters."""
+        return f"autorl/population/{self.general or self.name}.py"
+
+
+def special_case(
+    name: str, general: Algorithm, as_general: Callable[[Record], Record], settings: Settings
+) -> Algorithm:
+    """Make the algorithm that trains in the program of another one.
+
+    Args:
+        name: of the special case.
+        general: whose program it is.
+        as_general: makes the record of the general algorithm of one of the special case.
+        settings: hyperparameters of the special case.
+    """
+    return replace(
+        general,
+        name=name,
+        settings=settings,
+        create=lambda environment, hp, key, dtype: general.create(
+            environment, as_general(hp), key, dtype
+        ),
+        bind=lambda state, environment, hp: general.bind(state, environment, as_general(hp)),
+        bind_outside=lambda state, environment, hp, worlds: general.bind_outside(
+            state, environment, as_general(hp), worlds
+        ),
+        as_general=as_general,
+        general=general.name,
+    )
 
 
 def find_algorithm(name: str) -> Algorithm:

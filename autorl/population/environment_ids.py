@@ -5,15 +5,22 @@ The environments themselves are in `autorl.population.environments`.
 
 from __future__ import annotations
 
-NATIVE_IDS = frozenset(
-    {
-        *("Acrobot-v1", "CartPole-v1", "MountainCar-v0", "MountainCarContinuous-v0", "Pendulum-v1"),
-        *(f"MiniGrid-Empty-{size}x{size}-v0" for size in (5, 6, 8, 16)),
-        *(f"MiniGrid-Empty-Random-{size}x{size}-v0" for size in (5, 6)),
-        *(f"MiniGrid-DoorKey-{size}x{size}-v0" for size in (5, 6, 8, 16)),
-        *("MiniGrid-FourRooms-v0", "MiniGrid-Unlock-v0"),
-    }
-)
+from autorl.population.variants import NATIVE
+
+_GRIDS = {
+    "Empty": (5, 6, 8, 16),
+    "Empty-Random": (5, 6),
+    "DoorKey": (5, 6, 8, 16),
+    "FourRooms": (0,),  # of one size, which is not in the id
+    "Unlock": (0,),
+}
+GRIDS = {
+    f"MiniGrid-{layout}{f'-{size}x{size}' if size else ''}-v0": (layout, size)
+    for layout, sizes in _GRIDS.items()
+    for size in sizes
+}
+"""The tasks of MiniGrid: layout and size of each id."""
+NATIVE_IDS = frozenset({*NATIVE, *GRIDS})
 
 
 def is_outside(name: str | None) -> bool:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import gymnasium
 import numpy as np
 
-from autorl.population import a2c, ddpg, dqn, engine, sac, td3
+from autorl.core.types import InputError
+from autorl.population import dqn, engine, sac, td3
 from autorl.population.descent import RMSPROP
 from autorl.population.dueling import folded
 from autorl.population.environments import ENVIRONMENTS, Environment
@@ -31,7 +32,6 @@ from autorl.population.outside import OutsideEnvironment
 from autorl.population.ppo_agent import make_agent
 from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.space.schedules import remaining_schedule
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn, optim
@@ -54,13 +54,15 @@ def to_sb3(
             'exporting a model needs Stable-Baselines3: pip install "autorl[sb3]"'
         ) from error
     kind = getattr(stable_baselines3, algorithm.name.upper())
-    arguments = sb3_arguments(algorithm.settings, hp, engine.steps(state))
-    several = "n_steps" in arguments.constructor
-    if several and "n_steps" not in inspect.signature(kind).parameters:
-        raise InputError(
-            f"n_steps of {kind.__name__} needs Stable-Baselines3 2.7 or later, installed is "
-            f"{stable_baselines3.__version__}"
-        )
+    arguments = sb3_arguments(algorithm, hp, engine.steps(state))
+    parameters = inspect.signature(kind).parameters
+    for name in arguments.constructor:
+        if name not in parameters:
+            wrong = f"is no argument of Stable-Baselines3: correct its `sb3` in {algorithm.page}"
+            note = algorithm.settings[name].sb3_note or wrong
+            raise InputError(
+                f"{name} of {kind.__name__} {note}, installed is {stable_baselines3.__version__}"
+            )
     venv = environments(environment, arguments.n_envs)
     with warnings.catch_warnings():
         # Such a size is allowed, and tuned.
@@ -143,9 +145,8 @@ def fill(
 
     The model was built with the member's hyperparameters.
     """
-    put = _FILL[algorithm.name]
-    if algorithm.name in _CONVERTED:
-        hp = _CONVERTED[algorithm.name](hp)
+    put = _FILL[algorithm.general or algorithm.name]
+    hp = algorithm.as_general(hp)
     optimizers = _optimizers(model)
     # PyTorch's names; RMSprop has the second of the two arrays alone.
     names = (
@@ -281,15 +282,7 @@ def _fill_td3(model: Any, state: engine.State, environment: Environment, hp: Rec
             _copy(source, _linear(target))
 
 
-_FILL = {
-    "ppo": _fill_ppo,
-    "a2c": _fill_ppo,
-    "dqn": _fill_dqn,
-    "sac": _fill_sac,
-    "td3": _fill_td3,
-    "ddpg": _fill_td3,
-}
-_CONVERTED = {"a2c": a2c.as_ppo, "ddpg": ddpg.as_td3}
+_FILL = {"ppo": _fill_ppo, "dqn": _fill_dqn, "sac": _fill_sac, "td3": _fill_td3}
 
 
 def _linear(modules: Iterable[nn.Module]) -> list[Any]:

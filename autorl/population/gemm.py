@@ -4,8 +4,8 @@
 stays in vector registers while the inner dimension is walked; each step broadcasts one element of
 `a` per row and multiplies it into a row of `b` by fused multiply-add. Every element of the result
 is the same chain of operations (start, then k = 0, 1, ...) whatever tile it falls into: results
-depend neither on how many rows are computed together nor on the lane count. Where `b` is wider than
-a tile and many rows read it, blocks of it are copied next to each other first [Goto2008].
+depend neither on how many rows are computed together nor on the lane count. If `b` is wider than a
+tile and many rows read it, blocks of it are copied next to each other first [Goto2008].
 `gemm_rectified` and `gemm_gated` put zeros in place of some elements while they are in registers.
 
 Lanes come from the host: 16 floats (AVX-512), 8 (AVX2), 4 (NEON, SSE); without fused multiply-add,
@@ -30,15 +30,7 @@ from numba.core.funcdesc import ExternalFunctionDescriptor
 from numba.extending import intrinsic, overload
 
 from autorl.population.kernels import INNER, Array, before_compiling, cached_c_function, kernel
-from autorl.population.tiles import (
-    GATED,
-    LANES,
-    PLAIN,
-    RECTIFIED,
-    TILE_ROWS,
-    make_panel,
-    make_tile,
-)
+from autorl.population.tiles import GATED, LANES, PLAIN, RECTIFIED, TILE_ROWS, make_panel, make_tile
 
 PAD = 4  # rows of `b` and `out` are padded to a multiple of this many elements
 _MIDDLE = max(LANES, PAD)
@@ -75,53 +67,24 @@ _copy = make_tile(1, _VECTORS, _MIDDLE)
 
 
 @kernel
-def _blocked_panel(  # type: ignore[no-untyped-def]
-    block, c, c_row, s, s_row, a, a_row, a_column, b, b_row, rows, depth, then, gate, gate_row
-):
+def _blocked_panel(block, places, steps, rows, depth, then):  # type: ignore[no-untyped-def]
     """Compute the widest panel from copies of blocks of `b`."""
+    c, start, a, b, gate = places
+    c_row, start_row, a_row, a_column, b_row, gate_row = steps
     k = 0
     while k < depth:
         deep = min(BLOCK_DEPTH, depth - k)
         for row in range(deep):
-            source = b + 4 * (k + row) * b_row
+            to = block + 4 * row * WIDE
             # A tile without a sum is a copy.
-            _copy(block + 4 * row * WIDE, 0, source, 0, a, 0, 0, b, 0, 0, PLAIN, 0, 0)
-        left = a + 4 * k * a_column
-        last = then if k + deep == depth else PLAIN
-        if k == 0:
-            _wide_panel(
-                c,
-                c_row,
-                s,
-                s_row,
-                left,
-                a_row,
-                a_column,
-                block,
-                WIDE,
-                rows,
-                deep,
-                last,
-                gate,
-                gate_row,
-            )
-        else:
-            _wide_panel(
-                c,
-                c_row,
-                c,
-                c_row,
-                left,
-                a_row,
-                a_column,
-                block,
-                WIDE,
-                rows,
-                deep,
-                last,
-                gate,
-                gate_row,
-            )
+            _copy((to, b + 4 * (k + row) * b_row, a, b, 0), (0, 0, 0, 0, 0, 0), 0, PLAIN)
+        _wide_panel(
+            (c, start if k == 0 else c, a + 4 * k * a_column, block, gate),
+            (c_row, start_row if k == 0 else c_row, a_row, a_column, WIDE, gate_row),
+            rows,
+            deep,
+            then if k + deep == depth else PLAIN,
+        )
         k += BLOCK_DEPTH
 
 
@@ -131,84 +94,23 @@ def _product(  # type: ignore[no-untyped-def]
     """Start + a @ b on addresses and strides, panel by panel."""
     block = _new_block()
     blocked = rows >= BLOCKED_ROWS and b_row > WIDE and depth > 0
+    steps = (c_row, s_row, a_row, a_column, b_row, gate_row)
     j = 0
     while j < columns:
-        at = c + 4 * j
-        first = s + 4 * j
-        right = b + 4 * j
-        gates = gate + 4 * j
+        places = (c + 4 * j, s + 4 * j, a, b + 4 * j, gate + 4 * j)
         if j + WIDE <= columns:
             if blocked:
                 _blocked_panel(  # type: ignore[no-untyped-call]
-                    block,
-                    at,
-                    c_row,
-                    first,
-                    s_row,
-                    a,
-                    a_row,
-                    a_column,
-                    right,
-                    b_row,
-                    rows,
-                    depth,
-                    then,
-                    gates,
-                    gate_row,
+                    block, places, steps, rows, depth, then
                 )
             else:
-                _wide_panel(
-                    at,
-                    c_row,
-                    first,
-                    s_row,
-                    a,
-                    a_row,
-                    a_column,
-                    right,
-                    b_row,
-                    rows,
-                    depth,
-                    then,
-                    gates,
-                    gate_row,
-                )
+                _wide_panel(places, steps, rows, depth, then)
             j += WIDE
         elif j + _MIDDLE <= columns:
-            _middle_panel(
-                at,
-                c_row,
-                first,
-                s_row,
-                a,
-                a_row,
-                a_column,
-                right,
-                b_row,
-                rows,
-                depth,
-                then,
-                gates,
-                gate_row,
-            )
+            _middle_panel(places, steps, rows, depth, then)
             j += _MIDDLE
         else:
-            _narrow_panel(
-                at,
-                c_row,
-                first,
-                s_row,
-                a,
-                a_row,
-                a_column,
-                right,
-                b_row,
-                rows,
-                depth,
-                then,
-                gates,
-                gate_row,
-            )
+            _narrow_panel(places, steps, rows, depth, then)
             j += PAD
 
 

@@ -2,23 +2,24 @@
 
 It is built from a configuration and read back.
 
-An algorithm's page lists its hyperparameters as `Setting`s in the order of the record. Names and
-defaults are those of Stable-Baselines3 where it has them. A scheduled one takes three fields: `x`
-(value at step 0), `x_end`, `x_shape`.
+An algorithm's page lists its hyperparameters as `Setting`s in the order of the record, and nothing
+else lists them: a `Setting` says what Stable-Baselines3 and a special case of the algorithm make of
+it too. Names and defaults are those of Stable-Baselines3 where it has them. A scheduled one takes
+three fields: `x` (value at step 0), `x_end`, `x_shape`.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from autorl.plain_text import did_you_mean
+from autorl.core.plain_text import one_of
+from autorl.core.types import FrozenMap, InputError
 from autorl.population.kernels import kernel
-from autorl.types import InputError
 
 CONSTANT = 0
 LINEAR = 1
@@ -27,6 +28,14 @@ COSINE = 2
 # know; in a kernel it is a structure.
 Record: TypeAlias = Any
 SHAPES = {"constant": CONSTANT, "linear": LINEAR, "cosine": COSINE}
+Place = Literal["argument", "function", "later", "policy", "noise", "model"]
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """The number of a special case that lacks the hyperparameter."""
+
+    number: float
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,13 @@ class Setting:
         special: a word among numbers and what stands for it in the record; the word "none" may also
             be given as None.
         integral: whether it is whole although its default is a word.
+        sb3: where Stable-Baselines3 has it: an `argument` of the constructor, one that may be a
+            `function`, one of `later` versions, left out at its default, an argument of the
+            `policy`, a part of `action_noise`, or what the `model` is built of. Where it has no
+            place, None, or arguments that do the same wherever it is not its default.
+        sb3_note: what else an export says of it.
+        case: what the special case of the algorithm has (A2C of PPO, DDPG of TD3): another default,
+            or a `Fixed` number; None: the same.
     """
 
     default: Any
@@ -52,6 +68,9 @@ class Setting:
     codes: Mapping[str, int] | None = None
     special: tuple[str, float] | None = None
     integral: bool = False
+    sb3: Place | Mapping[str, Any] | None = "argument"
+    sb3_note: str = ""
+    case: Any = None
 
     @property
     def whole(self) -> bool:
@@ -110,17 +129,30 @@ def record_type(settings: Settings) -> np.dtype[Any]:
     """
     fields: list[tuple[str, type]] = [("horizon", np.float64)]
     for name, setting in settings.items():
-        kind = np.int64 if setting.whole else np.float64
-        fields.append((name, kind))
-        if setting.scheduled:
-            fields += [(f"{name}_end", np.float64), (f"{name}_shape", np.int64)]
+        fields += _fields(name, setting)
     return np.dtype(fields)
+
+
+def _fields(name: str, setting: Setting) -> list[tuple[str, type]]:
+    fields: list[tuple[str, type]] = [(name, np.int64 if setting.whole else np.float64)]
+    if setting.scheduled:
+        fields += [(f"{name}_end", np.float64), (f"{name}_shape", np.int64)]
+    return fields
+
+
+def of_case(settings: Settings) -> Settings:
+    """Return the hyperparameters of an algorithm's special case."""
+    return {
+        name: setting if setting.case is None else replace(setting, default=setting.case, case=None)
+        for name, setting in settings.items()
+        if not isinstance(setting.case, Fixed)
+    }
 
 
 def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
     """Make the record of one configuration.
 
-    What it leaves out takes the default.
+    A hyperparameter that it leaves out takes the default.
 
     Raises:
         InputError: a name or a value is not one of the algorithm's.
@@ -146,14 +178,23 @@ def record(settings: Settings, config: Mapping[str, Any], horizon: int) -> Any:
     return values.view(np.recarray)[0]
 
 
-def converted(hp: Record, settings: Settings, values: Mapping[str, float]) -> Record:
-    """Return a record of the algorithm that `hp`'s specializes.
+def converted(hp: Record, settings: Settings, own: Mapping[str, float] = FrozenMap()) -> Record:
+    """Return the record of an algorithm that trains as its special case.
 
-    Fields of the same name keep their numbers; the others have those of `values`.
+    Args:
+        hp: of the special case.
+        settings: of the algorithm.
+        own: fields that follow from hyperparameters which only the special case has.
     """
     made = np.zeros(1, record_type(settings))
-    for name in made.dtype.names or ():
-        made[name] = values[name] if name in values else hp[name]
+    made["horizon"] = hp["horizon"]
+    for name, setting in settings.items():
+        if isinstance(setting.case, Fixed):
+            # Constant: the end of a schedule is never read.
+            made[name] = own.get(name, setting.case.number)
+        else:
+            for field, _ in _fields(name, setting):
+                made[field] = hp[field]
     return made.view(np.recarray)[0]
 
 
@@ -172,7 +213,7 @@ def check_names(settings: Settings, names: Collection[str]) -> None:
     allowed = [*settings, *scheduled]
     for name in names:
         if name not in allowed:
-            hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(allowed)}"
+            hint = one_of(name, allowed)
             raise InputError(f"unknown hyperparameter{hint}", key=name)
 
 

@@ -103,8 +103,8 @@ def parameter_count(sizes: Sequence[int]) -> int:
 
 
 def hidden_sizes(inputs: int, width: int, depth: int, outputs: int) -> tuple[int, ...]:
-    """Return layer sizes with `depth` hidden layers of `width` units."""
-    return (inputs, *(width for _ in range(depth)), outputs)
+    """Return layer sizes with `depth` hidden layers, as `hidden_widths` has them."""
+    return (inputs, *hidden_widths(width, depth), outputs)
 
 
 def hidden_widths(width: int, depth: int) -> tuple[int, ...]:
@@ -360,8 +360,8 @@ def backward_head(net: Network, rows: int) -> None:
 def backward_layer(net: Network, index: int, position: int, out: Array, rows: int) -> None:
     """Fill `out` with the loss gradient by a hidden layer's inputs.
 
-    Where these are what another layer has put out, it is by that layer's pre-activations. The
-    layer's transposed weights begin at `position`.
+    If these are the outputs of another layer, it is by that layer's pre-activations. The layer's
+    transposed weights begin at `position`.
     """
     width = net.layers[index, WIDTH]
     columns = _padded(net.layers[index, FAN_IN])

@@ -22,7 +22,7 @@ import numpy as np
 from autorl.population.environments.base import Environment
 from autorl.population.hyperparameters import Setting
 from autorl.population.kernels import Array, exact, kernel, program
-from autorl.population.members import LENGTH, Member, World, advance, begin, clipped, restart
+from autorl.population.members import LENGTH, Member, World, begin
 
 SETTINGS = {
     "norm_obs": Setting(True),
@@ -54,22 +54,6 @@ class Normaliser(NamedTuple):
     of_returns: Array
     counts: Array
     returns: Array
-
-
-class Views(NamedTuple):
-    """What the environments of a member show, in scratch memory.
-
-    Attributes:
-        rows: (n_envs, observation_size) present observations, normalised.
-        finals: last observations of truncated episodes, whole chunks of rows.
-        cut: (n_envs,) int64, the environments those are of.
-        action: (action_size,) a clipped one.
-    """
-
-    rows: Array
-    finals: Array
-    cut: Array
-    action: Array
 
 
 def new_normaliser(environment: Environment, n_envs: int, gamma: float) -> Normaliser:
@@ -123,7 +107,7 @@ def arguments(normaliser: Normaliser) -> dict[str, Any]:
 
 
 class Observer(NamedTuple):
-    """How an agent with a replay memory sees what is in it.
+    """How an agent sees its environments and its replay memory.
 
     The memory has observations and rewards of the task, networks see them normalised by the present
     statistics, as Stable-Baselines3's `ReplayBuffer.sample` gives them. An agent without statistics
@@ -132,11 +116,13 @@ class Observer(NamedTuple):
     Attributes:
         normaliser: the statistics.
         rewards, ended: (n_envs,) float64, of one step.
+        rows: (n_envs, observation_size), scratch memory.
     """
 
     normaliser: Normaliser
     rewards: Array
     ended: Array
+    rows: Array
 
 
 def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict[str, Normaliser]:
@@ -147,23 +133,14 @@ def normaliser_part(environment: Environment, n_envs: int, gamma: float) -> dict
 
 
 def observer_of(state: Mapping[str, Any]) -> Observer | None:
-    """Return how an agent sees the replay memory of a state."""
+    """Return how an agent sees its environments, None as they are."""
     normaliser: Normaliser | None = state.get("normaliser")
     if normaliser is None:
         return None
     rewards, ended = np.zeros((2, len(normaliser.returns)))
-    return Observer(normaliser, rewards, ended)
-
-
-def make_views(inputs: Array, member: Member, action_size: int) -> Views:
-    """Make memory as large as `inputs`, whole chunks of rows."""
-    n_envs = len(member.states)
-    return Views(
-        rows=np.zeros((n_envs, inputs.shape[1]), inputs.dtype),
-        finals=np.zeros_like(inputs),
-        cut=np.zeros(n_envs, np.int64),
-        action=np.zeros(action_size),
-    )
+    size = normaliser.of_observations.shape[1]
+    rows = np.zeros((len(rewards), size), state["member"].parameters.dtype)
+    return Observer(normaliser, rewards, ended, rows)
 
 
 # No fused multiply-adds: as NumPy rounds, so that statistics are Stable-Baselines3's to the bit.
@@ -268,58 +245,6 @@ def take_in(
 
 
 @kernel
-def begin_normalised(member: Member, world: World, normaliser: Normaliser, views: Views) -> None:
-    """Reset environments that were never reset, as `VecNormalize.reset` does.
-
-    The normalised observations are in `views` in any case.
-    """
-    fresh = member.episodes[0, LENGTH] < 0.0
-    begin(member, world)
-    for e in range(len(member.states)):
-        world.observe(member.states[e], views.rows[e])
-    if fresh:
-        normaliser.returns.fill(0.0)
-        absorb_observations(normaliser, views.rows)
-    normalise(normaliser, views.rows)
-
-
-@kernel
-def step_normalised(
-    member: Member,
-    world: World,
-    normaliser: Normaliser,
-    views: Views,
-    actions: Array,
-    rewards: Array,
-    ended: Array,
-) -> int:
-    """Make one step of all environments of a member.
-
-    Observations go into `views`; rewards (n_envs,) and `ended` (n_envs,) are filled.
-
-    Returns how many episodes were truncated.
-    """
-    count = 0
-    for e in range(len(member.states)):
-        action = actions[e]
-        if world.n_actions == 0:
-            clipped(action, world.bounds, views.action)
-            action = views.action
-        reward, terminated, truncated = advance(member, world, e, action)
-        rewards[e] = reward
-        ended[e] = 1.0 if terminated or truncated else 0.0
-        if truncated:
-            world.observe(member.states[e], views.finals[count])
-            views.cut[count] = e
-            count += 1
-        if terminated or truncated:
-            restart(member, world, e)
-        world.observe(member.states[e], views.rows[e])
-    take_in(normaliser, views.rows, rewards, ended, views.finals[:count])
-    return count
-
-
-@kernel
 def see(observer: Observer | None, rows: Array) -> None:
     """Normalise observations (any, observation_size) in place, if there is an observer."""
     if observer is not None:
@@ -341,18 +266,24 @@ def seen_reward(observer: Observer | None, reward: float) -> float:
 
 
 @kernel
-def begin_observed(observer: Observer | None, member: Member, world: World, rows: Array) -> None:
-    """Reset environments that were never reset, and learn from what they show.
-
-    `rows` (at least n_envs, observation_size) are scratch memory.
-    """
+def begin_observed(observer: Observer | None, member: Member, world: World) -> None:
+    """Reset environments that were never reset, and learn from what they show."""
     fresh = member.episodes[0, LENGTH] < 0.0
     begin(member, world)
     if observer is None:
         return
     if fresh:
         observer.normaliser.returns.fill(0.0)
-        learn_observations(observer, member, world, rows)
+        learn_observations(observer, member, world)
+
+
+@kernel
+def look(observer: Observer | None, member: Member, world: World, inputs: Array) -> None:
+    """Fill the inputs of a network with what native environments show."""
+    n_envs = len(member.states)
+    for e in range(n_envs):
+        world.observe(member.states[e], inputs[e])
+    see(observer, inputs[:n_envs])
 
 
 @kernel
@@ -364,23 +295,27 @@ def note_step(observer: Observer | None, index: int, reward: float, over: bool) 
 
 
 @kernel
-def learn_step(observer: Observer | None, member: Member, world: World, rows: Array) -> None:
-    """Learn from one step of all environments, as `VecNormalize.step_wait` does.
-
-    `rows` (at least n_envs, observation_size) are scratch memory.
-    """
+def learn_step(observer: Observer | None, member: Member, world: World) -> None:
+    """Learn from one step of all environments, as `VecNormalize.step_wait` does."""
     if observer is not None:
-        learn_observations(observer, member, world, rows)
+        learn_observations(observer, member, world)
         scale_rewards(observer.normaliser, observer.rewards, observer.ended)
 
 
 @kernel
-def learn_observations(observer: Observer, member: Member, world: World, rows: Array) -> None:
+def take_rewards(observer: Observer | None, rewards: Array) -> None:
+    """Put the latest step's scaled rewards in place of the task's."""
+    if observer is not None:
+        for e in range(len(rewards)):
+            rewards[e] = observer.rewards[e]
+
+
+@kernel
+def learn_observations(observer: Observer, member: Member, world: World) -> None:
     """Learn from the present observations."""
-    n_envs = len(member.states)
-    for e in range(n_envs):
-        world.observe(member.states[e], rows[e])
-    absorb_observations(observer.normaliser, rows[:n_envs])
+    for e in range(len(member.states)):
+        world.observe(member.states[e], observer.rows[e])
+    absorb_observations(observer.normaliser, observer.rows)
 
 
 @program

@@ -1,43 +1,280 @@
-"""Steps of environments, and what they leave in a replay memory.
+"""The loop of DQN, SAC, TD3 and DDPG: steps, replay memory, updates.
 
-DQN, SAC, TD3 and DDPG share it. Semantics are those of Stable-Baselines3's
-`OffPolicyAlgorithm.collect_rollouts` and `ReplayBuffer`: the observation that follows a step is the
-last of its episode where that ended, never the first of the next, an episode that a limit ended has
-not terminated, and observations and rewards are the task's, whatever is normalised.
+A page of an algorithm has its actions and its update (`make_loop`). Semantics are those of
+Stable-Baselines3's `OffPolicyAlgorithm.collect_rollouts` and `ReplayBuffer`: `train_freq` steps of
+every environment, then `gradient_steps` updates (-1: one per step taken), none before
+`learning_starts`; the observation that follows a step is the last of its episode where that ended,
+never the first of the next, an episode that a limit ended has not terminated, and observations and
+rewards are the task's, whatever is normalised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
-from autorl.population.hyperparameters import Record
-from autorl.population.kernels import Array, Program, kernel
-from autorl.population.members import Member, World, is_finite, restart
+import numpy as np
+
+from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.environments.base import Environment
+from autorl.population.evaluation import ARGMAX, SQUASHED
+from autorl.population.hyperparameters import Record, Settings, scheduled
+from autorl.population.kernels import Array, Program, inlined_kernel, kernel, program
+from autorl.population.members import STEPS, Member, World, is_finite, new_member, restart
 from autorl.population.members import advance as advance_one
-from autorl.population.normalisation import Observer, note_step, see
+from autorl.population.networks import Network
+from autorl.population.normalisation import (
+    begin_observed,
+    copy_rows,
+    learn_step,
+    look,
+    normaliser_of,
+    normaliser_part,
+    note_step,
+    observer_of,
+)
 from autorl.population.outside import Step, Worlds, no_step
-from autorl.population.replay import Replay, claim, cut
+from autorl.population.replay import Replay, claim, cut, member_replay
 
-Programs = tuple[Callable[[], Array], Callable[[Step, bool], None]]
-"""Chooses actions for the present observations, and learns from the step they led to.
 
-Actions are (n_envs, action_size), as the environments take them. The second is told whether the
-step is the last of a round, after which updates are due.
-"""
+class Target(NamedTuple):
+    """The parameters of target networks, flat."""
+
+    parameters: Array
+
+
+class Loop(NamedTuple):
+    """The programs of an algorithm.
+
+    Attributes:
+        train: advances a member by rounds of steps of native environments and their updates.
+        step_environments: the kernel that makes one step of each of them, and remembers it.
+        choose, learn: act on observations of environments outside, (n_envs, observation_size), and
+            take in the step they led to: `learn` is told whether updates are due after it.
+        after_episode: as given to `make_loop`.
+    """
+
+    train: Program
+    step_environments: Callable[..., None]
+    choose: Program
+    learn: Program
+    after_episode: Callable[..., None]
 
 
 @kernel
-def look(observer: Observer | None, member: Member, world: World, inputs: Array) -> None:
-    """Fill the inputs of a network with what native environments show."""
-    n_envs = len(member.states)
-    for e in range(n_envs):
-        world.observe(member.states[e], inputs[e])
-    see(observer, inputs[:n_envs])
+def unscaled(hp: Record) -> float:
+    """Leave rewards as they are."""
+    return 1.0
 
 
 @kernel
-def step_continuous(
+def ignore_step(member: Member, agent: Any, hp: Record) -> None:
+    """Do nothing after a step."""
+
+
+@kernel
+def ignore_episode(agent: Any, index: int) -> None:
+    """Do nothing after an episode."""
+
+
+def _updates(update_networks: Callable[..., None]) -> Callable[..., None]:
+    """Make the kernel of the updates after the steps of one round."""
+
+    @inlined_kernel
+    def update(member: Member, agent: Any, hp: Record) -> None:
+        if member.counts[STEPS] > hp.learning_starts:
+            progress = member.counts[STEPS] / hp.horizon
+            rate = scheduled(
+                hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress
+            )
+            updates = hp.gradient_steps
+            if updates < 0:  # one per step taken
+                updates = hp.train_freq * len(member.states)
+            for index in range(updates):
+                update_networks(member, agent, hp, rate, index)
+
+    return update
+
+
+def _steps(
+    choose_actions: Callable[..., None],
+    reward_scale: Callable[..., float],
+    after_episode: Callable[..., None],
+) -> Callable[..., None]:
+    """Make the kernel of one step of every environment, which remembers it."""
+
+    @kernel
+    def step_environments(member: Member, agent: Any, hp: Record, world: World) -> None:
+        look(agent.observer, member, world, agent.observations)
+        choose_actions(member, agent, hp)
+        for e in range(len(member.states)):
+            if step_one(member, agent, hp, world, e, reward_scale(hp)):
+                after_episode(agent, e)
+        learn_step(agent.observer, member, world)
+
+    return step_environments
+
+
+def make_loop(
+    page: str,
+    choose_actions: Callable[[Member, Any, Record], None],
+    update_networks: Callable[[Member, Any, Record, float, int], None],
+    *,
+    reward_scale: Callable[[Record], float] = unscaled,
+    after_step: Callable[[Member, Any, Record], None] = ignore_step,
+    after_episode: Callable[[Any, int], None] = ignore_episode,
+) -> Loop:
+    """Make the programs of an algorithm of its own kernels.
+
+    Args:
+        page: module of the algorithm, which is named where its programs are compiled.
+        choose_actions: for the observations in the first rows of `agent.observations`, into those
+            of `agent.actions`; continuous ones in [-1, 1].
+        update_networks: makes one update with a learning rate. It is told its number in the round.
+        reward_scale: factor of rewards in the memory.
+        after_step: called after each step of all environments.
+        after_episode: called for each environment whose episode ended.
+    """
+    update = _updates(update_networks)
+    step_environments = _steps(choose_actions, reward_scale, after_episode)
+
+    def train(
+        member: Member,
+        agent: Any,
+        hp: Record,
+        limits: tuple[int, int, Array],
+        reset: Callable[[Array, int], None],
+        step: Callable[[Array, Array, int], tuple[float, bool]],
+        observe: Callable[[Array, Array], None],
+        iterations: int,
+    ) -> None:
+        # The time limit, the number of actions and the action bounds.
+        world = World(reset, step, observe, limits[0], limits[1], limits[2])
+        begin_observed(agent.observer, member, world)
+        for _ in range(iterations):
+            for _ in range(hp.train_freq):
+                step_environments(member, agent, hp, world)
+                after_step(member, agent, hp)
+            update(member, agent, hp)
+
+    def choose(member: Member, agent: Any, hp: Record, observations: Array) -> None:
+        copy_rows(agent.observations, observations)
+        choose_actions(member, agent, hp)
+
+    def learn(member: Member, agent: Any, hp: Record, step: Step, round_ends: bool) -> None:
+        remember(agent.replay, agent.actions, step, reward_scale(hp))
+        for e in range(len(member.states)):
+            if step.ended[e]:
+                after_episode(agent, e)
+        after_step(member, agent, hp)
+        if round_ends:
+            update(member, agent, hp)
+
+    for function in (train, choose, learn):
+        function.__module__ = page
+    return Loop(program(train), step_environments, program(choose), program(learn), after_episode)
+
+
+def make_algorithm(
+    name: str,
+    settings: Settings,
+    loop: Loop,
+    create: Callable[..., State],
+    make_agent: Callable[[State, Environment, Record], Any],
+    parts: Mapping[str, type],
+    *,
+    discrete: bool,
+) -> Algorithm:
+    """Make an algorithm of its loop.
+
+    The first field of an agent is the network that acts, `parts` are those of a state besides
+    member and memory.
+    """
+    head = ARGMAX if discrete else SQUASHED
+
+    def bind(state: State, environment: Environment, hp: Record) -> Bound:
+        member = state["member"]
+        normaliser_of(state, environment, float(hp.gamma))
+        agent = make_agent(state, environment, hp)
+        functions = environment.functions(member.parameters.dtype)
+
+        def advance_by(iterations: int) -> None:
+            loop.train(member, agent, hp, limits(environment), *functions, iterations)
+
+        policy: Network = agent[0]
+        return Bound(advance_by, policy, head)
+
+    def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
+        normaliser_of(state, environment, float(hp.gamma))
+        agent = make_agent(state, environment, hp)
+        programs = (
+            loop.choose.prepared(state["member"], agent, hp, worlds.observations),
+            loop.learn.prepared(
+                state["member"], agent, hp, no_step(environment, len(worlds.observations)), True
+            ),
+        )
+
+        def advance_by(iterations: int) -> None:
+            if not worlds.started():
+                for index in range(len(worlds.observations)):
+                    loop.after_episode(agent, index)
+            advance(state["member"], agent, hp, worlds, programs, iterations)
+
+        policy: Network = agent[0]
+        return Bound(advance_by, policy, head)
+
+    return Algorithm(
+        name=name,
+        settings=settings,
+        discrete=discrete,
+        continuous=not discrete,
+        stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
+        create=create,
+        bind=bind,
+        parts={"member": Member, "replay": Replay, **parts},
+        bind_outside=bind_outside,
+    )
+
+
+def new_state(
+    key: int, parameters: Array, environment: Environment, hp: Record, **parts: NamedTuple
+) -> State:
+    """Make a state at step 0, with an empty memory."""
+    n_envs = int(hp.n_envs)
+    return {
+        "member": new_member(key, parameters, environment, n_envs),
+        "replay": member_replay(environment, hp, parameters.dtype),
+        **parts,
+        **normaliser_part(environment, n_envs, float(hp.gamma)),
+    }
+
+
+def scratch(state: State, environment: Environment, hp: Record) -> dict[str, Any]:
+    """Make the fields that the agents of all algorithms have.
+
+    `observations` are inputs of networks, `actions` (rows, action_size) what is chosen for each of
+    them, and `action` is one within the environment's bounds. `batch` are the rows drawn from the
+    memory, `ends` those whose following state they bootstrap from (`batch` itself for n_steps = 1),
+    `discounts` the factors of those bootstrapped values, `targets` what values move to.
+    """
+    n = int(hp.batch_size)
+    rows = max(n, int(hp.n_envs))  # acting and learning take turns with the same memory
+    dtype = state["member"].parameters.dtype
+    return {
+        "replay": state["replay"],
+        "observer": observer_of(state),
+        "observations": np.zeros((rows, environment.observation_size), dtype),
+        "actions": np.zeros((rows, environment.action_size)),
+        "action": np.zeros(environment.action_size),
+        "batch": np.zeros(n, np.int64),
+        "ends": np.zeros(n, np.int64),
+        "discounts": np.zeros(n),
+        "targets": np.zeros(n),
+    }
+
+
+@kernel
+def step_one(
     member: Member, agent: Any, hp: Record, world: World, index: int, reward_scale: float
 ) -> bool:
     """Make the chosen step of native environment `index`, and remember it.
@@ -49,13 +286,17 @@ def step_continuous(
     end = 2 * inputs + size
     row = agent.replay.rows[claim(agent.replay)]
     world.observe(member.states[index], row[:inputs])
+    action = agent.actions[index]
     for i in range(size):
-        row[2 * inputs + i] = agent.actions[index, i]
+        row[2 * inputs + i] = action[i]
+    if world.n_actions == 0:
         # Memory keeps actions in [-1, 1], the environment has them within its bounds.
-        low = world.bounds[0, i]
-        high = world.bounds[1, i]
-        agent.action[i] = low + 0.5 * (high - low) * (1.0 + agent.actions[index, i])
-    reward, terminated, truncated = advance_one(member, world, index, agent.action)
+        for i in range(size):
+            low = world.bounds[0, i]
+            high = world.bounds[1, i]
+            agent.action[i] = low + 0.5 * (high - low) * (1.0 + action[i])
+        action = agent.action
+    reward, terminated, truncated = advance_one(member, world, index, action)
     world.observe(member.states[index], row[inputs : 2 * inputs])
     over = terminated or truncated
     row[end] = reward * reward_scale
@@ -89,53 +330,33 @@ def remember(replay: Replay, actions: Array, step: Step, reward_scale: float) ->
             row[end + 2] = 1.0 if step.ended[e] else 0.0
 
 
-def continuous_programs(
-    programs: tuple[Program, Program], member: Member, agent: Any, hp: Record, worlds: Worlds
-) -> Programs:
-    """Prepare `choose` and `learn` of an algorithm with continuous actions.
-
-    They are `programs`: one of (member, agent, hp) and observations, one of the three, a step and
-    whether a round ends. The first leaves actions in [-1, 1] in `agent.actions`.
-    """
-    choose, learn = programs
-    environment = worlds.environment
-    n_envs = len(member.states)
-    chosen = choose.prepared(member, agent, hp, worlds.observations)
-    learned = learn.prepared(member, agent, hp, no_step(environment, n_envs), True)
-
-    def act() -> Array:
-        chosen(member, agent, hp, worlds.observations)
-        # Memory has them in [-1, 1], the environment within its bounds.
-        return environment.stretched(agent.actions[:n_envs])
-
-    def absorb(step: Step, round_ends: bool) -> None:
-        learned(member, agent, hp, step, round_ends)
-
-    return act, absorb
-
-
 def advance(
     member: Member,
-    replay: Replay,
+    agent: Any,
     hp: Record,
     worlds: Worlds,
-    programs: Programs,
+    programs: tuple[Callable[..., None], Callable[..., None]],
     iterations: int,
 ) -> None:
     """Advance a member by rounds of steps and their updates.
 
-    A round has `train_freq` steps of every environment. A member that has diverged takes no further
-    ones.
+    `programs` are `choose` and `learn`. A member that has diverged takes no further rounds.
     """
-    act, absorb = programs
+    choose, learn = programs
+    environment = worlds.environment
+    n_envs = len(worlds.observations)
     final = int(hp.train_freq) - 1
     # No sum of rewards goes on in episodes that begin anew.
     if hp.n_steps > 1 and not worlds.started():
-        cut(replay, len(member.states))
+        cut(agent.replay, n_envs)
     worlds.begin()
     for _ in range(iterations):
         for index in range(final + 1):
-            absorb(worlds.step(act()), index == final)
+            choose(member, agent, hp, worlds.observations)
+            actions = agent.actions[:n_envs]
+            # Memory has continuous ones in [-1, 1], the environment within its bounds.
+            step = worlds.step(actions if environment.n_actions else environment.stretched(actions))
+            learn(member, agent, hp, step, index == final)
         # No simulator takes actions that are not finite.
         if not is_finite(member):
             break

@@ -10,24 +10,55 @@ environment begins. No stream is shared by members, and none is left behind by a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import gymnasium as gym
 import numpy as np
 
+from autorl.core.types import InputError
 from autorl.population import rng
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array, program
 from autorl.population.members import EPISODES, LENGTH, RECENT, RETURN, STEPS, Member
 from autorl.population.networks import Network, forward
 from autorl.population.normalisation import Normaliser, normalised_rows, normalised_step
-from autorl.types import InputError
 
-if TYPE_CHECKING:
-    from autorl.population.vectors import Vector
+
+class Vector(Protocol):
+    """Environments of one kind that are stepped together.
+
+    An environment begins its next episode in the step that ends one.
+    """
+
+    def reset(self) -> Array:
+        """Begin an episode of each, and return the first observations (n, *shape)."""
+
+    def step(self, actions: Array) -> VectorStep:
+        """Make one step of each."""
+
+    def close(self) -> None:
+        """Close the environments."""
+
+
+class VectorStep(NamedTuple):
+    """Result of one step of a `Vector`.
+
+    Attributes:
+        observations: (n, *shape), where an episode ended the first of the next.
+        rewards: (n,).
+        terminated, truncated: (n,) bool.
+        finals: last observations of the episodes that ended, by index.
+    """
+
+    observations: Array
+    rewards: Array
+    terminated: Array
+    truncated: Array
+    finals: Mapping[int, Array]
+
 
 Env = gym.Env[Any, Any]
 _SEED_BITS = 31  # what every package takes: ALE and others keep a seed in an int32
@@ -227,7 +258,7 @@ def next_seed(member: Member) -> int:
 
 
 class Step(NamedTuple):
-    """What one step of all environments of a member gave.
+    """Result of one step of all environments of a member.
 
     Programs take it too: the types of its arrays are the same for every environment.
 

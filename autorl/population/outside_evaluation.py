@@ -61,8 +61,8 @@ def evaluate(
 ) -> tuple[Array, Array]:
     """Play one greedy episode per seed, in fresh environments.
 
-    An environment whose episode has ended takes the next seed. Those that are stepped together
-    play one episode each.
+    An environment whose episode has ended takes the next seed. Environments that are stepped
+    together play one episode each.
 
     Returns:
         Returns and lengths, in the order of the seeds.

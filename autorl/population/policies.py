@@ -30,7 +30,7 @@ class Policy(NamedTuple):
     It holds the logarithms of a Gaussian's deviations, and scratch memory.
 
     Loops run over all `CHUNK` rows, also where fewer are asked for: their length is known to the
-    compiler. What the rows beyond contain is never used.
+    compiler. The rows beyond are never used.
 
     Attributes:
         log_std, log_std_gradient: (action_size,) views of the parameters and of their gradient;
@@ -169,7 +169,7 @@ def gaussian_log_probs(policy: Policy, mean: Array, actions: Array) -> None:
 def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> None:
     """Fill `log_probs` and `entropies` for the rows `actions`.
 
-    What `policy_gradient` needs is filled as well.
+    The arrays that `policy_gradient` needs are filled as well.
     """
     log_probs = policy.log_probs
     entropies = policy.entropies

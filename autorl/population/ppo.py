@@ -28,7 +28,7 @@ from autorl.population.elementary import exp
 from autorl.population.engine import Algorithm, Bound, State, limits
 from autorl.population.environments.base import Environment
 from autorl.population.evaluation import ARGMAX, MEAN
-from autorl.population.hyperparameters import Record, Setting, scheduled
+from autorl.population.hyperparameters import Fixed, Record, Setting, scheduled
 from autorl.population.kernels import Array, inlined_kernel, kernel, program
 from autorl.population.members import (
     STEPS,
@@ -36,7 +36,6 @@ from autorl.population.members import (
     Member,
     World,
     advance,
-    begin,
     clipped,
     draw,
     is_finite,
@@ -53,40 +52,44 @@ from autorl.population.networks import (
     prepare_backward,
 )
 from autorl.population.normalisation import (
-    Normaliser,
-    Views,
-    begin_normalised,
-    copy_rows,
-    make_views,
+    begin_observed,
+    learn_step,
+    look,
     normaliser_of,
     normaliser_part,
-    step_normalised,
+    note_step,
+    observer_of,
+    see,
+    take_rewards,
 )
 from autorl.population.outside import Worlds, propagate
 from autorl.population.policies import log_probs_and_entropies, policy_gradient, sample
 from autorl.population.ppo_agent import Agent, Rollout, initial_parameters, make_agent
 
+WHOLE_ROLLOUT = 2**31  # rows of a minibatch that has all of them
 HYPERPARAMETERS = {
-    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
-    "n_steps": Setting(2048, lower=1),  # steps of each environment per rollout
-    "n_envs": Setting(1, lower=1, change="rebuild"),
-    "batch_size": Setting(64, lower=1),
-    "n_epochs": Setting(10, lower=1),
+    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True, sb3="function", case=7e-4),
+    "n_steps": Setting(2048, lower=1, case=5),  # steps of each environment per rollout
+    "n_envs": Setting(1, lower=1, change="rebuild", sb3="model"),
+    "batch_size": Setting(64, lower=1, case=Fixed(WHOLE_ROLLOUT)),
+    "n_epochs": Setting(10, lower=1, case=Fixed(1)),
     "gamma": Setting(0.99, lower=0.0, upper=1.0),
-    "gae_lambda": Setting(0.95, lower=0.0, upper=1.0),
-    "clip_range": Setting(0.2, lower=0.0, scheduled=True),
-    "clip_range_vf": Setting("none", lower=0.0, special=("none", math.inf)),
-    "normalize_advantage": Setting(True),
+    "gae_lambda": Setting(0.95, lower=0.0, upper=1.0, case=1.0),
+    "clip_range": Setting(0.2, lower=0.0, scheduled=True, sb3="function", case=Fixed(math.inf)),
+    "clip_range_vf": Setting("none", lower=0.0, special=("none", math.inf), case=Fixed(math.inf)),
+    "normalize_advantage": Setting(True, case=False),
     "ent_coef": Setting(0.0, scheduled=True),
     "vf_coef": Setting(0.5),
     "max_grad_norm": Setting(0.5, lower=0.0),
     # A number stops the epochs early.
-    "target_kl": Setting("none", lower=0.0, special=("none", math.inf)),
-    "optimizer": Setting("adam", codes=OPTIMIZERS, change=None),
-    "optimizer_eps": Setting(1e-5, lower=0.0),  # Stable-Baselines3's for PPO; PyTorch has 1e-8
-    "net_width": Setting(64, lower=1, change=None),
-    "net_depth": Setting(2, lower=1, change=None),
-    "activation": Setting("tanh", codes=ACTIVATIONS, change=None),
+    "target_kl": Setting("none", lower=0.0, special=("none", math.inf), case=Fixed(math.inf)),
+    # A2C has names of its own for both (`a2c.OWN`).
+    "optimizer": Setting("adam", codes=OPTIMIZERS, change=None, sb3="model", case=Fixed(ADAM)),
+    # Stable-Baselines3's for PPO; PyTorch has 1e-8.
+    "optimizer_eps": Setting(1e-5, lower=0.0, sb3="model", case=Fixed(1e-5)),
+    "net_width": Setting(64, lower=1, change=None, sb3="model"),
+    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
+    "activation": Setting("tanh", codes=ACTIVATIONS, change=None, sb3="model"),
 }
 
 
@@ -106,7 +109,7 @@ def train(
     `limits` are the time limit, the number of actions and the action bounds.
     """
     world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin(member, world)
+    begin_observed(agent.observer, member, world)
     for _ in range(iterations):
         collect_rollout(member, agent, hp, world)
         update(member, agent, hp)
@@ -151,30 +154,38 @@ def collect_rollout(member: Member, agent: Agent, hp: Record, world: World) -> N
     n_envs = len(member.states)
     rollout = agent.rollout
     for t in range(hp.n_steps):
+        first = t * n_envs
         # The rollout's rows are the networks' inputs: nothing is copied.
-        observations = rollout.observations[t * n_envs : (t + 1) * n_envs]
-        for e in range(n_envs):
-            world.observe(member.states[e], observations[e])
+        look(agent.observer, member, world, rollout.observations[first : first + n_envs])
         act(member, agent, t)
-        actions = rollout.actions[t * n_envs : (t + 1) * n_envs]
+        count = 0
         for e in range(n_envs):
-            i = t * n_envs + e
-            action = actions[e]
+            i = first + e
+            action = rollout.actions[i]
             if world.n_actions == 0:
                 # The environment receives the clipped action, the policy keeps the drawn one.
                 clipped(action, world.bounds, agent.action)
                 action = agent.action
             reward, terminated, truncated = advance(member, world, e, action)
-            if truncated:
-                # A truncated episode bootstraps from the value of its final observation.
-                world.observe(member.states[e], agent.inputs[0])
-                forward(agent.critic, agent.inputs, 1)
-                reward += hp.gamma * agent.critic.outputs[0, 0]
             rollout.rewards[i] = reward
             rollout.dones[i] = 1.0 if terminated or truncated else 0.0
+            note_step(agent.observer, e, reward, terminated or truncated)
+            if truncated:
+                world.observe(member.states[e], agent.inputs[count])
+                agent.cut[count] = i
+                count += 1
             if terminated or truncated:
                 restart(member, world, e)
-    estimate_advantages(member, agent, hp, world)
+        learn_step(agent.observer, member, world)
+        take_rewards(agent.observer, rollout.rewards[first : first + n_envs])
+        if count > 0:
+            # A truncated episode bootstraps from the value of its final observation.
+            see(agent.observer, agent.inputs[:count])
+            forward(agent.critic, agent.inputs, count)
+            for row in range(count):
+                rollout.rewards[agent.cut[row]] += hp.gamma * agent.critic.outputs[row, 0]
+    look(agent.observer, member, world, agent.inputs)
+    weigh_errors(agent, hp, n_envs)
 
 
 @inlined_kernel
@@ -197,14 +208,6 @@ def act(member: Member, agent: Agent, t: int) -> None:
     )
     for e in range(n_envs):
         rollout.values[t * n_envs + e] = agent.critic.outputs[e, 0]
-
-
-@kernel
-def estimate_advantages(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Estimate the advantages of a rollout that ends in the present states."""
-    for e in range(len(member.states)):
-        world.observe(member.states[e], agent.inputs[e])
-    weigh_errors(agent, hp, len(member.states))
 
 
 @inlined_kernel
@@ -376,62 +379,6 @@ def descend(member: Member, agent: Agent, hp: Record, learning_rate: float) -> N
         rmsprop(parameters, gradient, second, learning_rate, hp.optimizer_eps, scale)
 
 
-# A program of its own: `train` is compiled to what it was before there were normalisers.
-@program
-def train_normalised(
-    member: Member,
-    agent: Agent,
-    hp: Record,
-    limits: tuple[int, int, Array],
-    reset: Callable[[Array, int], None],
-    step: Callable[[Array, Array, int], tuple[float, bool]],
-    observe: Callable[[Array, Array], None],
-    iterations: int,
-    normaliser: Normaliser,
-    views: Views,
-) -> None:
-    """Do what `train` does on normalised observations and rewards."""
-    world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin_normalised(member, world, normaliser, views)
-    for _ in range(iterations):
-        collect_normalised(member, agent, hp, world, normaliser, views)
-        weigh_errors(agent, hp, len(member.states))
-        update(member, agent, hp)
-
-
-@kernel
-def collect_normalised(
-    member: Member, agent: Agent, hp: Record, world: World, normaliser: Normaliser, views: Views
-) -> None:
-    """Do what `collect_rollout` does on normalised observations and rewards.
-
-    The observations after the rollout go into `agent.inputs`.
-    """
-    n_envs = len(member.states)
-    rollout = agent.rollout
-    for t in range(hp.n_steps):
-        first = t * n_envs
-        end = first + n_envs
-        copy_rows(rollout.observations[first:end], views.rows)
-        act(member, agent, t)
-        truncated = step_normalised(
-            member,
-            world,
-            normaliser,
-            views,
-            rollout.actions[first:end],
-            rollout.rewards[first:end],
-            rollout.dones[first:end],
-        )
-        if truncated > 0:
-            # A truncated episode bootstraps from the value of its final observation.
-            forward(agent.critic, views.finals, truncated)
-            for row in range(truncated):
-                bonus = hp.gamma * agent.critic.outputs[row, 0]
-                rollout.rewards[first + views.cut[row]] += bonus
-    copy_rows(agent.inputs[:n_envs], views.rows)
-
-
 @program
 def choose(member: Member, agent: Agent, t: int) -> None:
     """Act at step `t` of a rollout whose observations come from outside."""
@@ -488,21 +435,14 @@ def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike)
 def bind(state: State, environment: Environment, hp: Record) -> Bound:
     """Put agent and rollout memory around the member of `state`."""
     member: Member = state["member"]
-    agent = make_agent(member.parameters, environment, hp)
+    normaliser_of(state, environment, float(hp.gamma))
+    agent = make_agent(member.parameters, environment, hp, observer_of(state))
     functions = environment.functions(member.parameters.dtype)
-    head = ARGMAX if environment.n_actions else MEAN
-    normaliser = normaliser_of(state, environment, float(hp.gamma))
-    if normaliser is not None:
-        views = make_views(agent.inputs, member, environment.action_size)
 
     def advance_by(iterations: int) -> None:
-        arguments = (member, agent, hp, limits(environment), *functions, iterations)
-        if normaliser is None:
-            train(*arguments)
-        else:
-            train_normalised(*arguments, normaliser, views)
+        train(member, agent, hp, limits(environment), *functions, iterations)
 
-    return Bound(advance_by, agent.actor, head)
+    return Bound(advance_by, agent.actor, ARGMAX if environment.n_actions else MEAN)
 
 
 def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:

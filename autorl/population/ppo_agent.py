@@ -21,6 +21,7 @@ from autorl.population.networks import (
     orthogonal,
     parameter_count,
 )
+from autorl.population.normalisation import Observer
 from autorl.population.policies import Policy, make_policy
 
 
@@ -50,7 +51,8 @@ class Agent(NamedTuple):
     For continuous actions the logarithms of the policy's deviations lie in it too.
 
     A chunk of rows is gathered into `inputs` (rows, observation_size), `actions` (rows,
-    action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one.
+    action_size) and `columns` (3, rows); `action` (action_size,) is a clipped one. `cut` (rows,)
+    are the rows of the rollout in which a limit ended an episode.
     """
 
     actor: Network
@@ -62,6 +64,8 @@ class Agent(NamedTuple):
     actions: Array
     columns: Array
     action: Array
+    cut: Array
+    observer: Observer | None
 
 
 def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -91,7 +95,9 @@ def initial_parameters(
     return parameters
 
 
-def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent:
+def make_agent(
+    parameters: Array, environment: Environment, hp: Record, observer: Observer | None = None
+) -> Agent:
     """Make networks over the flat parameters, with scratch memory.
 
     Their gradients lie in one array too.
@@ -113,6 +119,8 @@ def make_agent(parameters: Array, environment: Environment, hp: Record) -> Agent
         actions=np.zeros((rows, environment.action_size)),
         columns=np.zeros((3, rows)),
         action=np.zeros(environment.action_size),
+        cut=np.zeros(rows, np.int64),
+        observer=observer,
     )
 
 

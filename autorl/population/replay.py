@@ -21,12 +21,20 @@ import numpy.typing as npt
 
 from autorl.population import rng
 from autorl.population.environments.base import Environment
-from autorl.population.hyperparameters import Record
+from autorl.population.hyperparameters import Record, Setting
 from autorl.population.kernels import Array, kernel
 from autorl.population.normalisation import Observer, seen_reward
 
 WRITTEN = 0
 CAPACITY = 1
+SUMMED_STEPS = Setting(
+    1,
+    lower=1,
+    change=None,  # a memory of single steps marks no ends
+    sb3="later",
+    sb3_note="needs Stable-Baselines3 2.7 or later",
+)
+"""The hyperparameter `n_steps` of every algorithm with a replay memory."""
 
 
 class Replay(NamedTuple):

@@ -14,28 +14,20 @@ Reference:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.population import off_policy, rng
+from autorl.population import actor_critic, off_policy, rng
 from autorl.population import replay as memory
-from autorl.population.descent import adam, polyak
-from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.actor_critic import descend, network_sizes, regress
+from autorl.population.descent import polyak
+from autorl.population.engine import State
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import SQUASHED
-from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import (
-    Array,
-    aligned_copy,
-    aligned_zeros,
-    inlined_kernel,
-    kernel,
-    program,
-)
-from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
+from autorl.population.hyperparameters import Record, Setting
+from autorl.population.kernels import Array, aligned_copy, aligned_zeros, inlined_kernel, kernel
+from autorl.population.members import STEPS, UPDATES, Member, draw
 from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
@@ -43,30 +35,16 @@ from autorl.population.networks import (
     backward,
     backward_inputs,
     forward,
-    hidden_sizes,
-    network,
-    padded,
     parameter_count,
     prepare_backward,
-    uniform_fan_in,
-    with_delta_of,
 )
-from autorl.population.normalisation import (
-    Observer,
-    begin_observed,
-    copy_rows,
-    learn_step,
-    normaliser_of,
-    normaliser_part,
-    observer_of,
-)
-from autorl.population.off_policy import look, step_continuous
-from autorl.population.outside import Step, Worlds
+from autorl.population.normalisation import Observer
+from autorl.population.off_policy import Target
 from autorl.population.policies import HALF_LOG_2PI
-from autorl.population.replay import Replay
+from autorl.population.replay import SUMMED_STEPS, Replay
 
 HYPERPARAMETERS = {
-    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True),
+    "learning_rate": Setting(3e-4, lower=0.0, scheduled=True, sb3="function"),
     "buffer_size": Setting(1_000_000, lower=1, change=None),
     "learning_starts": Setting(100, lower=0),
     "batch_size": Setting(256, lower=1),
@@ -78,23 +56,19 @@ HYPERPARAMETERS = {
     "ent_coef": Setting("auto", lower=0.0, special=("auto", -1.0), change=None),
     # auto: minus the number of action dimensions.
     "target_entropy": Setting("auto", special=("auto", math.inf)),
-    "reward_scale": Setting(1.0),
-    "n_envs": Setting(1, lower=1, change=None),
-    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
-    "optimizer_eps": Setting(1e-8, lower=0.0),
-    "net_width": Setting(256, lower=1, change=None),
-    "net_depth": Setting(2, lower=1, change=None),
-    "activation": Setting("relu", codes=ACTIVATIONS, change=None),
+    "reward_scale": Setting(
+        1.0, sb3=None, sb3_note="scale rewards to train on, after any normalisation"
+    ),
+    "n_envs": Setting(1, lower=1, change=None, sb3="model"),
+    "n_steps": SUMMED_STEPS,
+    "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
+    "net_width": Setting(256, lower=1, change=None, sb3="model"),
+    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
+    "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
 }
 LOG_STD_LOW = -20.0
 LOG_STD_HIGH = 2.0
 SQUASH_EPS = 1e-6
-
-
-class Target(NamedTuple):
-    """The parameters of both target critics, flat."""
-
-    parameters: Array
 
 
 class Agent(NamedTuple):
@@ -106,13 +80,13 @@ class Agent(NamedTuple):
         actor: outputs mean and log-deviation of each action dimension.
         first, second: critics; inputs are an observation and an action. `target_1`, `target_2` are
             their targets and share their scratch memory.
+        replay, observer, observations, actions, action, batch, ends, discounts, targets: as
+            `off_policy.scratch` makes them.
         log_alpha: (1,) the logarithm of the temperature, the last parameter.
         gradient: (parameters,) flat, of actor, critics and temperature.
-        observations, pairs, action_slopes: inputs of actor and critics, and the critics' gradients
-            with respect to pairs.
-        actions, noise: (n, action_size) drawn actions in [-1, 1] and the normal draws behind them.
-        batch, ends, discounts: (n,) as `minibatch.sum_rewards` has them.
-        targets, log_probs: (n,) what the critics move to, log-probabilities of `actions`.
+        pairs, action_slopes: inputs of the critics, and their gradients with respect to these.
+        noise: (n, action_size) the normal draws behind drawn actions.
+        log_probs: (n,) log-probabilities of `actions`.
     """
 
     actor: Network
@@ -137,132 +111,54 @@ class Agent(NamedTuple):
     log_probs: Array
 
 
-def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the layer sizes of the actor and of a critic."""
-    inputs = environment.observation_size
-    actions = environment.action_size
-    width = int(hp.net_width)
-    depth = int(hp.net_depth)
-    return hidden_sizes(inputs, width, depth, 2 * actions), hidden_sizes(
-        inputs + actions, width, depth, 1
-    )
-
-
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
     """Make a member at step 0.
 
     Weights are PyTorch's default, targets equal the critics, and the temperature is 1 or as given.
     """
-    actor, critic = network_sizes(environment, hp)
-    a = parameter_count(actor)
-    c = parameter_count(critic)
-    parameters = aligned_zeros(a + 2 * c + 1, dtype)
-    for index, (first, sizes) in enumerate(((0, actor), (a, critic), (a + c, critic))):
-        part = parameters[first : first + parameter_count(sizes)]
-        uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
+    actor, critic = network_sizes(environment, hp, 2)
+    parameters = actor_critic.initial_parameters((actor, critic, critic), key, dtype, 1)
     # A coefficient of 0 has no logarithm.
     if hp.ent_coef >= 0.0:
         parameters[-1] = math.log(max(float(hp.ent_coef), 1e-30))
-    n_envs = int(hp.n_envs)
-    return {
-        "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(aligned_copy(parameters[a : a + 2 * c])),
-        "replay": memory.member_replay(environment, hp, dtype),
-        **normaliser_part(environment, n_envs, float(hp.gamma)),
-    }
+    target = Target(aligned_copy(parameters[parameter_count(actor) : -1]))
+    return off_policy.new_state(key, parameters, environment, hp, target=target)
 
 
 def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     """Make networks over the state's parameters, and scratch memory."""
     parameters = state["member"].parameters
     target = state["target"].parameters
-    actor, critic = network_sizes(environment, hp)
+    gradient = aligned_zeros(len(parameters), parameters.dtype)
     word = HYPERPARAMETERS["activation"].decode(hp.activation)
-    a = parameter_count(actor)
-    c = parameter_count(critic)
-    n = int(hp.batch_size)
-    dtype = parameters.dtype
-    rows = max(n, int(hp.n_envs))
-    inputs = environment.observation_size
-    actions = environment.action_size
-    gradient = aligned_zeros(len(parameters), dtype)
-    first = network(parameters[a : a + c], gradient[a : a + c], critic, word, rows)
-    second = network(parameters[a + c : -1], gradient[a + c : -1], critic, word, rows)
-    second = with_delta_of(second, first)
+    shared = off_policy.scratch(state, environment, hp)
+    rows = len(shared["actions"])
+    actor, first, second = actor_critic.make_networks(
+        parameters, gradient, network_sizes(environment, hp, 2), word, rows
+    )
+    pairs, slopes = actor_critic.critic_inputs(environment, rows, parameters.dtype)
+    c = len(first.parameters)
     return Agent(
-        actor=with_delta_of(network(parameters[:a], gradient[:a], actor, word, rows), first),
+        actor=actor,
         first=first,
         second=second,
         # Only the targets' outputs are read, before the critics run: they share scratch memory.
         target_1=first._replace(parameters=target[:c]),
         target_2=second._replace(parameters=target[c:]),
-        replay=state["replay"],
-        observer=observer_of(state),
         log_alpha=parameters[-1:],
         gradient=gradient,
-        observations=np.zeros((rows, inputs), dtype),
-        pairs=np.zeros((rows, inputs + actions), dtype),
-        action_slopes=np.zeros((2, rows, padded(inputs + actions)), dtype),
-        actions=np.zeros((rows, actions)),
-        noise=np.zeros((rows, actions)),
-        action=np.zeros(actions),
-        batch=np.zeros(n, np.int64),
-        ends=np.zeros(n, np.int64),
-        discounts=np.zeros(n),
-        targets=np.zeros(n),
-        log_probs=np.zeros(n),
+        pairs=pairs,
+        action_slopes=np.stack([slopes, slopes]),
+        noise=np.zeros_like(shared["actions"]),
+        log_probs=np.zeros(len(shared["batch"])),
+        **shared,
     )
 
 
-@program
-def train(
-    member: Member,
-    agent: Agent,
-    hp: Record,
-    limits: tuple[int, int, Array],
-    reset: Callable[[Array, int], None],
-    step: Callable[[Array, Array, int], tuple[float, bool]],
-    observe: Callable[[Array, Array], None],
-    iterations: int,
-) -> None:
-    """Advance `member` by `iterations` rounds of steps and updates.
-
-    `limits` are the time limit, the number of actions and the action bounds.
-    """
-    world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin_observed(agent.observer, member, world, agent.observations)
-    for _ in range(iterations):
-        # Steps of every environment, into the replay memory.
-        for _ in range(hp.train_freq):
-            step_environments(member, agent, hp, world)
-        update(member, agent, hp)
-
-
-@inlined_kernel
-def update(member: Member, agent: Agent, hp: Record) -> None:
-    """Make the updates that follow the steps of one round."""
-    if member.counts[STEPS] > hp.learning_starts:
-        progress = member.counts[STEPS] / hp.horizon
-        rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
-        updates = hp.gradient_steps
-        if updates < 0:  # one per step taken
-            updates = hp.train_freq * len(member.states)
-        for index in range(updates):
-            update_networks(member, agent, hp, rate)
-            # Counted anew in every round, as in Stable-Baselines3.
-            if index % hp.target_update_interval == 0:
-                polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
-                polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
-
-
 @kernel
-def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Make one step of every environment, and remember it."""
-    look(agent.observer, member, world, agent.observations)
-    choose_actions(member, agent, hp)
-    for e in range(len(member.states)):
-        step_continuous(member, agent, hp, world, e, hp.reward_scale)
-    learn_step(agent.observer, member, world, agent.observations)
+def reward_scale(hp: Record) -> Any:
+    """Return the factor of rewards in the memory."""
+    return hp.reward_scale
 
 
 @inlined_kernel
@@ -313,8 +209,8 @@ def squashed_sample(outputs: Array, seed: int, counter: int, noise: Array, actio
 
 
 @kernel
-def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> None:
-    """Make one gradient step of temperature, critics and actor.
+def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index: int) -> None:
+    """Make gradient step `index` of a round, of temperature, critics and actor.
 
     The minibatch is fresh, the order Stable-Baselines3's.
     """
@@ -341,14 +237,19 @@ def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> No
     # 3. The temperature, which is the last parameter, where it is learned.
     actor_end = len(agent.actor.parameters)
     critics_end = len(member.parameters) - 1
+    pace = (rate, member.counts[UPDATES])
     if hp.ent_coef < 0.0:
         temperature_gradient(agent, hp)
-        descend(member, agent, hp, rate, critics_end, critics_end + 1)
+        descend(member, agent, hp, pace, (critics_end, critics_end + 1))
     # 4. The critics, then the actor against the critics as they are now.
     critic_gradient(agent)
-    descend(member, agent, hp, rate, actor_end, critics_end)
+    descend(member, agent, hp, pace, (actor_end, critics_end))
     actor_gradient(agent, alpha)
-    descend(member, agent, hp, rate, 0, actor_end)
+    descend(member, agent, hp, pace, (0, actor_end))
+    # Counted anew in every round, as in Stable-Baselines3.
+    if index % hp.target_update_interval == 0:
+        polyak(agent.target_1.parameters, agent.first.parameters, hp.tau)
+        polyak(agent.target_2.parameters, agent.second.parameters, hp.tau)
 
 
 @kernel
@@ -398,16 +299,10 @@ def critic_gradient(agent: Agent) -> None:
 
     It is that of 0.5 * (mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2) for the actions in memory.
     """
-    n = len(agent.batch)
     pair_remembered(agent)
-    for critic in (agent.first, agent.second):
-        critic.gradient.fill(0.0)
-        forward(critic, agent.pairs, n)
-        prepare_backward(critic)
-        for r in range(n):
-            # The factor 0.5 of the loss and the 2 of the square's derivative cancel.
-            critic.slopes[r, 0] = (critic.outputs[r, 0] - agent.targets[r]) / n
-        backward(critic, agent.pairs, n)
+    # The factor 0.5 of the loss and the 2 of the square's derivative cancel.
+    regress(agent, agent.first, 1.0)
+    regress(agent, agent.second, 1.0)
 
 
 @kernel
@@ -468,68 +363,7 @@ def action_gradients(agent: Agent) -> None:
     backward_inputs(agent.second, agent.action_slopes[1], n)
 
 
-@kernel
-def descend(
-    member: Member, agent: Agent, hp: Record, rate: float, begin_at: int, end_at: int
-) -> None:
-    """Make one step of Adam for the parameters from `begin_at` to `end_at`."""
-    # Adam moves each number by itself: three slices are Stable-Baselines3's three optimizers.
-    values = member.parameters[begin_at:end_at]
-    gradient = agent.gradient[begin_at:end_at]
-    first = member.moments[0][begin_at:end_at]
-    second = member.moments[1][begin_at:end_at]
-    adam(values, gradient, first, second, member.counts[UPDATES], rate, hp.optimizer_eps, 1.0)
-
-
-def bind(state: State, environment: Environment, hp: Record) -> Bound:
-    """Put networks and scratch memory around the state."""
-    member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    functions = environment.functions(member.parameters.dtype)
-
-    def advance_by(iterations: int) -> None:
-        train(member, agent, hp, limits(environment), *functions, iterations)
-
-    return Bound(advance_by, agent.actor, SQUASHED)
-
-
-@program
-def choose(member: Member, agent: Agent, hp: Record, observations: Array) -> None:
-    """Act on observations (n_envs, observation_size) of environments outside."""
-    copy_rows(agent.observations, observations)
-    choose_actions(member, agent, hp)
-
-
-@program
-def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
-    """Remember a step of environments outside, and update after a round."""
-    off_policy.remember(agent.replay, agent.actions, step, hp.reward_scale)
-    if round_ends:
-        update(member, agent, hp)
-
-
-def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-    """Put networks and scratch memory around a member whose environments are outside."""
-    member: Member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
-
-    def advance_by(iterations: int) -> None:
-        off_policy.advance(member, agent.replay, hp, worlds, programs, iterations)
-
-    return Bound(advance_by, agent.actor, SQUASHED)
-
-
-ALGORITHM = Algorithm(
-    name="sac",
-    settings=HYPERPARAMETERS,
-    discrete=False,
-    continuous=True,
-    stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
-    create=create,
-    bind=bind,
-    parts={"member": Member, "target": Target, "replay": Replay},
-    bind_outside=bind_outside,
+LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, reward_scale=reward_scale)
+ALGORITHM = off_policy.make_algorithm(
+    "sac", HYPERPARAMETERS, LOOP, create, make_agent, {"target": Target}, discrete=False
 )

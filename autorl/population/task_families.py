@@ -10,8 +10,8 @@
       length: {type: float, lower: 0.25, upper: 1}
 
 Variant i is a function of name, purpose, seed, i and the parameters: a larger count adds variants
-and changes none, and families of other names or purposes draw others. What priors are built from
-and what judges them must share no variant; `TaskFamily.check_apart` holds that by their hashes.
+and changes none, and families of other names or purposes draw others. Tasks that build priors and
+tasks that judge them must share no variant; `TaskFamily.check_apart` holds that by their hashes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from autorl.plain_text import did_you_mean, listed, shown
-from autorl.plain_values import plain
+from autorl.core.numbers import check_number
+from autorl.core.plain_text import did_you_mean, listed, one_of, shown
+from autorl.core.plain_values import plain
+from autorl.core.seeds import digest
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population.variants import PARAMETERS, Variant, variant
-from autorl.seeds import digest
 from autorl.space import Space, load_space
 from autorl.space.document import read_document
-from autorl.types import EnvironmentSpec, FrozenMap, InputError
 
 FamilyPurpose: TypeAlias = Literal["prior", "examination"]
 PURPOSES = get_args(FamilyPurpose)
@@ -102,7 +103,7 @@ class TaskFamily:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What a landscape of one of its variants says of it."""
+        """Description of the family in a landscape of one of its variants."""
         return {
             "name": self.name,
             "purpose": self.purpose,
@@ -160,21 +161,17 @@ def _family(data: object) -> TaskFamily:
         )
     if purpose not in PURPOSES:
         raise InputError(f"expected {' or '.join(PURPOSES)}, got {shown(purpose)}", key="purpose")
+    seed = data.get("seed", 0)
+    check_number(seed, "seed", 0, 2**63 - 1, whole=True)
+    check_number(data["count"], "count", 1, _MOST, whole=True)
     return TaskFamily(
         name=name,
         environment=environment,
         purpose=purpose,
-        seed=_whole(data.get("seed", 0), "seed", 0, 2**63 - 1),
-        count=_whole(data["count"], "count", 1, _MOST),
+        seed=seed,
+        count=data["count"],
         space=_space(environment, data["parameters"]),
     )
-
-
-def _whole(value: object, key: str, least: int, most: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        message = f"expected a whole number in [{least}, {most}], got {shown(value)}"
-        raise InputError(message, key=key)
-    return value
 
 
 def _space(environment: str, definition: object) -> Space:
@@ -190,7 +187,7 @@ def _space(environment: str, definition: object) -> Space:
     for name, hyperparameter in space.hyperparameters.items():
         key = f"parameters.{name}"
         if name not in table:
-            hint = did_you_mean(name, table) or f" (of {environment}: {', '.join(table)})"
+            hint = one_of(name, table, f"those of {environment}")
             raise InputError(f"unknown parameter{hint}", key=key)
         for value in hyperparameter.choices or (hyperparameter.lower, hyperparameter.upper):
             table[name].checked(value, key)

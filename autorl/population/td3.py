@@ -19,28 +19,20 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.population import off_policy, rng
+from autorl.population import actor_critic, off_policy, rng
 from autorl.population import replay as memory
-from autorl.population.descent import adam, polyak
-from autorl.population.engine import Algorithm, Bound, State, limits
+from autorl.population.actor_critic import descend, network_sizes, regress
+from autorl.population.descent import polyak
+from autorl.population.engine import State
 from autorl.population.environments.base import Environment
-from autorl.population.evaluation import SQUASHED
-from autorl.population.hyperparameters import Record, Setting, scheduled
-from autorl.population.kernels import (
-    Array,
-    aligned_copy,
-    aligned_zeros,
-    inlined_kernel,
-    kernel,
-    program,
-)
-from autorl.population.members import STEPS, UPDATES, Member, World, draw, new_member
+from autorl.population.hyperparameters import Fixed, Record, Setting, scheduled
+from autorl.population.kernels import Array, aligned_copy, aligned_zeros, inlined_kernel, kernel
+from autorl.population.members import STEPS, UPDATES, Member, draw
 from autorl.population.minibatch import pair, pair_remembered, sum_rewards, take_rows
 from autorl.population.networks import (
     ACTIVATIONS,
@@ -49,26 +41,10 @@ from autorl.population.networks import (
     backward,
     backward_inputs,
     forward,
-    hidden_widths,
-    network,
-    padded,
-    parameter_count,
     prepare_backward,
-    uniform_fan_in,
-    with_delta_of,
 )
-from autorl.population.normalisation import (
-    Observer,
-    begin_observed,
-    copy_rows,
-    learn_step,
-    normaliser_of,
-    normaliser_part,
-    observer_of,
-)
-from autorl.population.off_policy import look, step_continuous
-from autorl.population.outside import Step, Worlds
-from autorl.population.replay import Replay
+from autorl.population.normalisation import Observer
+from autorl.population.replay import SUMMED_STEPS, Replay
 
 NORMAL, ORNSTEIN_UHLENBECK, NO_NOISE = range(3)
 NOISES = {"normal": NORMAL, "ornstein-uhlenbeck": ORNSTEIN_UHLENBECK, "none": NO_NOISE}
@@ -77,7 +53,7 @@ THETA = 0.15
 NOISE_DT = 1e-2
 
 HYPERPARAMETERS = {
-    "learning_rate": Setting(1e-3, lower=0.0, scheduled=True),
+    "learning_rate": Setting(1e-3, lower=0.0, scheduled=True, sb3="function"),
     "buffer_size": Setting(1_000_000, lower=1, change=None),
     "learning_starts": Setting(100, lower=0),
     "batch_size": Setting(256, lower=1),
@@ -85,19 +61,21 @@ HYPERPARAMETERS = {
     "gamma": Setting(0.99, lower=0.0, upper=1.0),
     "train_freq": Setting(1, lower=1),
     "gradient_steps": Setting(1, lower=-1),
-    "policy_delay": Setting(2, lower=1),  # in gradient steps
-    "target_policy_noise": Setting(0.2, lower=0.0),
-    "target_noise_clip": Setting(0.5, lower=0.0),
-    "noise_type": Setting("normal", codes=NOISES),
+    "policy_delay": Setting(2, lower=1, case=Fixed(1)),  # in gradient steps
+    "target_policy_noise": Setting(0.2, lower=0.0, case=Fixed(0.0)),
+    "target_noise_clip": Setting(0.5, lower=0.0, case=Fixed(0.0)),
+    "noise_type": Setting("normal", codes=NOISES, sb3="noise"),
     # Of actions in [-1, 1]; 0 is Stable-Baselines3's default, no noise.
-    "noise_std": Setting(0.0, lower=0.0, scheduled=True),
-    "n_critics": Setting(2, lower=1, upper=2, change=None),
-    "n_envs": Setting(1, lower=1, change=None),
-    "n_steps": Setting(1, lower=1, change=None),  # a memory of single steps marks no ends
-    "optimizer_eps": Setting(1e-8, lower=0.0),
-    "net_width": Setting(TAPERED[0], lower=1, integral=True, special=TAPERED, change=None),
-    "net_depth": Setting(2, lower=1, change=None),
-    "activation": Setting("relu", codes=ACTIVATIONS, change=None),
+    "noise_std": Setting(0.0, lower=0.0, scheduled=True, sb3="noise"),
+    "n_critics": Setting(2, lower=1, upper=2, change=None, sb3="policy", case=Fixed(1)),
+    "n_envs": Setting(1, lower=1, change=None, sb3="model"),
+    "n_steps": SUMMED_STEPS,
+    "optimizer_eps": Setting(1e-8, lower=0.0, sb3="model"),
+    "net_width": Setting(
+        TAPERED[0], lower=1, integral=True, special=TAPERED, change=None, sb3="model"
+    ),
+    "net_depth": Setting(2, lower=1, change=None, sb3="model"),
+    "activation": Setting("relu", codes=ACTIVATIONS, change=None, sb3="model"),
 }
 
 
@@ -129,12 +107,11 @@ class Agent(NamedTuple):
         first, second: critics; inputs are an observation and an action. Where there is one, both
             are the same, else they share scratch memory, not outputs. `target_actor`, `target_1`,
             `target_2` are the targets and share that of their networks.
+        replay, observer, observations, actions, action, batch, ends, discounts, targets: as
+            `off_policy.scratch` makes them.
         gradient: (parameters,) flat, of actor and critics.
-        observations, pairs, action_slopes: inputs of actor and critics, and the first critic's
-            gradient with respect to pairs.
-        actions: (n, action_size) chosen actions in [-1, 1].
-        batch, ends, discounts: (n,) as `minibatch.sum_rewards` has them.
-        targets: (n,) what the critics move to.
+        pairs, action_slopes: inputs of the critics, and the first critic's gradient with respect to
+            these.
     """
 
     actor: Network
@@ -159,59 +136,43 @@ class Agent(NamedTuple):
     targets: Array
 
 
-def network_sizes(environment: Environment, hp: Record) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the layer sizes of the actor and of a critic."""
-    inputs = environment.observation_size
-    actions = environment.action_size
-    hidden = hidden_widths(int(hp.net_width), int(hp.net_depth))
-    return (inputs, *hidden, actions), (inputs + actions, *hidden, 1)
-
-
 def create(environment: Environment, hp: Record, key: int, dtype: npt.DTypeLike) -> State:
     """Make a member at step 0.
 
     Weights are PyTorch's default, and targets equal their networks.
     """
-    actor, critic = network_sizes(environment, hp)
-    parts = [actor, *(critic for _ in range(int(hp.n_critics)))]
-    ends = np.cumsum([parameter_count(sizes) for sizes in parts])
-    parameters = aligned_zeros(int(ends[-1]), dtype)
-    for index, (end, sizes) in enumerate(zip(ends, parts, strict=True)):
-        part = parameters[end - parameter_count(sizes) : end]
-        uniform_fan_in(part, sizes, rng.derived(key, rng.INITIALISE, index))
-    n_envs = int(hp.n_envs)
-    return {
-        "member": new_member(key, parameters, environment, n_envs),
-        "target": Target(aligned_copy(parameters), np.zeros(1, np.int64)),
-        "exploration": Exploration(np.zeros((n_envs, environment.action_size))),
-        "replay": memory.member_replay(environment, hp, dtype),
-        **normaliser_part(environment, n_envs, float(hp.gamma)),
-    }
+    actor, critic = network_sizes(environment, hp, 1)
+    networks = (actor, *(critic for _ in range(int(hp.n_critics))))
+    parameters = actor_critic.initial_parameters(networks, key, dtype)
+    return off_policy.new_state(
+        key,
+        parameters,
+        environment,
+        hp,
+        target=Target(aligned_copy(parameters), np.zeros(1, np.int64)),
+        exploration=Exploration(np.zeros((int(hp.n_envs), environment.action_size))),
+    )
 
 
 def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
     """Make networks over the state's parameters, and scratch memory."""
     parameters = state["member"].parameters
     target = state["target"].parameters
-    actor_sizes, critic_sizes = network_sizes(environment, hp)
+    gradient = aligned_zeros(len(parameters), parameters.dtype)
     word = HYPERPARAMETERS["activation"].decode(hp.activation)
-    a = parameter_count(actor_sizes)
-    c = parameter_count(critic_sizes)
-    n = int(hp.batch_size)
-    dtype = parameters.dtype
-    rows = max(n, int(hp.n_envs))
-    inputs = environment.observation_size
-    actions = environment.action_size
-    gradient = aligned_zeros(len(parameters), dtype)
-    actor = network(parameters[:a], gradient[:a], actor_sizes, word, rows)
-    first = network(parameters[a : a + c], gradient[a : a + c], critic_sizes, word, rows)
-    second = first
+    shared = off_policy.scratch(state, environment, hp)
+    rows = len(shared["actions"])
+    actor, first, second = actor_critic.make_networks(
+        parameters, gradient, network_sizes(environment, hp, 1), word, rows, int(hp.n_critics)
+    )
     if hp.n_critics > 1:
-        second = network(parameters[a + c :], gradient[a + c :], critic_sizes, word, rows)
         # One critic is done with before the other begins: of both only the outputs are kept.
-        second = with_delta_of(second, first)._replace(hidden=first.hidden)
+        second = second._replace(hidden=first.hidden)
+    pairs, slopes = actor_critic.critic_inputs(environment, rows, parameters.dtype)
+    a = len(actor.parameters)
+    c = len(first.parameters)
     return Agent(
-        actor=with_delta_of(actor, first),
+        actor=actor,
         first=first,
         second=second,
         # Only the targets' outputs are read, before actor and critics run: they share scratch.
@@ -220,67 +181,17 @@ def make_agent(state: State, environment: Environment, hp: Record) -> Agent:
         target_2=second._replace(parameters=target[len(target) - c :]),
         target=state["target"],
         exploration=state["exploration"],
-        replay=state["replay"],
-        observer=observer_of(state),
         gradient=gradient,
-        observations=np.zeros((rows, inputs), dtype),
-        pairs=np.zeros((rows, inputs + actions), dtype),
-        action_slopes=np.zeros((rows, padded(inputs + actions)), dtype),
-        actions=np.zeros((rows, actions)),
-        action=np.zeros(actions),
-        batch=np.zeros(n, np.int64),
-        ends=np.zeros(n, np.int64),
-        discounts=np.zeros(n),
-        targets=np.zeros(n),
+        pairs=pairs,
+        action_slopes=slopes,
+        **shared,
     )
 
 
-@program
-def train(
-    member: Member,
-    agent: Agent,
-    hp: Record,
-    limits: tuple[int, int, Array],
-    reset: Callable[[Array, int], None],
-    step: Callable[[Array, Array, int], tuple[float, bool]],
-    observe: Callable[[Array, Array], None],
-    iterations: int,
-) -> None:
-    """Advance `member` by `iterations` rounds of steps and updates.
-
-    `limits` are the time limit, the number of actions and the action bounds.
-    """
-    world = World(reset, step, observe, limits[0], limits[1], limits[2])
-    begin_observed(agent.observer, member, world, agent.observations)
-    for _ in range(iterations):
-        # Steps of every environment, into the replay memory.
-        for _ in range(hp.train_freq):
-            step_environments(member, agent, hp, world)
-        update(member, agent, hp)
-
-
-@inlined_kernel
-def update(member: Member, agent: Agent, hp: Record) -> None:
-    """Make the updates that follow the steps of one round."""
-    if member.counts[STEPS] > hp.learning_starts:
-        progress = member.counts[STEPS] / hp.horizon
-        rate = scheduled(hp.learning_rate, hp.learning_rate_end, hp.learning_rate_shape, progress)
-        updates = hp.gradient_steps
-        if updates < 0:  # one per step taken
-            updates = hp.train_freq * len(member.states)
-        for _ in range(updates):
-            update_networks(member, agent, hp, rate)
-
-
 @kernel
-def step_environments(member: Member, agent: Agent, hp: Record, world: World) -> None:
-    """Make one step of every environment, and remember it."""
-    look(agent.observer, member, world, agent.observations)
-    choose_actions(member, agent, hp)
-    for e in range(len(member.states)):
-        if step_continuous(member, agent, hp, world, e, 1.0):
-            agent.exploration.noise[e].fill(0.0)
-    learn_step(agent.observer, member, world, agent.observations)
+def begin_noise(agent: Agent, index: int) -> None:
+    """Begin an environment's noise anew."""
+    agent.exploration.noise[index].fill(0.0)
 
 
 @inlined_kernel
@@ -335,7 +246,7 @@ def exploration_noise(
 
 
 @kernel
-def update_networks(member: Member, agent: Agent, hp: Record, rate: float) -> None:
+def update_networks(member: Member, agent: Agent, hp: Record, rate: float, index: int) -> None:
     """Make one gradient step of the critics.
 
     The actor makes one where it is due. The minibatch is fresh, the order Stable-Baselines3's.
@@ -402,21 +313,9 @@ def critic_gradient(agent: Agent, hp: Record) -> None:
     It is that of mean (Q1(s, a) - y)^2 + mean (Q2(s, a) - y)^2. Actions are those in memory.
     """
     pair_remembered(agent)
-    regress(agent, agent.first)
+    regress(agent, agent.first, 2.0)
     if hp.n_critics > 1:
-        regress(agent, agent.second)
-
-
-@kernel
-def regress(agent: Agent, critic: Network) -> None:
-    """Compute the gradient of a critic's mean squared error over `pairs`."""
-    n = len(agent.batch)
-    critic.gradient.fill(0.0)
-    forward(critic, agent.pairs, n)
-    prepare_backward(critic)
-    for r in range(n):
-        critic.slopes[r, 0] = 2.0 * (critic.outputs[r, 0] - agent.targets[r]) / n
-    backward(critic, agent.pairs, n)
+        regress(agent, agent.second, 2.0)
 
 
 @kernel
@@ -450,75 +349,13 @@ def actor_gradient(agent: Agent) -> None:
     backward(agent.actor, agent.observations, n)
 
 
-@kernel
-def descend(
-    member: Member, agent: Agent, hp: Record, pace: tuple[float, int], part: tuple[int, int]
-) -> None:
-    """Make one step of Adam for a part of the parameters.
-
-    `part` is where it begins and ends, `pace` are the learning rate and the number of the step.
-    """
-    values = member.parameters[part[0] : part[1]]
-    gradient = agent.gradient[part[0] : part[1]]
-    first = member.moments[0][part[0] : part[1]]
-    second = member.moments[1][part[0] : part[1]]
-    adam(values, gradient, first, second, pace[1], pace[0], hp.optimizer_eps, 1.0)
-
-
-def bind(state: State, environment: Environment, hp: Record) -> Bound:
-    """Put networks and scratch memory around the state."""
-    member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    functions = environment.functions(member.parameters.dtype)
-
-    def advance_by(iterations: int) -> None:
-        train(member, agent, hp, limits(environment), *functions, iterations)
-
-    return Bound(advance_by, agent.actor, SQUASHED)
-
-
-@program
-def choose(member: Member, agent: Agent, hp: Record, observations: Array) -> None:
-    """Act on observations (n_envs, observation_size) of environments outside."""
-    copy_rows(agent.observations, observations)
-    choose_actions(member, agent, hp)
-
-
-@program
-def learn(member: Member, agent: Agent, hp: Record, step: Step, round_ends: bool) -> None:
-    """Remember a step of environments outside, and update after a round."""
-    off_policy.remember(agent.replay, agent.actions, step, 1.0)
-    for e in range(len(member.states)):
-        if step.ended[e]:
-            agent.exploration.noise[e].fill(0.0)
-    if round_ends:
-        update(member, agent, hp)
-
-
-def bind_outside(state: State, environment: Environment, hp: Record, worlds: Worlds) -> Bound:
-    """Put networks and scratch memory around a member whose environments are outside."""
-    member: Member = state["member"]
-    normaliser_of(state, environment, float(hp.gamma))
-    agent = make_agent(state, environment, hp)
-    programs = off_policy.continuous_programs((choose, learn), member, agent, hp, worlds)
-
-    def advance_by(iterations: int) -> None:
-        if not worlds.started():
-            agent.exploration.noise.fill(0.0)
-        off_policy.advance(member, agent.replay, hp, worlds, programs, iterations)
-
-    return Bound(advance_by, agent.actor, SQUASHED)
-
-
-ALGORITHM = Algorithm(
-    name="td3",
-    settings=HYPERPARAMETERS,
+LOOP = off_policy.make_loop(__name__, choose_actions, update_networks, after_episode=begin_noise)
+ALGORITHM = off_policy.make_algorithm(
+    "td3",
+    HYPERPARAMETERS,
+    LOOP,
+    create,
+    make_agent,
+    {"target": Target, "exploration": Exploration},
     discrete=False,
-    continuous=True,
-    stride=lambda hp: int(hp.train_freq) * int(hp.n_envs),
-    create=create,
-    bind=bind,
-    parts={"member": Member, "target": Target, "exploration": Exploration, "replay": Replay},
-    bind_outside=bind_outside,
 )

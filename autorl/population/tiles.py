@@ -44,34 +44,22 @@ def make_tile(rows: int, vectors: int, lanes: int) -> Callable[..., None]:
 
     The tile is part of c = start + a @ b.
 
-    The tile is `rows` x (`vectors` * `lanes`) float32, the sum is over `depth` terms. Arguments of
-    the intrinsic are addresses and strides counted in elements; a start stride of 0 repeats one
-    row.
+    The tile is `rows` x (`vectors` * `lanes`) float32, the sum is over `depth` terms. The intrinsic
+    takes the addresses of (c, start, a, b, gate) and the steps, counted in elements, from row to
+    row of (c, start, a), from column to column of a, and from row to row of (b, gate); a step of 0
+    repeats one row of the start.
     """
 
     @intrinsic
-    def tile(  # type: ignore[no-untyped-def]
-        context,
-        c,
-        c_row,
-        start,
-        start_row,
-        a,
-        a_row,
-        a_column,
-        b,
-        b_row,
-        depth,
-        then,
-        gate,
-        gate_row,
-    ):
-        signature = types.void(*[types.intp] * 13)
+    def tile(context, places, steps, depth, then):  # type: ignore[no-untyped-def]
+        signature = types.void(places, steps, depth, then)
 
         def generate(
             context: Any, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
         ) -> Any:
-            _Tile(builder, rows, vectors, lanes).emit(arguments)
+            unpacked: Any = cgutils.unpack_tuple
+            of_tile = _Tile(builder, rows, vectors, lanes)
+            of_tile.emit(*(unpacked(builder, part) for part in arguments[:2]), *arguments[2:])
             return context.get_dummy_value()
 
         return signature, generate
@@ -99,8 +87,15 @@ class _Tile:
         insert: Any = cgutils.get_or_insert_function
         self.fma = insert(builder.module, function, f"llvm.fma.v{lanes}f32")
 
-    def emit(self, arguments: Sequence[ir.Value]) -> None:
-        c, c_row, start, start_row, a, a_row, a_column, b, b_row, depth = arguments[:10]
+    def emit(
+        self,
+        places: Sequence[ir.Value],
+        steps: Sequence[ir.Value],
+        depth: ir.Value,
+        then: ir.Value,
+    ) -> None:
+        c, start, a, b, gate = places
+        c_row, start_row, a_row, a_column, b_row, gate_row = steps
         build = self.builder
         entry = build.block
         loop = build.append_basic_block("depth")
@@ -121,7 +116,7 @@ class _Tile:
         build.cbranch(build.icmp_signed("<", following, depth), loop, leave)
         build.position_at_end(leave)
         sums = self._either(initial, entry, updated, loop)
-        results = self._with_zeros(sums, *arguments[10:])
+        results = self._with_zeros(sums, then, gate, gate_row)
         for result, address in zip(results, self._row_addresses(c, c_row), strict=True):
             build.store(result, address, align=4)
 
@@ -242,65 +237,25 @@ def make_panel(vectors: int, lanes: int, tall_rows: int = TILE_ROWS) -> Callable
     single = make_tile(1, vectors, lanes)
 
     @kernel
-    def panel(  # type: ignore[no-untyped-def]
-        c,
-        c_row,
-        s,
-        s_row,
-        a,
-        a_row,
-        a_column,
-        b,
-        b_row,
-        rows,
-        depth,
-        then=PLAIN,
-        gate=0,
-        gate_row=0,
-    ):
+    def panel(places, steps, rows, depth, then=PLAIN):  # type: ignore[no-untyped-def]
+        c, start, a, b, gate = places
+        c_row, start_row, a_row, _, _, gate_row = steps
         row = 0
-        while row + tall_rows <= rows:
-            at = c + 4 * row * c_row
-            first = s + 4 * row * s_row
-            factors = a + 4 * row * a_row
-            gates = gate + 4 * row * gate_row
-            tall(
-                at,
-                c_row,
-                first,
-                s_row,
-                factors,
-                a_row,
-                a_column,
-                b,
-                b_row,
-                depth,
-                then,
-                gates,
-                gate_row,
-            )
-            row += tall_rows
         while row < rows:
-            at = c + 4 * row * c_row
-            first = s + 4 * row * s_row
-            factors = a + 4 * row * a_row
-            gates = gate + 4 * row * gate_row
-            single(
-                at,
-                c_row,
-                first,
-                s_row,
-                factors,
-                a_row,
-                a_column,
+            first = 4 * row
+            of_tile = (
+                c + first * c_row,
+                start + first * start_row,
+                a + first * a_row,
                 b,
-                b_row,
-                depth,
-                then,
-                gates,
-                gate_row,
+                gate + first * gate_row,
             )
-            row += 1
+            if row + tall_rows <= rows:
+                tall(of_tile, steps, depth, then)
+                row += tall_rows
+            else:
+                single(of_tile, steps, depth, then)
+                row += 1
 
     compiled: Callable[..., None] = panel
     return compiled

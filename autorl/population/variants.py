@@ -1,4 +1,4 @@
-"""Variants of the engine's environments: their parameters, allowed values, names and hashes.
+"""The engine's environments of Gymnasium and their variants: parameters, names and hashes.
 
 A variant is an environment with some of its parameters changed, as contextual reinforcement
 learning defines them: a context fixes the transition function and the reward. Names of parameters
@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from autorl.plain_text import did_you_mean, shown
-from autorl.plain_values import plain
-from autorl.types import EnvironmentSpec, FrozenMap, InputError
+from autorl.core.numbers import is_number
+from autorl.core.plain_text import one_of, shown
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 
 _MOST = 1e6
 _NAME_DIGITS = 10  # of the hash, in names
@@ -54,9 +55,7 @@ class Parameter:
         Raises:
             InputError: it is no such number, or outside the bounds.
         """
-        # True is an int too.
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if number and self.low <= value <= self.high and not (self.integral and value % 1):
+        if is_number(value, self.low, self.high) and not (self.integral and value % 1):
             return self.converted(value)
         kind = "whole number" if self.integral else "number"
         raise InputError(
@@ -68,66 +67,115 @@ class Parameter:
         return int(value) if self.integral else float(value)
 
 
-def _disturbances(time_limit: int, *, discrete: bool) -> dict[str, Parameter]:
-    """Return what variants of every environment may change.
+@dataclass(frozen=True)
+class Native:
+    """Registers an environment of Gymnasium in the engine.
 
-    An action is replaced with a probability by a random one where actions are discrete; else noise
-    with a standard deviation is added to it.
+    Attributes:
+        module: of `autorl.population.environments`, which declares it.
+        time_limit: steps after which an episode is truncated.
+        discrete: whether its actions are.
+        physics: what its variants may change, in the order of their states.
     """
-    action = {"action_noise": Parameter(0.0, 0.0, _MOST, attribute="")}
-    if discrete:
-        action = {"random_action_probability": Parameter(0.0, 0.0, 1.0, attribute="")}
-    return {
-        "reward_scale": Parameter(1.0, 1 / _MOST, _MOST, attribute=""),
-        "observation_noise": Parameter(0.0, 0.0, _MOST, attribute=""),
-        **action,
-        "max_episode_steps": Parameter(
-            float(time_limit), 1.0, _MOST, integral=True, of_gymnasium=True
+
+    module: str
+    time_limit: int
+    discrete: bool
+    physics: Mapping[str, Parameter]
+
+    def parameters(self) -> Mapping[str, Parameter]:
+        """Return what variants may change, disturbances of every environment included.
+
+        An action is replaced with a probability by a random one where actions are discrete; else
+        noise with a standard deviation is added to it.
+        """
+        action = {"action_noise": Parameter(0.0, 0.0, _MOST, attribute="")}
+        if self.discrete:
+            action = {"random_action_probability": Parameter(0.0, 0.0, 1.0, attribute="")}
+        limit = Parameter(float(self.time_limit), 1.0, _MOST, integral=True, of_gymnasium=True)
+        return {
+            **self.physics,
+            "reward_scale": Parameter(1.0, 1 / _MOST, _MOST, attribute=""),
+            "observation_noise": Parameter(0.0, 0.0, _MOST, attribute=""),
+            **action,
+            "max_episode_steps": limit,
+        }
+
+
+NATIVE: Mapping[str, Native] = MappingProxyType(
+    {
+        "Acrobot-v1": Native(
+            "acrobot",
+            500,
+            discrete=True,
+            physics={
+                "link_length_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_LENGTH_1"),
+                "link_mass_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_1"),
+                "link_mass_2": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_2"),
+                "link_com_1": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_1"),
+                "link_com_2": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_2"),
+                "link_moi": Parameter(1.0, 0.1, 10.0, attribute="LINK_MOI"),
+                "torque": Parameter(1.0, 0.01, 100.0, attribute="AVAIL_TORQUE"),
+            },
+        ),
+        "CartPole-v1": Native(
+            "cartpole",
+            500,
+            discrete=True,
+            physics={
+                "gravity": Parameter(9.8, 0.1, 1000.0),
+                "masscart": Parameter(1.0, 0.1, 10.0),
+                "masspole": Parameter(0.1, 0.01, 1.0),
+                "length": Parameter(0.5, 0.05, 5.0),
+                "force_mag": Parameter(10.0, 1.0, 100.0),
+                "tau": Parameter(0.02, 0.002, 0.2),
+            },
+        ),
+        "MountainCar-v0": Native(
+            "mountain_car",
+            200,
+            discrete=True,
+            physics={
+                "force": Parameter(0.001, 0.0, 1.0),
+                "gravity": Parameter(0.0025, 0.0, 1.0),
+            },
+        ),
+        "MountainCarContinuous-v0": Native(
+            "mountain_car_continuous",
+            999,
+            discrete=False,
+            physics={"power": Parameter(0.0015, 0.0, 1.0)},
+        ),
+        "Pendulum-v1": Native(
+            "pendulum",
+            200,
+            discrete=False,
+            physics={
+                "g": Parameter(10.0, 0.0, 1000.0, of_gymnasium=True),
+                "m": Parameter(1.0, 0.01, 100.0),
+                "l": Parameter(1.0, 0.01, 100.0),
+                "max_torque": Parameter(2.0, 0.01, 1000.0),
+                "max_speed": Parameter(8.0, 0.01, 1000.0),
+                "dt": Parameter(0.05, 0.001, 1.0),
+            },
         ),
     }
-
-
-PARAMETERS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
-    {
-        "Acrobot-v1": {
-            "link_length_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_LENGTH_1"),
-            "link_mass_1": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_1"),
-            "link_mass_2": Parameter(1.0, 0.1, 10.0, attribute="LINK_MASS_2"),
-            "link_com_1": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_1"),
-            "link_com_2": Parameter(0.5, 0.0, 1.0, attribute="LINK_COM_POS_2"),
-            "link_moi": Parameter(1.0, 0.1, 10.0, attribute="LINK_MOI"),
-            "torque": Parameter(1.0, 0.01, 100.0, attribute="AVAIL_TORQUE"),
-            **_disturbances(500, discrete=True),
-        },
-        "CartPole-v1": {
-            "gravity": Parameter(9.8, 0.1, 1000.0),
-            "masscart": Parameter(1.0, 0.1, 10.0),
-            "masspole": Parameter(0.1, 0.01, 1.0),
-            "length": Parameter(0.5, 0.05, 5.0),
-            "force_mag": Parameter(10.0, 1.0, 100.0),
-            "tau": Parameter(0.02, 0.002, 0.2),
-            **_disturbances(500, discrete=True),
-        },
-        "MountainCar-v0": {
-            "force": Parameter(0.001, 0.0, 1.0),
-            "gravity": Parameter(0.0025, 0.0, 1.0),
-            **_disturbances(200, discrete=True),
-        },
-        "MountainCarContinuous-v0": {
-            "power": Parameter(0.0015, 0.0, 1.0),
-            **_disturbances(999, discrete=False),
-        },
-        "Pendulum-v1": {
-            "g": Parameter(10.0, 0.0, 1000.0, of_gymnasium=True),
-            "m": Parameter(1.0, 0.01, 100.0),
-            "l": Parameter(1.0, 0.01, 100.0),
-            "max_torque": Parameter(2.0, 0.01, 1000.0),
-            "max_speed": Parameter(8.0, 0.01, 1000.0),
-            "dt": Parameter(0.05, 0.001, 1.0),
-            **_disturbances(200, discrete=False),
-        },
-    }
 )
+PARAMETERS: Mapping[str, Mapping[str, Parameter]] = MappingProxyType(
+    {name: native.parameters() for name, native in NATIVE.items()}
+)
+"""What variants of each native environment may change."""
+
+
+def native_of(module: str) -> tuple[str, Native]:
+    """Return the environment that a module declares, with its id."""
+    last = module.rpartition(".")[2]
+    return next((name, native) for name, native in NATIVE.items() if native.module == last)
+
+
+def physics_of(module: str) -> dict[str, float]:
+    """Return what the environment of a module has where nothing is changed."""
+    return {name: parameter.default for name, parameter in native_of(module)[1].physics.items()}
 
 
 @dataclass(frozen=True)
@@ -156,7 +204,7 @@ class Variant:
 
     @property
     def text(self) -> str:
-        """What it is, for people: `CartPole-v1 with gravity=5, length=1`."""
+        """Name for people: `CartPole-v1 with gravity=5, length=1`."""
         values = ", ".join(
             f"{name}={value:g}" if isinstance(value, int | float) else f"{name}={plain(value)!r}"
             for name, value in sorted(self.parameters.items())
@@ -175,7 +223,7 @@ def variant(id: str, kwargs: Mapping[str, object]) -> Variant:
     for name in sorted(kwargs):
         key = f"environment.kwargs.{name}"
         if name not in table:
-            hint = did_you_mean(name, table) or f" (of {id}: {', '.join(table)})"
+            hint = one_of(name, table, f"those of {id}")
             raise InputError(f"unknown parameter{hint}", key=key)
         value = table[name].checked(kwargs[name], key)
         # A value that is the environment's own makes no variant.
@@ -187,7 +235,7 @@ def variant(id: str, kwargs: Mapping[str, object]) -> Variant:
 def split(id: str | None, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split arguments into those that make a variant and Gymnasium's own.
 
-    What `gymnasium.make` takes itself is left to it, whatever the value.
+    Arguments that `gymnasium.make` takes itself are left to it, whatever the value.
     """
     table = PARAMETERS.get(id or "", {})
     changed = {name for name in kwargs if name in table and not table[name].of_gymnasium}
@@ -200,7 +248,7 @@ def split(id: str | None, kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], di
 def stated_variant(environment: EnvironmentSpec) -> Variant | None:
     """Return the variant that a study's environment is, unchecked.
 
-    None if it is no environment of the engine, or the one of its id.
+    The result is None if it is not an environment of the engine, or is the one of its id.
     """
     table = PARAMETERS.get(environment.id or "", {})
     values = {
@@ -218,16 +266,10 @@ def stated_variant(environment: EnvironmentSpec) -> Variant | None:
     return Variant(environment.id, FrozenMap(values))
 
 
-def allowed_names(environment: EnvironmentSpec) -> tuple[str, ...]:
-    """Return the names that a landscape may give this environment.
+def landscape_name(environment: EnvironmentSpec) -> str | None:
+    """Return the name that landscapes give this environment.
 
-    The first is the one to give. Studies of earlier versions named the id alone where Gymnasium
-    took all parameters itself.
+    None for a task inside a trainer.
     """
     stated = stated_variant(environment)
-    if stated is None:
-        return () if environment.id is None else (environment.id,)
-    table = PARAMETERS[stated.id]
-    if all(table[name].of_gymnasium for name in stated.parameters):
-        return stated.name, stated.id
-    return (stated.name,)
+    return environment.id if stated is None else stated.name

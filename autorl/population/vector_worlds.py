@@ -16,8 +16,14 @@ import numpy as np
 from autorl.population.environments.base import Environment
 from autorl.population.kernels import Array
 from autorl.population.members import LENGTH, RETURN
-from autorl.population.outside import End, OutsideEnvironment, SeededEpisodes, Worlds, next_seed
-from autorl.population.vectors import Vector
+from autorl.population.outside import (
+    End,
+    OutsideEnvironment,
+    SeededEpisodes,
+    Vector,
+    Worlds,
+    next_seed,
+)
 
 
 class VectorWorlds(Worlds):

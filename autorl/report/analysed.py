@@ -3,66 +3,63 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import escape
 
+from autorl.core.plain_text import counted, number
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis import Answer
-from autorl.plain_text import counted
-from autorl.report.page.document import tried
-from autorl.report.page.draw import figure
+from autorl.report.pages.document import Block, Figure, Text, tried
 
 _MOST_NOTES = 4
 
 
-def answered(ask: Callable[[], Answer], name: str) -> str:
+def answered(ask: Callable[[], Answer], name: str) -> list[Block]:
     """Draw an answer with its notes, or say why there is none.
 
     Args:
         ask: gives the answer.
         name: of the analysis.
     """
-    return tried(lambda: drawn(ask()), name)
+    return tried(lambda: [drawn(ask())], name)
 
 
-def drawn(answer: Answer) -> str:
+def drawn(answer: Answer) -> Figure:
     """Draw an answer with its notes below."""
-    notes = "".join(f"<p class=note>{escape(text)}.</p>" for text in answer.notes[:_MOST_NOTES])
-    return figure(analysis.chart_of(answer), kind=answer.kind) + notes
+    return Figure(analysis.chart_of(answer), answer.kind, answer.notes[:_MOST_NOTES])
 
 
-def importance_section(data: Landscape) -> tuple[str, list[str]]:
+def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
     """Draw how much each hyperparameter matters, and two together.
 
     These are the two that matter most.
 
     Returns:
-        The HTML, and the hyperparameters, most important first; none where it cannot be said.
+        The blocks, and the hyperparameters, most important first; none where it cannot be said.
     """
     order: list[str] = []
 
-    def importances() -> str:
+    def importances() -> list[Block]:
         answer = analysis.importance(data)
         order.extend(str(name) for name in answer.table["hyperparameter"])
-        return drawn(answer)
+        return [drawn(answer)]
 
-    html = tried(importances, "importance")
+    blocks = tried(importances, "importance")
     if len(order) > 1:
-        html += answered(lambda: analysis.analyse(data, "surface", order[:2]), "surface")
-    return html, order
+        blocks += answered(lambda: analysis.analyse(data, "surface", order[:2]), "surface")
+    return blocks, order
 
 
-def noise_text(data: Landscape) -> str:
+def noise_blocks(data: Landscape) -> list[Block]:
     """Say how much of the variance is seed noise."""
 
-    def say() -> str:
+    def say() -> list[Block]:
         row = analysis.analyse(data, "noise").table.iloc[0]
         text = (
             f"Seed noise is {row['noise_share']:.0%} of the variance between runs "
             f"({counted(row['configurations'], 'configuration')} on "
             f"{counted(row['seeds'], 'seed')}; "
             f"intraclass correlation {row['icc']:.2f}, 95 % interval {row['low']:.2f} to "
-            f"{row['high']:.2f}); a seed's standard deviation is {row['seed_sd']:.4g}."
+            f"{row['high']:.2f}); a seed's standard deviation is {number(row['seed_sd'])}."
         )
-        return f"<p>{escape(text)}</p>"
+        return [Text(text)]
 
     return tried(say, "seed noise")

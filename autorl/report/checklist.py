@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted, number
 from autorl.report.reading import StudyView
-from autorl.report.text import interval_text, number, seeds_text
-from autorl.spec.options import options_to_show
+from autorl.report.text import interval_text, seeds_text
+from autorl.study.spec.options import options_to_show
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _tested(view: StudyView) -> Item:
         problem = "" if result is None else result.problem
         untested = "the incumbent has not been tested: no number of this study is a result yet"
         return Item(question, "no", problem or untested)
-    score = f"{number(result.test.value)}, 95 % interval {interval_text(result.test.interval)}"
+    score = f"{number(result.test.value)}, interval {interval_text(result.test.interval)}"
     runs = seeds_text(result.test)
     return Item(question, "yes", f"{score}, {runs}; tuning scores are marked as such")
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from autorl import seeds as streams
+from autorl.core import seeds as streams
+from autorl.core.plain_text import counted, number
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
-from autorl.plain_text import counted
 from autorl.report.table import columns, one_line
-from autorl.report.text import interval_text, number
+from autorl.report.text import interval_text
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
 
@@ -36,8 +36,7 @@ class Row:
             missing.
         test: their interquartile mean, and `interval`: its 95 % percentile bootstrap interval over
             studies; None with fewer than two.
-        share: new configurations of all its studies, and who made them; None where one did not
-            record it.
+        share: new configurations of all its studies, and who made them.
         learns: whether the optimizer has a model.
         tuning: mean tuning score; rank: mean rank, 1 = best; None where some optimizer has no
             result.
@@ -50,7 +49,7 @@ class Row:
     interval: Interval | None
     tuning: float | None
     rank: float | None
-    share: ModelShare | None
+    share: ModelShare
     learns: bool
     steps: float | None
 
@@ -126,7 +125,7 @@ def comparison_text(comparison: Comparison) -> str:
         "optimizer",
         "average rank",
         "test (IQM)",
-        "95 % interval",
+        "interval",
         "tuning",
         "by the model",
         "steps charged",
@@ -152,9 +151,7 @@ def comparison_dict(comparison: Comparison) -> dict[str, Any]:
                 if row.interval is None
                 else {"low": row.interval.low, "high": row.interval.high},
                 "tuning": row.tuning,
-                "new_configurations": None
-                if row.share is None
-                else share_dict(row.share, learns=row.learns),
+                "new_configurations": share_dict(row.share, learns=row.learns),
                 "charged_steps": row.steps,
                 "tests": {str(seed): value for seed, value in row.tests.items()},
             }
@@ -200,11 +197,8 @@ def _row(
     return Row(name, tests, test, interval, tuning, rank, _share(results), learns, steps)
 
 
-def _share(results: Mapping[int, Result]) -> ModelShare | None:
-    shares = [result.share for result in results.values() if result.share is not None]
-    # A study of an earlier version has none: a sum over the others would pass for all.
-    if not shares or len(shares) < len(results):
-        return None
+def _share(results: Mapping[int, Result]) -> ModelShare:
+    shares = [result.share for result in results.values()]
     return ModelShare(
         sum(share.new for share in shares),
         sum(share.modelled for share in shares),
@@ -218,7 +212,7 @@ def _share_text(row: Row) -> str:
     Returns:
         A dash for an optimizer without a model.
     """
-    if row.share is None or not row.learns:
+    if not row.learns or not row.share.new:
         return "-"
     return f"{row.share.modelled} of {row.share.new}"
 
@@ -257,7 +251,7 @@ def _caveats(
     for name, by_seed in results.items():
         share = _share(by_seed)
         learns = any(result.learns for result in by_seed.values())
-        caution = None if share is None else share_caution(name, share, learns=learns)
+        caution = share_caution(name, share, learns=learns)
         caveats += [] if caution is None else [caution]
     for name, values in tests.items():
         if len(results[name]) < repeats:

@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from autorl.plain_text import counted
-from autorl.report.text import number, value_text
+from autorl.core.plain_text import counted, number
+from autorl.core.types import ProposalId
+from autorl.report.text import value_text
 from autorl.store.rows import ProposalRow
-from autorl.study.record import StudyRecord
-from autorl.types import ProposalId
+from autorl.study.results.record import StudyRecord
 
 RUNNING = "running"
 COMPLETE = "complete"
@@ -39,7 +39,7 @@ class ConfigurationRow:
         number: of the proposal that introduced it.
         proposal: its furthest one.
         state: one of `MEANINGS`, or the kind of its failure.
-        until: the nominal step that its furthest proposal ends at.
+        until: the nominal step to which it is trained, without what runs now.
         score: of the first objective, on tuning seeds; None before one is known.
         n_seeds: that the score is of.
         incumbent: whether its furthest proposal is the incumbent.
@@ -110,12 +110,13 @@ def configuration_rows(record: StudyRecord) -> list[ConfigurationRow]:
             if last.until < horizon and last.proposal in parents:
                 state = CONTINUED
         scored = max(proposals, key=lambda row: (bool(row.score), row.until, row.proposal))
+        ended = [row.until for row in proposals if row.status != "pending"]
         rows.append(
             ConfigurationRow(
                 number=first,
                 proposal=last.proposal,
                 state=state,
-                until=last.until,
+                until=max(ended, default=0),
                 score=next(iter(scored.score), None),
                 n_seeds=scored.n_seeds or 0,
                 incumbent=any(row.proposal == best for row in proposals),

@@ -5,27 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from typing import Any
 
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Chart, Line, axis_of, positions
-from autorl.landscapes.regression import Array
-from autorl.plain_text import counted, shortened
-from autorl.plain_values import plain
-from autorl.report.page.draw import figure
-from autorl.report.page.frame import short_number
-from autorl.report.text import number, value_text
+from autorl.core.plain_text import counted, number
+from autorl.report.pages import Array, Axis, Chart, Line, axis_of, positions
+from autorl.report.pages.document import Block, Figure, Text, small
+from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
 from autorl.study import Result
-from autorl.study.record import StudyRecord
+from autorl.study.results.record import StudyRecord
 
 MOST_SHOWN = 300
 """Configurations in a chart: more are a smear, and a page of many megabytes."""
 _MOST_SLICES = 16
-_TOP = 34
-_HEIGHT = 250
 
 
 @dataclass(frozen=True)
@@ -67,20 +61,15 @@ def searched(space: Space) -> list[Hyperparameter]:
     return [item for item in space.hyperparameters.values() if item.type != "constant"]
 
 
-def slices(space: Space, trials: Sequence[Trial], label: str) -> str:
+def slices(space: Space, trials: Sequence[Trial], label: str) -> list[Block]:
     """Draw the score over each hyperparameter, one small chart each."""
     items = searched(space)
     charts = [_slice(item, trials, label) for item in items[:_MOST_SLICES]]
-    drawn = "".join(
-        figure(chart, small=True, kind="slice") for chart in charts if chart is not None
-    )
+    drawn = small(Figure(chart, "slice") for chart in charts if chart is not None)
     more = len(items) - _MOST_SLICES
-    note = (
-        f"<p class=note>{counted(more, 'more hyperparameter', 'are')} not drawn.</p>"
-        if more > 0
-        else ""
-    )
-    return f'<div class="grid-of">{drawn}</div>{note}' if drawn else ""
+    if more > 0:
+        drawn.append(Text(f"{counted(more, 'more hyperparameter', 'are')} not drawn.", "note"))
+    return drawn
 
 
 def _slice(item: Hyperparameter, trials: Sequence[Trial], label: str) -> Chart | None:
@@ -102,13 +91,11 @@ def _slice(item: Hyperparameter, trials: Sequence[Trial], label: str) -> Chart |
         values = [trial.values[item.name] for trial in members]
         x = positions(item, values) if item.numeric else _places(item, values)
         y = np.array([trial.score for trial in members], dtype=np.float64)
-        texts = tuple(
+        texts = (
             f"configuration {trial.number}: {value_text(trial.values[item.name])}"
             for trial in members
         )
-        marks.append(
-            Line(name, x, y, None, texts, "o", joined=False, muted=name == "not to the end")
-        )
+        marks.append(Line.dots(name, x, y, texts, muted=name == "not to the end"))
     return Chart(item.name, "", axis_of(item, names), Axis(label), tuple(marks))
 
 
@@ -116,90 +103,54 @@ def _places(item: Hyperparameter, values: Sequence[Any]) -> Array:
     return np.array([float(item.index(value)) for value in values], dtype=np.float64)
 
 
-def parallel(space: Space, trials: Sequence[Trial], label: str) -> str:
-    """Draw parallel coordinates whose axes can be brushed.
+def parallel(space: Space, trials: Sequence[Trial], label: str) -> list[Figure]:
+    """Draw parallel coordinates, a line for each configuration.
 
-    A line is a configuration; the last axis is its score.
+    The last axis is the score.
     """
     items = searched(space)
     if not trials or not items:
-        return ""
+        return []
     scores = [trial.score for trial in trials if trial.score is not None]
     low = min(scores)
     high = max(scores)
-    width = max(720, 110 * (len(items) + 1))
-    places = np.linspace(60, width - 60, len(items) + 1).tolist()
-    lines = [
-        _pass(trial, items, places, (trial.score or 0.0, low, high), label)
-        # The incumbent last, so that it lies on top.
-        for trial in sorted(trials, key=lambda trial: trial.best)
-    ]
-    axes = [
-        _axis(place, item.name, *_ends(item)) for place, item in zip(places, items, strict=False)
-    ]
-    axes.append(_axis(places[-1], label, short_number(low), short_number(high)))
-    count = f"{len(trials)} of {counted(len(trials), 'configuration')}"
-    return (
-        '<figure class="chart" data-chart="parallel"><figcaption><b>Parallel coordinates</b>'
-        "<p class=note>Drag along an axis (or focus it and press the arrow keys) to keep the "
-        "configurations that pass there; the thick line is the incumbent. "
-        f"<output class=count>{count}</output></p></figcaption>"
-        '<div class=tools><button type="button" class="clear">clear</button></div>'
-        f'<div class=scroll><svg viewBox="0 0 {width} {_HEIGHT + 60}" class="plot" tabindex="0" '
-        f'role="group" aria-label="parallel coordinates">{"".join(lines)}{"".join(axes)}'
-        "</svg></div></figure>"
-    )
+    names = [f"{item.name}\n{_range(item)}" for item in items]
+    names.append(f"{label}\n{number(low)} to {number(high)}")
+    kinds = {"configurations": [trial for trial in trials if not trial.best]}
+    kinds["incumbent"] = [trial for trial in trials if trial.best]
+    marks = []
+    for kind, members in kinds.items():
+        x: list[float] = []
+        y: list[float] = []
+        texts: list[str] = []
+        for trial in members:
+            score = trial.score or 0.0
+            units = [
+                item.to_unit(trial.values[item.name]) if item.name in trial.values else None
+                for item in items
+            ]
+            units.append((score - low) / ((high - low) or 1.0))
+            values = [f"{item.name} {value_text(trial.values.get(item.name))}" for item in items]
+            about = f"configuration {trial.number} ({trial.state}), {label} {number(score)}"
+            for place, unit in enumerate(units):
+                # A hyperparameter that is not active has no point: the line passes over its axis.
+                if unit is not None:
+                    x.append(float(place))
+                    y.append(unit)
+                    texts.append("\n".join((about, *values[place : place + 1])))
+            x.append(np.nan)
+            y.append(np.nan)
+            texts.append("")
+        muted = kind == "configurations"
+        marks.append(Line(kind, np.array(x), np.array(y), None, tuple(texts), muted=muted))
+    text = "A line is a configuration: point at one to see its way."
+    axes = (Axis("", categories=tuple(names)), Axis("", limits=(-0.02, 1.02), bare=True))
+    return [Figure(Chart("Parallel coordinates", text, *axes, tuple(marks)), "parallel")]
 
 
-def _pass(
-    trial: Trial,
-    items: Sequence[Hyperparameter],
-    places: Sequence[float],
-    score: tuple[float, float, float],
-    label: str,
-) -> str:
-    value, low, high = score
-    units: list[float | None] = [
-        item.to_unit(trial.values[item.name]) if item.name in trial.values else None
-        for item in items
-    ]
-    units.append((value - low) / ((high - low) or 1.0))
-    points = [
-        f"{place:.1f} {_TOP + _HEIGHT * (1 - unit):.1f}"
-        for place, unit in zip(places, units, strict=True)
-        if unit is not None
-    ]
-    shown = ", ".join(f"{name} {value_text(plain(held))}" for name, held in trial.values.items())
-    tip = f"configuration {trial.number} ({trial.state})\n{label} {number(value)}\n{shown}"
-    spread = ",".join("" if unit is None else f"{unit:.3f}" for unit in units)
-    return (
-        f'<path class="pass{" best" if trial.best else ""}" d="M{"L".join(points)}" '
-        f'data-u="{spread}" data-tip="{escape(shortened(tip, 700))}"/>'
-    )
-
-
-def _axis(place: float, name: str, low: str, high: str) -> str:
-    title = escape(shortened(name, 15))
-    label = escape(name)
-    return (
-        f'<g><line class="axis" x1="{place:.1f}" x2="{place:.1f}" y1="{_TOP}" '
-        f'y2="{_TOP + _HEIGHT}"/>'
-        f'<text x="{place:.1f}" y="14" text-anchor="middle">{title}</text>'
-        f'<text x="{place:.1f}" y="{_TOP - 6}" text-anchor="middle">{escape(high)}</text>'
-        f'<text x="{place:.1f}" y="{_TOP + _HEIGHT + 16}" text-anchor="middle">'
-        f"{escape(low)}</text>"
-        f'<rect class="brush off" x="{place - 9:.1f}" y="{_TOP}" width="18" height="0"/>'
-        f'<rect class="zone" x="{place - 14:.1f}" y="{_TOP}" width="28" height="{_HEIGHT}" '
-        f'tabindex="0" role="slider" aria-orientation="vertical" aria-label="{label}" '
-        'aria-valuenow="0" aria-valuetext="all"/></g>'
-    )
-
-
-def _ends(item: Hyperparameter) -> tuple[str, str]:
-    if item.numeric:
-        low, high = item.bounds
-        return short_number(float(low)), short_number(float(high))
-    return shortened(value_text(item.choices[0]), 14), shortened(value_text(item.choices[-1]), 14)
+def _range(item: Hyperparameter) -> str:
+    ends = item.bounds if item.numeric else (item.choices[0], item.choices[-1])
+    return " to ".join(value_text(float(end) if item.numeric else end) for end in ends)
 
 
 def front_chart(record: StudyRecord, result: Result) -> Chart | None:
@@ -212,17 +163,14 @@ def front_chart(record: StudyRecord, result: Result) -> Chart | None:
     first, second = list(result.front[0].tuning)[:2]
     rows = [row for row in record.tables.proposals() if len(row.score) > 1][:1000]
     shown = [row for row in rows if np.isfinite(row.score[:2]).all()]
-    names = tuple(f"proposal {row.proposal}" for row in shown)
+    names = (f"proposal {row.proposal}" for row in shown)
     points = sorted(result.front, key=lambda point: point.tuning[first])
     marks = (
-        Line(
+        Line.dots(
             "all proposals",
-            np.array([row.score[0] for row in shown]),
-            np.array([row.score[1] for row in shown]),
-            None,
+            [row.score[0] for row in shown],
+            [row.score[1] for row in shown],
             names,
-            "o",
-            joined=False,
             muted=True,
         ),
         Line(

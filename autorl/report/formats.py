@@ -11,22 +11,21 @@ from typing import Any
 import yaml
 
 from autorl import trainers
-from autorl.masking import masked
-from autorl.plain_text import counted
-from autorl.plain_values import plain
+from autorl.core.masking import masked
+from autorl.core.plain_text import counted, number
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, FrozenMap, ProposalId, TrainerSpec
 from autorl.report.reading import StudyView
 from autorl.report.table import columns, one_line
 from autorl.report.text import (
     failed_text,
     interval_text,
-    number,
     seeds_text,
     value_text,
 )
 from autorl.study import Entry
 from autorl.trainers import TrainerInfo
 from autorl.trainers.info import TrainedRun
-from autorl.types import Config, FrozenMap, ProposalId, TrainerSpec
 
 FORMATS = ("yaml", "json", "kwargs", "cli", "table", "zoo")
 
@@ -111,7 +110,10 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
                 trainer,
                 # Printed to be pasted elsewhere: secrets stay in the study file.
                 masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
-                tuple((step, _full(view, config)) for step, config in lineage.schedule(proposal)),
+                tuple(
+                    (step, trained_with(view, config))
+                    for step, config in lineage.schedule(proposal)
+                ),
                 tested.get(proposal),
                 view.record.chosen_step(proposal),
                 view.record.tables.introduced(proposal),
@@ -161,7 +163,7 @@ def render(best: Sequence[Candidate], style: str) -> str:
 def _zoo(candidate: Candidate) -> str:
     """Write a candidate as a file of RL Baselines3 Zoo.
 
-    Of a schedule of configurations it is the last part.
+    The last part of a schedule of configurations is written.
     """
     run = TrainedRun(
         candidate.trainer,
@@ -188,9 +190,9 @@ def arguments(
 ) -> str:
     """Write the configuration as keyword arguments or, with `cli`, as flags.
 
-    They are the library's own where the trainer has one. What is no argument of the library follows
-    as a comment, and so does what schedules do over `horizon` steps. `end` is the step to train to,
-    by default the horizon.
+    They are the library's own where the trainer has one. Values that are not arguments of the
+    library follow as a comment, and so does the course of schedules over `horizon` steps. `end` is
+    the step to train to, by default the horizon.
     """
     described = trainers.info(trainer.name) if info is None else info
     run = TrainedRun(trainer, config, horizon, end or horizon, environment)
@@ -235,7 +237,7 @@ def flags(config: Mapping[str, object]) -> str:
     return shlex.join(words)
 
 
-def _full(view: StudyView, config: Config) -> Config:
+def trained_with(view: StudyView, config: Config) -> Config:
     """Return the hyperparameters the trainer trains with.
 
     They are the trainer's own values under the configuration's.
@@ -299,7 +301,7 @@ def _table(best: Sequence[Candidate]) -> str:
     header = [
         "proposal",
         "test (IQM)",
-        "95 % interval",
+        "interval",
         *(["test runs"] if failing else []),
         "tuning",
         "seeds",

@@ -1,29 +1,39 @@
-"""A study as one HTML file: no network, everything inside."""
+"""A study as a page, which is a file or served live."""
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Sequence
-from html import escape
+from datetime import UTC, datetime
 
 import yaml
 
+from autorl.core.masking import shareable, without_folders
+from autorl.core.plain_text import counted, number
+from autorl.core.types import InputError
 from autorl.landscapes import load_landscape
-from autorl.masking import shareable, without_folders
 from autorl.optimizers.model_share import share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.plain_text import counted
-from autorl.plain_values import plain
-from autorl.report.analysed import importance_section, noise_text
+from autorl.report.analysed import importance_blocks, noise_blocks
 from autorl.report.checklist import checklist
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.exploring import Trial, chosen, front_chart, parallel, slices
-from autorl.report.formats import Candidate, candidates
+from autorl.report.formats import candidates, trained_with
 from autorl.report.learning import curves_chart, incumbent_chart, lengths_of, seeds_chart
-from autorl.report.page.document import Section, page, table
-from autorl.report.page.draw import figure
-from autorl.report.population import population_section
-from autorl.report.proxy import proxy_section
+from autorl.report.pages.document import (
+    Bar,
+    Block,
+    Code,
+    Figure,
+    Headline,
+    Row,
+    Section,
+    Table,
+    Text,
+    page,
+)
+from autorl.report.population import population_blocks
+from autorl.report.proxy import proxy_blocks
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.status import state, warnings
 from autorl.report.text import (
@@ -31,20 +41,20 @@ from autorl.report.text import (
     beyond_text,
     candidate_table,
     choice_text,
+    difference_level,
     failed_text,
     front_table,
     interval_text,
-    method_note,
-    number,
     paired_note,
     seeds_text,
     shorter,
     value_text,
 )
-from autorl.report.verdict import loss_text
-from autorl.spec.options import resolved_in_short
+from autorl.report.watching import watched
+from autorl.statistics.coverage import level_text
+from autorl.store.rows import ProposalRow
 from autorl.study import Entry, Result
-from autorl.types import InputError, ProposalId
+from autorl.study.spec.options import resolved_in_short
 
 _MOST_ROWS = 1000
 _MOST_FAILURES = 500
@@ -52,62 +62,81 @@ _MOST_FAILURES = 500
 
 def report_html(view: StudyView) -> str:
     """Write the whole report of a study, finished or not."""
-    scored = view.record.best is not None
+    # Replays the events: what was the incumbent when is in no table.
+    return page(view.spec.name, about(view), study_sections(view, view.trace))
+
+
+def about(view: StudyView) -> str:
+    """Name trainer, task, optimizer and state of a study, and its note."""
+    spec = view.spec
+    names = ", ".join(trainer.name for trainer in spec.trainers.values())
+    task = spec.environment.id or "its own task"
+    line = f"{names} on {task}, {spec.optimizer.name}, {state(view)}"
+    return f"{line}\n{spec.note}" if spec.note else line
+
+
+def study_sections(
+    view: StudyView, trace: Sequence[TracePoint], *, live: bool = False
+) -> list[Section]:
+    """Make the parts of a study's page.
+
+    Args:
+        view: the study.
+        trace: the incumbent after each score.
+        live: it is looked at while it runs: with its progress, and before the search is over
+            without analyses that fit a model.
+    """
     # A report of a study that has scored nothing yet has proposals and failures.
-    result = view.result() if scored else None
-    sections = []
+    result = None if view.record.best is None else view.result()
+    sections = [
+        Section("result", "Result", result_blocks(view, result), half=live or result is not None)
+    ]
     if result is not None:
+        best = result.incumbent.proposal
+        fits = view.record.search_ended or not live
         sections += [
-            Section("incumbent", "Incumbent", incumbent_section(candidates(view, 1))),
-            Section("learning", "Learning", _learning(view, result)),
-            Section("seeds", "Seeds", seeds_section(view, result)),
-            Section(
-                "population",
-                "Population",
-                population_section(view.record, result.incumbent.proposal),
-            ),
-            Section("proxy", "Proxy and gold", proxy_section(view.record, result)),
+            Section("incumbent", "Incumbent", _incumbent(view), half=True),
+            Section("learning", "Learning", _learning(view, result, trace)),
+            Section("seeds", "Seeds", _seeds(view, result)),
+            Section("population", "Population", population_blocks(view.record, best)),
+            Section("proxy", "Proxy and gold", proxy_blocks(view.record, result)),
             Section("front", "Front", _front(view, result)),
-            Section("hyperparameters", "Hyperparameters", _hyperparameters(view, result)),
+            Section("hyperparameters", "Hyperparameters", _hyperparameters(view, result, fits)),
         ]
     sections += [
         Section("proposals", "Proposals", _proposals(view, result)),
-        Section("cost", "Cost", _cost(view)),
-        Section("failures", "Failures", failures_section(view, _MOST_FAILURES)),
+        Section("cost", "Cost", _cost(view), half=True),
+        Section("failures", "Failures", _failures(view), half=not live),
         Section("provenance", "Provenance", _provenance(view)),
         Section("checklist", "Checklist", _checklist(view)),
-        Section("study-file", "Study file", _study_file(view)),
     ]
-    return page(f"{view.spec.name} · autorl", headline(view, result), sections)
+    if not live:
+        # Who may look at a study need not see its file (`docs/security.md`).
+        return [*sections, Section("study-file", "Study file", _study_file(view))]
+    sections.insert(1, Section("progress", "Progress", _progress(view), half=True))
+    return sections
 
 
-def headline(view: StudyView, result: Result | None) -> str:
-    """Write the name of a study, its result and its cautions."""
-    spec = view.spec
-    names = ", ".join(trainer.name for trainer in spec.trainers.values())
-    about = (
-        f"{names} on {spec.environment.id or 'its own task'}, {spec.optimizer.name}, {state(view)}"
-    )
-    parts = [f"<h1>{escape(spec.name)}</h1><p class=note>{escape(about)}</p>"]
+def result_blocks(view: StudyView, result: Result | None) -> list[Block]:
+    """Write the result of a study and its cautions."""
     if result is None:
-        return parts[0] + "<p class=headline>No proposal has been scored yet.</p>"
-    parts.append(f"<p>{escape(result.objective)}</p>")
+        return [Headline("No proposal has been scored yet.")]
+    blocks: list[Block] = []
     if result.test is None:
         why = result.problem or "not tested on held-out seeds: there is no result to report yet"
-        parts.append(f"<p class=headline>{escape(why[:1].upper() + why[1:])}.</p>")
+        blocks.append(Headline(f"{why[:1].upper()}{why[1:]}."))
     else:
         span = interval_text(result.test.iqm_interval)
-        parts.append(
-            f"<p class=headline>Test score (IQM) <b>{number(result.test.iqm)}</b>, "
-            f"95&nbsp;% interval {span}, {escape(seeds_text(result.test))}</p>"
-        )
-        loss = loss_text(spec, result)
-        if loss:
-            parts.append(f'<p class="loss" role="note"><b>{escape(loss)}</b></p>')
+        level = level_text("iqm", len(result.test.seeds))
+        note = f"{level}interval {span}, {seeds_text(result.test)}"
+        blocks.append(Headline(number(result.test.iqm), "Test score (IQM)", note))
+        if result.loss:
+            blocks.append(Text(f"{result.loss}.", "loss"))
+    blocks.append(Text(result.objective, "note"))
     rows = []
     if result.test is not None and result.aggregate != "iqm":
         span = interval_text(result.test.interval)
-        note = f"95 % interval {span}{method_note(result.aggregate, result.test)}"
+        note = f"{level_text(result.aggregate, len(result.test.seeds))}interval {span}"
         rows.append((f"test score ({result.aggregate})", number(result.test.value), note))
     note = f"{counted(result.tuning_seeds, 'tuning seed')}; optimistic: chosen by it"
     rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
@@ -118,7 +147,8 @@ def headline(view: StudyView, result: Result | None) -> str:
     if result.default is not None:
         rows.append((f"default (IQM){shorter(result)}", *_default_cells(result.default)))
     if result.difference is not None:
-        note = f"95 % interval {interval_text(result.difference)}, {paired_note(result)}"
+        span = f"{difference_level(result)}interval {interval_text(result.difference)}"
+        note = f"{span}, {paired_note(result)}"
         rows.append(("difference to default (IQM)", number(result.improvement), note))
     if str(result.steps):
         rows.append(("steps", "", str(result.steps)))
@@ -126,39 +156,48 @@ def headline(view: StudyView, result: Result | None) -> str:
         rows.append(("beyond the budget", "", beyond_text(result)))
     if result.search_end_text:
         rows.append(("search ended", "", result.search_end_text))
-    parts.append(table((), rows))
-    parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in warnings(view)]
-    return "".join(parts)
+    blocks.append(Table((), rows))
+    return blocks + [Text(text, "caution") for text in warnings(view)]
 
 
-def incumbent_section(best: Sequence[Candidate]) -> str:
-    """Write the incumbent's configuration, a column for each part of its schedule."""
-    parts = []
-    for candidate in best:
-        names = dict.fromkeys(name for _, config in candidate.schedule for name in config)
-        several = len(candidate.schedule) > 1
-        header = [f"from step {step}" if several else "value" for step, _ in candidate.schedule]
-        # With every digit, unlike scores: somebody will train with them.
-        rows = [
-            (
-                name,
-                *(
-                    json.dumps(plain(config[name])) if name in config else ""
-                    for _, config in candidate.schedule
-                ),
-            )
-            for name in names
-        ]
-        parts.append(table(("hyperparameter", *header), rows))
-    return "".join(parts)
+def _progress(view: StudyView) -> list[Block]:
+    """Write the used budget, the runs and what workers do."""
+    study = watched(view)
+    said = ("study", "state", "search ended", "test score", "gap", "test seeds")
+    rows = [row for row in study.facts if row[0] not in said]
+    if study.last is not None:
+        when = datetime.fromtimestamp(study.last.time, UTC)
+        rows.append(("last event", f"{study.last.kind}, {when:%Y-%m-%d %H:%M:%S} UTC"))
+    return [Bar(study.budget_used), Table((), rows)]
 
 
-def seeds_section(view: StudyView, result: Result) -> str:
+def _incumbent(view: StudyView) -> list[Block]:
+    """Write the incumbent's configuration and the default beside it.
+
+    The incumbent has a column for each part of its schedule.
+    """
+    (candidate,) = candidates(view, 1)
+    configs = [config for _, config in candidate.schedule]
+    configs.append(trained_with(view, view.spec.search_space.default()))
+    several = len(candidate.schedule) > 1
+    header = [f"from step {step}" if several else "incumbent" for step, _ in candidate.schedule]
+    rows = [
+        (name, *(value_text(config[name]) if name in config else "" for config in configs))
+        for name in dict.fromkeys(name for config in configs for name in config)
+    ]
+    table = Table(("hyperparameter", *header, "default"), rows)
+    return [table, Text("Every digit: autorl best.", "note")]
+
+
+def _seeds(view: StudyView, result: Result) -> list[Block]:
     """Write the seeds, and the score of what was tested on each."""
     spec = view.spec
-    tuning = escape(str(list(spec.plan.tuning)))
-    test = escape(str(list(spec.plan.test)))
-    parts = [f"<p>tuning: {tuning} · test: {test}</p>"]
+    blocks: list[Block] = [
+        Text(f"tuning: {list(spec.plan.tuning)} · test: {list(spec.plan.test)}", "note")
+    ]
+    chart = seeds_chart(result)
+    if chart is not None:
+        blocks.append(Figure(chart, "seeds"))
     if result.entries:
         header, rows = candidate_table(result)
         header += [f"seed {seed}" for seed in spec.plan.test]
@@ -166,11 +205,8 @@ def seeds_section(view: StudyView, result: Result) -> str:
             scores = {} if entry.test is None else entry.test.seeds
             # How a run failed stands in the place of its score.
             row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
-        parts.append(table(header, rows))
-    chart = seeds_chart(result)
-    if chart is not None:
-        parts.append(figure(chart, kind="seeds"))
-    return "".join(parts)
+        blocks.append(Table(header, rows))
+    return blocks
 
 
 def _default_cells(entry: Entry) -> tuple[str, str]:
@@ -180,45 +216,27 @@ def _default_cells(entry: Entry) -> tuple[str, str]:
     return number(entry.test.iqm), f"test, {span}, {seeds_text(entry.test)}"
 
 
-def front_section(result: Result) -> str:
+def _learning(view: StudyView, result: Result, trace: Sequence[TracePoint]) -> list[Block]:
+    """Draw the incumbent over the budget, and learning curves beside it."""
+    incumbent = incumbent_chart(trace, result, lengths_of(view.record, trace))
+    curves = curves_chart(view.record, result)
+    drawn = [Figure(incumbent, "incumbent")]
+    return [Row([*drawn, Figure(curves, "curves")] if curves is not None else drawn)]
+
+
+def _front(view: StudyView, result: Result) -> list[Block]:
     """Write what no other proposal dominates.
 
-    Empty with one objective.
+    Nothing with one objective.
     """
-    if not result.front:
-        return ""
-    note = "<p class=note>Not dominated by any other on tuning seeds.</p>"
-    return f"{note}{table(*front_table(result))}"
-
-
-def curve_section(
-    trace: Sequence[TracePoint],
-    result: Result | None,
-    lengths: dict[ProposalId, int] | None = None,
-) -> str:
-    """Draw the incumbent over the budget, and its test score beside it."""
-    return figure(incumbent_chart(trace, result, lengths), kind="incumbent")
-
-
-def _learning(view: StudyView, result: Result) -> str:
-    # Replays the events: what was the incumbent when is in no table.
-    parts = [curve_section(view.trace, result, lengths_of(view.record, view.trace))]
-    curves = curves_chart(view.record, result)
-    if curves is not None:
-        parts.append(figure(curves, kind="curves"))
-    return "".join(parts)
-
-
-def _front(view: StudyView, result: Result) -> str:
     chart = front_chart(view.record, result)
-    return (
-        front_section(result)
-        if chart is None
-        else figure(chart, kind="front") + front_section(result)
-    )
+    if chart is None:
+        return []
+    note = Text("Not dominated by any other on tuning seeds.", "note")
+    return [Figure(chart, "front"), note, Table(*front_table(result))]
 
 
-def _hyperparameters(view: StudyView, result: Result) -> str:
+def _hyperparameters(view: StudyView, result: Result, fits: bool) -> list[Block]:
     """Draw what the scores say of hyperparameters."""
     space = view.spec.search_space
     trials = chosen(
@@ -229,19 +247,28 @@ def _hyperparameters(view: StudyView, result: Result) -> str:
         maximize=result.direction == "maximize",
     )
     label = f"tuning score ({result.aggregate})"
-    drawn = parallel(space, trials, label) + slices(space, trials, label)
-    try:
-        data = load_landscape(view.folder)
-        return importance_section(data)[0] + noise_text(data) + drawn
-    except InputError as error:
-        return f"<p class=note>importance: {escape(error.message)}.</p>{drawn}"
+    blocks: list[Block] = []
+    if fits:
+        try:
+            data = load_landscape(view.folder)
+            blocks = [Row(importance_blocks(data)[0]), *noise_blocks(data)]
+        except InputError as error:
+            blocks = [Text(f"importance: {error.message}.", "note")]
+    return [*blocks, *parallel(space, trials, label), *slices(space, trials, label)]
 
 
-def _proposals(view: StudyView, result: Result | None) -> str:
+def _proposals(view: StudyView, result: Result | None) -> list[Block]:
     names = view.spec.search_space.names
     tables = view.record.tables
     cells = []
-    for row in tables.proposals(_MOST_ROWS):
+    sign = view.spec.objectives()[0].sign
+
+    def place(row: ProposalRow) -> float:
+        # NaN: the score of what failed before any score was known.
+        scored = row.score and not math.isnan(row.score[0])
+        return -sign * row.score[0] if scored else math.inf
+
+    for row in sorted(tables.proposals(), key=place)[:_MOST_ROWS]:
         tuning = number(row.score[0]) if row.score else "-"
         shown = [value_text(row.values[name]) if name in row.values else "" for name in names]
         cells.append(
@@ -256,12 +283,10 @@ def _proposals(view: StudyView, result: Result | None) -> str:
                 *shown,
             ]
         )
-    share = view.record.share
-    counted = ""
-    if share is not None:
-        counted = f"<p>{share_text(share, learns=view.record.optimizer_learns)}</p>"
+    share = share_text(view.record.share, learns=view.record.optimizer_learns)
+    blocks: list[Block] = [Text(share)]
     if view.record.prior_use is not None:
-        counted += f"<p>{escape(prior_text(view.record.prior_use))}</p>"
+        blocks.append(Text(prior_text(view.record.prior_use)))
     header = [
         "proposal",
         "configuration",
@@ -272,20 +297,20 @@ def _proposals(view: StudyView, result: Result | None) -> str:
         "until step",
         *names,
     ]
-    left_out = sum(tables.count_proposals().values()) - len(cells)
-    more = f"<p class=note>{left_out} more are in study.sqlite.</p>" if left_out else ""
-    note = "<p class=note>A configuration has the number of the proposal that introduced it.</p>"
     best = None if result is None else str(result.incumbent.proposal)
-    rows = table(header, cells, sortable=True, best=lambda row: row[0] == best)
-    return f"{counted}{note}{rows}{more}"
+    note = "A configuration has the number of the proposal that introduced it."
+    left_out = sum(tables.count_proposals().values()) - len(cells)
+    if left_out:
+        note += f" {left_out} more are in study.sqlite."
+    return [*blocks, Text(note, "note"), Table(header, cells, sortable=True, best=best)]
 
 
-def failures_section(view: StudyView, most: int | None = None) -> str:
-    """Write the latest `most` failed segments, with None all of them."""
+def _failures(view: StudyView) -> list[Block]:
+    """Write the latest failed segments."""
     every = view.record.tables.failures()
-    failures = every if most is None else every[-most:]
+    failures = every[-_MOST_FAILURES:]
     if not failures:
-        return "<p>None.</p>"
+        return [Text("None.", "note")]
     rows = [
         (
             failure.proposal,
@@ -297,14 +322,15 @@ def failures_section(view: StudyView, most: int | None = None) -> str:
         )
         for failure in failures
     ]
-    earlier = len(every) - len(failures)
-    count = counted(earlier, "earlier one", "are")
-    more = f"<p class=note>{count} in study.sqlite.</p>" if earlier else ""
     header = ("proposal", "seed", "kind", "message", "log")
-    return table(header, rows, sortable=True) + more
+    blocks: list[Block] = [Table(header, rows, sortable=True)]
+    if len(every) > len(failures):
+        earlier = counted(len(every) - len(failures), "earlier one", "are")
+        blocks.append(Text(f"{earlier} in study.sqlite.", "note"))
+    return blocks
 
 
-def _cost(view: StudyView) -> str:
+def _cost(view: StudyView) -> list[Block]:
     """Write what the study has cost, by role and by algorithm."""
     tables = view.record.tables
     runs = tables.runs()
@@ -322,10 +348,10 @@ def _cost(view: StudyView) -> str:
         f"{counted(view.hours, 'hour', form='.3g')} of driver time."
     )
     header = ("of", "runs", "steps trained", "seconds of training")
-    return f"<p>{escape(text)}</p>{table(header, rows)}"
+    return [Text(text), Table(header, rows)]
 
 
-def _provenance(view: StudyView) -> str:
+def _provenance(view: StudyView) -> list[Block]:
     """Write code, packages and machine of every session."""
     rows = []
     for place, session in enumerate(view.sessions(), start=1):
@@ -344,23 +370,22 @@ def _provenance(view: StudyView) -> str:
             )
         )
     header = ("session", "autorl", "Python", "platform", "CPU", "packages", "source")
-    space = f"sha256 {view.spec.search_space.hash[:16]}"
-    return f"<p>Search space: {space}.</p>{table(header, rows[-20:])}"
+    space = f"Search space: sha256 {view.spec.search_space.hash[:16]}."
+    return [Text(space), Table(header, rows[-20:])]
 
 
-def _checklist(view: StudyView) -> str:
+def _checklist(view: StudyView) -> list[Block]:
     words = {"yes": "yes", "no": "no", "author": "for you to say"}
     rows = [(item.question, words[item.answer], item.evidence) for item in checklist(view)]
     source = "Checklist of Eimer, Lindauer and Raileanu (ICML 2023), filled in from the record."
-    return f"<p class=note>{source}</p>" + table(("question", "answer", "evidence"), rows)
+    return [Text(source, "note"), Table(("question", "answer", "evidence"), rows)]
 
 
-def _study_file(view: StudyView) -> str:
+def _study_file(view: StudyView) -> list[Block]:
     stored = yaml.safe_load((view.folder / "study.yaml").read_text(encoding="utf-8"))
     options = stored.get("optimizer")
     if isinstance(options, dict):
         # Data that a study has resolved would fill pages: its hash stands for it.
         stored["optimizer"] = options | resolved_in_short(view.spec.optimizer, view.spec.path)
     # Without secrets and folders of the machine.
-    text = str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110))
-    return f"<pre>{escape(text)}</pre>"
+    return [Code(str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110)))]

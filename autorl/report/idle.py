@@ -1,8 +1,8 @@
 """Predict how busy the workers of a study will be.
 
 Its order of observation is simulated. An ask waits for outcomes that the study's order names, not
-for those that happen to be there (`autorl.study.order`), so a slow segment leaves workers idle. How
-long, follows from how far segments take longer or shorter than predicted.
+for those that happen to be there (`autorl.study.open_proposals`), so a slow segment leaves workers
+idle. How long, follows from how far segments take longer or shorter than predicted.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autorl.core.types import Optimizer, ProposalId
 from autorl.optimizers import BaseOptimizer
 from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, StudyEvent
-from autorl.study.order import Order
-from autorl.types import Optimizer, ProposalId
+from autorl.study.open_proposals import Order
 
 UNEXPLAINED = 0.4
 """Assumed standard deviation of log time around what is predicted: a factor of 1.5."""
@@ -95,7 +95,7 @@ def expected_idle(
 ) -> IdleShare | None:
     """Simulate how busy workers are, and look for a better parallelism.
 
-    None where there are too few segments to keep all workers busy once.
+    The result is None where there are too few segments to keep all workers busy once.
 
     Args:
         asks: of the whole search.

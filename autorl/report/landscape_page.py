@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from html import escape
 from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import number
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis
-from autorl.landscapes.analysis import Answer, Axis, Chart, Line
-from autorl.plain_values import plain
-from autorl.report.analysed import answered, importance_section, noise_text
+from autorl.landscapes.analysis import Answer
+from autorl.report.analysed import answered, drawn, importance_blocks, noise_blocks
 from autorl.report.exploring import Trial, chosen, parallel, slices
-from autorl.report.page.document import Section, page, table, tried
-from autorl.report.page.draw import figure
-from autorl.report.text import number, value_text
-from autorl.rlhf.overoptimization import fit, frontier, policies
-from autorl.types import InputError
+from autorl.report.pages import Axis, Chart, Line
+from autorl.report.pages.document import (
+    Block,
+    Figure,
+    Headline,
+    Row,
+    Section,
+    Table,
+    Text,
+    page,
+    small,
+    tried,
+)
+from autorl.report.text import value_text
+from autorl.trainers.language.overoptimization import fit, frontier, policies
 
 _MOST_ROWS = 500
 _MOST_DEPENDENCES = 4
@@ -28,36 +39,34 @@ _MOST_POLICIES = 800
 def landscape_html(data: Landscape) -> str:
     """Write the report of a landscape.
 
-    A study's folder may be read as one. What an analysis cannot answer with these data is said in
+    A study's folder may be read as one. An analysis that cannot answer with these data says so in
     its place.
     """
     manifest = data.manifest
-    matters, order = importance_section(data)
+    matters, order = importance_blocks(data)
     trials, ranked = _trials(data)
     label = f"{manifest.objective.metric} (mean over seeds)"
     space = data.space
     sections = [
-        Section("importance", "What matters", matters + _dependences(data, order)),
-        Section("best", "Best configurations", ranked),
+        Section("best", "Result", [*_best(data), *_cautions(data)], half=True),
+        Section("data", "Data", [_facts(data)], half=True),
+        Section("importance", "What matters", [Row(matters), *_dependences(data, order)]),
+        Section("ranking", "Best configurations", ranked),
         Section(
             "configurations",
             "Configurations",
-            parallel(space, trials, label) + slices(space, trials, label),
+            [*parallel(space, trials, label), *slices(space, trials, label)],
         ),
         Section("learning", "Learning", _learning(data)),
-        Section("noise", "Noise and choice", noise_text(data) + _choice(data)),
+        Section("noise", "Noise and choice", [*noise_blocks(data), *_choice(data)]),
         Section("proxy", "Proxy and gold", _proxy(data)),
-        Section("provenance", "Provenance", _provenance(data)),
+        Section("provenance", "Provenance", [_provenance(data)]),
     ]
-    return page(f"{manifest.id} · autorl", _headline(data), sections)
+    return page(manifest.id, manifest.description, sections)
 
 
-def _headline(data: Landscape) -> str:
+def _facts(data: Landscape) -> Table:
     manifest = data.manifest
-    parts = [
-        f"<h1>{escape(manifest.id)}</h1><p class=note>{escape(manifest.description)}</p>",
-        tried(lambda: _best(data), "best configuration"),
-    ]
     roles = ", ".join(f"{len(seeds)} {role}" for role, seeds in manifest.seeds.items())
     objective = manifest.objective
     unit = manifest.step_unit.replace("_", " ")
@@ -70,38 +79,48 @@ def _headline(data: Landscape) -> str:
         ("evaluations", f"{len(manifest.steps)} to step {manifest.steps[-1]:,} ({unit})"),
         ("licence", manifest.licence),
     ]
-    parts.append(table((), rows))
-    parts += [f"<p><b>Caution:</b> {escape(text)}</p>" for text in manifest.notes[:10]]
-    return "".join(parts)
+    return Table((), rows)
 
 
-def _best(data: Landscape) -> str:
-    choice = data.best()
-    test = "" if choice.test is None else f", on test seeds <b>{number(choice.test)}</b>"
-    by = f"{choice.by} of {choice.reduce}, {choice.origin}"
-    return (
-        f"<p class=headline>Configuration {choice.config_id} is best: on {escape(choice.seeds)} "
-        f"seeds {number(choice.value)} (optimistic: chosen by it){test}</p>"
-        f"<p class=note>Ranked by {escape(by)}.</p>"
-    )
+def _cautions(data: Landscape) -> list[Block]:
+    return [Text(text, "caution") for text in data.manifest.notes[:10]]
 
 
-def _dependences(data: Landscape, order: list[str]) -> str:
+def _best(data: Landscape) -> list[Block]:
+    """Say which configuration is best, by test seeds where there are any."""
+
+    def say() -> list[Block]:
+        choice = data.best()
+        ranked = f"Ranked by {choice.by} of {choice.reduce}, {choice.origin}."
+        name = f"Configuration {choice.config_id} is best"
+        tuning = f"{number(choice.value)} on {choice.seeds} seeds (optimistic: chosen by it)"
+        if choice.test is None:
+            return [Headline(f"{name}: {tuning}.", "", ranked)]
+        return [
+            Headline(number(choice.test), f"{name}: score on test seeds", f"{tuning}. {ranked}")
+        ]
+
+    return tried(say, "best configuration")
+
+
+def _dependences(data: Landscape, order: list[str]) -> list[Block]:
     """Draw how the score depends on what matters most."""
 
-    def dependence(name: str) -> str:
-        answer = analysis.analyse(data, "dependence", [name])
-        return figure(analysis.chart_of(answer), small=True, kind="dependence")
+    def dependence(name: str) -> list[Block]:
+        return [drawn(analysis.analyse(data, "dependence", [name]))]
 
-    charts = [
-        tried(partial(dependence, name), f"dependence on {name}")
+    figures = [
+        block
         for name in order[:_MOST_DEPENDENCES]
+        for block in tried(partial(dependence, name), f"dependence on {name}")
     ]
+    if not order:
+        return []
     interaction = answered(lambda: analysis.analyse(data, "interaction", order[:8]), "interaction")
-    return f'<div class="grid-of">{"".join(charts)}</div>{interaction}' if order else ""
+    return [*small(figures), *interaction]
 
 
-def _trials(data: Landscape) -> tuple[list[Trial], str]:
+def _trials(data: Landscape) -> tuple[list[Trial], list[Block]]:
     """Read configurations with their scores, and write the table of the best.
 
     Returns:
@@ -110,7 +129,7 @@ def _trials(data: Landscape) -> tuple[list[Trial], str]:
     try:
         top = data.top(len(data.grid.config_ids))
     except InputError as error:
-        return [], f"<p class=note>best configurations: {escape(error.message)}.</p>"
+        return [], [Text(f"best configurations: {error.message}.", "note")]
     names = data.space.names
     score = str(top.columns[1])
     trials = []
@@ -127,87 +146,73 @@ def _trials(data: Landscape) -> tuple[list[Trial], str]:
         ]
         rows.append([trial.number, *(number(_score(row[name])) for name in scores), *values])
     header = ["configuration", *(name.replace("_", " ") for name in scores), *names]
+    blocks: list[Block] = [Table(header, rows, sortable=True)]
     more = len(trials) - len(rows)
-    note = f"<p class=note>{more} more are in the landscape's tables.</p>" if more > 0 else ""
+    if more > 0:
+        blocks.append(Text(f"{more} more are in the landscape's tables.", "note"))
     maximize = data.manifest.objective.direction == "maximize"
-    return chosen(trials, maximize=maximize), table(header, rows, sortable=True) + note
+    return chosen(trials, maximize=maximize), blocks
 
 
 def _score(value: Any) -> float | None:
     return None if value is None or np.isnan(value) else float(value)
 
 
-def _learning(data: Landscape) -> str:
+def _learning(data: Landscape) -> list[Block]:
     names = {
         "curves": "learning curves",
         "budget": "early choice",
         "over-time": "importance over time",
     }
-    return "".join(answered(_asked(data, kind), name) for kind, name in names.items())
+    return [
+        Row([block for kind, name in names.items() for block in answered(_asked(data, kind), name)])
+    ]
 
 
 def _asked(data: Landscape, kind: str) -> Callable[[], Answer]:
     return lambda: analysis.analyse(data, kind)
 
 
-def _choice(data: Landscape) -> str:
+def _choice(data: Landscape) -> list[Block]:
     """Draw what choosing gains, how many results differ, and what phases change."""
-    parts = [answered(_asked(data, "tunability"), "tunability")]
 
-    def redundancy() -> str:
+    def redundancy() -> list[Block]:
         row = analysis.analyse(data, "redundancy").table.iloc[0]
         text = (
             f"Seed noise lets one tell {row['distinct']:.0f} results apart of "
             f"{row['configurations']:.0f}; {row['as_good_as_best']:.0f} are as good as the best."
         )
-        return f"<p>{escape(text)}</p>"
+        return [Text(text)]
 
-    parts.append(tried(redundancy, "redundancy"))
+    figures = answered(_asked(data, "tunability"), "tunability")
     if len(data.phases) > 1:
-        parts.append(answered(_asked(data, "phases"), "phases"))
-    return "".join(parts)
+        figures += answered(_asked(data, "phases"), "phases")
+    return [*tried(redundancy, "redundancy"), Row(figures)]
 
 
-def _proxy(data: Landscape) -> str:
+def _proxy(data: Landscape) -> list[Block]:
     """Draw gold over the distance from the reference policy.
 
     Empty without a proxy.
     """
     if not {"kl", "proxy", "gold", "reference_gold"} <= set(data.metrics):
-        return ""
-    return tried(lambda: figure(_gold_chart(data), kind="proxy"), "over-optimisation")
+        return []
+    return tried(lambda: [Figure(_gold_chart(data), "proxy")], "over-optimisation")
 
 
 def _gold_chart(data: Landscape) -> Chart:
     role = "test" if "test" in data.manifest.seeds else "tuning"
     every = policies(data, role).head(_MOST_POLICIES)
     distance = np.sqrt(np.maximum(every["kl"].to_numpy(float), 0.0))
-    names = tuple(
-        f"configuration {number_of}, step {step:,}, proxy {proxy:.3g}"
+    names = [
+        f"configuration {number_of}, step {step:,}, proxy {number(proxy)}"
         for number_of, step, proxy in zip(
             every["config_id"], every["step"], every["proxy"], strict=True
         )
-    )
+    ]
     marks = [
-        Line(
-            "gold of all policies",
-            distance,
-            every["gold"].to_numpy(float),
-            None,
-            names,
-            "o",
-            joined=False,
-            muted=True,
-        ),
-        Line(
-            "proxy of the same",
-            distance,
-            every["proxy"].to_numpy(float),
-            None,
-            names,
-            "o",
-            joined=False,
-        ),
+        Line.dots("gold of all policies", distance, every["gold"], names, muted=True),
+        Line.dots("proxy of the same", distance, every["proxy"], names),
     ]
     text = f"Means over {role} seeds."
     if role == "test":
@@ -232,7 +237,7 @@ def _gold_chart(data: Landscape) -> Chart:
     return Chart("Gold over the distance from the reference", text, x, Axis("reward"), tuple(marks))
 
 
-def _provenance(data: Landscape) -> str:
+def _provenance(data: Landscape) -> Table:
     manifest = data.manifest
     packages = ", ".join(
         f"{name} {about.get('version', '') if hasattr(about, 'get') else about}"
@@ -251,7 +256,7 @@ def _provenance(data: Landscape) -> str:
         ("from", ", ".join(manifest.parents)),
         ("space", f"sha256 {data.space.hash[:16]}"),
     ]
-    return table((), [(name, value) for name, value in rows if str(value)])
+    return Table((), [(name, value) for name, value in rows if str(value)])
 
 
 def _pairs(values: Any) -> str:

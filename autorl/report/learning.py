@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, islice
 
 import numpy as np
 
-from autorl import seeds as streams
-from autorl.landscapes.analysis import Axis, Chart, Line
-from autorl.plain_text import counted
-from autorl.report.page.draw import level
+from autorl.core import seeds as streams
+from autorl.core.plain_text import counted, number
+from autorl.core.types import Config, ProposalId, SeedRole
+from autorl.report.configurations import CONTINUED, MEANINGS, RUNNING, configuration_rows
+from autorl.report.pages import Axis, Chart, Line
 from autorl.report.reading import TracePoint
-from autorl.report.text import interval_bounds, number
-from autorl.spec import Spec
+from autorl.report.text import interval_bounds
 from autorl.statistics import bootstrap_interval, iqm
+from autorl.statistics.coverage import level_text
 from autorl.study import Entry, Result
-from autorl.study.record import StudyRecord
-from autorl.types import ProposalId
+from autorl.study.results.record import StudyRecord
+from autorl.study.spec import Spec
 
 _RESAMPLES = 400
 """Of the interval at each step of a curve, which is looked at and never reported."""
-_MOST_CURVES = 4
+_MOST_CURVES = 6
 
 
 def incumbent_chart(
@@ -84,14 +85,14 @@ def incumbent_chart(
 def _level(label: str, entry: Entry, end: float) -> Line:
     assert entry.test is not None
     span = entry.test.interval
-    interval = None if span is None else (span.low, span.high)
-    return level(label, entry.test.value, interval, end)
+    band = None if span is None else (np.full(2, span.low), np.full(2, span.high))
+    return Line(label, np.array([0.0, end]), np.full(2, entry.test.value), band)
 
 
 def seeds_chart(result: Result) -> Chart | None:
     """Draw what was tested, seed by seed, beside its tuning score.
 
-    None where nothing was tested.
+    The result is None where nothing was tested.
     """
     entries = [entry for entry in result.entries if entry.test is not None]
     if not entries:
@@ -113,33 +114,14 @@ def seeds_chart(result: Result) -> Chart | None:
     low, high = np.array(spans).T
     labels = tuple(f"{entry.label}\nproposal {entry.proposal}" for entry in entries)
     marks = (
-        Line(
-            "single test seeds",
-            np.array(single_x) + 0.12,
-            np.array(single_y),
-            None,
-            tuple(names),
-            "o",
-            joined=False,
-            muted=True,
-        ),
-        Line(
-            "test score (IQM), 95 % interval",
-            places,
-            np.array(means),
-            (low, high),
-            labels,
-            "o",
-            joined=False,
-        ),
-        Line(
+        Line.dots("single test seeds", np.array(single_x) + 0.12, single_y, names, muted=True),
+        Line.dots("test score (IQM), interval", places, means, labels, (low, high)),
+        Line.dots(
             f"tuning score ({result.aggregate})",
             places - 0.12,
-            np.array([entry.tuning for entry in entries]),
-            None,
+            [entry.tuning for entry in entries],
             labels,
-            "^",
-            joined=False,
+            marker="^",
         ),
     )
     about = "A tuning score above the test seeds is over-tuning; the spread of dots is seed noise."
@@ -152,32 +134,63 @@ def seeds_chart(result: Result) -> Chart | None:
     )
 
 
-def curves_chart(record: StudyRecord, result: Result) -> Chart | None:
+def curves_chart(record: StudyRecord, result: Result | None) -> Chart | None:
     """Draw learning curves on test seeds.
 
-    Before the test they are of tuning seeds. None where the objective's metric has no curve.
+    Before the test they are of tuning seeds, and while the search is open the configurations in
+    training are beside the incumbent, as far as their segments have ended. None without a curve.
     """
     spec = record.spec
     metric = spec.objectives()[0].metric
-    role = "test" if result.entries else "tuning"
-    shown = [(entry.label, entry.proposal) for entry in result.entries[:_MOST_CURVES]]
-    if not shown:
-        shown = [("incumbent", result.incumbent.proposal)]
-    marks: list[Line] = []
-    for label, proposal in shown:
-        curves = curves_of(record, proposal, metric, role)
-        if not curves:
-            continue
-        if not marks:
-            marks.append(_single_seeds(curves))
+    entries = () if result is None else result.entries
+    role: SeedRole = "test" if entries else "tuning"
+    shown = [(entry.label, entry.proposal) for entry in entries] or _of_search(record)
+    read = ((*named, _curves_so_far(record, named[1], metric, role)) for named in shown)
+    drawn = list(islice((curves for curves in read if curves[2]), _MOST_CURVES))
+    marks = [_single_seeds(curves) for label, _, curves in drawn if label == "incumbent"]
+    for label, proposal, curves in drawn:
         marks.append(_mean_of(spec, f"{label} (proposal {proposal})", proposal, curves))
     if not any(len(line.x) for line in marks):
         return None
-    about = f"IQM over {role} seeds and its 95 % bootstrap interval at each step."
+    level = level_text("iqm", min(len(curves) for _, _, curves in drawn))
+    about = f"IQM over {role} seeds and its {level}bootstrap interval at each step."
+    if not entries and not record.search_ended:
+        about += " A run in training is drawn to the end of its last segment."
     if spec.objective[0].reduce != "last":
         about += f" The study's score is the {spec.objective[0].reduce} of a curve, not its end."
     x = Axis(spec.steps, limits=(0.0, None))
     return Chart(f"Learning curves on {role} seeds", about, x, Axis(metric), tuple(marks))
+
+
+def _of_search(record: StudyRecord) -> list[tuple[str, ProposalId]]:
+    """List incumbent and default, then the others of an open search.
+
+    Configurations in training come first, then the newest.
+    """
+    rows = configuration_rows(record)
+    default = record.spec.search_space.default()
+    named = {} if record.best is None else {record.best: "incumbent"}
+    for row in rows:
+        if not row.incumbent and Config(row.values) == default:
+            named[row.proposal] = "default"
+    if not record.search_ended:
+        for row in sorted(rows, key=lambda row: (row.state != RUNNING, -row.number)):
+            if row.state in MEANINGS and row.state != CONTINUED:
+                named.setdefault(row.proposal, row.state)
+    return [(label, proposal) for proposal, label in named.items()]
+
+
+def _curves_so_far(
+    record: StudyRecord, proposal: ProposalId, metric: str, role: SeedRole
+) -> dict[int, dict[int, float]]:
+    """Read a proposal's curves, or its parent's before a segment has ended."""
+    link: ProposalId | None = proposal
+    while link is not None:
+        curves = curves_of(record, link, metric, role)
+        if curves:
+            return curves
+        link = record.tables.link(link).resume_from
+    return {}
 
 
 def curves_of(
@@ -201,6 +214,8 @@ def curves_of(
             measured.setdefault(row.run_id, {})[row.step] = row.value
     runs = {row.run_id: row for row in record.tables.runs()}
     last = {row.run_id for row in record.tables.values(metric, (link,)) if row.role == role}
+    if not last:
+        return {}
     until = record.until(link)
     curves: dict[int, dict[int, float]] = {}
     for leaf in last:
@@ -250,7 +265,9 @@ def _mean_of(
         spans.append(span)
     low, high = np.array(spans).reshape(-1, 2).T
     band = (low, high) if np.isfinite(low).any() else None
-    return Line(label, np.array(common, dtype=np.float64), np.array(means), band)
+    marker = "o" if len(common) == 1 else ""
+    x = np.array(common, dtype=np.float64)
+    return Line(label, x, np.array(means), band, marker=marker)
 
 
 def lengths_of(record: StudyRecord, trace: Sequence[TracePoint]) -> dict[ProposalId, int]:

@@ -1,6 +1,6 @@
 """Looks at a study again and again.
 
-`autorl watch` and `autorl serve` do.
+`autorl watch` does.
 
 A study is read anew only when its files, or who drives it, have changed. To find that nothing has
 changed costs a few calls of the operating system, whatever the size of the study.
@@ -18,20 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from autorl.core.types import AutorlError, InputError
 from autorl.report.reading import Replayed, StudyView, TracePoint, open_view
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.lock import lock_holder
-from autorl.study.record import StudyRecord
-from autorl.types import AutorlError, InputError
+from autorl.study.results.record import StudyRecord
 
 T = TypeVar("T")
-_LEAST_SHARE = 0.05
+LEAST_SHARE = 0.1
 """Share of the search that must be done before its end is predicted."""
 
 
 @dataclass(frozen=True)
 class Look(Generic[T]):
-    """What was read of a study, and when.
+    """State of a study, and the time it was read.
 
     Attributes:
         revision: differs when the study's files do; names what was read.
@@ -155,7 +155,7 @@ def search_seconds_left(record: StudyRecord) -> float | None:
     if record.spec.budget.hours is not None:
         return max(0.0, record.spec.budget.hours * 3600 - seconds)
     done = min(1.0, used) * _trained_share(record)
-    if done < _LEAST_SHARE or seconds <= 0:
+    if done < LEAST_SHARE or seconds <= 0:
         return None
     return seconds * (1.0 - done) / done
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autorl.core.plain_values import plain
+from autorl.core.types import Resources
 from autorl.executors.devices import (
     VISIBLE_DEVICES,
     Allocator,
@@ -16,18 +18,15 @@ from autorl.executors.devices import (
     visible_device,
 )
 from autorl.executors.worker import ONE_THREAD
-from autorl.plain_values import plain
-from autorl.spec import Spec
-from autorl.study.placing import ON_THIS_MACHINE, capacity, segments_at_once
-from autorl.study.setup import executor_name
-from autorl.types import Resources
+from autorl.study.setup import ON_THIS_MACHINE, capacity, executor_name, segments_at_once
+from autorl.study.spec import Spec
 
 _MOST_SHOWN = 8  # places of one algorithm
 
 
 @dataclass(frozen=True)
 class Share:
-    """What the segments of one algorithm have.
+    """Resources of the segments of one algorithm.
 
     Attributes:
         algorithm: "" where the study has one trainer.

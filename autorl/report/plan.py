@@ -2,51 +2,42 @@
 
 The driver itself runs in memory, on random scores instead of training. Counts are exact where they
 do not depend on scores (full-length runs, fixed or adaptive seeds); with rungs, racing or
-populations they are those of one run on random scores, and the plan says so. What the budget
-charges are nominal steps; what is really trained follows from where the trainers can cut a run of
+populations they are those of one run on random scores, and the plan says so. The budget charges
+nominal steps; the steps that are really trained follow from where the trainers can cut a run of
 each configuration.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from dataclasses import dataclass
-from pathlib import Path
-from urllib.parse import quote
 
 from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import find_stopping, is_slow_to_ask, option_names, search_kind
-from autorl.plain_text import counted
 from autorl.report.idle import Asks, IdleShare, expected_idle
+from autorl.report.reach import Reach
 from autorl.report.simulated import Confirmed, Ends, Phase, Tally, candidates
-from autorl.spec import OptimizerSection, Spec
 from autorl.store import Store
-from autorl.store.store import DATABASE
-from autorl.store.tables import StudyTables
 from autorl.study import Study
 from autorl.study.callbacks import check_callbacks
-from autorl.study.lengths import Reach
-from autorl.study.placing import segments_at_once
-from autorl.study.setup import check, executor_name, make_optimizer, trainer_loader
-from autorl.types import Optimizer
+from autorl.study.setup import (
+    cautions_before,
+    check,
+    executor_name,
+    make_optimizer,
+    segments_at_once,
+    trainer_loader,
+)
+from autorl.study.spec import OptimizerSection, Spec
 
 _STAND_IN = "autorl.optimizers.stand_in:StandIn"
 MOST_SEGMENTS = 20_000
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """A time, in seconds, and what it was measured on."""
-
-    seconds: float
-    source: str
-
-
-@dataclass(frozen=True)
 class Plan:
-    """What `autorl tune` would run.
+    """Runs that `autorl tune` would make.
 
     Attributes:
         search: the work of the search; `exact`: whether it does not depend on scores.
@@ -66,7 +57,6 @@ class Plan:
         learns: whether the optimizer has a model.
         checkpoints: how many outlive the study at most, besides those the optimizer may still
             resume.
-        time: None = unknown.
         idle: how busy the workers will be; None where nothing waits.
         confirmed: what explores and what confirms, of adaptive seeds; None of others.
     """
@@ -87,16 +77,21 @@ class Plan:
     learns: bool
     checkpoints: int
     workers: int
-    time: Estimate | None
     idle: IdleShare | None
     confirmed: Confirmed | None = None
 
+    @property
+    def evaluation_steps(self) -> int | None:
+        """Count the most steps of evaluation, or None if it costs nothing."""
+        limit = self.spec.longest_episode
+        if limit is None:
+            return None
+        evaluations = self.search.evaluations + self.test.evaluations
+        return evaluations * self.spec.fidelity.episodes * limit
 
-def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
+
+def make_plan(spec: Spec) -> Plan:
     """Check a study as `tune` would and count its work, writing nothing.
-
-    `folder` is where the study would be kept; studies beside it are looked at for the speed of the
-    same trainer and environment.
 
     Raises:
         InputError: what `tune` would raise.
@@ -154,14 +149,10 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
     outline = optimizer.outline() if isinstance(optimizer, BaseOptimizer) else ()
-    cautions = [*_cautions(spec, load, optimizer), *ends.cautions(), *tally.cautions()]
+    cautions = [*_cautions(spec, load), *ends.cautions(), *tally.cautions()]
     if not open_ended:
         caution = share_caution(spec.optimizer.name, share, learns=learns)
         cautions += [] if caution is None else [caution]
-    time = None
-    if not (open_ended or cut):
-        trained = sum(phase.trained for phase in (search, test, baseline, models))
-        time = estimate_time(spec, trained, workers, folder)
     seeds = len(policy.first)
     idle = None
     if not (open_ended or spec.asynchronous):
@@ -183,20 +174,18 @@ def make_plan(spec: Spec, folder: Path | None = None) -> Plan:
         learns=learns,
         checkpoints=_kept(spec, test, search),
         workers=workers,
-        time=time,
         idle=idle,
         confirmed=confirmed,
     )
 
 
-def _cautions(spec: Spec, load: Load, optimizer: Optimizer) -> list[str]:
+def _cautions(spec: Spec, load: Load) -> list[str]:
     """Collect notes on the optimizer's options and on the user's data."""
-    cautions = [*optimizer.cautions()] if isinstance(optimizer, BaseOptimizer) else []
     loaded = [load(trainer) for trainer in spec.trainers.values()]
     environment = spec.environment.resolve()
     notes = [note for trainer in loaded for note in trainer.data_notes(environment)]
     # Several algorithms of one study read the same data: each note once.
-    return [*cautions, *dict.fromkeys(notes)]
+    return [*cautions_before(spec), *dict.fromkeys(notes)]
 
 
 def _simulate(study: Study, tally: Tally) -> bool:
@@ -211,51 +200,6 @@ def _simulate(study: Study, tally: Tally) -> bool:
         if len(tally.segments) >= MOST_SEGMENTS:
             return True
     return False
-
-
-def estimate_time(spec: Spec, steps: int, workers: int, folder: Path | None) -> Estimate | None:
-    """Estimate the seconds the steps take at the speed of earlier studies.
-
-    Returns:
-        None when no study beside `folder` trained the same thing.
-    """
-    if folder is None or not folder.parent.is_dir():
-        return None
-    trainers = {trainer.name for trainer in spec.trainers.values()}
-    # In one order, so that a second dry run says the same.
-    for sibling in sorted(folder.parent.iterdir(), reverse=True):
-        if not (sibling / DATABASE).is_file():
-            continue
-        speeds = _speeds(sibling / DATABASE, spec.environment.id)
-        if trainers <= set(speeds):
-            # As if all were trained by the slowest: how many of each there will be is not known.
-            slowest = min(speeds[name] for name in trainers)
-            return Estimate(
-                steps / (slowest * workers),
-                f"{sibling}: {counted(slowest, 'step', form=',.0f')} per second and worker",
-            )
-    return None
-
-
-def _speeds(database: Path, environment: str | None) -> dict[str, float]:
-    """Read environment steps per second of training from a study's database.
-
-    Returns:
-        By trainer; empty where there is no study to be read.
-    """
-    try:
-        # Quoted, because a folder's name may have a question mark or a percent sign.
-        connection = sqlite3.connect(f"file:{quote(str(database.resolve()))}?mode=ro", uri=True)
-        trained = StudyTables.of(connection).training_on(environment)
-        connection.close()
-    except sqlite3.Error:  # not a study that can be read: no measurement
-        return {}
-    return {
-        name: taken.environment_steps / taken.wall_seconds
-        for name, taken in trained.items()
-        # No speed follows from a hundredth of a second.
-        if taken.environment_steps and taken.wall_seconds > 0.01
-    }
 
 
 def _light(spec: Spec, open_ended: bool) -> Spec:

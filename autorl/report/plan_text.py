@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autorl.core.plain_text import counted
 from autorl.optimizers.model_share import share_dict, share_text
-from autorl.plain_text import counted
 from autorl.report.idle import idle_text
 from autorl.report.placement import placement_list, placement_rows
-from autorl.report.plan import MOST_SEGMENTS, Estimate, Plan
+from autorl.report.plan import MOST_SEGMENTS, Plan
 from autorl.report.table import columns, one_line
-from autorl.spec import Spec
-from autorl.spec.options import options_to_show
+from autorl.study.spec import Spec
+from autorl.study.spec.options import options_to_show
 
 
 def plan_text(plan: Plan) -> str:
@@ -22,11 +22,6 @@ def plan_text(plan: Plan) -> str:
         workers += f": {idle_text(plan.idle, plan.workers, learns=plan.learns)}"
     rows.append(("workers", workers))
     rows += placement_rows(plan.spec)
-    if plan.open_ended:
-        time = f"{_budget_text(plan.spec)} of search, then the test phase"
-    else:
-        time = time_text(plan.time, plan.workers, "; other configurations differ")
-    rows.append(("time", time))
     checkpoints = (
         f"keep: {plan.spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
     )
@@ -39,6 +34,11 @@ def plan_text(plan: Plan) -> str:
     if plan.spec.indeterminate:
         rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
     notes = [f"caution: {text}" for text in plan.cautions]
+    if (plan.evaluation_steps or 0) > plan.search.trained + plan.test.trained:
+        notes.append(
+            "caution: evaluation may take more steps than training: "
+            "fewer fidelity.evaluations or fidelity.episodes"
+        )
     if plan.cut:
         notes.append(f"counted up to {MOST_SEGMENTS:,} segments: the study is larger")
     if not plan.exact and not plan.open_ended:
@@ -129,6 +129,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     points = f"evaluated {counted(len(spec.evaluation_steps), 'time')}, "
     points += f"{counted(spec.fidelity.episodes, 'episode')} each"
     rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
+    rows += [("", line) for line in spec.given_way]
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
     # In the optimizer's own words: only it knows its brackets.
@@ -138,7 +139,14 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     if not plan.open_ended:
         rows += _step_rows(plan)
         most = "at most" if plan.exact else "about"
-        rows.append(("evaluations", f"{most} {plan.search.evaluations + plan.test.evaluations:,}"))
+        count = f"{most} {plan.search.evaluations + plan.test.evaluations:,}"
+        if plan.evaluation_steps is not None:
+            count += (
+                f" of {counted(spec.fidelity.episodes, 'episode')}, at most "
+                f"{counted(spec.longest_episode or 0, 'step', form=',')} each: "
+                f"up to {plan.evaluation_steps:,} steps"
+            )
+        rows.append(("evaluations", count))
     return rows
 
 
@@ -237,11 +245,10 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "environment_steps": None if plan.open_ended else sum(phase.steps for phase in phases),
         "trained_steps": None if plan.open_ended else sum(phase.trained for phase in phases),
         "trained_exact": plan.trained_exact,
+        "evaluation_steps": plan.evaluation_steps,
         "workers": plan.workers,
         "placement": placement_list(spec),
         "idle": None if plan.idle is None else vars(plan.idle),
-        "seconds": plan.time.seconds if plan.time else None,
-        "seconds_from": plan.time.source if plan.time else None,
         "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
     }
 
@@ -268,12 +275,3 @@ def _test_text(plan: Plan) -> str:
     count = f"at most {counted(plan.test.proposals, 'candidate')}, "
     count += counted(plan.test.segments, "segment")
     return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
-
-
-def time_text(time: Estimate | None, workers: int, note: str = "") -> str:
-    """Word an estimated time, and what it was measured on."""
-    if time is None:
-        return "unknown: no study beside the folder has trained this trainer on this environment"
-    minutes = time.seconds / 60
-    text = f"{minutes:.0f} minutes" if minutes >= 2 else f"{max(1.0, time.seconds):.0f} s"
-    return f"about {text} on {counted(workers, 'worker')} ({time.source}{note})"

@@ -4,25 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
 
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Chart, Line, axis_of, positions
-from autorl.landscapes.regression import Array
+from autorl.core.plain_text import number
+from autorl.core.types import ProposalId
 from autorl.report.exploring import searched
-from autorl.report.page.draw import figure, shade
-from autorl.report.page.frame import short_number, ticks
-from autorl.report.text import number, value_text
+from autorl.report.pages import Array, Axis, Chart, Line, Spans, axis_of, positions
+from autorl.report.pages.document import Block, Figure, Text, small
+from autorl.report.text import value_text
 from autorl.space import Hyperparameter
 from autorl.store.rows import ProposalRow
-from autorl.study.record import StudyRecord
-from autorl.types import ProposalId
+from autorl.study.results.record import StudyRecord
 
 _MOST_LEGS = 2000
-_ROW = 26
-_LEFT = 64
-_WIDTH = 900
 
 
 @dataclass(frozen=True)
@@ -76,95 +71,63 @@ def legs_of(record: StudyRecord) -> list[Leg]:
     return legs[:_MOST_LEGS]
 
 
-def population_section(record: StudyRecord, best: ProposalId) -> str:
+def population_blocks(record: StudyRecord, best: ProposalId) -> list[Block]:
     """Draw lineage and schedules of a population.
 
     Empty for a study without one.
     """
     legs = legs_of(record)
     if not legs:
-        return ""
+        return []
     chain = set()
     number_of: ProposalId | None = best
     while number_of is not None:
         chain.add(number_of)
         number_of = record.tables.link(number_of).resume_from
-    charts = "".join(
-        figure(chart, small=True, kind="values-by-step")
-        for chart in _schedules(record, legs, chain)
-    )
     text = "Values by step: the incumbent's schedule before the whole population's."
-    schedules = f'<h3>Schedules</h3><p class=note>{text}</p><div class="grid-of">{charts}</div>'
-    return _tree(legs, chain, record.spec.steps) + (schedules if charts else "")
+    charts = small(Figure(chart, "values-by-step") for chart in _schedules(record, legs, chain))
+    lineage = Figure(_lineage(legs, chain, record.spec.steps), "lineage")
+    return [lineage, *([Text(text, "note"), *charts] if charts else [])]
 
 
-def _tree(legs: list[Leg], chain: set[ProposalId], unit: str) -> str:
+def _lineage(legs: list[Leg], chain: set[ProposalId], unit: str) -> Chart:
+    """Draw what members trained, whom they copied, and the incumbent's way."""
     names = sorted({leg.member for leg in legs}, key=lambda name: (len(name), name))
-    rows = {name: 24 + _ROW * index for index, name in enumerate(names)}
-    end = max(leg.row.until for leg in legs)
-    height = 24 + _ROW * len(names) + 42
-    scores = [leg.row.score[0] for leg in legs if leg.row.score]
-    finite = [score for score in scores if np.isfinite(score)]
-    low, high = (min(finite), max(finite)) if finite else (0.0, 1.0)
-
-    def across(step: float) -> float:
-        return _LEFT + step / end * (_WIDTH - _LEFT - 20)
-
-    parts = []
-    for value in ticks(0.0, float(end), 6):
-        at = across(value)
-        parts.append(
-            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="12" y2="{height - 38}"/>'
-            f'<text x="{at:.1f}" y="{height - 24}" text-anchor="middle">'
-            f"{short_number(value)}</text>"
-        )
-    parts += [
-        f'<text x="{_LEFT - 8}" y="{y + 4}" text-anchor="end">{escape(name[:8])}</text>'
-        for name, y in rows.items()
+    rows = {name: float(index) for index, name in enumerate(names)}
+    bars = Spans(
+        np.array([rows[leg.member] for leg in legs]),
+        np.array([float(leg.start) for leg in legs]),
+        np.array([float(leg.row.until) for leg in legs]),
+        np.array([leg.row.score[0] if leg.row.score else np.nan for leg in legs]),
+        tuple(map(_tip, legs)),
+        "tuning score",
+    )
+    # A copy goes from the donor's row to the member's, and a gap follows it.
+    copied = [
+        (float(leg.start), row, _tip(leg))
+        for leg in legs
+        if leg.donor is not None
+        for row in (rows[leg.donor], rows[leg.member], np.nan)
     ]
-    for leg in legs:
-        if leg.donor is None:
-            continue
-        at = across(leg.start)
-        above = rows[leg.donor]
-        below = rows[leg.member]
-        mark = " chain" if {leg.parent, leg.row.proposal} <= chain else ""
-        parts.append(
-            f'<path class="copy{mark}" d="M{at - 6:.1f} {above}C{at + 12:.1f} {above} '
-            f'{at - 12:.1f} {below} {at + 5:.1f} {below}"/>'
-        )
-    for leg in legs:
-        y = rows[leg.member]
-        begin = across(leg.start) + 2
-        finish = across(leg.row.until) - 2
-        inside = leg.row.proposal in chain
-        if inside:
-            parts.append(
-                f'<line class="leg chain" x1="{begin:.1f}" x2="{finish:.1f}" y1="{y}" y2="{y}" '
-                'stroke="var(--c1)"/>'
-            )
-        color = "var(--grey)"
-        if leg.row.score and np.isfinite(leg.row.score[0]):
-            color = shade((leg.row.score[0] - low) / ((high - low) or 1.0))
-        parts.append(
-            f'<line class="leg" x1="{begin:.1f}" x2="{finish:.1f}" y1="{y}" y2="{y}" '
-            f'stroke="{color}" data-tip="{escape(_tip(leg))}"/>'
-        )
-    parts.append(
-        f'<text x="{_WIDTH / 2:.0f}" y="{height - 6}" text-anchor="middle">{escape(unit)}</text>'
+    way = [
+        (float(step), rows[leg.member], _tip(leg))
+        for leg in sorted(legs, key=lambda leg: leg.start)
+        if leg.row.proposal in chain
+        for step in (leg.start, leg.row.until)
+    ]
+    lines = [_path("copy of another member", copied, muted=True)] if copied else []
+    lines.append(_path("the incumbent's way", way))
+    text = (
+        "A row is a member of the population, a bar what it trained. A line between rows is a copy "
+        "of another member's weights and configuration."
     )
-    note = (
-        f"A row is a member of the population, a bar what it trained; dark bars scored "
-        f"{short_number(low)}, bright ones {short_number(high)} on tuning seeds. A curve between "
-        "rows is a copy of another member's weights and configuration. Orange: how the incumbent "
-        "came to be."
-    )
-    return (
-        '<figure class="chart" data-chart="lineage"><figcaption><b>Lineage</b>'
-        f"<p class=note>{note}</p></figcaption><div class=scroll>"
-        f'<svg viewBox="0 0 {_WIDTH} {height}" class="plot" tabindex="0" role="group" '
-        f'aria-label="lineage of the population">{"".join(parts)}</svg></div></figure>'
-    )
+    axes = (Axis(unit, limits=(0.0, None)), Axis("member", categories=tuple(names)))
+    return Chart("Lineage", text, *axes, (bars, *lines))
+
+
+def _path(label: str, points: Sequence[tuple[float, float, str]], *, muted: bool = False) -> Line:
+    x, y, names = zip(*points, strict=True)
+    return Line(label, np.array(x), np.array(y), None, names, muted=muted)
 
 
 def _tip(leg: Leg) -> str:
@@ -231,7 +194,7 @@ def _schedules(record: StudyRecord, legs: list[Leg], chain: set[ProposalId]) -> 
 def _placed(item: Hyperparameter, values: Sequence[float]) -> Array:
     """Place values on an axis.
 
-    What is no number stays a gap.
+    A value that is not a number stays a gap.
     """
     raw = np.array(values, dtype=np.float64)
     placed = np.full(len(raw), np.nan)

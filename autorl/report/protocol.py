@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autorl.plain_text import counted, listed, shortened
-from autorl.plain_values import plain
+from autorl.core.plain_text import counted, listed, shortened
+from autorl.core.plain_values import plain
 from autorl.space import Space
-from autorl.spec import Spec
 from autorl.study.budget import Spent
+from autorl.study.spec import Spec
 
 _LONGEST = 48
 

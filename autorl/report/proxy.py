@@ -6,36 +6,38 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Chart, Line
+from autorl.core.plain_text import number
 from autorl.report.learning import curves_of
-from autorl.report.page.draw import figure
-from autorl.rlhf.tasks import task, tasks
+from autorl.report.pages import Axis, Chart, Line
+from autorl.report.pages.document import Block, Figure, Row
 from autorl.statistics import iqm
 from autorl.study import Result
-from autorl.study.record import StudyRecord
+from autorl.study.results.record import StudyRecord
+from autorl.trainers.language.tasks import task, tasks
 
 _KL = "kl"
 
 
-def proxy_section(record: StudyRecord, result: Result) -> str:
+def proxy_blocks(record: StudyRecord, result: Result) -> list[Block]:
     """Draw the proxy against gold.
 
-    Of the incumbent by step, and of all runs at their end.
+    The charts show the incumbent by step, and all runs at their end.
 
     Empty for a study of no RLHF task, or whose signal is gold itself.
     """
     environment = record.spec.environment
     if environment.id not in tasks():
-        return ""
+        return []
     about = task(environment.id, environment.kwargs)
     if about.training == about.report:
-        return ""
+        return []
     charts = [
         _by_step(record, result, (about.training, about.report)),
         _at_end(record, (about.training, about.report), about.training),
         _at_end(record, (_KL, about.report), "KL to the reference policy"),
     ]
-    return "".join(figure(chart, kind="proxy") for chart in charts if chart is not None)
+    drawn = [Figure(chart, "proxy") for chart in charts if chart is not None]
+    return [Row(drawn)] if drawn else []
 
 
 def _by_step(record: StudyRecord, result: Result, metrics: tuple[str, str]) -> Chart | None:
@@ -86,18 +88,15 @@ def _at_end(record: StudyRecord, metrics: tuple[str, str], label: str) -> Chart 
         ]
         if shared:
             marks.append(
-                Line(
+                Line.dots(
                     f"runs on {role} seeds",
-                    np.array([ends[metrics[0]][run] for run in shared]),
-                    np.array([ends[metrics[1]][run] for run in shared]),
-                    None,
-                    tuple(
+                    [ends[metrics[0]][run] for run in shared],
+                    [ends[metrics[1]][run] for run in shared],
+                    (
                         f"configuration {runs[run].config_id}, seed {runs[run].seed}, "
-                        f"{label} {ends[metrics[0]][run]:.4g}"
+                        f"{label} {number(ends[metrics[0]][run])}"
                         for run in shared
                     ),
-                    "o",
-                    joined=False,
                     muted=role == "tuning",
                 )
             )

@@ -1,8 +1,8 @@
 """A study's folder, read without touching it.
 
 It can be read while the study runs, after a kill, and on a read-only disk. The database is copied
-into memory. What `status` and `best` say is in its tables (`StudyRecord`); the curve of a report
-needs more, and folds the events by the driver's own code. A test holds that both say the same.
+into memory. `watch --once` and `best` read its tables (`StudyRecord`); the curve of a report needs
+more, and folds the events by the driver's own code. A test holds that both say the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from pathlib import Path
 
 import numpy as np
 
-from autorl.spec import Spec
+from autorl.core.types import (
+    Done,
+    Event,
+    FrozenMap,
+    InputError,
+    Proposal,
+    ProposalId,
+    Wait,
+)
 from autorl.store import Store
 from autorl.store.events import (
     CheckpointRegained,
@@ -33,18 +41,10 @@ from autorl.store.lock import lock_holder
 from autorl.store.tables import StudyTables
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
-from autorl.study.record import StudyRecord, open_copy, with_added_test_seeds
-from autorl.study.result import Result, read_result
+from autorl.study.results.record import StudyRecord, open_copy, with_added_test_seeds
+from autorl.study.results.result import Result, read_result
+from autorl.study.spec import Spec
 from autorl.study.test_phase import TestPhase
-from autorl.types import (
-    Done,
-    Event,
-    FrozenMap,
-    InputError,
-    Proposal,
-    ProposalId,
-    Wait,
-)
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class Replayed:
 
 
 class StudyView:
-    """What a study's folder says now.
+    """State of a study's folder at this moment.
 
     Use `open_view`, and `close` it.
 
@@ -115,10 +115,12 @@ class StudyView:
         spec: the frozen study file, with test seeds that were added later.
         record: what the study file and the tables say.
         last: the latest event; None before the first.
+        holder: who works on the study ("process 12 on host"); None when nobody does.
     """
 
-    def __init__(self, folder: Path, spec: Spec, store: Store) -> None:
+    def __init__(self, folder: Path, spec: Spec, store: Store, holder: str | None) -> None:
         self.folder = folder
+        self.holder = holder
         self.store = store
         self.spec = with_added_test_seeds(spec, StudyTables(store.query))
         self.record = StudyRecord(self.spec, store, folder)
@@ -150,14 +152,6 @@ class StudyView:
         """Whether the study ran to its end with nothing added since."""
         return self.last is not None and self.last.kind == StudyFinished.kind
 
-    def holder(self) -> str | None:
-        """Name who works on the study now ("process 12 on host").
-
-        Returns:
-            None when nobody does.
-        """
-        return lock_holder(self.folder)
-
     def result(self) -> Result:
         """Read the result as it stands.
 
@@ -184,9 +178,11 @@ def open_view(folder: Path) -> StudyView:
     Raises:
         InputError: there is none, or its files cannot be read.
     """
+    # Read once and first: a driver that ends meanwhile has written all that is read later.
+    holder = lock_holder(folder)
     spec, connection = open_copy(folder)
     try:
-        return StudyView(folder, spec, Store(connection, folder, None))
+        return StudyView(folder, spec, Store(connection, folder, None), holder)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(folder / DATABASE)) from error
 

@@ -1,4 +1,4 @@
-"""The text of `autorl replay`.
+"""The text of `autorl test --schedule`.
 
 It has the schedule step by step, and its held-out score beside the population's best.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorl.plain_text import counted
-from autorl.plain_values import plain
+from autorl.core.plain_text import counted, number
+from autorl.core.plain_values import plain
+from autorl.core.types import Config
 from autorl.report.table import columns, one_line
-from autorl.report.text import failed_text, interval_text, number, seeds_text
+from autorl.report.text import failed_text, interval_text, seeds_text
 from autorl.study import Result
-from autorl.types import Config
 
 
 def schedule_text(result: Result, best: float) -> str:
@@ -54,7 +54,7 @@ def schedule_text(result: Result, best: float) -> str:
             cells = [number(test.value), interval_text(test.interval), f"{seeds_text(test)}, {end}"]
         rows.append(["default, unchanged", *cells])
     title = f"schedule of proposal {result.incumbent.proposal} until step {result.incumbent.until}"
-    scores = columns([result.objective, result.aggregate, "95 % interval", ""], rows)
+    scores = columns([result.objective, result.aggregate, "interval", ""], rows)
     return "\n".join([title, *_lines(result.incumbent.schedule), "", scores])
 
 

@@ -11,12 +11,12 @@ from functools import cached_property
 
 import numpy as np
 
-from autorl.plain_text import counted
-from autorl.spec import Spec
+from autorl.core.plain_text import counted
+from autorl.core.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
+from autorl.report.reach import Reach
 from autorl.study.driver import Driver
-from autorl.study.lengths import Reach
 from autorl.study.lineage import Lineage
-from autorl.types import Checkpoint, Config, InputError, Outcome, Report, Segment, Status
+from autorl.study.spec import Spec
 
 _PROBES = 256
 """Random configurations that are asked for the end of their runs."""
@@ -46,7 +46,7 @@ class Phase:
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What an adaptive study gives the best proposals, beside what explores.
+    """Runs that confirm the best proposals of an adaptive study, beside exploration.
 
     Attributes:
         explore, confirm: nominal steps of each.
@@ -152,7 +152,7 @@ class Tally:
 
 
 class Ends:
-    """Where full-length runs of a study's configurations really end."""
+    """Steps at which full-length runs of a study's configurations really end."""
 
     def __init__(self, spec: Spec, reach: Reach) -> None:
         self._spec = spec
@@ -238,7 +238,7 @@ class Ends:
     def _too_long(self, cut: int, step: int) -> str:
         """Count, for people, the configurations that cannot be cut at `step`.
 
-        Of those that can be cut at `cut`, or of all where it is 0.
+        Only configurations that can be cut at `cut` count, or all where it is 0.
 
         Returns:
             Empty if there are none.

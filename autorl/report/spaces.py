@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autorl.core.types import Config
 from autorl.report.table import columns, one_line
 from autorl.report.text import value_text
 from autorl.space import Hyperparameter, Space
-from autorl.types import Config
 
 
 def space_text(space: Space, samples: Sequence[Config] = ()) -> str:

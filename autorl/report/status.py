@@ -1,4 +1,4 @@
-"""Where a study stands, from its folder alone."""
+"""Writes where a study stands, from its folder alone."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from autorl.core.plain_text import counted, number, printable
+from autorl.core.types import SearchEnd
 from autorl.optimizers.model_share import share_dict, share_text
-from autorl.plain_text import counted, printable
 from autorl.report.reading import StudyView
-from autorl.report.text import against_default, interval_text, number, result_dict, seeds_text
-from autorl.spec import Spec
+from autorl.report.text import against_default, interval_text, result_dict, seeds_text
+from autorl.statistics.coverage import level_text
 from autorl.store.events import SearchGivenUp, SegmentLost
 from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
 from autorl.study import Result
 from autorl.study.budget import Spent
-from autorl.study.cautions import loss_cautions
-from autorl.study.record import StudyRecord
-from autorl.study.search_end import unspent_text
+from autorl.study.results.cautions import loss_cautions, refund_cautions
+from autorl.study.results.record import StudyRecord, unspent_text
+from autorl.study.spec import Spec
 from autorl.trainers import installed_info
-from autorl.types import SearchEnd
 
 _LATEST = 5
 """Failures shown."""
@@ -57,16 +57,15 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
     return {
         "folder": str(view.folder),
         "name": view.spec.name,
+        "note": view.spec.note,
         "trainers": [trainer.name for trainer in view.spec.trainers.values()],
         "environment": view.spec.environment.id,
         "optimizer": view.spec.optimizer.name,
         "state": state(view),
         "search_end": record.search_end,
-        "driver": view.holder(),
+        "driver": view.holder,
         "proposals": record.tables.count_proposals(),
-        "new_configurations": None
-        if record.share is None
-        else share_dict(record.share, learns=record.optimizer_learns),
+        "new_configurations": share_dict(record.share, learns=record.optimizer_learns),
         # Racing charges further seeds above the budget.
         "budget_used": min(1.0, spent.budget_used(view.spec)),
         "tuning_steps": spent.charged_steps,
@@ -142,7 +141,7 @@ def aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
 def status_rows(view: StudyView) -> list[tuple[str, str]]:
     """Write names and texts of where a study stands.
 
-    What depends on the time is left out, and so are failures and warnings.
+    Facts that depend on the time are left out, and so are failures and warnings.
     """
     result = _result(view)
     facts = _facts(view, result, None)
@@ -155,10 +154,12 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     elif stands == "stopped":
         stands = f"stopped{_given_up(view)}: go on with `autorl resume {view.folder}`"
     share = view.record.share
-    if share is not None and share.new:
+    if share.new:
         counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
+    unscored = ", ".join(f"proposal {proposal}" for proposal in facts["unscored"])
     rows = [
         ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {environment}"),
+        *([("note", facts["note"])] if facts["note"] else []),
         ("state", stands),
         *([("search ended", ended)] if (ended := view.record.search_end_text) else []),
         *_test_rows(result),
@@ -167,7 +168,7 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
         ("optimizer", facts["optimizer"]),
         ("budget used", _budget_text(facts)),
         ("proposals", counts),
-        ("unscored", ", ".join(map(str, facts["unscored"])) or "none"),
+        ("unscored", unscored or "none"),
         ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
     ]
     busy = facts["workers_busy"]
@@ -189,15 +190,16 @@ def last_event_text(last: Latest, now: float | None = None) -> str:
 def state(view: StudyView) -> str:
     """Return `running`, `finished`, or `stopped` (interrupted or killed)."""
     # A driver that was killed leaves its lock file, but not its lock.
-    if view.holder() is not None:
+    if view.holder is not None:
         return "running"
     return "finished" if view.finished else "stopped"
 
 
 def _given_up(view: StudyView) -> str:
     """Say that the session has ended because nothing could be trained."""
-    given_up = view.last is not None and view.last.kind == SearchGivenUp.kind
-    return " because the first proposals failed" if given_up else ""
+    if view.last is None or view.last.kind != SearchGivenUp.kind:
+        return ""
+    return f" because {view.record.events(SearchGivenUp)[-1].message}"
 
 
 def warnings(view: StudyView) -> list[str]:
@@ -207,7 +209,7 @@ def warnings(view: StudyView) -> list[str]:
 
 def _warnings(view: StudyView, result: Result | None) -> list[str]:
     texts = [] if result is None else [*result.caveats, *against_default(result)]
-    texts += loss_cautions(view.record)
+    texts += [*loss_cautions(view.record), *refund_cautions(view.record)]
     changed = changes_text(view.record.tables.sessions())
     if changed is not None:
         texts.append(changed)
@@ -249,24 +251,29 @@ def _test_rows(result: Result | None) -> list[tuple[str, str]]:
     test = result.test
     if test is None:
         return [("test score", f"none: {result.problem}")] if result.problem else []
-    interval = f", 95 % {interval_text(test.iqm_interval)}" if test.iqm_interval else ""
+    interval = (
+        f", {level_text('iqm', len(test.seeds))}{interval_text(test.iqm_interval)}"
+        if test.iqm_interval
+        else ""
+    )
     gap = f"{number(result.gap)}: tuning minus test score ({result.aggregate})"
     return [
         ("test score", f"{number(test.iqm)} (IQM){interval}, {seeds_text(test)}"),
         ("gap", f"{gap}, larger = more over-tuned"),
+        *([("test seeds", result.loss)] if result.loss else []),
     ]
 
 
 def _budget_text(facts: dict[str, Any]) -> str:
     """Write the share that is charged, and what was trained.
 
-    What is charged are nominal steps; what was trained is said where that differs.
+    Steps are charged when proposed, and nominal; those trained are said where they differ.
     """
     charged = facts["tuning_steps"]
     trained = facts["trained_tuning_steps"]
     steps = counted(charged, "tuning step", form=",")
     if trained != charged:
-        steps = f"{counted(charged, 'nominal tuning step', form=',')}, {trained:,} trained"
+        steps = f"{counted(charged, 'nominal tuning step', form=',')} charged, {trained:,} trained"
     beyond = facts["beyond_budget_steps"]
     more = f", and {beyond:,} beyond it for the default configuration" if beyond else ""
     return f"{facts['budget_used']:.0%} ({steps}){more}"

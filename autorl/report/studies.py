@@ -14,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from autorl import seeds as streams
-from autorl.plain_text import counted
+from autorl.core import seeds as streams
+from autorl.core.plain_text import counted, number
+from autorl.core.types import InputError, ProposalId
 from autorl.report.protocol import Difference, protocol_differences, text_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
 from autorl.report.table import columns, one_line
-from autorl.report.text import interval_text, number
-from autorl.report.verdict import loss_text
-from autorl.spec import Spec
+from autorl.report.text import interval_text
 from autorl.statistics import (
     Interval,
     difference_interval,
@@ -32,7 +31,7 @@ from autorl.statistics import (
 )
 from autorl.study import Result
 from autorl.study.budget import Spent
-from autorl.types import InputError, ProposalId
+from autorl.study.spec import Spec
 
 _FEW_SEEDS = 2
 _UNEQUAL = 0.05
@@ -177,7 +176,7 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[str]]
         "study",
         "optimizer",
         "test (IQM)",
-        "95 % interval",
+        "interval",
         "test seeds",
         "tuning",
         "gap",
@@ -217,10 +216,10 @@ def pair_table(comparison: StudyComparison) -> tuple[list[str], list[list[str]]]
         "first",
         "second",
         "difference (IQM)",
-        "95 % interval",
+        "interval",
         "seeds",
         "a run of the first is better",
-        "95 % interval of that",
+        "interval of that",
         "",
     ]
     rows = [
@@ -366,11 +365,10 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
         elif study.result.test.few:
             count = len(study.scores)
             texts.append(
-                f"{study.name}: {counted(count, 'test seed')}, whose interval covers less than 95 %"
+                f"{study.name}: {counted(count, 'test seed')}, whose interval is too short"
             )
-        loss = loss_text(study.spec, study.result)
-        if loss:
-            texts.append(f"{study.name}: {loss}")
+        if study.result.loss:
+            texts.append(f"{study.name}: {study.result.loss}")
     texts.append(
         "one study each: another study seed may give another incumbent, "
         "and the intervals are over test seeds alone"

@@ -2,76 +2,58 @@
 
 from __future__ import annotations
 
-from html import escape
-
 import numpy as np
 
-from autorl.landscapes.analysis import Axis, Chart, Line
-from autorl.plain_text import counted
-from autorl.plain_values import plain
-from autorl.report.page.document import Section, page, table
-from autorl.report.page.draw import figure
+from autorl.core.plain_text import counted, number
+from autorl.core.plain_values import plain
+from autorl.report.pages import Axis, Chart, Line
+from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
 from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
-from autorl.report.text import interval_bounds, interval_text, number, value_text
+from autorl.report.text import interval_bounds, interval_text, value_text
 
 
 def comparison_html(comparison: StudyComparison) -> str:
     """Write the report of a comparison of studies."""
     names = [study.name for study in comparison.studies]
-    best = names[0]
-    header, rows = study_table(comparison)
-    scores = table(header, rows, sortable=True, best=lambda row: row[0] == best)
-    pairs = table(*pair_table(comparison), sortable=True) if comparison.pairs else ""
-    cautions = "".join(f"<p><b>Caution:</b> {escape(text)}</p>" for text in comparison.caveats)
+    pairs = [Table(*pair_table(comparison), sortable=True)] if comparison.pairs else []
+    scores = Table(*study_table(comparison), sortable=True, best=names[0])
+    figures = Row([Figure(_seeds(comparison), "seeds"), Figure(_cost(comparison), "cost")])
+    anytime = Figure(_curves(comparison), "curves")
     sections = [
-        Section("scores", "Test scores", scores + figure(_seeds(comparison), kind="seeds")),
+        Section("result", "Result", _result(comparison)),
+        Section("scores", "Test scores", [scores, figures]),
         Section("pairs", "In pairs", pairs),
-        Section(
-            "anytime", "Incumbents over the budget", figure(_curves(comparison), kind="curves")
-        ),
-        Section("cost", "Cost", figure(_cost(comparison), kind="cost")),
-        Section("configurations", "Incumbents", _configurations(comparison)),
-        Section("cautions", "Cautions", cautions),
+        Section("anytime", "Incumbents over the budget", [anytime], half=True),
+        Section("configurations", "Incumbents", [_configurations(comparison)], half=True),
     ]
-    return page(f"{', '.join(names)} · autorl", _headline(comparison), sections)
+    return page(" against ".join(names), comparison.studies[0].result.objective, sections)
 
 
-def _headline(comparison: StudyComparison) -> str:
-    names = " against ".join(study.name for study in comparison.studies)
-    parts = [f"<h1>{escape(names)}</h1>"]
+def _result(comparison: StudyComparison) -> list[Block]:
+    """Say which study is best, and what makes the comparison unequal."""
+    blocks: list[Block] = []
     # Before every number: what is not equal is no comparison of methods.
     if comparison.differences:
-        items = "".join(f"<li>{escape(item.text)}</li>" for item in comparison.differences)
-        parts.append(
-            '<div class="loss" role="note"><b>Not an equal comparison. The studies differ in:</b>'
-            f"<ul>{items}</ul></div>"
-        )
-    parts.append(f"<p>{escape(comparison.studies[0].result.objective)}</p>")
-    parts.append(f"<p class=headline>{escape(_sentence(comparison))}</p>")
-    return "".join(parts)
+        items = tuple(item.text for item in comparison.differences)
+        blocks.append(Text("Not an equal comparison. The studies differ in:", "loss", items))
+    cautions = [Text(text, "caution") for text in comparison.caveats]
+    return [*blocks, _headline(comparison), *cautions]
 
 
-def _sentence(comparison: StudyComparison) -> str:
-    """Say in a sentence which study has the best test score."""
+def _headline(comparison: StudyComparison) -> Headline:
+    """Say which study has the best test score, and by how much."""
     first, second = comparison.studies[:2]
-    if first.result.test is None:
-        return "No study has a test score yet."
-    score = f"{number(first.result.test.iqm)}, {interval_text(first.result.test.iqm_interval)}"
-    text = f"{first.name} has the best test score (IQM {score})"
-    pair = next(
-        (
-            pair
-            for pair in comparison.pairs
-            if {pair.first, pair.second} == {first.name, second.name}
-        ),
-        None,
-    )
-    if pair is None:
-        return f"{text}."
-    span = interval_text(pair.interval)
-    change = f"{number(pair.difference)} over {second.name}, 95 % interval {span}"
-    doubt = "" if "better" in pair.verdict else ": the two cannot be told apart"
-    return f"{text}, {change}{doubt}."
+    test = first.result.test
+    if test is None:
+        return Headline("No study has a test score yet.")
+    about = f"IQM, interval {interval_text(test.iqm_interval)}"
+    best = {first.name, second.name}
+    pair = next((pair for pair in comparison.pairs if {pair.first, pair.second} == best), None)
+    if pair is not None:
+        span = interval_text(pair.interval)
+        about += f"; {number(pair.difference)} over {second.name}, interval {span}"
+        about += "" if "better" in pair.verdict else ": the two cannot be told apart"
+    return Headline(number(test.iqm), f"{first.name} has the best test score", f"{about}.")
 
 
 def _seeds(comparison: StudyComparison) -> Chart:
@@ -93,29 +75,11 @@ def _seeds(comparison: StudyComparison) -> Chart:
         spans.append(interval_bounds(None if test is None else test.iqm_interval))
     low, high = np.array(spans).T
     places = np.arange(len(studies), dtype=np.float64)
-    tuning = np.array([study.result.tuning for study in studies])
-    single = Line(
-        "single test seeds",
-        np.array(x),
-        np.array(y),
-        None,
-        tuple(texts),
-        "o",
-        joined=False,
-        muted=True,
-    )
+    tuning = [study.result.tuning for study in studies]
     marks = (
-        single,
-        Line(
-            "test score (IQM), 95 % interval",
-            places,
-            np.array(means),
-            (low, high),
-            names,
-            "o",
-            joined=False,
-        ),
-        Line("tuning score", places - 0.12, tuning, None, names, "^", joined=False),
+        Line.dots("single test seeds", x, y, texts, muted=True),
+        Line.dots("test score (IQM), interval", places, means, names, (low, high)),
+        Line.dots("tuning score", places - 0.12, tuning, names, marker="^"),
     )
     about = "The incumbent of each study on held-out seeds."
     return Chart("Test scores", about, Axis("", categories=names), Axis("score"), marks)
@@ -169,8 +133,7 @@ def _cost(comparison: StudyComparison) -> Chart:
         span = test.iqm_interval
         band = None if span is None else (np.array([span.low]), np.array([span.high]))
         names = (f"{counted(study.trained, 'step', form=',.0f')}, {study.seconds:,.0f} s",)
-        x = np.array([study.trained])
-        marks.append(Line(study.name, x, np.array([test.iqm]), band, names, "o", joined=False))
+        marks.append(Line.dots(study.name, [study.trained], [test.iqm], names, band))
     if not marks:
         marks = [Line("nothing was tested", np.array([]), np.array([]))]
     about = "Steps of search and test together; seconds under the pointer."
@@ -178,7 +141,7 @@ def _cost(comparison: StudyComparison) -> Chart:
     return Chart("Test score and cost", about, x_axis, Axis("test score (IQM)"), tuple(marks))
 
 
-def _configurations(comparison: StudyComparison) -> str:
+def _configurations(comparison: StudyComparison) -> Table:
     """Write the incumbents' configurations side by side."""
     configs = [dict(study.result.incumbent.config) for study in comparison.studies]
     names = dict.fromkeys(name for config in configs for name in config)
@@ -187,4 +150,4 @@ def _configurations(comparison: StudyComparison) -> str:
         for name in names
     ]
     header = ["hyperparameter", *(study.name for study in comparison.studies)]
-    return table(header, rows, sortable=True)
+    return Table(header, rows, sortable=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from autorl.plain_text import printable
+from autorl.core.plain_text import printable
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[object]], indent: str = "  ") -> str:

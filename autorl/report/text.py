@@ -9,13 +9,13 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autorl.core.plain_text import all_counted, counted, number
+from autorl.core.plain_values import plain
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.plain_text import all_counted, counted
-from autorl.plain_values import plain
 from autorl.report.table import columns, one_line
 from autorl.statistics.bootstrap import Interval
-from autorl.statistics.coverage import measured_coverage
+from autorl.statistics.coverage import level_text
 from autorl.store.store import shown_folder
 from autorl.study import Estimate, Result
 
@@ -34,6 +34,7 @@ def result_text(result: Result, *, model: str = "model.zip", states: str = "") -
     blocks = [
         one_line(result.objective),
         _scores(result),
+        one_line(f"  {result.loss}") if result.loss else "",
         _candidates(result),
         _front(result),
         _configuration(result),
@@ -99,10 +100,9 @@ def result_dict(result: Result) -> dict[str, Any]:
             for point in result.front
         ],
         "proposals": dict(result.counts),
-        "new_configurations": None
-        if result.share is None
-        else share_dict(result.share, learns=result.learns),
+        "new_configurations": share_dict(result.share, learns=result.learns),
         "prior": None if result.prior is None else vars(result.prior),
+        "loss": result.loss or None,
         "caveats": [*result.caveats, *against_default(result)],
         "folder": str(result.folder) if result.folder else None,
     }
@@ -113,23 +113,13 @@ def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[
     return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
 
 
-def number(value: float | None) -> str:
-    """Write six significant digits of a number.
-
-    Returns:
-        A dash where there is none.
-    """
-    # NaN: the score of a proposal that failed before any score was known.
-    if value is None or math.isnan(value):
-        return "-"
-    return f"{value:.6g}"
-
-
 def value_text(value: object) -> str:
     """Write a hyperparameter's value for people.
 
-    Six digits of a float, lists without tuples.
+    Lists have no tuples.
     """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(value_text, value))}]"
     return number(value) if isinstance(value, float) else str(plain(value))
 
 
@@ -153,10 +143,8 @@ def _scores(result: Result) -> str:
         lines.append(("test score (IQM)", *_iqm_cells(result.test)))
         # Otherwise the same number would stand in two lines.
         if result.aggregate != "iqm":
-            note = f"{_AGGREGATE}{method_note(result.aggregate, result.test)}"
-            lines.append(
-                (f"test score ({result.aggregate})", *_estimate_cells(result.test)[:2], note)
-            )
+            value, span, _ = _estimate_cells(result.test, result.aggregate)
+            lines.append((f"test score ({result.aggregate})", value, span, _AGGREGATE))
     seeds = counted(result.tuning_seeds, "tuning seed")
     seeds = f"{seeds}; optimistic, it was chosen by this score"
     lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
@@ -170,7 +158,7 @@ def _scores(result: Result) -> str:
             cells = _iqm_cells(result.default.test)
         lines.append((f"default's test (IQM){shorter(result)}", *cells))
     if result.difference is not None:
-        span = f"95 % {interval_text(result.difference)}"
+        span = f"{difference_level(result)}{interval_text(result.difference)}"
         lines.append(("difference (IQM)", number(result.improvement), span, paired_note(result)))
     elif result.test is not None and result.default is None:
         note = (
@@ -208,8 +196,8 @@ def shorter(result: Result) -> str:
 
 
 _UNTESTED = "not tested on held-out seeds: there is no number to report yet"
-_AGGREGATE = "as the study aggregates: what the tuning score and the gap are made of"
-GAP = "tuning score minus test score, larger = more over-tuned"
+_AGGREGATE = "compare the tuning score with this one"
+GAP = "tuning score minus test score: the larger, the more the search has over-tuned"
 
 
 def paired_note(result: Result) -> str:
@@ -221,17 +209,11 @@ def paired_note(result: Result) -> str:
     return f"{note} where neither failed" if left_out else note
 
 
-def method_note(aggregate: str, estimate: Estimate) -> str:
-    """Say how a mean's interval was made and what it covers.
-
-    Returns:
-        Empty for other aggregates and for one seed.
-    """
-    if aggregate != "mean" or estimate.interval is None:
-        return ""
-    coverage = measured_coverage(aggregate, len(estimate.seeds))
-    covers = "" if coverage is None else f" (covers about {coverage:.0%} on recorded seed noise)"
-    return f"; {estimate.interval.method}{covers}"
+def difference_level(result: Result) -> str:
+    """Write the level of the interval of the gain over the default."""
+    tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
+    pairs = min(0 if test is None else len(test.seeds) for test in tests)
+    return level_text("difference of iqm", pairs)
 
 
 def seeds_text(estimate: Estimate) -> str:
@@ -253,14 +235,16 @@ def failed_text(failures: Mapping[int, str]) -> str:
     return f"{all_counted(len(failures), 'test run')} failed: no score"
 
 
-def _estimate_cells(estimate: Estimate) -> tuple[str, str, str]:
-    span = f"95 % {interval_text(estimate.interval)}" if estimate.interval else ""
+def _estimate_cells(estimate: Estimate, aggregate: str) -> tuple[str, str, str]:
+    level = level_text(aggregate, len(estimate.seeds))
+    span = f"{level}{interval_text(estimate.interval)}" if estimate.interval else ""
     return number(estimate.value), span, seeds_text(estimate)
 
 
 def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
-    span = f"95 % {interval_text(estimate.iqm_interval)}" if estimate.iqm_interval else ""
-    return number(estimate.iqm), span, _estimate_cells(estimate)[2]
+    level = level_text("iqm", len(estimate.seeds))
+    span = f"{level}{interval_text(estimate.iqm_interval)}" if estimate.iqm_interval else ""
+    return number(estimate.iqm), span, seeds_text(estimate)
 
 
 def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
@@ -273,7 +257,7 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
         "candidate",
         "proposal",
         "test (IQM)",
-        "95 % interval",
+        "interval",
         f"test ({by})",
         f"tuning ({by})",
         "test seeds",
@@ -345,16 +329,16 @@ def _configuration(result: Result) -> str:
         elif str(result.steps):
             title += f" ({result.steps})"
         width = max((len(name) for name in config), default=0)
-        values = [one_line(f"    {name.ljust(width)}  {config[name]!r}") for name in config]
+        values = [
+            one_line(f"    {name.ljust(width)}  {value_text(config[name])}") for name in config
+        ]
         blocks.append("\n".join([title, *values]))
     return "\n".join(blocks)
 
 
 def _remarks(result: Result, states: str) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
-    lines = [f"  proposals: {counts}"]
-    if result.share is not None:
-        lines[0] += f"; {share_text(result.share, learns=result.learns)}"
+    lines = [f"  proposals: {counts}; {share_text(result.share, learns=result.learns)}"]
     if states:
         lines.append(f"  {states}")
     if result.search_end_text:
@@ -362,7 +346,7 @@ def _remarks(result: Result, states: str) -> str:
     if result.prior is not None:
         lines.append(f"  {prior_text(result.prior)}")
     if result.beside:
-        values = ", ".join(f"{name} {value:.3g}" for name, value in result.beside.items())
+        values = ", ".join(f"{name} {number(value)}" for name, value in result.beside.items())
         lines.append(f"  incumbent on test seeds: {values}")
     if result.beyond:
         lines.append(f"  {beyond_text(result)}")
@@ -383,12 +367,7 @@ def against_default(result: Result) -> list[str]:
     """Caution where the held-out difference shows no gain over the default."""
     if result.difference is None:
         return []
-    bounds = (result.difference.low, result.difference.high)
-    # The larger the better, whatever the direction of the metric.
-    gains = [-bound for bound in bounds] if result.direction == "minimize" else bounds
-    if max(gains) < 0:
-        return ["on held-out seeds the default configuration is better than the incumbent"]
-    if min(gains) <= 0:
+    if result.difference.low <= 0 <= result.difference.high:
         return [
             "the interval of the difference to the default configuration contains 0: "
             "no improvement is shown"
@@ -406,7 +385,7 @@ def _next_steps(result: Result, *, model: str) -> str:
     if not result.entries:
         lines.append(("held-out test", f"autorl test {folder} --seeds 10"))
     elif result.test is None:
-        lines.append(("failed test runs", f"autorl status {folder}"))
+        lines.append(("failed test runs", f"autorl watch {folder} --once"))
     lines.append(("report", f"autorl report {folder}"))
     width = max(len(name) for name, _ in lines)
     return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)

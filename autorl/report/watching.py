@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from autorl.plain_text import printable, shortened
+from autorl.core.plain_text import printable, shortened
 from autorl.report.configurations import (
     PRUNED,
     RUNNING,
@@ -37,7 +37,7 @@ _BAR = 30
 
 @dataclass(frozen=True)
 class Watched:
-    """What is shown of a study, whatever the time and the terminal.
+    """Facts of a study to show, whatever the time and the terminal.
 
     Attributes:
         state: `running`, `finished` or `stopped`.
@@ -107,7 +107,7 @@ def block(study: Watched) -> str:
 def screen(study: Watched, width: int, height: int, now: float | None = None) -> list[Line]:
     """Fit the study into a terminal of `width` columns and `height` lines.
 
-    What is said above the table of configurations is cut before its last few rows are.
+    The lines above the table of configurations are cut before its last few rows are.
     """
     facts = list(study.facts)
     if study.last is not None:

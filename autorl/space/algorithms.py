@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import Config, InputError
 from autorl.space.canonical import frozen
-from autorl.space.conditions import Comparison, Condition
-from autorl.space.expressions import Syntax
-from autorl.space.forbidden import Forbidden
 from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.rules import check_constants
 from autorl.space.space import Space
-from autorl.types import Config, InputError
+from autorl.space.tree import Comparison, Forbidden, Rule
 
 ALGORITHM = "algorithm"
 
@@ -35,15 +34,15 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
     choice = Hyperparameter.categorical(ALGORITHM, spaces)
     constants = _shared_constants(spaces)
     hyperparameters = [choice]
-    conditions: dict[str, Condition] = {}
+    conditions: dict[str, Rule] = {}
     forbidden: list[Forbidden] = []
-    constraints: list[Syntax] = []
+    constraints: list[Rule] = []
     for algorithm, space in spaces.items():
         prefixed = {
             name: replace(hyperparameter, name=f"{algorithm}.{name}")
             for name, hyperparameter in space.hyperparameters.items()
         }
-        chosen = Condition(f"{ALGORITHM} == '{algorithm}'", Comparison(choice, "==", (algorithm,)))
+        chosen = Rule(f"{ALGORITHM} == '{algorithm}'", Comparison(choice, "==", (algorithm,)))
         for name, hyperparameter in prefixed.items():
             # A condition needs no `and algorithm == ...`: elsewhere its parents are inactive, so it
             # is false.
@@ -52,12 +51,11 @@ def compile_algorithms(spaces: Mapping[str, Space]) -> Space:
                 chosen if condition is None else condition.renamed(prefixed)
             )
         hyperparameters += prefixed.values()
-        forbidden += [clause.with_parents(prefixed) for clause in space.forbidden]
-        # Compiled functions look values up by name: rules are compiled anew under the new ones.
-        names = {name: hyperparameter.name for name, hyperparameter in prefixed.items()}
-        constraints += [rule.syntax.renamed(names) for rule in space.constraints]
+        forbidden += [clause.renamed(prefixed) for clause in space.forbidden]
+        constraints += [rule.renamed(prefixed) for rule in space.constraints]
     hierarchy = Hierarchy.build(hyperparameters, conditions)
-    return Space.compiled(hierarchy, forbidden, constraints, constants)
+    check_constants(constants, hierarchy.hyperparameters)
+    return Space(hierarchy, forbidden, constraints, constants)
 
 
 def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:

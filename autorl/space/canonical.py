@@ -12,9 +12,9 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from autorl.plain_text import shown
-from autorl.plain_values import plain
-from autorl.types import InputError, freeze
+from autorl.core.plain_text import shown
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError, freeze
 
 
 def frozen(value: object) -> Any:

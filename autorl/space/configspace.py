@@ -9,8 +9,8 @@ import math
 from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Config
 from autorl.space.canonical import frozen
-from autorl.space.conditions import Comparison, Tree
 from autorl.space.configspace_rules import export_constraint
 from autorl.space.configspace_values import (
     exported_name,
@@ -21,7 +21,7 @@ from autorl.space.configspace_values import (
 from autorl.space.core import SpaceCore
 from autorl.space.expressions import FLIPPED
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import Config
+from autorl.space.tree import Comparison, Junction, Tree
 
 if TYPE_CHECKING:
     import ConfigSpace
@@ -124,11 +124,12 @@ def _export_condition(
 ) -> Any | None:
     """Return the condition in ConfigSpace's terms.
 
-    None if it never holds, as a part of an `or` may.
+    The result is None if it never holds, as a part of an `or` may.
     """
     import ConfigSpace
 
     if not isinstance(condition, Comparison):
+        assert isinstance(condition, Junction), "a condition computes no numbers"
         mapped = [_export_condition(exported, child, part) for part in condition.parts]
         # What never holds drops out of an `or` and makes an `and` impossible.
         parts = [part for part in mapped if part is not None]

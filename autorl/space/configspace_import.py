@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import InputError, freeze
 from autorl.space.canonical import frozen
 from autorl.space.configspace_rules import read_condition_text, read_forbidden_clause
 from autorl.space.configspace_values import ONE_MINUS
 from autorl.space.define import define_space
 from autorl.space.hyperparameter import Hyperparameter, Scale
 from autorl.space.space import Space
-from autorl.types import InputError, freeze
 
 if TYPE_CHECKING:
     import ConfigSpace

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import InputError
 from autorl.space.canonical import frozen, spelled
 from autorl.space.configspace_values import imported_value
-from autorl.space.constraints import Constraint
 from autorl.space.core import SpaceCore
-from autorl.space.expressions import FLIPPED, SIGNS, Syntax, literal
+from autorl.space.expressions import FLIPPED
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import InputError
+from autorl.space.tree import Comparison, Junction, Relation, Rule, Tree
 
 if TYPE_CHECKING:
     import ConfigSpace
@@ -30,7 +29,7 @@ _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 
 
 def export_constraint(
-    space: SpaceCore, constraint: Constraint, exported: ConfigSpace.ConfigurationSpace
+    space: SpaceCore, constraint: Rule, exported: ConfigSpace.ConfigurationSpace
 ) -> Any | None:
     """Return the forbidden clause that says the same, or None.
 
@@ -41,15 +40,12 @@ def export_constraint(
 
     # A clause says what is forbidden, a constraint what holds: its opposite is exported, or of
     # `not (...)` the inside.
-    syntax = constraint.syntax
-    tree = syntax.tree
-    if not (isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.Not)):
-        return _forbid(space, exported, syntax, tree, negate=True)
-    inner = tree.operand
-    parts = (
-        inner.values if isinstance(inner, ast.BoolOp) and isinstance(inner.op, ast.And) else [inner]
-    )
-    mapped = [_forbid(space, exported, syntax, part, negate=False) for part in parts]
+    tree = constraint.tree
+    if not (isinstance(tree, Junction) and tree.kind == "not"):
+        return _forbid(space, exported, tree, negate=True)
+    (inner,) = tree.parts
+    parts = inner.parts if isinstance(inner, Junction) and inner.kind == "and" else (inner,)
+    mapped = [_forbid(space, exported, part, negate=False) for part in parts]
     forbidden = [part for part in mapped if part is not None]
     if len(forbidden) < len(mapped):
         return None
@@ -57,42 +53,35 @@ def export_constraint(
 
 
 def _forbid(
-    space: SpaceCore,
-    exported: ConfigSpace.ConfigurationSpace,
-    syntax: Syntax,
-    node: ast.AST,
-    *,
-    negate: bool,
+    space: SpaceCore, exported: ConfigSpace.ConfigurationSpace, part: Tree, *, negate: bool
 ) -> Any | None:
     import ConfigSpace
 
-    if not isinstance(node, ast.Compare) or len(node.ops) != 1 or type(node.ops[0]) not in SIGNS:
+    if isinstance(part, Junction) or part.operator == "in":
         return None
-    sign = SIGNS[type(node.ops[0])]
-    first_node: ast.AST = node.left
-    second_node: ast.AST = node.comparators[0]
-    if syntax.word(first_node) not in space.hyperparameters:
-        first_node, second_node = second_node, first_node
+    sign: str = part.operator
+    sides: list[Any] = (
+        [part.parent.name, part.values[0]]
+        if isinstance(part, Comparison)
+        else [side[0] if len(side) == 1 else None for side in (part.left, part.right)]
+    )
+    if sides[0] not in space.hyperparameters:
+        sides.reverse()
         sign = FLIPPED[sign]
-    forbidden_sign = _NEGATED[sign] if negate else sign
-    kind = _FORBIDDEN.get(forbidden_sign)
-    second_word = syntax.word(second_node)
-    left = space.hyperparameters.get(syntax.word(first_node) or "")
-    right = space.hyperparameters.get(second_word or "")
+    first, second = sides
+    kind = _FORBIDDEN.get(_NEGATED[sign] if negate else sign)
+    left = space.hyperparameters.get(first)
     # A flipped logarithm is exported as 1 - x, which is another side of every comparison.
     if kind is None or left is None or left.scale == "flipped_log" or not _ordered(left, sign):
         return None
-    if right is not None:
-        if right.scale == "flipped_log":
+    if isinstance(part, Relation) and second in space.hyperparameters:
+        if space.hyperparameters[second].scale == "flipped_log":
             return None
         relation = getattr(ConfigSpace, f"Forbidden{kind}Relation")
-        return relation(exported[left.name], exported[right.name])
-    if not isinstance(second_node, ast.Constant) and second_word is None:
+        return relation(exported[left.name], exported[second])
+    if not left.accepts(second) or not isinstance(second, str | bool | int | float):
         return None
-    value = literal(syntax, second_node, space.hyperparameters)
-    if not left.accepts(value) or not isinstance(value, str | bool | int | float):
-        return None
-    return getattr(ConfigSpace, f"Forbidden{kind}Clause")(exported[left.name], value)
+    return getattr(ConfigSpace, f"Forbidden{kind}Clause")(exported[left.name], second)
 
 
 def _ordered(item: Hyperparameter, sign: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Self
@@ -10,17 +11,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import one_of, shown
+from autorl.core.types import Config, InputError
 from autorl.space.canonical import canonical_json, jsonable, sha256
-from autorl.space.conditions import Condition
-from autorl.space.constraints import Compiler, Constraint, check_constants
-from autorl.space.expressions import Syntax, keyed, nearest
-from autorl.space.forbidden import Forbidden
 from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import Config, InputError
+from autorl.space.rules import check_constants
+from autorl.space.tree import Forbidden, Rule
 
-Rule = Forbidden | Constraint
 MAX_TRIES = 10_000  # of rejection sampling
 
 
@@ -34,7 +32,7 @@ class SpaceCore:
         hierarchy: the hyperparameters and when each is active.
         forbidden: combinations of values that are not valid.
         constraints: what every valid configuration satisfies, unless it names an inactive
-            hyperparameter. Compiled with `constants`.
+            hyperparameter.
         constants: numbers that constraints may use by name.
 
     Attributes:
@@ -52,7 +50,7 @@ class SpaceCore:
         self,
         hierarchy: Hierarchy,
         forbidden: Sequence[Forbidden] = (),
-        constraints: Sequence[Constraint] = (),
+        constraints: Sequence[Rule] = (),
         constants: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self.hierarchy = hierarchy
@@ -60,40 +58,19 @@ class SpaceCore:
         self.hyperparameters: Mapping[str, Hyperparameter] = MappingProxyType(
             dict(hierarchy.hyperparameters)
         )
-        self.conditions: Mapping[str, Condition] = MappingProxyType(dict(hierarchy.conditions))
+        self.conditions: Mapping[str, Rule] = MappingProxyType(dict(hierarchy.conditions))
         self.constants: Mapping[str, float] = MappingProxyType(dict(constants))
         self.forbidden: tuple[Forbidden, ...] = tuple(forbidden)
-        self.constraints: tuple[Constraint, ...] = tuple(constraints)
+        self.constraints: tuple[Rule, ...] = tuple(constraints)
         self.changeable: frozenset[str] = frozenset(
             name for name, item in self.hyperparameters.items() if item.changeable
         )
-        self._rules: tuple[Rule, ...] = (*self.forbidden, *self.constraints)
+        self._rules: tuple[Forbidden | Rule, ...] = (*self.forbidden, *self.constraints)
         # Sorted: a set of text has another order in every process, and messages name the first.
         self._missing = sorted({name for rule in self.constraints for name in rule.missing})
         # Rules that lack numbers cannot be judged yet: a study gives them, by `with_constants`.
         if not self._missing:
             self._check_default()
-
-    @classmethod
-    def compiled(
-        cls,
-        hierarchy: Hierarchy,
-        forbidden: Sequence[Forbidden],
-        constraints: Sequence[Syntax],
-        constants: Mapping[str, float],
-    ) -> Self:
-        """Build a space from constraints that are parsed and not compiled yet.
-
-        Raises:
-            InputError: a constant or constraint is wrong, or the default configuration not valid.
-        """
-        check_constants(constants, hierarchy.hyperparameters)
-        compiler = Compiler(hierarchy.hyperparameters, constants)
-        rules = [
-            keyed(f"constraints[{i}]", compiler.compile, syntax)
-            for i, syntax in enumerate(constraints)
-        ]
-        return cls(hierarchy, forbidden, rules, constants)
 
     # Configurations
 
@@ -171,7 +148,7 @@ class SpaceCore:
         """Tell whether `name` is active in `config`."""
         return name in self.active(config)
 
-    def violated(self, config: Mapping[str, object]) -> tuple[Rule, ...]:
+    def violated(self, config: Mapping[str, object]) -> tuple[Forbidden | Rule, ...]:
         """List the forbidden combinations and constraints that `config` breaks."""
         self._require_constants()
         return tuple(rule for rule in self._rules if rule.violated(config))
@@ -239,7 +216,12 @@ class SpaceCore:
         used = {name for constraint in self.constraints for name in constraint.constants}
         added = {name: value for name, value in constants.items() if name in used}
         numbers = {**self.constants, **added}
-        return self.compiled(self.hierarchy, self.forbidden, self._syntaxes, numbers)
+        check_constants(numbers, self.hyperparameters)
+        rules = [
+            replace(rule, numbers={name: numbers[name] for name in rule.constants & {*numbers}})
+            for rule in self.constraints
+        ]
+        return type(self)(self.hierarchy, self.forbidden, rules, numbers)
 
     @cached_property
     def hash(self) -> str:
@@ -287,16 +269,11 @@ class SpaceCore:
         return f"{type(self).__name__}({', '.join(self.names)})"
 
     def __reduce__(self) -> tuple[Callable[..., Self], tuple[Any, ...]]:
-        # Compiled rules are closures, which no pickle takes: they are compiled again.
-        parts = (self.hierarchy, self.forbidden, self._syntaxes, dict(self.constants))
-        return self.compiled, parts
+        parts = (self.hierarchy, self.forbidden, self.constraints, dict(self.constants))
+        return type(self), parts
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # immutable
-
-    @property
-    def _syntaxes(self) -> list[Syntax]:
-        return [constraint.syntax for constraint in self.constraints]
 
     @property
     def _defaults(self) -> dict[str, Any]:
@@ -306,7 +283,7 @@ class SpaceCore:
         """Find the first fault of a configuration: (key, message)."""
         for name in config:
             if name not in self.hyperparameters:
-                return str(name), f"unknown hyperparameter{nearest(str(name), self.names)}"
+                return str(name), f"unknown hyperparameter{one_of(str(name), self.names, 'known')}"
         for name, hyperparameter in self.hyperparameters.items():
             problem = hyperparameter.problem(config[name]) if name in config else None
             if problem:
@@ -330,7 +307,7 @@ class SpaceCore:
         for name in names:
             if name not in self.hyperparameters:
                 raise InputError(
-                    f"unknown hyperparameter{nearest(str(name), self.names)}", key=str(name)
+                    f"unknown hyperparameter{one_of(str(name), self.names, 'known')}", key=str(name)
                 )
 
     def _require_constants(self) -> None:

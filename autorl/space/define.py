@@ -7,15 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from autorl.plain_text import shown
-from autorl.space.conditions import Condition, read_condition
-from autorl.space.constraints import Compiler, check_constants
-from autorl.space.expressions import keyed, nearest
-from autorl.space.forbidden import read_forbidden
+from autorl.core.plain_text import one_of, shown
+from autorl.core.types import InputError
+from autorl.space.expressions import keyed
 from autorl.space.hierarchy import Hierarchy, by_name
 from autorl.space.hyperparameter import Hyperparameter
+from autorl.space.rules import (
+    check_constants,
+    read_condition,
+    read_constraint,
+    read_forbidden,
+)
 from autorl.space.space import Space
-from autorl.types import InputError
+from autorl.space.tree import Rule
 
 
 def define_space(
@@ -48,21 +52,21 @@ def define_space(
         keyed(f"forbidden[{i}]", read_forbidden, clause, named)
         for i, clause in enumerate(forbidden)
     ]
-    compiler = Compiler(named, numbers)
-    compiled = [
-        keyed(f"constraints[{i}]", compiler.read, text) for i, text in enumerate(constraints)
+    rules = [
+        keyed(f"constraints[{i}]", read_constraint, text, named, numbers)
+        for i, text in enumerate(constraints)
     ]
-    return Space(hierarchy, clauses, compiled, numbers)
+    return Space(hierarchy, clauses, rules, numbers)
 
 
 def _read_conditions(
     texts: Mapping[str, object], hyperparameters: Mapping[str, Hyperparameter]
-) -> dict[str, Condition]:
-    conditions: dict[str, Condition] = {}
+) -> dict[str, Rule]:
+    conditions: dict[str, Rule] = {}
     for child, text in texts.items():
         key = f"conditions.{child}"
         if child not in hyperparameters:
-            hint = nearest(str(child), hyperparameters)
+            hint = one_of(str(child), hyperparameters, "known")
             raise InputError(f"unknown hyperparameter {shown(child)}{hint}", key=key)
         conditions[child] = keyed(key, read_condition, text, hyperparameters)
     return conditions

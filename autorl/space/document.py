@@ -10,14 +10,15 @@ import re
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
-from autorl.plain_text import did_you_mean, shortened, shown
-from autorl.types import InputError
+from autorl.core.plain_text import one_of, shortened, shown
+from autorl.core.types import InputError
 
 _KEY = 100  # characters of a key in a message: a stranger's may be long
+_MOST_WRITTEN_OUT = 100_000  # nodes and characters that a short file with aliases may stand for
 # YAML 1.2: PyYAML's 1.1 makes text of 1e-3, True of yes, 90 of 1:30, 8 of 010.
 _BOOL = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
 _INT = re.compile(r"^[-+]?(?:[0-9][0-9_]*|0x[0-9a-fA-F_]+)$")
@@ -33,8 +34,15 @@ _FLOAT = re.compile(
 class _Loader(yaml.SafeLoader):
     """SafeLoader with the scalars of YAML 1.2 that refuses keys given twice.
 
-    `1e-3` is a number, while `yes`, `1:30` and dates are text.
+    `1e-3` is a number, while `yes`, `1:30` and dates are text. A call is one value also between
+    braces: `{rate: log(1e-4, 1e-2)}`.
     """
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        node = super().compose_mapping_node(anchor)
+        if node.flow_style:
+            node.value = _with_whole_calls(node.value)
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: dict[Any, int] = {}
@@ -57,6 +65,27 @@ class _Loader(yaml.SafeLoader):
         text = self.construct_scalar(node).replace("_", "")
         base = 16 if "x" in text else 10
         return int(text, base)
+
+
+def _with_whole_calls(pairs: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """Join the calls of a mapping that YAML cut at their commas.
+
+    A part that was cut off is a key without a value.
+    """
+    joined: list[tuple[Any, Any]] = []
+    for key, value in pairs:
+        call: Any = joined[-1][1] if joined else None
+        is_open = _is_plain(call) and call.value.count("(") > call.value.count(")")
+        if is_open and _is_plain(key) and _is_plain(value) and not value.value:
+            call.value += f", {key.value}"
+        else:
+            joined.append((key, value))
+    return joined
+
+
+def _is_plain(node: object) -> TypeGuard[yaml.ScalarNode]:
+    """Tell whether a node is a scalar without quotes."""
+    return isinstance(node, yaml.ScalarNode) and node.style is None
 
 
 _REPLACED = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")}
@@ -84,7 +113,7 @@ Dumper.add_implicit_resolver(
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says, and where.
+    """Data of a file, and the line of each key.
 
     Attributes:
         data: the content in Python types; None if the file is empty.
@@ -154,7 +183,7 @@ def parse_document(text: str, file: str | None = None) -> Document:
         try:
             node = loader.get_single_node()
             if node is not None:
-                _collect_lines(node, "", lines, set(), set())
+                _collect_lines(node, "", lines, {}, max(_MOST_WRITTEN_OUT, 2 * len(text)))
             data = None if node is None else loader.construct_document(node)
         finally:
             loader.dispose()
@@ -180,30 +209,54 @@ def parse_document(text: str, file: str | None = None) -> Document:
 
 
 def _collect_lines(
-    node: yaml.Node, path: str, lines: dict[str, int], above: set[int], done: set[int]
-) -> None:
+    node: yaml.Node, path: str, lines: dict[str, int], sizes: dict[int, int], most: int
+) -> int:
     """Note the line of every key and item under `node`.
 
-    What an alias repeats is not walked again: a few aliases can stand for billions of items.
+    Nodes that an alias repeats are counted, not walked again: a few aliases can stand for billions
+    of items, which every reader of the data would walk.
+
+    Args:
+        node: of the document.
+        path: its key.
+        lines: of every key so far.
+        sizes: nodes and characters under every node so far, by its `id`; 0 of those above.
+        most: that `node` may stand for.
+
+    Returns:
+        The nodes and characters that `node` stands for.
     """
-    if id(node) in above:
-        raise InputError("an anchor may not contain itself", line=node.start_mark.line + 1)
-    if id(node) in done:
-        return
-    done.add(id(node))
+    line = node.start_mark.line + 1
+    if id(node) in sizes:
+        if sizes[id(node)] == 0:
+            raise InputError("an anchor may not contain itself", line=line)
+        return sizes[id(node)]
+    sizes[id(node)] = 0
+    size = 1
     if isinstance(node, yaml.MappingNode):
         for key_node, value_node in node.value:
+            size += _collect_lines(key_node, path, lines, sizes, most)
             key = f"{path}.{key_node.value}" if path else str(key_node.value)
             lines[key] = key_node.start_mark.line + 1
-            _collect_lines(value_node, key, lines, above | {id(node)}, done)
+            size += _collect_lines(value_node, key, lines, sizes, most)
     elif isinstance(node, yaml.SequenceNode):
         for position, item in enumerate(node.value):
             key = f"{path}[{position}]"
             lines[key] = item.start_mark.line + 1
-            _collect_lines(item, key, lines, above | {id(node)}, done)
+            size += _collect_lines(item, key, lines, sizes, most)
+    else:
+        size += len(node.value)
+    if size > most:
+        raise InputError(
+            f"with its aliases written out it is longer than {most} characters: write less, or "
+            "write it without aliases",
+            line=line,
+        )
+    sizes[id(node)] = size
+    return size
 
 
 def unknown_key(key: object, known: Collection[str]) -> str:
-    """Word the message for an unknown key, with all known ones."""
-    hint = did_you_mean(key, known, f"known keys: {', '.join(sorted(known))}")
+    """Word the message for an unknown key."""
+    hint = one_of(key, sorted(known), "known keys")
     return f"unknown key {shown(str(key))}{hint}"

@@ -7,15 +7,14 @@ It is read by Python's parser and never evaluated as Python. Names may contain d
 from __future__ import annotations
 
 import ast
-import operator
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from autorl.plain_text import did_you_mean, shown
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.space.canonical import is_number
-from autorl.types import InputError
 
 Values: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
@@ -37,14 +36,6 @@ FLIPPED: Mapping[str, Operator] = {
     "<=": ">=",
     ">": "<",
     ">=": "<=",
-}
-COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
 }
 _WORDS: Mapping[str, Any] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
@@ -77,15 +68,6 @@ class Syntax:
     def word(self, node: ast.AST) -> str | None:
         """Return the word that `node` is, if it is one."""
         return self.words[int(node.id[len(_MARK) :])] if isinstance(node, ast.Name) else None
-
-    # Parsed again by who unpickles it: a tree is too deep for pickle long before it is for Python.
-    def __reduce__(self) -> tuple[Callable[..., Syntax], tuple[str, tuple[str, ...]]]:
-        return parse, (self.text, self.words)
-
-    def renamed(self, names: Mapping[str, str]) -> Syntax:
-        """Say the same of other names, looked up by the present ones."""
-        words = tuple(names.get(word, word) for word in self.words)
-        return Syntax(rename(self.text, names), self.tree, words)
 
 
 def parse(text: object, names: Collection[str]) -> Syntax:
@@ -126,12 +108,6 @@ def _tokens(names: Collection[str]) -> re.Pattern[str]:
     unusual = sorted((name for name in names if re.search(r"[/-]", name)), key=len, reverse=True)
     alternatives = "".join(rf"{re.escape(name)}(?![\w/.-])|" for name in unusual)
     return re.compile("|".join([_TEXT, _NUMBER, _WORD.format(unusual=alternatives)]))
-
-
-def nearest(word: str, known: Collection[str]) -> str:
-    """Word a hint: the nearest word, else the first dozen."""
-    listed = ", ".join(list(known)[:12]) + (", ..." if len(known) > 12 else "")
-    return did_you_mean(word, known) or f"; known: {listed}"
 
 
 def literal(syntax: Syntax, node: ast.AST, known: Collection[str]) -> Any:

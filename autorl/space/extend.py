@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from autorl.plain_text import did_you_mean, shown
+from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.types import InputError
 from autorl.space.short_form import is_short, long_form
-from autorl.types import InputError
 
 EXTENDS = "extends"
 _MAPPINGS = ("hyperparameters", "conditions", "constants")
@@ -22,13 +22,14 @@ def extended(
 ) -> dict[str, Any]:
     """Write out a definition that extends another.
 
-    Of a hyperparameter that the base has, the keys given replace the base's; one with `value` is
-    fixed, one with `type` replaces it, `null` leaves it out with its condition. A short interval
-    replaces bounds and scale of a base of its type, short choices those of a base with choices;
-    a base of another kind they replace. A default of the
-    base that narrower bounds or other choices exclude is dropped, and so is a forbidden combination
-    that cannot come about. Conditions and constants are added by name, forbidden combinations and
-    constraints to the list. A hyperparameter takes the place of a base's constant.
+    The keys given for a hyperparameter of the base replace the base's keys; `value` fixes it,
+    `type` replaces it, `null` leaves it out with its condition. Bounds without a type lie inside
+    the base's. A short interval replaces bounds and scale of a base of its type, short choices
+    those of a base with choices; a base of another kind they replace. A default of the base that
+    narrower bounds exclude is the nearest bound. One that other choices exclude is dropped, and so
+    is a forbidden combination that cannot come about. Conditions and constants are added by name,
+    forbidden combinations and constraints to the list. A hyperparameter takes the place of a base's
+    constant.
 
     Args:
         definition: the content of a space file, with the key `extends`.
@@ -57,6 +58,7 @@ def extended(
         elif is_short(entry):
             entries[name] = _with_short_form(entries.get(name), long_form(name, entry))
         else:
+            _refuse_wider(name, entries.get(name), entry)
             entries[name] = _merged(entries.get(name), entry)
     clauses = [_possible(clause, entries) for clause in base_parts["forbidden"]]
     possible = [clause for clause in clauses if clause is not None]
@@ -131,6 +133,23 @@ def _with_short_form(base: object, entry: object) -> Any:
     return _merged(base, bounds)
 
 
+def _refuse_wider(name: str, base: object, entry: object) -> None:
+    """Refuse bounds outside the base's, which a misplaced digit would be.
+
+    Raises:
+        InputError: naming the bound. With a type the entry replaces the base's.
+    """
+    if not isinstance(base, Mapping) or not isinstance(entry, Mapping) or "type" in entry:
+        return
+    for bound in ("lower", "upper"):
+        if bound in entry and not _within(entry[bound], base):
+            raise InputError(
+                f"{shown(entry[bound])} is outside {base['lower']} to {base['upper']} of the space "
+                "that is extended: narrow it, or give the type as well, to replace it",
+                key=f"hyperparameters.{name}.{bound}",
+            )
+
+
 def _merged(base: object, entry: object) -> Any:
     if (
         not isinstance(base, Mapping)
@@ -141,7 +160,10 @@ def _merged(base: object, entry: object) -> Any:
         return entry
     merged = {**base, **entry}
     if "default" in base and "default" not in entry and not _within(base["default"], merged):
-        del merged["default"]
+        if "choices" in merged:
+            del merged["default"]
+        else:
+            merged["default"] = min(max(base["default"], merged["lower"]), merged["upper"])
     return merged
 
 

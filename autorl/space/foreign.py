@@ -5,16 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from autorl.core.types import InputError
 from autorl.space.configspace_import import from_configspace
 from autorl.space.optuna_import import from_optuna
 from autorl.space.space import Space
-from autorl.types import InputError
 
 
 def foreign_space(space: object) -> Space | None:
     """Make a space of a `ConfigurationSpace`, or of Optuna's distributions by name.
 
-    None where it is neither. Whoever has made one has imported the library.
+    The result is None for anything else. A program that has made such a space has imported its
+    library.
 
     Raises:
         InputError: it has something that a search space cannot say.

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autorl.plain_text import shown
-from autorl.space.conditions import Comparison, Condition, comparisons
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import InputError
+from autorl.space.tree import Comparison, Junction, Rule, Tree
 
 _MAX_CASES = 200_000  # joint values of ancestors that are tried before a condition is refused
 
@@ -28,11 +28,11 @@ class Hierarchy:
     """
 
     hyperparameters: Mapping[str, Hyperparameter]
-    conditions: Mapping[str, Condition]
+    conditions: Mapping[str, Rule]
 
     @classmethod
     def build(
-        cls, hyperparameters: Iterable[Hyperparameter], conditions: Mapping[str, Condition]
+        cls, hyperparameters: Iterable[Hyperparameter], conditions: Mapping[str, Rule]
     ) -> Hierarchy:
         """Order hyperparameters and check that each can be active.
 
@@ -84,8 +84,8 @@ class Hierarchy:
             condition = self.conditions.get(waiting.pop())
             if condition is not None:
                 # Sorted: a set of text has another order in every process.
-                waiting.extend(sorted(condition.parents - ancestors))
-                ancestors |= condition.parents
+                waiting.extend(sorted(condition.names - ancestors))
+                ancestors |= condition.names
         return ancestors
 
     def _can_be_active(self, name: str) -> bool:
@@ -96,7 +96,7 @@ class Hierarchy:
             test
             for member in (*chain, name)
             if member in self.conditions
-            for test in comparisons(self.conditions[member].tree)
+            for test in _comparisons(self.conditions[member].tree)
         ]
         cases = [
             _representatives([test for test in tests if test.parent.name == ancestor])
@@ -132,7 +132,7 @@ def by_name(hyperparameters: Iterable[Hyperparameter]) -> dict[str, Hyperparamet
     return named
 
 
-def _parents_first(names: list[str], conditions: Mapping[str, Condition]) -> tuple[str, ...]:
+def _parents_first(names: list[str], conditions: Mapping[str, Rule]) -> tuple[str, ...]:
     """Order names by depth-first search, each parent before its children.
 
     Raises:
@@ -150,13 +150,22 @@ def _parents_first(names: list[str], conditions: Mapping[str, Condition]) -> tup
             return
         if name in conditions:
             # In the order of the file, not of the set: hashes and vectors follow this order.
-            for parent in sorted(conditions[name].parents, key=names.index):
+            for parent in sorted(conditions[name].names, key=names.index):
                 place(parent, (*path, name))
         placed[name] = None
 
     for name in names:
         place(name, ())
     return tuple(placed)
+
+
+def _comparisons(tree: Tree) -> Iterator[Comparison]:
+    """Yield the comparisons of a condition, left to right."""
+    if isinstance(tree, Comparison):
+        yield tree
+    if isinstance(tree, Junction):
+        for part in tree.parts:
+            yield from _comparisons(part)
 
 
 def _representatives(tests: list[Comparison]) -> list[Any]:

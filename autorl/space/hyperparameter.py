@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeAlias, get_args
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.space.canonical import canonical_json, frozen, spelled
-from autorl.types import InputError
 
 Kind: TypeAlias = Literal["float", "int", "categorical", "ordinal", "constant"]
 Scale: TypeAlias = Literal["linear", "log", "flipped_log"]
@@ -225,7 +225,8 @@ class Hyperparameter:
         """Return a value as this hyperparameter holds it.
 
         It is unwrapped; an integer of a float becomes a float, a whole float of an int an integer,
-        a choice what was listed. What does not fit is returned unchanged, for `problem` to name.
+        a choice what was listed. A value that does not fit is returned unchanged, for `problem` to
+        name.
         """
         value = frozen(value)
         if self.type == "float" and isinstance(value, int) and not isinstance(value, bool):

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.types import Config
 from autorl.space.canonical import is_number
 from autorl.space.core import SpaceCore
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import Config
 
 ANCHORS = 8  # valid configurations a repair starts from
 ANCHOR_TRIES = 200
@@ -63,9 +63,9 @@ def repair(
     Values outside their domain go to the nearest one inside, inactive hyperparameters are dropped,
     active ones that are missing are drawn. While rules are broken, the one hyperparameter moves
     whose move mends most of them, least far where several do, and those in `keep` only if no other
-    helps. Where no single move helps, the result is reached from valid configurations by restoring
-    as many of the target's values as possible; of several the one with fewest values of `keep`
-    lost, then fewest moves, then least distance is taken.
+    helps. If no single move helps, the result is reached from valid configurations by restoring as
+    many of the target's values as possible; of several the one with fewest values of `keep` lost,
+    then fewest moves, then least distance is taken.
     """
     target = complete(space, config, rng)
     descended = _descend(space, target, keep)
@@ -85,7 +85,7 @@ def complete(
 ) -> dict[str, Any]:
     """Give every hyperparameter a value in its domain, inactive ones included.
 
-    What `config` does not give is drawn.
+    Values that `config` does not give are drawn.
     """
     # Always n draws: what is drawn afterwards does not depend on what `config` holds.
     units = rng.random(len(space.names))
@@ -183,8 +183,8 @@ def _moved(
 ) -> Config:
     """Set the values of `moved` in `start`.
 
-    What becomes active has its value of `drawn`. A move that makes others than `names` appear or
-    disappear is undone.
+    A hyperparameter that becomes active has its value of `drawn`. A move that makes others than
+    `names` appear or disappear is undone.
     """
     while True:
         result = activate(space, {**drawn, **moved})
@@ -269,7 +269,7 @@ def _numeric_neighbour(
 def _inside(hyperparameter: Hyperparameter, value: Any, unit: float) -> Any:
     """Return the value, if outside the domain the nearest number inside.
 
-    Where nothing is near, as for text, it is the value at `unit`.
+    If no value is near, as for text, the result is the value at `unit`.
     """
     if hyperparameter.accepts(value):
         return float(value) if hyperparameter.type == "float" else value

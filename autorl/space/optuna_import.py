@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from autorl.core.types import InputError
 from autorl.space.define import define_space
 from autorl.space.hyperparameter import Hyperparameter, Scale
 from autorl.space.space import Space
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -19,7 +19,7 @@ _MOST_STEPS = 10_000  # values of a distribution with a step
 def from_optuna(distributions: Mapping[str, BaseDistribution]) -> Space:
     """Make the space of distributions by name.
 
-    So `trial.distributions` of Optuna has them.
+    Optuna's `trial.distributions` has this form.
 
     A number with a `step` becomes an ordered choice of its values, a distribution of one value a
     constant. Optuna has no defaults: the default configuration is the middle of each range, on its

@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import Config, InputError
 from autorl.space.algorithms import ALGORITHM
-from autorl.space.conditions import Comparison, Condition, Junction, Tree, with_parents
-from autorl.space.forbidden import Forbidden
 from autorl.space.hierarchy import Hierarchy
 from autorl.space.hyperparameter import Hyperparameter
 from autorl.space.space import Space
-from autorl.types import Config, InputError
+from autorl.space.tree import Comparison, Forbidden, Junction, Rule, Tree
 
 
 def splitting(space: Space, name: str | None = None) -> str | None:
@@ -44,16 +43,16 @@ def splitting(space: Space, name: str | None = None) -> str | None:
         )
     if name is not None or ALGORITHM in candidates:
         return name or ALGORITHM
-    parents = frozenset[str]().union(*(rule.parents for rule in space.conditions.values()))
+    parents = frozenset[str]().union(*(rule.names for rule in space.conditions.values()))
     return next((key for key in candidates if key in parents), None)
 
 
 def restrict(space: Space, name: str, value: object) -> Space:
     """Fix the hyperparameter `name` (see `splitting`) and leave it out.
 
-    What is never active where it has `value` is left out with it. A configuration of `space` with
-    that value, less `name`, is one of the result, and the other way round. A default is changed
-    only where the defaults together break a rule.
+    Hyperparameters that are never active where it has `value` are left out with it. A configuration
+    of `space` with that value, less `name`, is one of the result, and the other way round. A
+    default is changed only where the defaults together break a rule.
 
     Raises:
         InputError: no hyperparameter is left, or the value is forbidden altogether.
@@ -74,9 +73,7 @@ def restrict(space: Space, name: str, value: object) -> Space:
     for key, default in _default(space, name, value).items():
         if key != name and remaining[key].type != "constant":
             remaining[key] = replace(remaining[key], default=default)
-    conditions = {
-        key: Condition(_text(tree), with_parents(tree, remaining)) for key, tree in trees.items()
-    }
+    conditions = {key: Rule(_text(tree), tree.renamed(remaining)) for key, tree in trees.items()}
     possible = [_possible(clause, name, value, remaining) for clause in space.forbidden]
     return Space(
         Hierarchy.build(remaining.values(), conditions),
@@ -100,7 +97,7 @@ def _possible(
             parts.append(part)
         else:
             return None
-    return Forbidden(tuple(parts)).with_parents(remaining)
+    return Forbidden(tuple(parts)).renamed(remaining)
 
 
 def _default(space: Space, name: str, value: object) -> Config:
@@ -116,13 +113,15 @@ def _default(space: Space, name: str, value: object) -> Config:
 def _decided(tree: Tree, values: Mapping[str, object], remaining: Collection[str]) -> Tree | bool:
     """Simplify a condition where some values are fixed.
 
-    What does not remain is inactive. True and False are conditions that are decided.
+    A hyperparameter that does not remain is inactive. True and False are conditions that are
+    decided.
     """
     if isinstance(tree, Comparison):
         parent = tree.parent.name
         if parent in values:
             return tree.test(values[parent])
         return tree if parent in remaining else False
+    assert isinstance(tree, Junction), "a condition computes no numbers"
     parts = [_decided(part, values, remaining) for part in tree.parts]
     deciding = tree.kind == "or"  # one true part decides an `or`, one false part an `and`
     if deciding in [part for part in parts if isinstance(part, bool)]:
@@ -137,6 +136,7 @@ def _text(tree: Tree) -> str:
     """Write a condition in the spelling that hashes of restricted spaces have."""
     if isinstance(tree, Junction):
         return f" {tree.kind} ".join(f"({_text(part)})" for part in tree.parts)
+    assert isinstance(tree, Comparison), "a condition computes no numbers"
     literal = tree.values if tree.operator == "in" else tree.values[0]
     return f"{tree.parent.name} {tree.operator} {_spelled(literal)}"
 

@@ -11,9 +11,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import InputError
 
 # The cosine is that of Loshchilov and Hutter (2017, SGDR), equation 5, without restarts.
 SHAPES: Mapping[str, Callable[[float], float]] = {

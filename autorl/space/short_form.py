@@ -9,9 +9,10 @@
 | `flipped_log(0.9, 0.999)` | `{type: float, lower: 0.9, upper: 0.999, scale: flipped_log}` |
 | `int(1, 8)` | `{type: int, lower: 1, upper: 8, scale: linear}` |
 | `int(16, 4096, log)` | `{type: int, lower: 16, upper: 4096, scale: log}` |
+| `[1e-5, 1e-2, log]` | as `log(1e-5, 1e-2)` |
 
-A list is always a list of choices, also one of two numbers, and an interval always has a word that
-says its type and scale: how a number is written (`1` or `1.0`, `1e5`) decides nothing.
+An interval always has a word that says its type and scale, and a list without one is a list of
+choices, also one of two numbers: how a number is written (`1` or `1.0`, `1e5`) decides nothing.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from autorl.plain_text import did_you_mean, shown
+from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.types import InputError
 from autorl.space.document import parse_document
-from autorl.types import InputError
 
 # Word: type and scale. `int` takes its scale as a third argument.
 _INTERVALS: Mapping[str, tuple[str, str]] = {
@@ -60,6 +61,9 @@ def long_form(name: str, definition: object) -> object:
         return definition
     key = f"hyperparameters.{name}"
     if isinstance(definition, list):
+        if _is_interval(definition):
+            lower, upper, word = definition
+            return _of_text(f"{word}({lower}, {upper})", key)
         _check_choices(definition, key)
         return {"choices": definition}
     if isinstance(definition, str):
@@ -79,11 +83,9 @@ def _of_text(text: str, key: str) -> dict[str, Any]:
         return {"value": text}
     call = _CALL.fullmatch(text)
     if call is None:
-        # YAML ends `{x: log(1, 2)}` at the comma.
         raise InputError(
-            f"{shown(text)} is no interval such as {_EXAMPLES}; "
-            "between { } or [ ] an interval stands in quotes, and text with parentheses "
-            f"in the long form ({_LONG})",
+            f"{shown(text)} is not an interval such as {_EXAMPLES}; "
+            f"text with parentheses needs the long form ({_LONG})",
             key=key,
         )
     word = call[1]
@@ -121,6 +123,17 @@ def _number(text: str, key: str) -> float:
     return value
 
 
+def _is_interval(entries: list[Any]) -> bool:
+    """Tell whether a list has two numbers and an interval's word."""
+    *bounds, word = entries or [None]
+    return (
+        isinstance(word, str)
+        and word in _INTERVALS
+        and len(bounds) == 2
+        and all(isinstance(bound, int | float) for bound in bounds)
+    )
+
+
 def _check_choices(choices: list[Any], key: str) -> None:
     """Refuse a list that was probably meant as an interval.
 
@@ -139,8 +152,9 @@ def _check_choices(choices: list[Any], key: str) -> None:
     if words and numbers:
         bounds = ", ".join(str(number) for number in numbers[:2])
         raise InputError(
-            f"{shown(choices)}: a list holds choices; an interval is {words[0]}({bounds}), "
-            f"and the text {words[0]} among choices needs the long form ({_LONG})",
+            f"{shown(choices)}: a list holds choices; an interval is {words[0]}({bounds}) or "
+            f"[{bounds}, {words[0]}], and the text {words[0]} among choices needs the long form "
+            f"({_LONG})",
             key=key,
         )
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.core.types import Config
 from autorl.space import moves
 from autorl.space.configspace import to_configspace
 from autorl.space.core import SpaceCore
-from autorl.types import Config
 
 if TYPE_CHECKING:
     from ConfigSpace import ConfigurationSpace

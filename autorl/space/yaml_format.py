@@ -9,8 +9,9 @@ from typing import Any
 
 import yaml
 
-from autorl.plain_text import did_you_mean, shortened, shown
-from autorl.shipped import shipped_folder
+from autorl.core.plain_text import one_of, shortened, shown
+from autorl.core.shipped import shipped_folder
+from autorl.core.types import InputError
 from autorl.space.define import define_space
 from autorl.space.document import Dumper, read_document, unknown_key
 from autorl.space.extend import EXTENDS, extended
@@ -18,7 +19,6 @@ from autorl.space.hyperparameter import KINDS, Hyperparameter, check_name
 from autorl.space.schedules import expand
 from autorl.space.short_form import long_form
 from autorl.space.space import Space
-from autorl.types import InputError
 
 _TOP = (EXTENDS, "hyperparameters", "conditions", "forbidden", "constraints", "constants")
 _NUMERIC = ("type", "lower", "upper", "scale", "default", "changeable", "schedule")
@@ -114,10 +114,7 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     It is a path, or a name under `search_spaces/` of the working folder or else of the package.
     """
     base = Path(folder) if folder is not None else Path()
-    roots = [Path("search_spaces")]
-    shipped = shipped_folder("search_spaces")
-    if shipped is not None:
-        roots.append(shipped)
+    roots = _roots()
     name = Path(source)
     if name.suffix in (".yaml", ".yml", ".json"):
         candidates = [base / name, *(root / name for root in roots)]
@@ -129,19 +126,22 @@ def find_space(source: str | Path, folder: str | Path | None = None) -> Path:
     for candidate in candidates:
         if candidate.is_file():
             return candidate
-    shipped_names = sorted(
-        {
-            path.relative_to(root).with_suffix("").as_posix()
-            for root in roots
-            for path in root.glob("**/*.yaml")
-        }
-    )
-    hint = did_you_mean(source, shipped_names)
-    if shipped_names and not hint:
-        hint = f"; shipped: {', '.join(shipped_names)}"
+    hint = one_of(source, space_names(), "shipped")
     raise InputError(
         f"no search space of this name and no such file{hint}", file=shortened(str(source), 200)
     )
+
+
+def space_names() -> list[str]:
+    """Name the spaces of the working folder and of the package, sorted."""
+    files = [(root, path) for root in _roots() for path in root.glob("**/*.yaml")]
+    return sorted({path.relative_to(root).with_suffix("").as_posix() for root, path in files})
+
+
+def _roots() -> list[Path]:
+    """Return the folders with search spaces, in order."""
+    shipped = shipped_folder("search_spaces")
+    return [Path("search_spaces"), *([] if shipped is None else [shipped])]
 
 
 def read_space(definition: object, constants: Mapping[str, float] | None = None) -> Space:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from autorl.plain_text import did_you_mean
-from autorl.types import InputError
+from autorl.core.plain_text import did_you_mean
+from autorl.core.types import InputError
 
 _FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
 

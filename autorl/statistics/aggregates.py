@@ -20,9 +20,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.statistics._parse import name_and_number
 from autorl.statistics.arrays import Array, as_scores, as_table
-from autorl.types import InputError
 
 
 @dataclass(frozen=True)
@@ -77,18 +77,9 @@ def mean(scores: Array) -> Array:
 def median(scores: Array) -> Array:
     """Middle of all n * m values sorted.
 
-    Where their number is even, the mean of the two middle ones.
+    If their number is even, it is the mean of the two middle values.
     """
     return np.asarray(np.median(scores, axis=(-2, -1)))
-
-
-@_named
-def median_of_task_means(scores: Array) -> Array:
-    """Median over the m tasks of the mean over the n runs.
-
-    With one task it is that task's mean. [Agarwal2021] calls it median.
-    """
-    return np.asarray(np.median(scores.mean(axis=-2), axis=-1))
 
 
 @_named
@@ -127,14 +118,6 @@ def _cvar(scores: Array, alpha: float) -> Array:
     return np.asarray(ordered @ (weights / weights.sum()))
 
 
-def _optimality_gap(scores: Array, target: float) -> Array:
-    """Mean over all n * m values of target - min(score, target).
-
-    Lower is better, 0 means that every run reaches the target.
-    """
-    return np.asarray(target - np.minimum(scores, target).mean(axis=(-2, -1)))
-
-
 def quantile(q: float) -> Aggregate:
     """Make the aggregate that takes the q-quantile, 0 <= q <= 1.
 
@@ -153,16 +136,6 @@ def cvar(alpha: float) -> Aggregate:
     if not 0 < alpha <= 1:
         raise ValueError(f"alpha of cvar must lie in (0, 1], got {alpha!r}")
     return Aggregate(f"cvar({float(alpha)})", partial(_cvar, alpha=float(alpha)))
-
-
-def optimality_gap(target: float = 1.0) -> Aggregate:
-    """Make the aggregate that averages the shortfall from `target`.
-
-    Used as `optimality_gap(1.0)(normalised_scores)`. Lower is better.
-    """
-    return Aggregate(
-        f"optimality_gap({float(target)})", partial(_optimality_gap, target=float(target))
-    )
 
 
 # Larger must be better: no optimality gap among those a study may name.

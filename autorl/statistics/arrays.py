@@ -1,6 +1,6 @@
 """Checks of arrays of scores, shared by the statistics.
 
-What passes is finite, not empty and of the stated rank.
+An array that passes is finite, not empty and of the stated rank.
 """
 
 from __future__ import annotations

@@ -8,14 +8,13 @@ intervals of a mean most of all: `coverage.py` has what was measured.
 References:
     [Agarwal2021] Agarwal et al., "Deep reinforcement learning at the edge of the statistical
         precipice", NeurIPS 2021.
-    [Efron1987] Efron, "Better bootstrap confidence intervals", 1987.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +22,9 @@ import numpy.typing as npt
 from autorl.statistics.aggregates import Aggregate, iqm, parse_aggregate
 from autorl.statistics.arrays import Array, as_scores, in_range, same_shape
 
-Method: TypeAlias = Literal["percentile", "bca"]
 Stacked: TypeAlias = Callable[[Array, Array], Array]
 RESAMPLES = 10_000
 _CHUNK = 2_000_000  # drawn values held in memory at once: 16 MB, and as much of indices
-_ROUNDING = 1e-12  # of the largest score: aggregates that are no further apart are ties
 
 
 @dataclass(frozen=True)
@@ -84,28 +81,18 @@ def bootstrap_interval(
     rng: np.random.Generator,
     level: float = 0.95,
     resamples: int = RESAMPLES,
-    method: Method = "percentile",
 ) -> Interval:
     """Stratified bootstrap confidence interval of an aggregate of scores.
 
-    Scores have the shape (n runs, m tasks). `percentile`: the (1 - level) / 2 and (1 + level) / 2
-    quantiles of the bootstrap distribution. `bca`: the same with quantiles moved for bias and
-    skewness, the acceleration from the jackknife over runs [Efron1987]; one task only.
+    Scores have the shape (n runs, m tasks). The bounds are the (1 - level) / 2 and (1 + level) / 2
+    quantiles of the bootstrap distribution.
 
     Raises:
-        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1), bca with several
-            tasks.
+        ValueError: fewer than 2 runs, scores not finite, level outside (0, 1).
     """
     in_range(level, "level", 0.0, 1.0)
-    function = parse_aggregate(aggregate)
-    draws = bootstrap_distribution(scores, function, rng=rng, resamples=resamples)
-    tails = np.array([(1 - level) / 2, (1 + level) / 2])
-    if method == "bca":
-        tails = _bca_tails(as_scores(scores), function, draws, tails)
-    elif method != "percentile":
-        raise ValueError(f"method must be 'percentile' or 'bca', got {method!r}")
-    low, high = np.quantile(draws, tails)
-    return Interval(float(low), float(high), level, method)
+    draws = bootstrap_distribution(scores, aggregate, rng=rng, resamples=resamples)
+    return _percentile(draws, level, "percentile")
 
 
 def student_interval(scores: npt.ArrayLike, *, level: float = 0.95) -> Interval:
@@ -197,8 +184,12 @@ def two_sample_interval(
         rows_of_a = _indices(a.shape, size, rng)
         rows_of_b = rows_of_a if paired else _indices(b.shape, size, rng)
         parts.append(statistic(_take(a, rows_of_a), _take(b, rows_of_b)))
-    low, high = np.quantile(np.concatenate(parts), [(1 - level) / 2, (1 + level) / 2])
     method = "paired percentile" if paired else "percentile"
+    return _percentile(np.concatenate(parts), level, method)
+
+
+def _percentile(draws: Array, level: float, method: str) -> Interval:
+    low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
     return Interval(float(low), float(high), level, method)
 
 
@@ -225,35 +216,3 @@ def _indices(shape: tuple[int, ...], size: int, rng: np.random.Generator) -> npt
 def _take(table: Array, chosen: npt.NDArray[np.int64]) -> Array:
     # Column j of a resample has runs of task j alone: tasks are the strata [Agarwal2021].
     return table[chosen, np.arange(table.shape[1])]
-
-
-def _bca_tails(scores: Array, aggregate: Aggregate, draws: Array, tails: Array) -> Array:
-    """Correct tail probabilities for bias z0 and acceleration a [Efron1987].
-
-    Of a tail whose normal quantile is z it returns Phi(z0 + (z0 + z) / (1 - a (z0 + z))).
-    """
-    if scores.shape[1] != 1:
-        raise ValueError(
-            f"method 'bca' is defined here for one task, got {scores.shape[1]}; use 'percentile'"
-        )
-    from scipy.special import ndtr, ndtri
-
-    runs = len(scores)
-    # The acceleration, by the jackknife: sum d^3 / (6 (sum d^2)^1.5), d = mean of t_(-i) - t_(-i).
-    all_but = ~np.eye(runs, dtype=bool)
-    jackknife = aggregate.stacked(np.stack([scores[row] for row in all_but]))
-    pull = jackknife.mean() - jackknife
-    scale = float((pull**2).sum()) ** 1.5
-    acceleration = float((pull**3).sum()) / (6 * scale) if scale > 0 else 0.0
-    estimate = aggregate(scores)
-    # A resample of the same values summed in another order is the estimate but for rounding:
-    # 0.1 + 0.2 + 0.3 depends on the order, 1 + 2 + 3 does not, and both must have one interval.
-    deviations = draws - estimate
-    rounding = _ROUNDING * np.abs(scores).max()
-    # Ties count half: six successes of ten have a quarter of the resamples at the estimate.
-    below = np.mean(deviations < -rounding) + 0.5 * np.mean(np.abs(deviations) <= rounding)
-    # Where no draw lies on one side the normal quantile would be infinite: half of one does.
-    half = 0.5 / len(draws)
-    bias = ndtri(np.clip(below, half, 1 - half))
-    z = bias + ndtri(tails)
-    return np.asarray(ndtr(bias + z / (1 - acceleration * z)))

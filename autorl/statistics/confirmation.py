@@ -83,8 +83,8 @@ def confirmed_at(
 ) -> list[int]:
     """Return the configurations that have `target` seeds after a level.
 
-    Those with as many already pass. Each of the others takes the seeds it lacks, in their order, as
-    long as the runs of the level pay for them.
+    Configurations with as many already pass. Each of the others takes the seeds it lacks, in their
+    order, as long as the runs of the level pay for them.
 
     Args:
         ranked: indices of those that are left, best first.

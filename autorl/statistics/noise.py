@@ -9,8 +9,8 @@ s_i^2 is the variance over its seeds, shrunk towards that of all [Smyth2004]: wi
 seeds its own says little, and noise differs from one configuration to another. G is not normal
 (many configurations learn nothing, many others reach the same highest return): it is estimated from
 the scores themselves [Kiefer1956], by one step of expectation maximisation [Laird1982] from four
-parts of the scores and one of a flat distribution over their range. What is known of mu_i is then
-without the optimism of the highest score, and true scores may be tied.
+parts of the scores and one of a flat distribution over their range. The estimate of mu_i is then
+free of the optimism of the highest score, and true scores may be tied.
 
 References:
     [Smyth2004] Smyth, "Linear models and empirical Bayes methods for assessing differential
@@ -43,7 +43,7 @@ _ROUNDING = 1e-6
 
 @dataclass(frozen=True)
 class Posterior:
-    """What n scores say of the n true ones.
+    """Distribution of n true scores, given n observed scores.
 
     Attributes:
         values: that a true score may have, ascending, shape (k,).
@@ -129,8 +129,8 @@ def probability_of_best(
 ) -> float:
     """Return the probability that no true score is above a configuration's.
 
-    It is sum_v w_chosen(v) prod_j P(mu_j <= v) over the rivals. Who is tied with the best is best
-    too.
+    It is sum_v w_chosen(v) prod_j P(mu_j <= v) over the rivals. A configuration that is tied with
+    the best counts as best.
 
     Args:
         estimate: of all configurations.

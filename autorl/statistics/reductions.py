@@ -12,9 +12,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.statistics._parse import name_and_number
 from autorl.statistics.arrays import Array, as_vector
-from autorl.types import InputError
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def auc(curves: Array) -> Array:
 def _mean_last(curves: Array, k: int) -> Array:
     """Mean of the last k evaluations.
 
-    Of all of them while there are fewer than k.
+    While there are fewer than k, it is the mean of all.
     """
     return np.asarray(curves[..., -k:].mean(axis=-1))
 

@@ -5,9 +5,9 @@ interim) pairs whose difference is larger than chance allows are decided; agents
 pair stop; the rest run another block.
 
 The probability of deciding any pair, over all pairs and interims, is at most alpha where all
-agents' scores have one distribution, for any number of agents. Where some agents differ, or means
-are equal and spreads are not, it is about alpha: with 5 runs a block and one agent of five times
-the spread 0.07 to 0.13 at alpha = 0.05 (measured for 2 to 10 agents:
+agents' scores have one distribution, for any number of agents. If some agents differ, or means are
+equal and spreads are not, it is about alpha: with 5 runs a block and one agent of five times the
+spread 0.07 to 0.13 at alpha = 0.05 (measured for 2 to 10 agents:
 `benchmarks/results/error_rates.md`).
 
 This follows AdaStop [Mathieu2023] with three changes. The maximum is over *absolute* permuted
@@ -75,8 +75,8 @@ def sequential_test(
     """Decide which agents differ from the scores of their runs so far.
 
     The statistic of a pair at interim k is T = |mean_a - mean_b| / sqrt(s_a^2 / kn + s_b^2 / kn) of
-    its runs so far, s^2 the sample variances. Where agents are equal any permutation of the runs of
-    a block among them is as likely as the one seen, so T is held against the same quantity under
+    its runs so far, s^2 the sample variances. If agents are equal, any permutation of the runs of a
+    block among them is as likely as the one seen, so T is held against the same quantity under
     random permutations (the identity among them). The threshold at interim k is the smallest value
     t with
 

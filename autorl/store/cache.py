@@ -2,18 +2,17 @@
 
 All processes of a machine share it.
 
-    ENTRY/           the files of a checkpoint, named by the hash of their hashes
-    ENTRY.lock       held shared by whoever reads the entry; its bytes are the entry's size, its
-                     time is that of the last use
-    .tmp-HOST-PID-*  being fetched, or what a segment saves before it is uploaded
+    ENTRY/           the files of a checkpoint, named by the hash of their hashes; its time is that
+                     of the last use
+    .tmp-HOST-PID-*  what a process reads (hard links), fetches, or saves before it is uploaded
 
 It lies in `$AUTORL_CACHE/checkpoints`, else in the user's cache folder. When it grows beyond its
-bound, entries go that nobody reads, the least recently used first.
+bound, entries go, the least recently used first. A process that reads an entry has links of its own
+to the files.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,13 +22,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from autorl.core.shipped import cache_folder
+from autorl.core.types import InputError
 from autorl.store.checkpoints import damage, folder_size
 from autorl.store.host import host_identity, lives
-from autorl.types import InputError
 
 GIGABYTES = "AUTORL_CACHE_GB"  # environment variable: the bound
 _DEFAULT_GIGABYTES = 20.0
-_LOCK = ".lock"
 _TEMPORARY = ".tmp-"
 
 
@@ -46,12 +45,6 @@ def content_key(files: Mapping[str, str]) -> str:
     It is the hash of the names and hashes of its files.
     """
     return hashlib.sha256(json.dumps(sorted(files.items())).encode()).hexdigest()
-
-
-def cache_folder() -> Path:
-    """Return the folder that the environment names for the cache."""
-    user = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
-    return Path(os.environ.get("AUTORL_CACHE") or user / "autorl") / "checkpoints"
 
 
 def cache_bound() -> int:
@@ -79,7 +72,7 @@ class CheckpointCache:
     """
 
     def __init__(self, folder: Path | None = None, bound: int | None = None) -> None:
-        self.folder = cache_folder() if folder is None else folder
+        self.folder = cache_folder("checkpoints") if folder is None else folder
         self._bound = cache_bound() if bound is None else bound
         self._owner = f"{_TEMPORARY}{host_identity()}-"
 
@@ -99,37 +92,33 @@ class CheckpointCache:
         Raises:
             DamagedError: what was fetched is not what was saved.
         """
-        key = content_key(files)
-        entry = self.folder / key
-        with self._shared(key) as lock:
-            if entry.is_dir() and damage(entry, files) is None:
-                yield entry
-                return
-            with self.temporary() as scratch:
-                copy = scratch / "checkpoint"
-                copy.mkdir()
-                problem = fetch(copy) or damage(copy, files)
+        entry = self.folder / content_key(files)
+        with self.temporary() as scratch:
+            links = scratch / "links"
+            if not _linked(entry, links) or damage(links, files) is not None:
+                links = scratch / "fetched"
+                links.mkdir()
+                problem = fetch(links) or damage(links, files)
                 if problem is not None:
                     raise DamagedError(problem)
-                # Somebody may read the entry that is not whole: it stays, and the copy is read.
-                stored = _put(lock, copy, entry)
-                self._evict(spare=key)
-                yield entry if stored else copy
-        if not stored:
-            _removed(self.folder / f"{key}{_LOCK}")
+                shutil.rmtree(entry, ignore_errors=True)
+                _linked(links, scratch / "entry")
+                with suppress(OSError):  # another process was first
+                    (scratch / "entry").rename(entry)
+                self._evict(spare=entry)
+            yield links
 
     def adopt(self, folder: Path, files: Mapping[str, str]) -> None:
         """Take over a checkpoint that was saved on this machine.
 
         Nothing happens where it is there already; `folder` may be gone afterwards.
         """
-        key = content_key(files)
-        with self._shared(key) as lock, self.temporary() as scratch:
-            if not (self.folder / key).exists():
+        entry = self.folder / content_key(files)
+        if not entry.exists():
+            with self.temporary() as scratch, suppress(OSError):
                 # It may lie on another file system: an entry appears whole all the same.
-                copy = shutil.move(folder, scratch / "checkpoint")
-                _put(lock, Path(copy), self.folder / key)
-        self._evict(spare=key)
+                Path(shutil.move(folder, scratch / "saved")).rename(entry)
+        self._evict(spare=entry)
 
     @contextmanager
     def temporary(self) -> Iterator[Path]:
@@ -149,80 +138,39 @@ class CheckpointCache:
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
 
-    @contextmanager
-    def _shared(self, key: str) -> Iterator[int]:
-        """Hold the lock of an entry, and mark the entry as used.
-
-        Other readers may hold it too.
-        """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / f"{key}{_LOCK}"
-        while True:
-            lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH)
-                # An eviction may have removed the file between the two calls.
-                if _same_file(lock, path):
-                    os.utime(lock)
-                    yield lock
-                    return
-            finally:
-                os.close(lock)
-
-    def _evict(self, spare: str) -> None:
-        """Remove entries that nobody reads until the rest is within the bound."""
-        entries = []
-        for path in self.folder.glob(f"*{_LOCK}"):
-            with suppress(FileNotFoundError, ValueError):
-                entries.append((path.stat().st_mtime_ns, int(path.read_text() or 0), path))
-        total = sum(size for _, size, _ in entries)
-        for _, size, path in sorted(entries):
+    def _evict(self, spare: Path) -> None:
+        """Remove entries until the rest is within the bound."""
+        used = {}
+        for entry in self.folder.glob("[!.]*"):
+            with suppress(FileNotFoundError):  # another process removes it
+                used[entry] = (entry.stat().st_mtime_ns, folder_size(entry))
+        total = sum(size for _, size in used.values())
+        for entry in sorted(used.keys() - {spare}, key=lambda entry: used[entry]):
             if total <= self._bound:
                 return
-            if path.name != f"{spare}{_LOCK}" and _removed(path):
-                total -= size
+            shutil.rmtree(entry, ignore_errors=True)
+            total -= used[entry][1]
 
 
-def _put(lock: int, copy: Path, entry: Path) -> bool:
-    """Make a copy the entry whose lock this process holds.
+def _linked(entry: Path, target: Path) -> bool:
+    """Link the files of an entry to a new folder.
+
+    That is a use of the entry.
 
     Returns:
-        False where there is an entry, or the copy lies on another file system: it stays there.
+        False where there is no such entry, or another process removes it meanwhile.
     """
-    size = folder_size(copy)
     try:
-        copy.rename(entry)
-    except OSError:
+        os.utime(entry)
+        shutil.copytree(entry, target, copy_function=_link)
+    except (OSError, shutil.Error):
         return False
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, str(size).encode(), 0)
     return True
 
 
-def _removed(path: Path) -> bool:
-    """Remove the entry of a lock file.
-
-    Returns:
-        False where somebody reads it.
-    """
+def _link(source: str, target: str) -> None:
+    """Link a file, or copy it where there are no links."""
     try:
-        lock = os.open(path, os.O_RDWR)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if _same_file(lock, path):
-            shutil.rmtree(path.with_suffix(""), ignore_errors=True)
-            path.unlink()
-        return True
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(lock)
-
-
-def _same_file(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)

@@ -3,20 +3,20 @@
 Each event carries a hash of itself and of the hash before it.
 
 A change, a gap or an exchange of events shows at the first event concerned. The hash has no key: it
-finds damage and edits, not somebody who writes a new log with new hashes. Logs of earlier versions
-carry no hashes; the first event that is added to one carries the hash of all before it.
+finds damage and edits, not somebody who writes a new log with new hashes.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
-from autorl.plain_text import shortened
-from autorl.store.log import columns_of_log, stored_bytes
-from autorl.types import InputError
+from autorl.core.plain_text import shortened
+from autorl.core.types import InputError
+from autorl.store.log import stored_bytes
 
 
 @dataclass(frozen=True)
@@ -36,13 +36,11 @@ class Chain:
 
     Attributes:
         head: the last event that fits all before it.
-        first_hashed: number of the first event that carries a hash; None when none does.
         break_at: number of the first event that does not fit; None when the log is whole.
         problem: what is wrong with it, in words; empty when the log is whole.
     """
 
     head: Head
-    first_hashed: int | None
     break_at: int | None = None
     problem: str = ""
 
@@ -62,48 +60,46 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
     # Not a `Head`: one for each of a log's events would cost as much as the hashes.
     last = 0
     link = ""
-    first_hashed = None
-    hashed = "hash" in columns_of_log(connection)
     try:
-        for seq, kind, body, time, stored in stored_bytes(connection, hashed=hashed):
+        for seq, kind, body, time, stored in stored_bytes(connection):
             expected = last + 1
             if seq != expected:
-                problem = f"event {expected} is missing"
-                return Chain(Head(last, link), first_hashed, expected, problem)
+                return Chain(Head(last, link), expected, f"event {expected} is missing")
             computed = event_hash(link, seq, kind, body, time)
-            if stored is None and first_hashed is not None:
-                problem = f"event {seq} carries no hash"
-                return Chain(Head(last, link), first_hashed, seq, problem)
-            if stored is not None and stored != computed:
+            if stored != computed:
                 problem = f"event {seq} is not what was recorded"
-                if first_hashed is None and seq > 1:
-                    # One hash stands for all events of an earlier version, so any may differ.
-                    problem = f"one of the events 1 to {seq} is not what was recorded"
-                return Chain(Head(last, link), first_hashed, seq, problem)
-            if stored is not None and first_hashed is None:
-                first_hashed = seq
-            # Computed also where none is stored: the first stored hash covers all events before it.
+                return Chain(Head(last, link), seq, problem)
             last = seq
             link = computed
     # A kind or a body that has become NULL is a TypeError.
     except (sqlite3.DatabaseError, TypeError) as error:
+        _raise_of_disk(getattr(error, "sqlite_errorcode", 0))
         problem = f"event {last + 1} cannot be read ({one_line(error)})"
-        return Chain(Head(last, link), first_hashed, last + 1, problem)
-    return Chain(Head(last, link), first_hashed)
+        return Chain(Head(last, link), last + 1, problem)
+    return Chain(Head(last, link))
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
     """Return what SQLite's own check of pages and indexes says is wrong.
 
-    None when the file is whole.
+    The result is None when the file is whole.
     """
     try:
         # Not `quick_check`, which does not compare indexes with their tables. One problem will do.
         rows = connection.execute("PRAGMA integrity_check(1)").fetchall()
     except sqlite3.DatabaseError as error:
+        _raise_of_disk(error.sqlite_errorcode)
         return one_line(error)
     text = one_line(rows[0][0]) if rows else "no answer"
+    if code := re.search(r"error code=(\d+)", text):  # of a page that could not be read
+        _raise_of_disk(int(code[1]))
     return None if text == "ok" else text
+
+
+def _raise_of_disk(code: int) -> None:
+    """Raise where SQLite's error is the disk's: that is not damage."""
+    if code & 0xFF == sqlite3.SQLITE_IOERR:
+        raise sqlite3.OperationalError("disk I/O error")
 
 
 def one_line(error: object) -> str:
@@ -128,7 +124,7 @@ def check_log(connection: sqlite3.Connection, folder: Path, path: Path) -> Chain
     )
     raise InputError(
         f"is damaged ({problem}): nothing was changed; "
-        f"`autorl verify {folder}` says what can be saved",
+        f"`autorl doctor {folder}` says what can be saved",
         file=str(path),
     )
 

@@ -1,7 +1,7 @@
 """Checkpoints: folders of saved training state that never change.
 
-They are written aside and renamed in one step. What was saved is known by the SHA-256 of every
-file, which the study's log records. What differs from it later is not continued from.
+They are written aside and renamed in one step. A checkpoint is known by the SHA-256 of every file,
+which the study's log records. A checkpoint that differs from it later is not continued from.
 """
 
 from __future__ import annotations
@@ -17,72 +17,161 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from autorl.os_processes import ProcessLostError
-from autorl.plain_text import printable, shortened
-from autorl.types import Fence, Segment
+from autorl.core.os_processes import ProcessLostError
+from autorl.core.plain_text import printable, shortened
+from autorl.core.types import Fence, Segment, StorageError
 
+_PROBE = 2**14  # bytes that are written to see whether a disk takes any
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
+
+# What a program brings about itself: no sign of a disk that fails.
+NOT_THERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 _saved = threading.local()  # the folder that a thread has saved a checkpoint in last
 
 
 def attempt_name(segment: str, fence: Fence) -> str:
-    """Name what belongs to one attempt at a segment: `12.3-1-0`.
-
-    Checkpoints of studies of earlier versions are named after the segment alone: whoever looks for
-    one reads its path in the log.
-    """
+    """Name what belongs to one attempt at a segment: `12.3-1-0`."""
     return f"{segment}-{fence.epoch}-{fence.attempt}"
 
 
+def disk_errors(error: BaseException | None) -> Iterator[OSError]:
+    """Iterate over what the system answered before an error was raised."""
+    while error is not None:
+        if isinstance(error, OSError):
+            yield error
+        error = error.__cause__ or error.__context__
+
+
 @contextmanager
-def writing(segment: Segment) -> Iterator[Path]:
+def reading(folder: Path) -> Iterator[None]:
+    """Turn what a disk answers to a reader into a `StorageError`.
+
+    A file that is not there passes as it is: that is damage.
+    """
+    try:
+        yield
+    except Exception as error:
+        for cause in disk_errors(error):
+            if not isinstance(cause, NOT_THERE):
+                raise _storage_error(folder, "read", cause) from error
+        raise
+
+
+@contextmanager
+def driving(folder: Path | None) -> Iterator[None]:
+    """Turn what a disk answers to the driver into a `StorageError`.
+
+    Its line says how to go on. Errors of files elsewhere, of a callback for example, pass as they
+    are.
+
+    Args:
+        folder: of the study.
+
+    Raises:
+        StorageError: the disk fails.
+    """
+    try:
+        yield
+    except (StorageError, OSError) as error:
+        if folder is None:
+            raise
+        reason = str(error)
+        if isinstance(error, OSError):
+            if not is_below(error.filename, folder):
+                raise
+            reason = f"the disk answered {error.strerror!r} for {error.filename}"
+        raise StorageError(
+            f"{folder}: {reason}; what was recorded is kept: go on with `autorl resume {folder}`"
+        ) from error
+
+
+def is_below(file: object, folder: Path) -> bool:
+    """Tell whether the file that an error names lies in a folder."""
+    place = os.path.realpath(folder)
+    return isinstance(file, str) and Path(os.path.realpath(file)).is_relative_to(place)
+
+
+@contextmanager
+def _written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
+    """Turn what a disk answers to a writer into a `StorageError`.
+
+    Native writers tell no errno, and code of the user (`theirs`) has files elsewhere: their errors
+    are the disk's where the folder cannot be written by us either.
+    """
+    try:
+        yield
+    except StorageError:
+        raise
+    except Exception as error:
+        cause = None if theirs else next(disk_errors(error), None)
+        try:
+            # Nobody sees it, and a kill leaves nothing.
+            with tempfile.TemporaryFile(dir=folder) as file:
+                file.write(bytes(_PROBE))
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as failed:
+            cause = cause or failed
+        if cause is None:
+            raise
+        raise _storage_error(folder, "written", cause) from error
+
+
+def _storage_error(folder: Path, what: str, cause: OSError) -> StorageError:
+    reason = printable(cause.strerror or str(cause), keep_lines=False)
+    return StorageError(f"{folder} cannot be {what} ({reason})")
+
+
+@contextmanager
+def writing(segment: Segment, *, theirs: bool = False) -> Iterator[Path]:
     """Give a fresh folder to write the checkpoint of `segment` into.
 
     It becomes `segment.folder` on clean exit. Files and folders are fsync'ed before the rename, so
     a checkpoint exists whole or not at all, power loss included. On an exception nothing is left.
+    If code of the user runs meanwhile (`theirs`), errors that tell of its own files pass.
 
     In a session the folder's name is that of one attempt, so what lies there was written by the
     attempt itself: by this thread, whose trainer saves more than once and replaces it, or by
-    another worker that was given the same attempt, and may be recorded: it stays. Without a session
-    (epoch 0) names are given again, and what lies there is replaced.
+    another worker that was given the same attempt, and may be recorded: it stays. Outside a session
+    (epoch 0) names are given again, and older files there are replaced.
 
     Raises:
         ValueError: the segment names no folder.
-        OSError: the disk is full or the folder cannot be written.
+        StorageError: the disk is full or the folder cannot be written.
         ProcessLostError: another worker has written the checkpoint of this attempt.
     """
     if not segment.folder:
         raise ValueError(f"segment {segment.id!r} names no folder to save its checkpoint in")
     final = Path(segment.folder)
     replaceable = not segment.fence.epoch or getattr(_saved, "folder", None) == segment.folder
-    final.parent.mkdir(parents=True, exist_ok=True)
     attempts = unfinished(final.parent, final.name)
     # Each process writes in a folder of its own: what a killed worker started may live on for a
     # while and still write.
     half = attempts / f"checkpoint-{os.getpid()}"
     before = attempts / f"before-{os.getpid()}"
-    _remove(half)
-    half.mkdir(parents=True)
     try:
-        yield half
-        sync_tree(half)
-        if final.exists():
-            if not replaceable:
-                raise ProcessLostError(f"another worker has written {final.name} meanwhile")
-            # Renamed before it is deleted: a folder half deleted would pass for a checkpoint.
-            _remove(before)
-            final.rename(before)
-            _remove(before)
-        half.rename(final)
-        _saved.folder = segment.folder
-    except BaseException:  # Ctrl-C too
-        _remove(half)
+        with _written(final.parent):
+            remove(half)
+            half.mkdir(parents=True)
+        with _written(half, theirs=theirs):
+            yield half
+        with _written(final.parent):
+            sync_tree(half)
+            if final.exists():
+                if not replaceable:
+                    raise ProcessLostError(f"another worker has written {final.name} meanwhile")
+                # Renamed before it is deleted: a folder half deleted would pass for a checkpoint.
+                remove(before)
+                final.rename(before)
+                remove(before)
+            half.rename(final)
+            _saved.folder = segment.folder
+            _sync(final.parent)  # its entry in the folder above has to last as well
+    finally:  # Ctrl-C too
+        shutil.rmtree(half, ignore_errors=True)
         _remove_if_empty(attempts)
-        raise
-    _sync(final.parent)  # its entry in the folder above has to last as well
-    _remove_if_empty(attempts)
 
 
 def unfinished(checkpoints: Path, attempt: str) -> Path:
@@ -95,22 +184,23 @@ def unfinished(checkpoints: Path, attempt: str) -> Path:
 
 
 @contextmanager
-def scratch(segment: Segment) -> Iterator[Path]:
+def scratch(segment: Segment, *, theirs: bool = True) -> Iterator[Path]:
     """Make a folder for what nobody needs once the segment has ended.
 
     It lies in `segment.scratch`, inside the study, so that it is counted, and found if the worker
-    is killed. Where the segment names none it lies in the system's temporary folder. Removed on
-    exit.
+    is killed. If the segment names none it lies in the system's temporary folder. Removed on exit.
     """
     if not segment.scratch:
         with tempfile.TemporaryDirectory(prefix="autorl-") as name:
             yield Path(name)
         return
     attempts = Path(segment.scratch)
-    attempts.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="run-", dir=attempts))
+    with _written(attempts.parent):
+        attempts.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="run-", dir=attempts))
     try:
-        yield folder
+        with _written(folder, theirs=theirs):
+            yield folder
     finally:
         # What the training started may still write here; the driver removes the rest when
         # it has the outcome.
@@ -124,9 +214,20 @@ def remove_unfinished(segment: Segment) -> None:
     It has ended, or its worker is gone.
     """
     if segment.scratch:
-        # A process that outlived its worker can make this fail; what is left then goes when
-        # the study is opened again.
-        shutil.rmtree(segment.scratch, ignore_errors=True)
+        remove(Path(segment.scratch))
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Walk a folder, and raise where the disk does not list it.
+
+    `os.walk` alone takes such a folder for an empty one. A folder that is not there is empty.
+    """
+
+    def failed(error: OSError) -> None:
+        if not isinstance(error, NOT_THERE):
+            raise error
+
+    return os.walk(folder, onerror=failed)
 
 
 def folder_size(folder: Path) -> int:
@@ -135,7 +236,7 @@ def folder_size(folder: Path) -> int:
     Files may vanish meanwhile; 0 where there is no such folder.
     """
     total = 0
-    for parent, _, files in os.walk(folder):
+    for parent, _, files in _walk(folder):
         for name in files:
             with suppress(FileNotFoundError):
                 total += (Path(parent) / name).lstat().st_size
@@ -149,7 +250,7 @@ def file_hashes(folder: Path) -> dict[str, str]:
     folder.
     """
     names = []
-    for parent, folders, files in os.walk(folder):
+    for parent, folders, files in _walk(folder):
         # Folders too: `os.walk` lists a link to a folder among them.
         for name in (*folders, *files):
             path = Path(parent) / name
@@ -164,27 +265,27 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     """Name what of a checkpoint differs from what was saved, or None.
 
     Files that were not saved do not count: a script may leave a file in the folder it continues
-    from. With no hashes (a study of an earlier version) nothing is checked.
+    from. With no hashes (a checkpoint that is no folder) nothing is checked.
 
     Returns:
         One phrase that names the first such file.
+
+    Raises:
+        StorageError: the disk does not give it.
     """
     if not checkpoint_files:
         return None
-    if not folder.is_dir():
-        return "the folder is missing"
-    for name, saved in sorted(checkpoint_files.items()):
-        path = folder / name
-        text = printable(shortened(name), keep_lines=False)
-        # `is_file` follows links: one that leads nowhere is whole if its text is.
-        if not (path.is_symlink() or path.is_file()):
-            return f"{text} is missing"
-        try:
-            current = _file_hash(path)
-        except OSError as error:
-            return f"{text} cannot be read ({error.strerror})"
-        if current != saved:
-            return f"{text} differs from what was saved"
+    with reading(folder):
+        if not folder.is_dir():
+            return "the folder is missing"
+        for name, saved in sorted(checkpoint_files.items()):
+            path = folder / name
+            text = printable(shortened(name), keep_lines=False)
+            # `is_file` follows links: one that leads nowhere is whole if its text is.
+            if not (path.is_symlink() or path.is_file()):
+                return f"{text} is missing"
+            if _file_hash(path) != saved:
+                return f"{text} differs from what was saved"
     return None
 
 
@@ -227,16 +328,27 @@ def _remove_if_empty(folder: Path) -> None:
         folder.rmdir()
 
 
-def _remove(folder: Path) -> None:
-    if folder.exists():
-        shutil.rmtree(folder)
+def remove(path: Path) -> None:
+    """Remove a folder, a file, or a link but not its target.
+
+    Nobody needs it: it stays where the disk refuses, or a process that outlived its worker writes
+    there. The next sweep tries again.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    with suppress(OSError):
+        path.unlink()
 
 
 def sync_tree(folder: Path) -> None:
-    """Force a folder and everything in it to the disk."""
-    for parent, _, files in os.walk(folder):
+    """Force a folder and the files in it to the disk.
+
+    To open a pipe would wait for a writer, and a link may lead nowhere.
+    """
+    for parent, _, files in _walk(folder):
         for name in files:
-            _sync(Path(parent) / name)
+            path = Path(parent) / name
+            if stat.S_ISREG(path.lstat().st_mode):
+                _sync(path)
         _sync(Path(parent))
 
 

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, TypeAlias
 
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     Failed,
@@ -47,20 +47,18 @@ Reduction: TypeAlias = tuple[str, int, float, float, int, float, float]
 
 @dataclass(frozen=True)
 class StudyBegun:
-    """The study file the study began with.
-
-    It is the first event, but for logs of the first version.
+    """The study file the study began with: the first event.
 
     Attributes:
         text: of the study file, `***` for its secrets.
         sha256: of that text.
-        space: hash of the search space; None where an earlier version began the study.
+        space: hash of the search space.
     """
 
     kind: ClassVar[str] = "study_file"
     text: str
     sha256: str
-    space: str | None
+    space: str
 
 
 @dataclass(frozen=True)
@@ -85,15 +83,14 @@ class ProposalMade:
         proposed: what the optimizer observes.
         config_hash: of the configuration, under the search space.
         anew: the run it continues left no checkpoint: it is trained and charged from step 0.
-        cost: predicted of one seed, by which outcomes are ordered (`autorl.study.order`); None
-            where they are observed in the order of the proposals.
+        cost: predicted of one seed, by which outcomes are ordered (`autorl.study.open_proposals`).
     """
 
     kind: ClassVar[str] = "proposed"
     proposed: Proposed
     config_hash: str
     anew: bool = False
-    cost: float | None = None
+    cost: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -118,7 +115,7 @@ class SegmentLost:
     The segment is handed out again.
 
     Attributes:
-        host: machine the worker was on; "" = the driver's own, or an earlier version recorded it.
+        host: machine the worker was on; "" = the driver's own.
         preempted: the host is gone or was told to go: no sign against the segment.
     """
 
@@ -196,7 +193,7 @@ class SegmentEnded:
 def without_checkpoint(event: SegmentEnded) -> SegmentEnded:
     """Return the event without its checkpoint, which may vanish meanwhile.
 
-    So takes it a reader, who never looks at checkpoints.
+    A reader takes it like this, who never looks at checkpoints.
     """
     return replace(event, outcome=replace(event.outcome, checkpoint=None))
 
@@ -240,8 +237,8 @@ class ProposalFailed:
 class SeedsGranted:
     """The best proposals of an adaptive study get more tuning seeds.
 
-    Every proposal before it has its outcome. Without proposals nothing is left to confirm, and the
-    search explores with the rest of the budget.
+    Every proposal before it has its outcome. An empty list means that nothing is left to confirm:
+    the search explores with the rest of the budget.
 
     Attributes:
         proposals: those that are left, each of which is brought to the seeds.
@@ -257,9 +254,12 @@ class SeedsGranted:
 
 @dataclass(frozen=True)
 class SearchGivenUp:
-    """The first proposals failed and nothing had succeeded.
+    """The first proposals failed, or a run logged nothing to score.
 
-    The session ends with an error.
+    Nothing had succeeded, and the session ends with an error.
+
+    Attributes:
+        message: why, as a clause.
     """
 
     kind: ClassVar[str] = "gave_up"
@@ -290,10 +290,16 @@ class CheckpointRegained:
 
 @dataclass(frozen=True)
 class BudgetExtended:
-    """Full-length runs, or configurations, were added: the search opens again."""
+    """The budget has more to spend: the search opens again.
+
+    Attributes:
+        runs: full-length runs, or configurations, that were added.
+        refunded: proposals that are not charged any more: they failed with other code.
+    """
 
     kind: ClassVar[str] = "budget"
     runs: float
+    refunded: tuple[ProposalId, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -324,7 +330,7 @@ class CandidatesFrozen:
     kind: ClassVar[str] = "frozen"
     candidates: tuple[Candidate, ...]
     seeds: tuple[int, ...]
-    search_end: SearchEnd = SearchEnd.NOT_RECORDED
+    search_end: SearchEnd
 
 
 @dataclass(frozen=True)
@@ -374,7 +380,7 @@ class ModelsNamed:
 
     kind: ClassVar[str] = "models"
     candidates: tuple[Candidate, ...]
-    search_end: SearchEnd = SearchEnd.NOT_RECORDED
+    search_end: SearchEnd
 
 
 @dataclass(frozen=True)
@@ -386,7 +392,7 @@ class StudyFinished:
     """
 
     kind: ClassVar[str] = "finished"
-    search_end: SearchEnd = SearchEnd.NOT_RECORDED
+    search_end: SearchEnd
 
 
 StudyEvent: TypeAlias = (

@@ -9,16 +9,16 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import listed, shown
+from autorl.core.types import InputError
 from autorl.store.codec import KINDS, UnknownEventError
 from autorl.store.events import StudyBegun
-from autorl.store.log import EventLog, columns_of_log
-from autorl.types import InputError
+from autorl.store.log import EventLog
 
 DATABASE = "study.sqlite"
 STUDY_FILE = "study.yaml"
+JOBS = "jobs"  # files of the jobs on Slurm, while a driver runs
 LOCK_FILE = "study.lock"
-QUEUE = "queue"  # of segments, for workers on other machines
 _DATA = ("checkpoints", "logs")
 _BESIDE = ("-wal", "-shm", "-journal")  # that SQLite lays beside a database
 _ADVICE = (
@@ -26,6 +26,13 @@ _ADVICE = (
     "study.sqlite-wal, if "
     "there was one), or begin anew in another folder"
 )
+
+
+def no_study(folder: Path) -> InputError:
+    """Refuse a folder that is not a study, naming the studies inside."""
+    inside = sorted(str(file.parent) for file in folder.glob(f"*/{STUDY_FILE}"))
+    near = f"; the studies in it: {listed(inside)}" if inside else ""
+    return InputError(f"holds no study ({STUDY_FILE} is missing){near}", file=str(folder))
 
 
 def holds_study(folder: Path) -> bool:
@@ -67,17 +74,13 @@ def check_database(folder: Path) -> None:
 def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
     """Refuse a database without events although the study has begun.
 
-    That is a database whose write-ahead log was left behind when it was copied. An earlier version
-    could leave one with tables and no event before it had trained anything: such a study may go on.
+    That is a database whose write-ahead log was left behind when it was copied.
 
     Raises:
         InputError: naming the database.
     """
-    columns = columns_of_log(connection)
-    if columns and EventLog.of(connection).holds_events():
-        return
-    of_earlier_version = bool(columns) and "hash" not in columns
-    if not of_earlier_version or any(_holds_anything(folder / name) for name in _DATA):
+    log = EventLog.of(connection)
+    if not (log.has_log() and log.holds_events()):
         raise lost_record(folder, "holds no events")
 
 

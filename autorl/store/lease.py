@@ -11,6 +11,7 @@ it: checkpoints and copies of the database have the epoch in their names.
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 import socket
@@ -21,10 +22,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from autorl.plain_text import printable, shortened
+from autorl.core.plain_text import printable, shortened
+from autorl.core.types import InputError, StorageError, StudyError
 from autorl.store.host import host_identity, lives
-from autorl.store.remote import RemoteFolder, StorageError, shown_url
-from autorl.types import InputError, StudyError
+from autorl.store.remote import RemoteFolder, shown_url
 
 RENEW_SECONDS = 20.0
 EXPIRE_SECONDS = 120.0
@@ -86,16 +87,13 @@ class Lease:
         self._thread.start()
 
     @classmethod
-    def take(
-        cls, storage: RemoteFolder, study: str, after: int = 0, *, take_over: bool = False
-    ) -> Lease:
+    def take(cls, storage: RemoteFolder, study: str, after: int = 0) -> Lease:
         """Take the next epoch of a storage.
 
         Args:
             storage: of the study.
             study: its identity.
             after: the epochs of the study's log, which the new one is above.
-            take_over: take it also from a driver that may live; it stops before it writes again.
 
         Raises:
             InputError: another study or another driver holds it.
@@ -105,11 +103,11 @@ class Lease:
             holder = current_holder(storage)
             if holder is not None:
                 refuse_other_study(storage, holder.study, study)
-                if not holder.gone and not take_over:
+                if not holder.gone:
                     raise InputError(
                         f"{shown_url(storage.url)}: another driver works on this study ({holder}, "
-                        f"last there {holder.seconds:.0f} s ago): stop it, wait until it has been "
-                        f"gone for {EXPIRE_SECONDS:.0f} s, or take over with --take-over",
+                        f"last there {holder.seconds:.0f} s ago): stop it, or wait until it "
+                        f"has been gone for {EXPIRE_SECONDS:.0f} s",
                         key="storage",
                     )
             epoch = 1 + max(after, 0 if holder is None else holder.epoch)
@@ -200,8 +198,8 @@ def _holder(storage: RemoteFolder, epoch: int) -> Holder:
     taken = _mapping(storage.read(f"{_FOLDER}/{epoch}.json"))
     beat = _mapping(storage.read(f"{_FOLDER}/{epoch}.beat.json"))
     last = beat.get("time", taken.get("time"))
-    # One that is just being written has nothing in it yet.
-    seconds = time.time() - last if isinstance(last, int | float) else 0.0
+    # A lease appears with its content: one that cannot be read is of nobody.
+    seconds = time.time() - last if isinstance(last, int | float) else math.inf
     pid = taken.get("pid")
     return Holder(
         epoch,

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
+from autorl.core.regular_files import open_regular
+from autorl.core.types import InputError
 from autorl.store.folder import LOCK_FILE
-from autorl.types import InputError
 
 _LAST_WAIT = 5.0  # seconds for what a killed driver was starting
 
@@ -33,12 +34,15 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         path = folder / LOCK_FILE
+        if path.is_symlink():
+            raise InputError("is a link: the lock of a study is a file of its own", file=str(path))
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
         # "a+" leaves what is in it: who is refused reads the holder there.
-        self._file = open(path, "a+", encoding="utf-8")  # noqa: SIM115 - held as long as the lock
+        self._file = os.fdopen(open_regular(path, flags), "a+", encoding="utf-8")
         self._directory: int | None = None
         try:
             _lock(self._file.fileno(), self._file)
-        except OSError as error:
+        except BlockingIOError as error:
             holder = _recorded_holder(self._file)
             self._file.close()
             name = _shown_holder(holder) if holder else "unknown process"
@@ -96,13 +100,13 @@ def _lock(descriptor: int, file: IO[str]) -> None:
 def lock_holder(folder: Path) -> str | None:
     """Name the process that drives the study in `folder`.
 
-    None when nobody does.
+    The result is None when no process does.
 
     The file of a driver that was killed stays, so a holder must live where that can be seen, and
     hold the lock.
     """
     try:
-        with open(folder / LOCK_FILE, encoding="utf-8") as file:
+        with os.fdopen(open_regular(folder / LOCK_FILE), encoding="utf-8") as file:
             holder = _recorded_holder(file)
             if not holder or not _may_live(holder):
                 return None

@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias, TypeVar, cast
 
-from autorl.store.codec import dumps, loads
+from autorl.core.types import Checkpoint, FrozenMap, InputError, SegmentId
+from autorl.store.codec import dumps, read_event
 from autorl.store.events import (
     BudgetExtended,
     CheckpointRegained,
@@ -24,7 +25,6 @@ from autorl.store.events import (
     StudyEvent,
     TestSeedsAdded,
 )
-from autorl.types import SegmentId
 
 Query: TypeAlias = Callable[..., list[tuple[Any, ...]]]
 """Rows of a read-only SQL statement and its parameters, as `Store.query` answers."""
@@ -37,17 +37,23 @@ _ENTRIES_AT_ONCE = 500
 _BETWEEN_SESSIONS = (BudgetExtended.kind, TestSeedsAdded.kind)
 
 
-class LogEntry(NamedTuple):
-    """An event as the log holds it.
+E = TypeVar("E", bound=StudyEvent)
 
-    Attributes:
-        body: plain lists and dicts, which belong to whoever reads them.
+
+class Recorded(NamedTuple):
+    """A stored event, its place in the log, and its time.
+
+    The time is that of the wall clock when it was written.
     """
 
     seq: int
-    kind: str
-    body: Any
+    event: StudyEvent
     time: float
+
+    @property
+    def kind(self) -> str:
+        """The kind of the event, as the log names it."""
+        return self.event.kind
 
 
 class Latest(NamedTuple):
@@ -116,55 +122,62 @@ class EventLog:
         """Count the events of a kind."""
         return int(self._one("SELECT COUNT(*) FROM event WHERE kind = ?", (event.kind,)))
 
-    def entries_between(self, begin: int, end: int) -> list[LogEntry]:
+    def between(self, begin: int, end: int) -> list[Recorded]:
         """List the events after number `begin`, up to number `end`.
 
         Raises:
-            ValueError: a body is no JSON.
+            ValueError: one cannot be read.
         """
         rows: list[Any] = self._query(
             "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",
             (begin, end),
         )
-        return _entries_of(rows)
+        return _recorded(rows)
 
-    def events(self, *kinds: str) -> list[tuple[str, dict[str, Any]]]:
-        """List kind and body of the events of some kinds.
+    def events(self, *kinds: type[E]) -> list[E]:
+        """List the events of some kinds, in the order they were recorded.
 
-        They are in the order they were recorded.
+        Checkpoints have their paths as they are stored.
         """
+        names = [kind.kind for kind in kinds]
         rows = self._query(
-            f"SELECT kind, body FROM event WHERE kind IN ({_marks(kinds)}) ORDER BY seq", kinds
+            f"SELECT kind, body FROM event WHERE kind IN ({_marks(names)}) ORDER BY seq", names
         )
-        return [(kind, loads(text)) for kind, text in rows]
+        return [cast(E, read_event(kind, json.loads(text))) for kind, text in rows]
 
     def added_test_seeds(self) -> list[int]:
         """List the test seeds that were added to the study.
 
         They are in the order they were asked for.
         """
-        return [seed for _, body in self.events(TestSeedsAdded.kind) for seed in body["seeds"]]
+        return [seed for event in self.events(TestSeedsAdded) for seed in event.seeds]
 
-    def study_file(self) -> Mapping[str, Any] | None:
-        """Return the body of the event that fixes the study file.
+    def study_file(self) -> StudyBegun:
+        """Return the event that fixes the study file.
 
-        None in a log of an earlier version.
+        Raises:
+            InputError: the log has lost it.
         """
-        rows = self._query(
-            "SELECT body FROM event WHERE kind = ? ORDER BY seq LIMIT 1", (StudyBegun.kind,)
-        )
-        return loads(rows[0][0]) if rows else None
+        begun = self.events(StudyBegun)
+        if not begun:
+            raise InputError("the log holds no study file, and every study begins with one")
+        return begun[0]
 
-    def sessions(self) -> list[dict[str, Any]]:
-        """List the sessions that recorded anything, in order.
+    def sessions(self) -> list[FrozenMap]:
+        """List the facts of sessions that recorded anything, in order.
 
         One that ended before changed nothing.
         """
         rows = self._query(
-            "SELECT seq, body FROM event WHERE kind = ? ORDER BY seq", (SessionBegun.kind,)
+            "SELECT seq, lead(seq) OVER (ORDER BY seq) FROM event WHERE kind = ? ORDER BY seq",
+            (SessionBegun.kind,),
         )
-        ends = [seq for seq, _ in rows[1:]] + [self.last_number() + 1]
-        return [loads(body) for (seq, body), end in zip(rows, ends, strict=False) if end - seq > 1]
+        last = self.last_number()
+        return [
+            event.facts
+            for event, (seq, following) in zip(self.events(SessionBegun), rows, strict=True)
+            if (following or last + 1) - seq > 1
+        ]
 
     def last_epoch(self) -> int:
         """Return the epoch of the latest session, 0 before the first.
@@ -173,8 +186,8 @@ class EventLog:
         storage may have seen sessions that this log has lost.
         """
         epoch = 0
-        for _, body in self.events(SessionBegun.kind):
-            epoch = max(epoch + 1, body.get(EPOCH, 0))
+        for event in self.events(SessionBegun):
+            epoch = max(epoch + 1, event.facts.get(EPOCH, 0))
         return epoch
 
     def hash_of(self, seq: int) -> str:
@@ -188,8 +201,8 @@ class EventLog:
     def hours(self) -> float:
         """Add up the driver hours of all sessions.
 
-        A session lasts from its start to its last event. What is asked for between two sessions,
-        more runs or test seeds, belongs to neither: the pause is not counted.
+        A session lasts from its start to its last event. Requests between two sessions, for more
+        runs or test seeds, belong to neither: the pause is not counted.
         """
         last = (
             f"SELECT time FROM event WHERE seq < ? AND kind NOT IN ({_marks(_BETWEEN_SESSIONS)}) "
@@ -212,23 +225,23 @@ class EventLog:
         kinds = (SegmentEnded.kind, CheckpointRegained.kind)
         # The whole log is searched as text: a body is parsed only if it names the segment.
         rows = self._query(
-            f"SELECT body FROM event WHERE kind IN ({_marks(kinds)}) AND instr(body, ?) > 0 "
+            f"SELECT kind, body FROM event WHERE kind IN ({_marks(kinds)}) AND instr(body, ?) > 0 "
             "ORDER BY seq",
             (*kinds, f'"segment":{dumps(segment)}'),
         )
-        bodies = [loads(text) for (text,) in rows]
-        saved = [body for body in bodies if body["segment"] == segment]
-        # The last: a segment that was trained again for its checkpoint has new files.
-        files: Mapping[str, str] = saved[-1].get("checkpoint_files", {}) if saved else {}
+        files: Mapping[str, str] = {}
+        for kind, text in rows:
+            saved = saved_checkpoint(read_event(kind, json.loads(text)))
+            if saved is not None and saved.segment == segment:
+                files = saved.files  # the last: trained again for it, a segment has new files
         return files
 
 
-def columns_of_log(connection: sqlite3.Connection) -> list[str]:
-    """List the columns of the log, none where there is no log.
-
-    Logs of earlier versions have no `hash`.
-    """
-    return [name for _, name, *_ in connection.execute("PRAGMA table_info(event)")]
+def saved_checkpoint(event: StudyEvent) -> Checkpoint | None:
+    """Return the checkpoint that an event tells of."""
+    if isinstance(event, CheckpointRegained):
+        return event.checkpoint
+    return event.outcome.checkpoint if isinstance(event, SegmentEnded) else None
 
 
 def first_event_hash(connection: sqlite3.Connection) -> str:
@@ -255,34 +268,38 @@ def events_until(
     connection: sqlite3.Connection, until: int
 ) -> Iterator[tuple[int, str, str, float, str | None]]:
     """Read number, kind, body, time and hash of the first `until` events."""
-    link = "hash" if "hash" in columns_of_log(connection) else "NULL"
     return connection.execute(
-        f"SELECT seq, kind, body, time, {link} FROM event WHERE seq <= ? ORDER BY seq", (until,)
+        "SELECT seq, kind, body, time, hash FROM event WHERE seq <= ? ORDER BY seq", (until,)
     )
 
 
-def entries_until(connection: sqlite3.Connection, until: int) -> Iterator[LogEntry]:
-    """Read the first `until` events.
+def recorded_until(
+    connection: sqlite3.Connection, until: int, *kinds: type[StudyEvent]
+) -> Iterator[Recorded]:
+    """Read the first `until` events, or those of some kinds among them.
 
     Raises:
-        ValueError: a body is no JSON.
+        ValueError: one cannot be read.
     """
+    names = [kind.kind for kind in kinds]
+    chosen = f"AND kind IN ({_marks(names)})" if kinds else ""
     rows = connection.execute(
-        "SELECT seq, kind, body, time FROM event WHERE seq <= ? ORDER BY seq", (until,)
+        f"SELECT seq, kind, body, time FROM event WHERE seq <= ? {chosen} ORDER BY seq",
+        (until, *names),
     )
     while several := rows.fetchmany(_ENTRIES_AT_ONCE):
-        yield from _entries_of(several)
+        yield from _recorded(several)
 
 
-def _entries_of(rows: Sequence[tuple[int, str, str, float]]) -> list[LogEntry]:
-    """Parse the bodies of events.
+def _recorded(rows: Sequence[tuple[int, str, str, float]]) -> list[Recorded]:
+    """Read rows of the log.
 
     Raises:
-        ValueError: a body is no JSON.
+        ValueError: one cannot be read.
     """
     bodies = _parsed([text for _, _, text, _ in rows])
     return [
-        LogEntry(seq, kind, body, time)
+        Recorded(seq, read_event(kind, body), time)
         for (seq, kind, _, time), body in zip(rows, bodies, strict=True)
     ]
 
@@ -302,31 +319,15 @@ def _parsed(texts: Sequence[str]) -> list[Any]:
     return [json.loads(text) for text in texts]
 
 
-def bodies_until(
-    connection: sqlite3.Connection, kinds: Collection[str], until: int
-) -> Iterator[tuple[str, Any]]:
-    """Read kind and body of events up to `until`, of some kinds."""
-    query = (
-        f"SELECT kind, body FROM event WHERE kind IN ({_marks(kinds)}) AND seq <= ? ORDER BY seq"
-    )
-    for kind, body in connection.execute(query, (*kinds, until)):
-        yield kind, json.loads(body)  # not frozen: nobody keeps it
-
-
 def stored_bytes(
-    connection: sqlite3.Connection, *, hashed: bool
+    connection: sqlite3.Connection,
 ) -> Iterator[tuple[int, bytes, bytes, object, str | None]]:
     """Read number, kind, body, time and hash of every event.
 
     Kind and body are the bytes as stored: what is no UTF-8 any more cannot be read as text.
-
-    Args:
-        connection: to the database.
-        hashed: whether the log has a column for hashes.
     """
-    link = "hash" if hashed else "NULL"
     return connection.execute(
-        f"SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, {link} FROM event ORDER BY seq"
+        "SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, hash FROM event ORDER BY seq"
     )
 
 

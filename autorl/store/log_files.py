@@ -28,7 +28,7 @@ class CappedLog:
     It has at most `HEAD + 2 * TAIL` bytes, `HEAD + TAIL` once it is closed.
 
     All of it is on disk at any moment, and a byte is copied at most once, when the end has grown to
-    twice its length. What an earlier attempt at the segment has printed is the beginning. Several
+    twice its length. The output of an earlier attempt at the segment is the beginning. Several
     threads may write.
 
     Raises:
@@ -94,7 +94,7 @@ class CappedLog:
 class Printed:
     """The log of this process, where that is its standard error.
 
-    What is written is printed at once.
+    Text is printed as soon as it is written.
     """
 
     def write(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""What an optimizer observes, as plain JSON."""
+"""Observations of an optimizer, as plain JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from autorl.core.types import Event, Proposed, Scored
 from autorl.store import codec
 from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, StudyEvent
-from autorl.types import Event, Proposed, Scored, freeze
 
 
 def to_json(event: Event) -> dict[str, Any]:
@@ -30,8 +30,7 @@ def from_json(fields: Mapping[str, Any]) -> Event:
     Raises:
         ValueError: it is no such event.
     """
-    # Only bodies of earlier versions ask for the member of a proposal.
-    match codec.read_event(fields["event"], freeze(fields["body"]), lambda proposal: None):
+    match codec.read_event(fields["event"], fields["body"]):
         case ProposalMade(proposed=proposed):
             return proposed
         case ProposalScored(scored=scored):

@@ -25,11 +25,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
+from autorl.core.types import InputError, StorageError
 from autorl.store.checkpoints import DAMAGED
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.lease import Lease, current_holder, refuse_other_study
-from autorl.store.remote import MANIFEST, RemoteFolder, StorageError, shown_url
-from autorl.types import InputError
+from autorl.store.remote import MANIFEST, RemoteFolder, shown_url
 
 CHECKPOINTS = "checkpoints"
 BACKUP_SECONDS = 60.0
@@ -88,7 +88,7 @@ class Offsite:
         self._last_look = float("-inf")
 
     @classmethod
-    def take(cls, url: str, store: Database, *, take_over: bool = False) -> Offsite:
+    def take(cls, url: str, store: Database) -> Offsite:
         """Take the lease on a storage for the study of `store`.
 
         Its study file is put there.
@@ -102,7 +102,7 @@ class Offsite:
         folder.check_writable()
         # Before the lease, which would stop the driver that has gone on.
         _refuse_diverged(folder, store)
-        lease = Lease.take(folder, store.identity(), store.last_epoch(), take_over=take_over)
+        lease = Lease.take(folder, store.identity(), store.last_epoch())
         offsite = cls(folder, lease)
         try:
             # And again: its last copy may have come in between.
@@ -132,8 +132,8 @@ class Offsite:
         last = store.last_epoch()
         if last >= self._lease.epoch:
             self._lease.check()
-            self._lease.abandon()
-            self._lease = Lease.take(self._folder, store.identity(), last, take_over=True)
+            self._lease.release()
+            self._lease = Lease.take(self._folder, store.identity(), last)
         return self._lease.epoch
 
     def close(self, store: Database) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autorl.types import StudyError
+from autorl.core.types import StudyError
 
 
 class OpenFile:
@@ -30,6 +30,6 @@ class OpenFile:
     def _now(self) -> tuple[int, int] | None:
         try:
             status = os.stat(self._path)
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         return status.st_dev, status.st_ino

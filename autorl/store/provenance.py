@@ -12,7 +12,7 @@ import subprocess
 from pathlib import Path
 
 import autorl
-from autorl.types import FrozenMap
+from autorl.core.types import FrozenMap
 
 
 def package(name: str, version: str) -> FrozenMap:

@@ -6,48 +6,42 @@ And the checkpoints that must lie in its folder.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
-from autorl.store.events import CheckpointRegained, CheckpointsCollected, ProposalMade, SegmentEnded
-from autorl.store.log import LogEntry, add_events, bodies_until, entries_until, events_until
+from autorl.store.events import CheckpointRegained, CheckpointsCollected, SegmentEnded
+from autorl.store.log import (
+    Recorded,
+    add_events,
+    events_until,
+    recorded_until,
+    saved_checkpoint,
+)
 from autorl.store.tables import derived_tables, has_same_rows, ordered_rows
-from autorl.types import InputError
 
 _ROWS_AT_ONCE = 1000
 _EVENTS_AT_ONCE = 500  # fewer than the parameters that a statement may have in old SQLites
 
-See: TypeAlias = Callable[[Sequence[LogEntry]], None]
+See: TypeAlias = Callable[[Sequence[Recorded]], None]
 """Takes events of a log, in order, some at a time."""
 
 
-@dataclass(frozen=True)
-class SavedCheckpoint:
-    """A checkpoint that the log names.
+def stays_inside(path: str) -> bool:
+    """Tell whether a checkpoint's stored path stays in the study's folder.
 
-    It has its path as stored, and the hash of each of its files if they were recorded.
+    A database of somebody else can say anything.
     """
-
-    path: str
-    files: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def inside(self) -> bool:
-        """Tell whether the path stays below the study's folder.
-
-        A database of somebody else can say anything.
-        """
-        return not Path(self.path).is_absolute() and ".." not in Path(self.path).parts
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
 
 
-def _look_away(entries: Sequence[LogEntry]) -> None:
+def _look_away(entries: Sequence[Recorded]) -> None:
     """Take no note of events."""
 
 
@@ -57,13 +51,13 @@ def rebuilt(source: sqlite3.Connection, until: int) -> sqlite3.Connection:
     It has the tables that follow from them.
 
     Raises:
-        sqlite3.DatabaseError, ValueError, TypeError, KeyError: these events cannot be read.
+        sqlite3.DatabaseError, ValueError, TypeError: these events cannot be read.
     """
     copy = sqlite3.connect(":memory:", isolation_level=None)
     schema.create(copy)
     copy.execute("BEGIN")
     add_events(copy, events_until(source, until))
-    _derive(copy, entries_until(source, until), counts_from_1=schema.counts_from_1(source))
+    _derive(copy, recorded_until(source, until))
     copy.execute("COMMIT")
     return copy
 
@@ -74,9 +68,7 @@ def _file_of(connection: sqlite3.Connection) -> str:
     return next(str(file) for _, name, file in databases if name == "main")
 
 
-def _derived_beside(
-    file: str, entries: Iterator[LogEntry], *, counts_from_1: bool, see: See
-) -> sqlite3.Connection:
+def _derived_beside(file: str, entries: Iterator[Recorded], see: See) -> sqlite3.Connection:
     """Make the tables that follow from the events of a file.
 
     They lie in memory, and the file is attached to them as `stored`. No event is copied: the log
@@ -89,28 +81,19 @@ def _derived_beside(
     # Nothing is ever rolled back in it, and a journal costs a twentieth of opening a large study.
     derived.execute("PRAGMA main.journal_mode = OFF")
     derived.execute("BEGIN")
-    _derive(derived, entries, counts_from_1=counts_from_1, see=see)
+    _derive(derived, entries, see)
     derived.execute("COMMIT")
     return derived
 
 
 def _derive(
     connection: sqlite3.Connection,
-    entries: Iterator[LogEntry],
-    *,
-    counts_from_1: bool,
+    entries: Iterator[Recorded],
     see: See = _look_away,
 ) -> None:
     """Apply events to empty tables, and show them."""
-    if counts_from_1:
-        for entry in entries:
-            schema.apply(connection, entry.seq, entry.kind, entry.body)
-            see([entry])
-            if entry.kind == ProposalMade.kind:  # the first; later ones go on from it
-                schema.count_from_1(connection)
-                break
     while several := list(islice(entries, _EVENTS_AT_ONCE)):
-        schema.apply_all(connection, [(seq, kind, body) for seq, kind, body, _ in several])
+        schema.apply_all(connection, [(seq, event) for seq, event, _ in several])
         see(several)
 
 
@@ -125,28 +108,21 @@ def check_tables(
 
     The events are whole.
 
-    Not compared are tables of a study that an earlier version began: it may have derived them in
-    another way.
-
     Args:
         connection: to the database.
         chain: of its events.
         folder: of the study.
         path: of the database, for the error.
         see: called with the events, some at a time, when tables have been derived from them, and
-            free to keep them. Not called where the database lies in memory, or nothing is compared.
+            free to keep them. Not called where the database lies in memory.
 
     Raises:
         InputError: one line that names the first table and row.
     """
-    if chain.first_hashed != 1:
-        return
     file = _file_of(connection)
     if file:
-        entries = entries_until(connection, chain.head.seq)
-        counts_from_1 = schema.counts_from_1(connection)
-        beside = _derived_beside(file, entries, counts_from_1=counts_from_1, see=see)
-        with closing(beside) as derived:
+        entries = recorded_until(connection, chain.head.seq)
+        with closing(_derived_beside(file, entries, see)) as derived:
             agree = all(
                 has_same_rows(derived, table, *_columns(derived, table))
                 for table in derived_tables(derived)
@@ -158,7 +134,7 @@ def check_tables(
     if lines:
         raise InputError(
             f"is damaged ({lines[0]}): nothing was changed; "
-            f"`autorl verify {folder}` says what can be saved",
+            f"`autorl doctor {folder}` says what can be saved",
             file=str(path),
         )
 
@@ -217,24 +193,26 @@ def _first_difference(
     return None
 
 
-def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[str, SavedCheckpoint]:
+def saved_checkpoints(connection: sqlite3.Connection, until: int) -> dict[SegmentId, Checkpoint]:
     """Return checkpoints that events say lie on disk, by segment.
 
-    The first `until` events count.
+    The first `until` events count. Paths are as they are stored.
     """
-    saved: dict[str, SavedCheckpoint] = {}
-    kinds = (SegmentEnded.kind, CheckpointRegained.kind, CheckpointsCollected.kind)
-    for kind, body in bodies_until(connection, kinds, until):
-        if kind == CheckpointsCollected.kind:
-            for segment in body["segments"]:
+    saved: dict[SegmentId, Checkpoint] = {}
+    kinds = (SegmentEnded, CheckpointRegained, CheckpointsCollected)
+    for _, event, _ in recorded_until(connection, until, *kinds):
+        if isinstance(event, CheckpointsCollected):
+            for segment in event.segments:
                 saved.pop(segment, None)
-        elif body["checkpoint"] is not None:
-            saved[body["segment"]] = SavedCheckpoint(
-                body["checkpoint"], body.get("checkpoint_files", {})
-            )
+        elif (checkpoint := saved_checkpoint(event)) is not None:
+            saved[checkpoint.segment] = checkpoint
     return saved
 
 
-def trained_segments(connection: sqlite3.Connection, until: int) -> set[str]:
+def trained_segments(connection: sqlite3.Connection, until: int) -> set[SegmentId]:
     """Return segments whose outcome is among the first `until` events."""
-    return {body["segment"] for _, body in bodies_until(connection, (SegmentEnded.kind,), until)}
+    return {
+        event.segment
+        for _, event, _ in recorded_until(connection, until, SegmentEnded)
+        if isinstance(event, SegmentEnded)
+    }

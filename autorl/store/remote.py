@@ -17,27 +17,25 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
-from autorl.masking import masked
-from autorl.plain_text import printable, shortened
+from autorl.core.masking import masked
+from autorl.core.plain_text import printable, shortened
+from autorl.core.regular_files import open_regular
+from autorl.core.types import InputError, StorageError
 from autorl.store.checkpoints import file_hashes, sync_tree
-from autorl.types import InputError, StudyError
 
 MANIFEST = "manifest.json"
 _LOCAL = "file"
+_FORGETS = ("memory",)  # protocols whose folders end with the process
 _LONGEST_REASON = 120  # characters that are quoted of an error of another package
 _WAITS = (0.5, 2.0, 8.0)  # seconds before each further try at a transfer that failed
 _BLOCK = 2**20
 
 T = TypeVar("T")
-
-
-class StorageError(StudyError):
-    """A storage cannot be reached, read or written."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +44,12 @@ class Manifest:
 
     Attributes:
         sizes: bytes of each file, by its relative path.
-        hashes: SHA-256 of each file and link, as `checkpoints.file_hashes` makes them.
-        links: text of each symbolic link.
+        hashes: SHA-256 of each file, as `checkpoints.file_hashes` makes them.
         folders: every folder below, empty ones too.
     """
 
     sizes: Mapping[str, int]
     hashes: Mapping[str, str]
-    links: Mapping[str, str]
     folders: tuple[str, ...] = ()
 
     @property
@@ -62,21 +58,30 @@ class Manifest:
 
     @classmethod
     def of(cls, folder: Path) -> Manifest:
-        """Describe a folder on this machine."""
+        """Describe a folder on this machine.
+
+        Raises:
+            InputError: it holds a symbolic link. A storage has no links: whoever fetches a
+                checkpoint need not ask where one leads.
+        """
         hashes = file_hashes(folder)
-        links = {
-            name: os.readlink(folder / name) for name in hashes if (folder / name).is_symlink()
-        }
-        sizes = {name: (folder / name).stat().st_size for name in hashes if name not in links}
-        inner = (path for path in folder.rglob("*") if path.is_dir() and not path.is_symlink())
+        links = [name for name in hashes if (folder / name).is_symlink()]
+        if links:
+            name = printable(shortened(links[0]), keep_lines=False)
+            raise InputError(
+                f"the checkpoint holds a symbolic link ({name}): a storage takes files and "
+                "folders alone",
+                key="storage",
+            )
+        sizes = {name: (folder / name).stat().st_size for name in hashes}
+        inner = (path for path in folder.rglob("*") if path.is_dir())
         folders = sorted(path.relative_to(folder).as_posix() for path in inner)
-        return cls(sizes, hashes, links, tuple(folders))
+        return cls(sizes, hashes, tuple(folders))
 
     def text(self) -> str:
         body = {
             "sizes": dict(self.sizes),
             "sha256": dict(self.hashes),
-            "links": dict(self.links),
             "folders": list(self.folders),
         }
         return json.dumps(body, sort_keys=True)
@@ -91,18 +96,23 @@ class Manifest:
         body = json.loads(text)
         if not isinstance(body, dict):
             raise ValueError("no mapping")
-        parts = [body.get(key, {}) for key in ("sizes", "sha256", "links")]
+        if body.get("links"):
+            raise ValueError("a manifest names no links")
+        sizes, hashes = (body.get(key, {}) for key in ("sizes", "sha256"))
         folders = body.get("folders", [])
-        if not all(isinstance(part, dict) for part in parts) or not isinstance(folders, list):
+        if not (isinstance(sizes, dict) and isinstance(hashes, dict) and isinstance(folders, list)):
             raise ValueError("no mappings of names")
-        sizes, hashes, links = parts
-        for name in (*sizes, *hashes, *links, *folders):
+        for name in (*sizes, *hashes, *folders):
             path = PurePosixPath(str(name))
             if path.is_absolute() or ".." in path.parts or "\0" in str(name) or not path.parts:
                 raise ValueError("a name leads out of the folder")
+        files = {PurePosixPath(name) for name in sizes}
+        inner = {PurePosixPath(name) for name in folders}
+        if files & inner.union(*(path.parents for path in files | inner)):
+            raise ValueError("a name is of a file and of a folder")
         if not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
             raise ValueError("a size is no number of bytes")
-        return cls(sizes, hashes, links, tuple(folders))
+        return cls(sizes, hashes, tuple(folders))
 
 
 def is_url(path: str) -> bool:
@@ -124,7 +134,7 @@ def storage_url(text: str, folder: Path) -> str:
 def shown_url(url: str) -> str:
     """Return a URL for messages, in one line.
 
-    What stands before an `@` is masked.
+    The part before an `@` is masked.
     """
     return printable(str(masked(url)), keep_lines=False)
 
@@ -178,7 +188,7 @@ class RemoteFolder:
         """Return the content of an object, None where there is none."""
         with self._told("read"):
             try:
-                return bytes(self._files.cat_file(self._path(name)))
+                return bytes(self._files.cat_file(self._readable(name)))
             except FileNotFoundError:
                 return None
 
@@ -190,10 +200,8 @@ class RemoteFolder:
             if not self._local:
                 self._files.pipe_file(path, content)
                 return
-            aside = f"{path}.tmp-{secrets.token_hex(4)}"
-            with open(aside, "wb") as file:
+            with _replaced(path) as aside, open(aside, "wb") as file:
                 _write_through(file.fileno(), content)
-            os.replace(aside, path)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name.
@@ -227,7 +235,8 @@ class RemoteFolder:
         path = self._path(name)
         with self._told("written"):
             self._make_parent(path)
-            self._files.put_file(str(file), path)
+            with _replaced(path) if self._local else nullcontext(path) as target:
+                self._files.put_file(str(file), target)
 
     def receive(self, name: str, file: Path) -> bool:
         """Copy an object to a file of this machine.
@@ -237,7 +246,7 @@ class RemoteFolder:
         """
         with self._told("read"):
             try:
-                self._files.get_file(self._path(name), str(file))
+                self._files.get_file(self._readable(name), str(file))
             except FileNotFoundError:
                 return False
             return True
@@ -303,12 +312,6 @@ class RemoteFolder:
             target.parent.mkdir(parents=True, exist_ok=True)
             if not self.receive(name, target):
                 return f"{printable(shortened(name), keep_lines=False)} is missing"
-        # Links last: no file is written through one.
-        for name, text in manifest.links.items():
-            with suppress(FileNotFoundError):
-                (folder / name).unlink()
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).symlink_to(text)
         return None
 
     def _manifest(self) -> Manifest | str:
@@ -318,24 +321,21 @@ class RemoteFolder:
             return "the folder is missing"
         try:
             return Manifest.parse(content.decode())
-        except ValueError:
+        except (ValueError, TypeError, RecursionError):
             return f"{MANIFEST} cannot be read"
 
     def damage(self, files: Mapping[str, str]) -> str | None:
         """Name what of the checkpoint here differs from what was saved.
 
-        None where nothing does. Every object is read. `files` are the SHA-256 that the log holds;
-        none are not compared.
+        The result is None where nothing differs. Every object is read. `files` are the SHA-256 that
+        the log holds; none are not compared.
         """
         manifest = self._manifest()
         if isinstance(manifest, str):
             return manifest
         for name, saved in sorted(files.items()):
             text = printable(shortened(name), keep_lines=False)
-            if name in manifest.links:
-                current: str | None = hashlib.sha256(os.fsencode(manifest.links[name])).hexdigest()
-            else:
-                current = self._hash(name)
+            current = self._hash(name)
             if current is None:
                 return f"{text} is missing"
             if current != saved:
@@ -346,7 +346,7 @@ class RemoteFolder:
         digest = hashlib.sha256()
         with self._told("read"):
             try:
-                with self._files.open(self._path(name), "rb") as file:
+                with self._files.open(self._readable(name), "rb") as file:
                     while block := file.read(_BLOCK):
                         digest.update(block)
             except FileNotFoundError:
@@ -372,7 +372,7 @@ class RemoteFolder:
             for name in names:
                 path = target._path(name)
                 target._make_parent(path)
-                self._files.cp_file(self._path(name), path)
+                self._files.cp_file(self._readable(name), path)
         self.delete()
         return True
 
@@ -380,6 +380,13 @@ class RemoteFolder:
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
+
+    def _readable(self, name: str) -> str:
+        """Return the path of an object, which must not be a pipe."""
+        path = self._path(name)
+        if self._local:
+            os.close(open_regular(path))
+        return path
 
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]
@@ -399,6 +406,14 @@ class RemoteFolder:
         except Exception as error:
             reason = _reason(error)
             raise StorageError(f"{shown_url(self.url)} cannot be {what} ({reason})") from error
+
+
+@contextmanager
+def _replaced(path: str) -> Iterator[str]:
+    """Name a local file that replaces another once written."""
+    aside = f"{path}.tmp-{secrets.token_hex(4)}"
+    yield aside
+    os.replace(aside, path)
 
 
 def _write_through(descriptor: int, content: bytes) -> None:
@@ -445,6 +460,9 @@ def _filesystem(url: str) -> tuple[Any, str]:
             "storage needs the package fsspec: pip install 'autorl[storage]'", key="storage"
         ) from None
     protocol = url.partition("://")[0]
+    if protocol in _FORGETS:
+        message = f"{protocol}:// ends with this process: expected a folder, or a URL such as s3://"
+        raise InputError(message, key="storage")
     try:
         files, root = url_to_fs(url)
     except ImportError as error:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autorl.types import ProposalId, SeedRole
+from autorl.core.types import ProposalId, SeedRole
 
 SUCCEEDED = ("done", "stopped")
 """Statuses of runs, segments and tests that did not fail."""

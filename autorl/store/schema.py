@@ -1,18 +1,18 @@
 """The tables of `study.sqlite` and how each event changes them.
 
 `event` is the truth: append-only, one row per durable fact. The other tables are a fold over it,
-updated in the same transaction, and carry the names of the landscape schema so that a live study
-can be queried like a data set.
+updated in the same transaction. Columns of one name mean the same in the tables that a data set has
+too, `runs` and `segments`. `configurations` (hyperparameters as JSON), `reports` (a row for each
+metric) and `reductions` have other columns than any of it, and so other names.
 
-Where proposals stand in the search is kept too: `status` and `best` read it instead of replaying
-every event. A database that an earlier version wrote has none of these tables: they are filled from
-its events when it is opened for writing, and in memory when it is only read.
+The standing of proposals in the search is kept too: `status` and `best` read it instead of
+replaying every event.
 
-    standing    provisional, baseline, anew, informed: of the proposal (informed is NULL where it
-        was not recorded) infeasible, reached, n_seeds, value, mean, spread: what it is ranked by,
-        larger is better; NULL until scored. `objectives`: the values of all objectives, a JSON
-        list. A later failure leaves them. seeds: tuning seeds of the latest score or failure;
-        charged: those its chain was charged for; beyond: steps trained beyond the budget
+    standing    provisional, baseline, anew, informed: of the proposal
+        infeasible, reached, n_seeds, value, mean, spread: what it is ranked by, larger is better;
+        NULL until scored. `objectives`: the values of all objectives, a JSON list. A later failure
+        leaves them. seeds: tuning seeds of the latest score or failure; charged: those its chain
+        was charged for; beyond: steps trained beyond the budget
     places    the place in the log of the proposal `12` and of the outcome of the segment `12.3`
     noted       what trainers noted about segments, each once
 """
@@ -21,12 +21,15 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
 from typing import Any, TypeAlias
 
-from autorl.store.codec import KINDS, UnknownEventError, dumps, loads
+from autorl.core.plain_text import shown
+from autorl.core.types import Change, InputError, Proposal, SegmentId
+from autorl.store.codec import dumps
 from autorl.store.events import (
-    Body,
     CandidatesFrozen,
     CandidateTested,
     CheckpointRegained,
@@ -35,19 +38,21 @@ from autorl.store.events import (
     ProposalMade,
     ProposalScored,
     SegmentEnded,
+    StudyEvent,
 )
-from autorl.types import SegmentId
 
-# 2: events carry hashes, and there are tables of where proposals stand. Of one version, `apply`
-# makes the same tables of the same events: a study is refused whose tables are others.
-SCHEMA_VERSION = 2
+_LONGEST_NAME = 60  # characters that a message quotes of a name
+
+# Of one version, `apply` makes the same tables of the same events: a study is refused whose tables
+# are others.
+SCHEMA_VERSION = 4
 
 # SQLite stores these texts as they are: where a line ends in `\` its text goes on.
-_FIRST_TABLES = """
+_TABLES = """
 CREATE TABLE event (
     seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, body TEXT NOT NULL, time REAL NOT NULL, hash TEXT
 );
-CREATE TABLE configs (
+CREATE TABLE configurations (
     config_id INTEGER PRIMARY KEY, config_hash TEXT NOT NULL UNIQUE, origin TEXT NOT NULL, \
 config TEXT NOT NULL
 );
@@ -66,7 +71,7 @@ seed_role TEXT NOT NULL,
 member TEXT,
     status TEXT NOT NULL, environment_steps REAL NOT NULL, wall_seconds REAL NOT NULL
 );
-CREATE TABLE evals (
+CREATE TABLE reports (
     run_id INTEGER NOT NULL, step INTEGER NOT NULL, metric TEXT NOT NULL, value REAL,
     PRIMARY KEY (run_id, step, metric)
 ) WITHOUT ROWID;
@@ -77,7 +82,7 @@ seed INTEGER NOT NULL, parent TEXT,
 config_id INTEGER NOT NULL, status TEXT NOT NULL,
     applied TEXT NOT NULL, notes TEXT NOT NULL, message TEXT NOT NULL, checkpoint TEXT
 );
-CREATE TABLE scores (
+CREATE TABLE reductions (
     run_id INTEGER NOT NULL, metric TEXT NOT NULL, until INTEGER NOT NULL, last REAL, best REAL, \
 best_step INTEGER,
     mean_last REAL, auc REAL, PRIMARY KEY (run_id, metric, until)
@@ -87,9 +92,6 @@ CREATE TABLE tests (
 seed INTEGER NOT NULL, value REAL,
     status TEXT NOT NULL, PRIMARY KEY (proposal, objective, seed)
 ) WITHOUT ROWID;
-"""
-
-_STANDING_TABLES = """
 CREATE TABLE standing (
     proposal INTEGER PRIMARY KEY, provisional INTEGER NOT NULL, baseline INTEGER NOT NULL, \
 anew INTEGER NOT NULL,
@@ -102,222 +104,289 @@ CREATE TABLE noted (note TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX event_kind ON event (kind);
 """
 
-_FREQUENT_KINDS = (
-    ProposalMade.kind,
-    SegmentEnded.kind,
-    ProposalScored.kind,
-    CheckpointsCollected.kind,
-)
-"""The kinds of event that `apply_all` gathers, in the order it applies them.
+_GATHERED = (ProposalMade, SegmentEnded, ProposalScored, CheckpointsCollected)
+"""The frequent events, which `apply_all` gathers, in the order it applies them.
 
 A segment's row comes after its proposal's and before its checkpoint is taken out of it.
 """
 
-_STANDING_KINDS = (
-    ProposalMade.kind,
-    SegmentEnded.kind,
-    CheckpointRegained.kind,
-    ProposalScored.kind,
-    ProposalFailed.kind,
-)
-"""The kinds of event that `_change_standing` knows."""
-
-Placed: TypeAlias = tuple[int, Body]
-"""An event's place in the log, and its body."""
+Placed: TypeAlias = tuple[int, StudyEvent]
+"""An event and its place in the log."""
 
 
 def create(connection: sqlite3.Connection) -> None:
     """Make the tables of a database that has none."""
     # All in one transaction: a kill leaves an empty database, or a whole one without events.
     connection.executescript(
-        f"BEGIN IMMEDIATE; {_FIRST_TABLES} {_STANDING_TABLES} "
-        f"PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
+        f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {SCHEMA_VERSION}; COMMIT;"
     )
 
 
-def bring_up_to_date(connection: sqlite3.Connection) -> None:
-    """Give a database of an earlier version what this one has besides.
-
-    Its events stay as they are.
+def check(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse a database of another format or schema.
 
     Raises:
-        ValueError: an event is damaged.
+        InputError: one line that names the number of the format, or what differs.
+    """
+    if (problem := difference(connection)) is not None:
+        raise InputError(
+            f"{problem}: nothing was changed; `autorl doctor {path.parent}` says what can be saved",
+            file=str(path),
+        )
+
+
+def difference(connection: sqlite3.Connection) -> str | None:
+    """Say in one phrase what of a schema is not ours.
+
+    Anything else in a schema runs when a table is read or written: a trigger, or a view in place of
+    a table.
     """
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version >= SCHEMA_VERSION:
-        return
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        connection.execute("ALTER TABLE event ADD COLUMN hash TEXT")
-        _add_standing(connection)
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    finally:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
+    if version != SCHEMA_VERSION:
+        return f"has format {version} of another autorl, not {SCHEMA_VERSION}"
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as fresh:
+        create(fresh)
+        differing = _entries(fresh) ^ _entries(connection)
+    if not differing:
+        return None
+    kind, name, *_ = min(differing, key=str)
+    return f"is damaged ({kind} {shown(name, _LONGEST_NAME)} is missing, changed or added)"
 
 
-def apply(connection: sqlite3.Connection, seq: int, kind: str, body: Body) -> None:
-    """Bring the derived tables up to date with event `seq`.
-
-    `seq` is its place in the log. Takes the body as it is stored, by whichever version: tables
-    follow from the log and from nothing that was meant besides. Kinds that touch no table (a
-    session's start) change nothing.
-
-    Raises:
-        UnknownEventError: this version has no such kind.
-    """
-    apply_all(connection, [(seq, kind, body)])
+def _entries(connection: sqlite3.Connection) -> set[tuple[object, ...]]:
+    """List the schema of a database, with its texts."""
+    return set(connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master"))
 
 
-def apply_all(connection: sqlite3.Connection, events: Iterable[tuple[int, str, Body]]) -> None:
+def apply_all(connection: sqlite3.Connection, events: Iterable[Placed]) -> None:
     """Bring the derived tables up to date with events in a row.
 
-    The tables are those that `apply` makes of them one by one. Events of the frequent kinds are
-    gathered, and a statement is run for many rows at once: a proposal, a segment and a score are a
-    row or two of several tables each, and what one of them changes no other of its neighbours
-    reads. Before an event of any other kind, what was gathered is applied.
+    The tables are those of events that are applied one by one. Frequent events are gathered, and a
+    statement is run for many rows at once: a proposal, a segment and a score are a row or two of
+    several tables each, and what one of them changes no other of its neighbours reads. Before any
+    other event, what was gathered is applied. Most other events change no table.
 
     Args:
         connection: to a database whose log holds the events.
-        events: their places in the log, kinds and bodies, in order.
-
-    Raises:
-        UnknownEventError: this version has no such kind.
+        events: in order, with their places in the log, read as they are stored: tables follow from
+            the log and from nothing that was meant besides.
     """
-    gathered: dict[str, list[Placed]] = {kind: [] for kind in _FREQUENT_KINDS}
+    gathered: dict[type, list[Any]] = {kind: [] for kind in _GATHERED}
     trained: set[str] = set()
-    for seq, kind, body in events:
-        if kind not in KINDS:
-            raise UnknownEventError(kind)
-        if kind == SegmentEnded.kind:
+
+    def apply_gathered() -> None:
+        for kind, several in gathered.items():
+            if several:
+                _CHANGES[kind](connection, several)
+                several.clear()
+
+    for seq, event in events:
+        kind = type(event)
+        if isinstance(event, SegmentEnded):
             # The later one of two that begin alike, `12.3` and `12.3@500`, looks up the other.
-            uncut = body["segment"].partition("@")[0]
+            uncut = event.segment.partition("@")[0]
             if uncut in trained:
-                _apply_gathered(connection, gathered)
+                apply_gathered()
                 trained.clear()
             trained.add(uncut)
         if kind in gathered:
-            gathered[kind].append((seq, body))
-            continue
-        _apply_gathered(connection, gathered)
-        _change_tables(connection, kind, [(seq, body)])
-        _change_standing(connection, kind, [(seq, body)])
-    _apply_gathered(connection, gathered)
+            gathered[kind].append((seq, event))
+        elif kind in _CHANGES:
+            apply_gathered()
+            _CHANGES[kind](connection, [(seq, event)])
+    apply_gathered()
 
 
-def _apply_gathered(connection: sqlite3.Connection, gathered: Mapping[str, list[Placed]]) -> None:
-    """Apply what was gathered of each kind, and empty it."""
-    for kind, events in gathered.items():
-        if events:
-            _change_tables(connection, kind, events)
-            _change_standing(connection, kind, events)
-            events.clear()
+# -- proposals ---------------------------------------------------------------------------------
 
 
-# -- the tables of a data set ----------------------------------------------------------------------
+def origin_text(proposal: Proposal) -> str:
+    """Say why a proposal was made, and what explore changed.
+
+    For example "exploit member 3, explore x x 1.2".
+    """
+    if proposal.changes is None:
+        return proposal.origin
+    changed = ", ".join(map(_change_text, proposal.changes))
+    return f"{proposal.origin}, {f'explore {changed}' if changed else 'nothing changed'}"
 
 
-def _change_tables(connection: sqlite3.Connection, kind: str, events: Sequence[Placed]) -> None:
-    """Change the tables of a data set by events of one kind."""
-    bodies = [body for _, body in events]
-    match kind:
-        case ProposalMade.kind:
-            _add_proposals(connection, bodies)
-        case SegmentEnded.kind:
-            _add_segments(connection, bodies)
-        case ProposalScored.kind:
-            _score_proposals(connection, bodies)
-        case ProposalFailed.kind:
-            connection.executemany(
-                "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, "
-                "message = ? WHERE proposal = ?",
-                [
-                    (body["kind"], dumps(body["score"]), body["message"], body["proposal"])
-                    for body in bodies
-                ],
-            )
-        case CandidatesFrozen.kind:
-            for body in bodies:
-                # Candidates of an extended study are new ones: those tested before keep their rows.
-                connection.execute("UPDATE tests SET label = 'earlier'")
-                connection.executemany(
-                    "UPDATE tests SET label = ? WHERE proposal = ?",
-                    [(label, proposal) for label, proposal, *_ in body["candidates"]],
-                )
-        case CandidateTested.kind:
-            connection.executemany(
-                "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
-                [
-                    (body["proposal"], body["label"], *row)
-                    for body in bodies
-                    for row in body["rows"]
-                ],
-            )
-        case CheckpointsCollected.kind:
-            connection.executemany(
-                "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
-                [(segment,) for body in bodies for segment in body["segments"]],
-            )
-        case CheckpointRegained.kind:
-            connection.executemany(
-                "UPDATE segments SET checkpoint = ? WHERE segment = ?",
-                [(body["checkpoint"], body["segment"]) for body in bodies],
-            )
+def _change_text(change: Change) -> str:
+    floats = isinstance(change.old, float) and isinstance(change.new, float)
+    if floats and change.old != 0:
+        return f"{change.name} x {change.new / change.old:.3g}"
+    return f"{change.name} = {change.new}"
 
 
-def _add_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
-    # A configuration has the number of the proposal that introduced it. A study of an earlier
-    # version, which counted configurations from 1, goes on as it began: a NULL key is the next
-    # free number.
+def _add_proposals(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalMade]]
+) -> None:
+    made = [
+        (
+            seq,
+            event,
+            event.proposed.id,
+            event.proposed.proposal,
+            origin_text(event.proposed.proposal),
+        )
+        for seq, event in events
+    ]
+    # A configuration has the number of the proposal that introduced it.
     connection.executemany(
-        "INSERT OR IGNORE INTO configs (config_id, config_hash, origin, config) SELECT "
-        "CASE WHEN (SELECT min(config_id) FROM configs) > 0 THEN NULL ELSE ? END, ?, ?, ?",
+        "INSERT OR IGNORE INTO configurations (config_id, config_hash, origin, config) "
+        "VALUES (?, ?, ?, ?)",
         [
-            (body["id"], body["config_hash"], body["origin"], dumps(body["config"]))
-            for body in bodies
+            (number, event.config_hash, origin, dumps(proposal.config))
+            for _, event, number, proposal, origin in made
         ],
     )
     connection.executemany(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) "
-        "VALUES (?, (SELECT config_id FROM configs WHERE config_hash = ?), ?, ?, ?, ?, ?)",
+        "VALUES (?, (SELECT config_id FROM configurations WHERE config_hash = ?), ?, ?, ?, ?, ?)",
         [
             (
-                body["id"],
-                body["config_hash"],
-                body["until"],
-                body["resume_from"],
-                body["member"],
-                body["origin"],
-                dumps(body["meta"]),
+                number,
+                event.config_hash,
+                proposal.until,
+                proposal.resume_from,
+                proposal.member,
+                origin,
+                dumps(proposal.meta),
             )
-            for body in bodies
+            for _, event, number, proposal, origin in made
         ],
+    )
+    connection.executemany(
+        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
+        "VALUES (?, ?, ?, ?, ?)",
+        [
+            (number, proposal.provisional, proposal.baseline, event.anew, proposal.informed)
+            for _, event, number, proposal, _ in made
+        ],
+    )
+    connection.executemany(
+        "INSERT INTO places VALUES (?, ?)", [(str(number), seq) for seq, _, number, _, _ in made]
     )
 
 
-def _add_segments(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+def _score_proposals(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalScored]]
+) -> None:
+    connection.executemany(
+        "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, "
+        "constraints = ?, resumable = ? WHERE proposal = ?",
+        [
+            (
+                dumps(event.score),
+                dumps(scored.spread),
+                scored.n_seeds,
+                scored.reached,
+                dumps(scored.constraints),
+                scored.resumable,
+                scored.proposal,
+            )
+            for _, event in events
+            for scored in (event.scored,)
+        ],
+    )
+    connection.executemany(
+        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
+        "spread = ?, objectives = ? WHERE proposal = ?",
+        [
+            (
+                # As `Ranking` has them, whose order these columns give.
+                sum(max(0, violation) for violation in scored.constraints),
+                scored.reached,
+                scored.n_seeds,
+                scored.values[0],
+                scored.mean[0] if scored.mean else scored.values[0],
+                scored.spread[0] if scored.spread else 0.0,
+                dumps(scored.values),
+                scored.proposal,
+            )
+            for _, event in events
+            for scored in (event.scored,)
+        ],
+    )
+    for _, event in events:
+        _charge(connection, event.scored.proposal, event)
+
+
+def _fail_proposals(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalFailed]]
+) -> None:
+    for _, event in events:
+        failed = event.failed
+        connection.execute(
+            "UPDATE proposals SET status = ?, score = ?, n_seeds = 0, resumable = 0, message = ? "
+            "WHERE proposal = ?",
+            (failed.kind, dumps(event.score), failed.message, failed.proposal),
+        )
+        _charge(connection, failed.proposal, event)
+
+
+def _charge(
+    connection: sqlite3.Connection, proposal: int, event: ProposalScored | ProposalFailed
+) -> None:
+    """Note the seeds.
+
+    They are charged unless all of it was beyond the budget.
+    """
+    seeds = dumps(event.seeds)
+    if event.beyond is not None:
+        connection.execute(
+            "UPDATE standing SET seeds = ?, beyond = coalesce(beyond, 0) + ? WHERE proposal = ?",
+            (seeds, event.beyond, proposal),
+        )
+        return
+    charged = connection.execute(
+        "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
+        (seeds, seeds, proposal),
+    )
+    if charged.rowcount == 0:  # more seeds came in: each is charged once
+        (before,) = connection.execute(
+            "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+        ).fetchone()
+        charged_now = dumps(list(dict.fromkeys([*json.loads(before), *event.seeds])))
+        connection.execute(
+            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
+            (seeds, charged_now, proposal),
+        )
+
+
+# -- segments ----------------------------------------------------------------------------------
+
+
+def _add_segments(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, SegmentEnded]]
+) -> None:
     """Add segments that begin in different places."""
-    begun = _begun_runs(connection, [body["run"]["run_id"] for body in bodies])
-    new: list[Body] = []
-    for body in bodies:
+    begun = _begun_runs(connection, [event.place.run_id for _, event in events])
+    new: list[SegmentEnded] = []
+    for _, event in events:
         # A test run may have ended at the step its score is read at, and now be trained whole, or
         # the other way round: what both trained counts once.
         longest = None
-        if body["run"]["run_id"] in begun:
-            longest = _longest_so_far(connection, body["segment"])
+        if event.place.run_id in begun:
+            longest = _longest_so_far(connection, event.segment)
         if longest is None:
-            new.append(body)
+            new.append(event)
             continue
         _into_runs(connection, new, {})
         _insert_segments(connection, new, "REPLACE")
         new.clear()
-        if body["reached"] > longest["reached"]:
-            _into_runs(connection, [body], longest["cost"])
+        reached, cost = longest
+        if event.outcome.reached > reached:
+            _into_runs(connection, [event], cost)
         # Trained again, a run has the same values.
-        _insert_segments(connection, [body], "IGNORE")
+        _insert_segments(connection, [event], "IGNORE")
     _into_runs(connection, new, {})
     _insert_segments(connection, new, "REPLACE")
+    connection.executemany(
+        "INSERT OR REPLACE INTO places VALUES (?, ?)",
+        [(event.segment, seq) for seq, event in events],
+    )
+    _note(connection, [note for _, event in events for note in event.outcome.notes])
 
 
 def _begun_runs(connection: sqlite3.Connection, runs: Sequence[int]) -> set[int]:
@@ -327,82 +396,79 @@ def _begun_runs(connection: sqlite3.Connection, runs: Sequence[int]) -> set[int]
     return {run_id for (run_id,) in rows}
 
 
-def _insert_segments(connection: sqlite3.Connection, bodies: Sequence[Body], keep: str) -> None:
+def _insert_segments(
+    connection: sqlite3.Connection, events: Sequence[SegmentEnded], keep: str
+) -> None:
     """Add rows of segments, of their evaluations and reductions.
 
     `keep`: what happens where a run has an evaluation at a step already, `REPLACE` or `IGNORE`.
     """
-    if not bodies:
-        return
     connection.executemany(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
         "(SELECT config_id FROM proposals WHERE proposal = ?), ?, ?, ?, ?, ?)",
         [
             (
-                body["segment"],
-                run["proposal"],
-                run["run_id"],
-                run["seed"],
-                run["parent"],
-                run["member"],
-                run["from_step"],
-                body["reached"],
-                run["proposal"],
-                body["status"],
-                dumps(body["applied"]),
-                "; ".join(body["notes"]),
-                body["message"],
-                body["checkpoint"],
+                place.segment,
+                place.segment.proposal,
+                place.run_id,
+                place.segment.seed,
+                place.parent,
+                place.member,
+                place.from_step,
+                outcome.reached,
+                place.segment.proposal,
+                outcome.status,
+                dumps(outcome.applied),
+                "; ".join(outcome.notes),
+                outcome.message,
+                None if outcome.checkpoint is None else outcome.checkpoint.path,
             )
-            for body in bodies
-            for run in (body["run"],)
+            for event in events
+            for place, outcome in ((event.place, event.outcome),)
         ],
     )
     connection.executemany(
-        f"INSERT OR {keep} INTO evals VALUES (?, ?, ?, ?)",
+        f"INSERT OR {keep} INTO reports VALUES (?, ?, ?, ?)",
         [
-            (body["run"]["run_id"], step, metric, value)
-            for body in bodies
-            for step, metrics in body["reports"]
-            for metric, value in metrics.items()
+            (event.place.run_id, report.step, metric, value)
+            for event in events
+            for report in event.outcome.reports
+            for metric, value in report.metrics.items()
         ],
     )
     connection.executemany(
-        f"INSERT OR {keep} INTO scores VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(body["run"]["run_id"], *row) for body in bodies for row in body.get("reductions", ())],
+        f"INSERT OR {keep} INTO reductions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        [(event.place.run_id, *row) for event in events for row in event.reductions or ()],
     )
 
 
-def _longest_so_far(connection: sqlite3.Connection, segment: str) -> dict[str, Any] | None:
-    """Return the outcome of the longest segment with the same beginning.
+def _longest_so_far(
+    connection: sqlite3.Connection, segment: SegmentId
+) -> tuple[int, Mapping[str, float]] | None:
+    """Return end and cost of the longest segment with that beginning.
 
     It trained the same part of a run, to another end.
     """
-    named = SegmentId.parse(segment)
-    uncut = SegmentId(named.proposal, named.seed)
+    uncut = SegmentId(segment.proposal, segment.seed)
     # `A` comes after `@`: between the two bounds lie the names `12.3@500` and no other.
-    names = connection.execute(
-        "SELECT segment FROM segments WHERE segment = ? OR (segment > ? AND segment < ?) ORDER BY "
-        "to_step DESC LIMIT 1",
+    row = connection.execute(
+        "SELECT body FROM segments JOIN places ON subject = segment JOIN event USING (seq) "
+        "WHERE segment = ? OR (segment > ? AND segment < ?) ORDER BY to_step DESC LIMIT 1",
         (uncut, f"{uncut}@", f"{uncut}A"),
     ).fetchone()
-    if names is None:
+    if row is None:
         return None
-    (text,) = connection.execute(
-        "SELECT body FROM event JOIN places USING (seq) WHERE subject = ?", (names[0],)
-    ).fetchone()
-    return loads(text)
+    outcome = json.loads(row[0])["outcome"]
+    return outcome["reached"], outcome.get("cost", {})
 
 
 def _into_runs(
-    connection: sqlite3.Connection, bodies: Sequence[Body], counted: Mapping[str, float]
+    connection: sqlite3.Connection, events: Sequence[SegmentEnded], counted: Mapping[str, float]
 ) -> None:
     """Add segments to their runs.
 
     `counted` is the cost of a shorter one in the place of each, which it supersedes.
     """
-    if not bodies:
-        return
     connection.executemany(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
@@ -410,179 +476,86 @@ def _into_runs(
         "environment_steps = environment_steps + excluded.environment_steps",
         [
             (
-                run["run_id"],
-                run["proposal"],
-                run["seed"],
-                run["role"],
-                run["algorithm"],
-                run["environment"],
-                run["parent_run"],
-                run["start_step"],
-                run["member"],
-                body["status"],
+                place.run_id,
+                place.segment.proposal,
+                place.segment.seed,
+                place.role,
+                place.algorithm,
+                place.environment,
+                place.parent_run,
+                place.start_step,
+                place.member,
+                event.outcome.status,
                 cost.get("environment_steps", 0.0) - counted.get("environment_steps", 0.0),
                 cost.get("wall_seconds", 0.0) - counted.get("wall_seconds", 0.0),
             )
-            for body in bodies
-            for run, cost in ((body["run"], body["cost"]),)
+            for event in events
+            for place, cost in ((event.place, event.outcome.cost),)
         ],
     )
 
 
-def _score_proposals(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
+def _note(connection: sqlite3.Connection, notes: Iterable[str]) -> None:
+    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes])
+
+
+def _collect_checkpoints(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, CheckpointsCollected]]
+) -> None:
     connection.executemany(
-        "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, "
-        "constraints = ?, resumable = ? WHERE proposal = ?",
+        "UPDATE segments SET checkpoint = NULL WHERE segment = ?",
+        [(segment,) for _, event in events for segment in event.segments],
+    )
+
+
+def _regain_checkpoints(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, CheckpointRegained]]
+) -> None:
+    # The outcome of the segment stays the first one; what was noted of it is new.
+    for _, event in events:
+        connection.execute(
+            "UPDATE segments SET checkpoint = ? WHERE segment = ?",
+            (event.checkpoint.path, event.segment),
+        )
+        _note(connection, event.notes)
+
+
+# -- tests -------------------------------------------------------------------------------------
+
+
+def _freeze_candidates(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, CandidatesFrozen]]
+) -> None:
+    for _, event in events:
+        # Candidates of an extended study are new ones: those tested before keep their rows.
+        connection.execute("UPDATE tests SET label = 'earlier'")
+        connection.executemany(
+            "UPDATE tests SET label = ? WHERE proposal = ?",
+            [(candidate.label, candidate.proposal) for candidate in event.candidates],
+        )
+
+
+def _add_tests(
+    connection: sqlite3.Connection, events: Sequence[tuple[int, CandidateTested]]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
         [
-            (
-                dumps(body["score"]),
-                dumps(body["spread"]),
-                body["n_seeds"],
-                body["reached"],
-                dumps(body["constraints"]),
-                int(body["resumable"]),
-                body["proposal"],
-            )
-            for body in bodies
+            (event.proposal, event.label, score.objective, score.seed, score.value, score.status)
+            for _, event in events
+            for score in event.scores
         ],
     )
 
 
-# -- where proposals stand -----------------------------------------------------------------------
-
-
-def _add_standing(connection: sqlite3.Connection) -> None:
-    """Make the tables of where proposals stand, and fill them."""
-    # One by one: `executescript` would commit the transaction that the caller has begun.
-    for statement in _STANDING_TABLES.split(";")[:-1]:
-        connection.execute(statement)
-    marks = ", ".join("?" for _ in _STANDING_KINDS)
-    rows = connection.execute(
-        f"SELECT seq, kind, body FROM event WHERE kind IN ({marks}) ORDER BY seq", _STANDING_KINDS
-    )
-    for seq, kind, text in rows.fetchall():
-        _change_standing(connection, kind, [(seq, loads(text))])
-
-
-def _change_standing(connection: sqlite3.Connection, kind: str, events: Sequence[Placed]) -> None:
-    """Change the tables of where proposals stand by events of one kind."""
-    bodies = [body for _, body in events]
-    match kind:
-        case ProposalMade.kind:
-            _stand(connection, bodies)
-            connection.executemany(
-                "INSERT INTO places VALUES (?, ?)", [(str(body["id"]), seq) for seq, body in events]
-            )
-        case SegmentEnded.kind:
-            connection.executemany(
-                "INSERT OR REPLACE INTO places VALUES (?, ?)",
-                [(body["segment"], seq) for seq, body in events],
-            )
-            _note(connection, bodies)
-        case CheckpointRegained.kind:
-            # The outcome of the segment stays the first one; what was noted of it is new.
-            _note(connection, bodies)
-        case ProposalScored.kind:
-            _rank(connection, bodies)
-            _charge(connection, bodies)
-        case ProposalFailed.kind:
-            _charge(connection, bodies)
-
-
-def _stand(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
-    rows = []
-    for body in bodies:
-        flags = [int(body.get(name, False)) for name in ("provisional", "baseline", "anew")]
-        informed = None if "informed" not in body else int(body["informed"])
-        rows.append((body["id"], *flags, informed))
-    connection.executemany(
-        "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
-        "VALUES (?, ?, ?, ?, ?)",
-        rows,
-    )
-
-
-def _note(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
-    connection.executemany(
-        "INSERT OR IGNORE INTO noted VALUES (?)",
-        [(note,) for body in bodies for note in body["notes"]],
-    )
-
-
-def _rank(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
-    rows = []
-    for body in bodies:
-        values = body["values"]
-        mean = body["mean"]
-        spread = body["spread"]
-        # As `Ranking` has them, whose order these columns give.
-        first_mean = mean[0] if mean else values[0]
-        first_spread = spread[0] if spread else 0.0
-        rows.append(
-            (
-                sum(max(0, violation) for violation in body["constraints"]),
-                body["reached"],
-                body["n_seeds"],
-                values[0],
-                first_mean,
-                first_spread,
-                dumps(values),
-                body["proposal"],
-            )
-        )
-    connection.executemany(
-        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
-        "spread = ?, objectives = ? WHERE proposal = ?",
-        rows,
-    )
-
-
-def _charge(connection: sqlite3.Connection, bodies: Sequence[Body]) -> None:
-    """Note the seeds.
-
-    They are charged unless all of it was beyond the budget.
-    """
-    for body in bodies:
-        proposal = body["proposal"]
-        seeds = dumps(body["seeds"])
-        if "beyond" in body:
-            connection.execute(
-                "UPDATE standing SET seeds = ?, beyond = coalesce(beyond, 0) + ? "
-                "WHERE proposal = ?",
-                (seeds, body["beyond"], proposal),
-            )
-            continue
-        charged = connection.execute(
-            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
-            (seeds, seeds, proposal),
-        )
-        if charged.rowcount == 0:  # more seeds came in: each is charged once
-            (before,) = connection.execute(
-                "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
-            ).fetchone()
-            charged_now = dumps(list(dict.fromkeys([*json.loads(before), *body["seeds"]])))
-            connection.execute(
-                "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
-                (seeds, charged_now, proposal),
-            )
-
-
-# -- derived anew ----------------------------------------------------------------------------------
-
-
-def counts_from_1(connection: sqlite3.Connection) -> bool:
-    """Tell whether configurations are numbered as an early version did."""
-    try:
-        row = connection.execute("SELECT min(config_id) FROM configs").fetchone()
-    except sqlite3.DatabaseError:  # the table is damaged: any numbering will do
-        return False
-    return bool(row == (1,))
-
-
-def count_from_1(connection: sqlite3.Connection) -> None:
-    """Number the first configuration as an early version did.
-
-    Those that follow go on from it (`_add_proposal`).
-    """
-    connection.execute("UPDATE configs SET config_id = 1")
-    connection.execute("UPDATE proposals SET config_id = 1")
+_CHANGES: Mapping[type, Callable[[sqlite3.Connection, Sequence[Any]], None]] = {
+    ProposalMade: _add_proposals,
+    SegmentEnded: _add_segments,
+    ProposalScored: _score_proposals,
+    ProposalFailed: _fail_proposals,
+    CheckpointsCollected: _collect_checkpoints,
+    CheckpointRegained: _regain_checkpoints,
+    CandidatesFrozen: _freeze_candidates,
+    CandidateTested: _add_tests,
+}
+"""How the tables follow from each kind of event; no other event changes any."""

@@ -1,4 +1,4 @@
-"""What differs between the sessions of one study.
+"""Differences between the sessions of one study.
 
 These are packages, Python, the CPU, this package's code and the user's files. A study's table is
 only then that of one uninterrupted run if all sessions computed with the same code.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
-from autorl.plain_text import LONGEST, shortened
+from autorl.core.plain_text import LONGEST, shortened
 from autorl.store.events import Body
 
 _MOST_CHANGES = 4  # named in one line
@@ -19,8 +19,8 @@ _DIGITS = 8  # of a hash
 def changes(sessions: Sequence[Body]) -> dict[str, tuple[str, ...]]:
     """List the values of what differs between sessions, by name.
 
-    They are in order and without repeats in a row. What one of two sessions did not record (an
-    earlier version, a package that was not installed) is not compared.
+    They are in order and without repeats in a row. A fact that one of two sessions did not record
+    (a package that was not installed) is not compared.
     """
     facts = [_facts(session) for session in sessions]
     names = dict.fromkeys(name for of_session in facts for name in of_session)
@@ -40,7 +40,7 @@ def changes(sessions: Sequence[Body]) -> dict[str, tuple[str, ...]]:
 def changes_text(sessions: Sequence[Body]) -> str | None:
     """Name in one line what changed from what to what.
 
-    None where nothing did.
+    The result is None where nothing changed.
     """
     differing = [f"{name} {', then '.join(texts)}" for name, texts in changes(sessions).items()]
     if not differing:

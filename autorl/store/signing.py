@@ -23,7 +23,7 @@ _BYTES = 32
 def sign(purpose: str, data: bytes) -> str | None:
     """Return the HMAC-SHA256 of `data` for a purpose, in hex.
 
-    None where no private key can be kept.
+    The result is None where no private key can be kept.
     """
     key = _key(make=True)
     return None if key is None else _digest(key, purpose, data)
@@ -39,7 +39,7 @@ def is_signed(purpose: str, data: bytes, signature: str) -> bool:
 def key_file() -> Path | None:
     """Return where the key lies or would lie.
 
-    None where the user has no home.
+    The result is None where the user has no home.
     """
     configured = os.environ.get("XDG_CONFIG_HOME", "")
     if os.path.isabs(configured):  # the specification ignores relative ones
@@ -80,7 +80,7 @@ def _key(*, make: bool) -> bytes | None:
 def _make(path: Path) -> None:
     """Write a new key in one step.
 
-    Of several processes that do it at once, one wins and all use its key.
+    If several processes do it at once, one wins and all use its key.
     """
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     scratch = path.with_name(f".key-{os.getpid()}-{secrets.token_hex(4)}")

@@ -13,17 +13,13 @@ from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
 
-from autorl.store.log import EventLog
-from autorl.store.schema import SCHEMA_VERSION, bring_up_to_date
-from autorl.types import InputError
-
 
 def snapshot(path: Path) -> sqlite3.Connection:
     """Copy the database as it is now into memory.
 
     It is done in one read transaction; the file is let go at once.
 
-    Where no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log
+    If no driver has a log open, SQLite is told so: otherwise even a reader leaves an empty log
     behind, or cannot read a read-only folder.
     """
     log = path.with_name(f"{path.name}-wal")
@@ -32,26 +28,13 @@ def snapshot(path: Path) -> sqlite3.Connection:
         copy = _copied_alone(path, log)
     if copy is None:  # there is a log, or a driver began one meanwhile
         copy = _copied_with_log(path, log)
-    (version,) = copy.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise InputError(
-            f"was written by a newer autorl (schema {version}; "
-            f"this one reads up to {SCHEMA_VERSION})",
-            file=str(path),
-        )
-    # Its own tables are left as they are: only the copy has all.
-    if version < SCHEMA_VERSION and EventLog.of(copy).has_log():
-        try:
-            bring_up_to_date(copy)
-        except ValueError as error:
-            raise InputError(f"is damaged ({error})", file=str(path)) from error
     return copy
 
 
 def _copied_alone(path: Path, log: Path) -> sqlite3.Connection | None:
     """Copy a database without a log into memory.
 
-    None when a driver began to write.
+    The result is None when a driver began to write.
     """
     try:
         copy = _copied(path, "mode=ro&immutable=1")
@@ -79,7 +62,7 @@ def _copied_with_log(path: Path, log: Path) -> sqlite3.Connection:
 def _copied_elsewhere(path: Path, log: Path) -> sqlite3.Connection | None:
     """Copy a database whose log nobody writes to.
 
-    None when somebody did meanwhile.
+    The result is None when a process wrote meanwhile.
     """
     with tempfile.TemporaryDirectory(prefix="autorl-") as scratch:
         before = _written(path, log)

@@ -14,23 +14,25 @@ Only the thread that opened a store may use it, as SQLite demands of a connectio
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autorl.signals import held
+from autorl.core.signals import held
+from autorl.core.types import InputError, StorageError, StudyError
 from autorl.store import schema, study_file
 from autorl.store.chain import Head, check_log, event_hash, one_line
 from autorl.store.codec import body_of, dumps, read_event
-from autorl.store.events import Body, CheckpointRegained, SegmentEnded, StudyEvent
+from autorl.store.events import CheckpointRegained, SegmentEnded, StudyEvent
 from autorl.store.folder import (
     DATABASE,
     STUDY_FILE,
@@ -38,35 +40,18 @@ from autorl.store.folder import (
     check_free,
     check_kinds,
     check_recorded,
+    no_study,
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
-from autorl.store.log import EventLog, LogEntry, add_event, first_event_hash
+from autorl.store.log import E, EventLog, Recorded, add_event, first_event_hash, saved_checkpoint
 from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.open_file import OpenFile
+from autorl.store.outputs import refuse_inside
 from autorl.store.rebuild import check_tables
 from autorl.store.remote import is_url
-from autorl.store.tables import StudyTables
-from autorl.types import InputError, ProposalId, StudyError
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """A stored event, its place in the log, and its time.
-
-    The time is that of the wall clock when it was written.
-    """
-
-    seq: int
-    event: StudyEvent
-    time: float
-
-    @property
-    def kind(self) -> str:
-        """The kind of the event, as the log names it."""
-        return self.event.kind
 
 
 @dataclass(frozen=True)
@@ -74,8 +59,7 @@ class _Entry:
     """An event as it will stand in the log."""
 
     seq: int
-    kind: str
-    body: Body
+    event: StudyEvent
     text: str
     time: float
     link: str
@@ -92,7 +76,6 @@ class _Batch:
     actions: list[Callable[[], None]] = field(default_factory=list)
 
 
-_SAVING_KINDS = (SegmentEnded.kind, CheckpointRegained.kind)
 _EVENTS_AT_ONCE = 1000  # read at once: a log of 100,000 needs no memory for all of them
 
 
@@ -101,7 +84,7 @@ class Store:
 
     Use `create`, `open` or `in_memory`, and close it when done.
 
-    `on_append` is called with (kind, body) of every event once it is durable.
+    `on_append` is called with every event once it is durable.
 
     Attributes:
         offsite: the storage that the study's checkpoints lie in; None: its folder.
@@ -120,13 +103,12 @@ class Store:
     ) -> None:
         # Workers have working folders of their own, and a Python function may change the driver's.
         self.folder = None if folder is None else folder.resolve()
-        self.on_append: Callable[[str, Body], None] | None = None
+        self.on_append: Callable[[StudyEvent], None] | None = None
         self.offsite: Offsite | None = None
         self._connection = connection
         self._head = head or Head()
         self._batch: _Batch | None = None
         self._behind = False  # a batch could not be written: the log lacks what its events changed
-        self._unrecorded_file: str | None = None  # of a log that an earlier version began
         # From the start of the log, read when its tables were checked. They are given out once.
         self._first_events: deque[Recorded] = deque()
         self._file = (
@@ -137,7 +119,7 @@ class Store:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
 
     @classmethod
-    def create(cls, folder: Path, study_text: str, space_hash: str | None = None) -> Store:
+    def create(cls, folder: Path, study_text: str, space_hash: str) -> Store:
         """Start a study in `folder`, which must not hold one yet.
 
         The database comes first, with the study file in its first event: where there is a study
@@ -149,9 +131,11 @@ class Store:
             space_hash: of the search space it describes.
 
         Raises:
-            InputError: the folder already holds a study, holds other files, or cannot be written.
+            InputError: the folder already holds a study, holds other files, lies in a study or a
+                landscape, or cannot be written.
         """
         try:
+            refuse_inside(folder)
             folder.mkdir(parents=True, exist_ok=True)
             check_free(folder)
             with ExitStack() as undo:
@@ -186,7 +170,7 @@ class Store:
         """
         file = folder / STUDY_FILE
         if not file.is_file():
-            raise InputError(f"holds no study ({STUDY_FILE} is missing)", file=str(folder))
+            raise no_study(folder)
         check_database(folder)
         try:
             with ExitStack() as undo:
@@ -195,6 +179,7 @@ class Store:
                 connection = _connect(folder / DATABASE)
                 undo.callback(connection.close)
                 check_recorded(folder, connection)
+                schema.check(connection, folder / DATABASE)
                 chain = check_log(connection, folder, folder / DATABASE)
                 check_kinds(connection, folder / DATABASE)
                 store = cls(connection, folder, lock, chain.head)
@@ -202,9 +187,6 @@ class Store:
                 text = file.read_text(encoding="utf-8")
                 recorded = EventLog(store.query).study_file()
                 study_file.check_unchanged(recorded, text, file)
-                store._unrecorded_file = text if recorded is None else None
-                # Last: a study that is refused is left as it is.
-                schema.bring_up_to_date(connection)
                 undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
@@ -240,13 +222,10 @@ class Store:
             StudyError: the disk is full or the folder has become unwritable, or this is another
                 thread. Nothing of the event is kept, everything before it is.
         """
-        self._append_body(event.kind, body_of(_with_path(event, self.relative)))
-
-    def _append_body(self, kind: str, body: Body) -> None:
         self.check_thread()
         if self._behind:
             raise StudyError(f"{self.folder}: an earlier write failed: open the study again")
-        entry = self._entry(kind, body)
+        entry = self._entry(_with_path(event, self.relative))
         if self._batch is None:
             self._write([entry])
             self._tell([entry])
@@ -303,51 +282,55 @@ class Store:
             for action in batch.actions:
                 action()
 
-    def _entry(self, kind: str, body: Body) -> _Entry:
+    def _entry(self, event: StudyEvent) -> _Entry:
         """Return an event as the next one of the log."""
         head = self._head
         if self._batch is not None and self._batch.entries:
             last = self._batch.entries[-1]
             head = Head(last.seq, last.link)
-        text = dumps(body)
+        text = dumps(body_of(event))
         # The column holds floats, and the hash is of what it holds.
         when = float(time.time())
         seq = head.seq + 1
-        link = event_hash(head.hash, seq, kind.encode(), text.encode(), when)
-        return _Entry(seq, kind, body, text, when, link)
+        link = event_hash(head.hash, seq, event.kind.encode(), text.encode(), when)
+        return _Entry(seq, event, text, when, link)
 
     def _write(self, entries: Sequence[_Entry]) -> None:
         """Write events and their tables in one transaction."""
-        try:
-            # The write lock first: nobody comes between the look at the last event and the next.
-            self._connection.execute("BEGIN IMMEDIATE")
-            self._check_alone()
-            for entry in entries:
-                add_event(
-                    self._connection, entry.seq, entry.kind, entry.text, entry.time, entry.link
-                )
-                schema.apply(self._connection, entry.seq, entry.kind, entry.body)
-            self._connection.execute("COMMIT")
-        except sqlite3.OperationalError as error:
-            raise StudyError(
-                f"{self.folder}: the study cannot be written ({error}); what was recorded is kept"
-            ) from error
-        finally:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+        with self._answering():
+            try:
+                # The write lock first: nobody comes between the look at the last event and the
+                # next.
+                self._connection.execute("BEGIN IMMEDIATE")
+                self._check_alone()
+                for entry in entries:
+                    kind = entry.event.kind
+                    add_event(self._connection, entry.seq, kind, entry.text, entry.time, entry.link)
+                    # As it is stored: tables follow from the log and from nothing besides.
+                    stored = read_event(kind, json.loads(entry.text))
+                    schema.apply_all(self._connection, [(entry.seq, stored)])
+                self._connection.execute("COMMIT")
+            finally:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
         self._head = Head(entries[-1].seq, entries[-1].link)
         if self._file is not None:
             self._file.check()  # a file that was removed takes writes without an error
+
+    @contextmanager
+    def _answering(self) -> Iterator[None]:
+        """Turn what the disk answers SQLite into a `StorageError`."""
+        try:
+            yield
+        except sqlite3.OperationalError as error:
+            file = (self.folder or Path()) / DATABASE
+            raise StorageError(f"{file} cannot be read or written ({error})") from error
 
     def _tell(self, entries: Sequence[_Entry]) -> None:
         """Tell of events that are durable."""
         if self.on_append is not None:
             for entry in entries:
-                self.on_append(entry.kind, entry.body)
-        if self._unrecorded_file is not None:  # once, after the event: its time is of this session
-            text = self._unrecorded_file
-            self._unrecorded_file = None
-            self.append(study_file.study_begun(text, None))
+                self.on_append(entry.event)
 
     def _check_alone(self) -> None:
         """Refuse a log that somebody else has written to.
@@ -385,46 +368,31 @@ class Store:
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
 
-    def _read_ahead(self, entries: Sequence[LogEntry]) -> None:
-        """Read the next events of the log while they are in memory.
+    def _read_ahead(self, entries: Sequence[Recorded]) -> None:
+        """Keep the events that were read to check the tables."""
+        self._first_events += self._located(entries)
 
-        After one that cannot be read, none are: `events` comes to it, and says so.
-        """
-        if entries[0].seq != len(self._first_events) + 1:
-            return
-        with suppress(sqlite3.DatabaseError, ValueError):
-            self._first_events += self._recorded(entries)
-
-    def _recorded(self, entries: Sequence[LogEntry]) -> list[Recorded]:
-        return [Recorded(seq, self.read(kind, body), when) for seq, kind, body, when in entries]
+    def _located(self, entries: Iterable[Recorded]) -> list[Recorded]:
+        return [Recorded(seq, self.located(event), when) for seq, event, when in entries]
 
     def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
-            return self._recorded(EventLog(self.query).entries_between(begin, end))
+            return self._located(EventLog(self.query).between(begin, end))
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
             ) from error
 
-    def read(self, kind: str, body: Body) -> StudyEvent:
-        """Return an event of this log from its kind and its body.
-
-        Raises:
-            ValueError: it is of an unknown kind, or its body is none of that kind.
-        """
-        # In the body: an event would be copied to have another path.
-        if kind in _SAVING_KINDS and isinstance(body.get("checkpoint"), str):
-            body = {**body, "checkpoint": self.locate(body["checkpoint"])}
-        return read_event(kind, body, self._member_of)
-
-    def _member_of(self, proposal: ProposalId) -> str | None:
-        return StudyTables(self.query).member(proposal)
+    def located(self, event: E) -> E:
+        """Return an event of the log with its checkpoint's real path."""
+        return _with_path(event, self.locate)
 
     def query(self, sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[Any, ...]]:
         """Run read-only SQL over the event log and the derived tables."""
         self.check_thread()
         self._flush()  # inside a batch: what was recorded is read
-        return self._connection.execute(sql, parameters).fetchall()
+        with self._answering():
+            return self._connection.execute(sql, parameters).fetchall()
 
     @property
     def checkpoints(self) -> Path:
@@ -517,19 +485,19 @@ class Store:
             self._lock.release()
 
 
-def _with_path(event: StudyEvent, change: Callable[[str], str]) -> StudyEvent:
+def _with_path(event: E, change: Callable[[str], str]) -> E:
     """Change the path of the checkpoint that an event tells of.
 
     Any other event stays as it is.
     """
-    if isinstance(event, CheckpointRegained):
-        moved = replace(event.checkpoint, path=change(event.checkpoint.path))
-        return replace(event, checkpoint=moved)
-    if isinstance(event, SegmentEnded) and event.outcome.checkpoint is not None:
-        saved = event.outcome.checkpoint
-        outcome = replace(event.outcome, checkpoint=replace(saved, path=change(saved.path)))
-        return replace(event, outcome=outcome)
-    return event
+    saved = saved_checkpoint(event)
+    if saved is None:
+        return event
+    moved = replace(saved, path=change(saved.path))
+    if isinstance(event, SegmentEnded):
+        return replace(event, outcome=replace(event.outcome, checkpoint=moved))
+    assert isinstance(event, CheckpointRegained)
+    return replace(event, checkpoint=moved)
 
 
 def located(stored: str, folder: Path, storage: str | None) -> str:
@@ -560,13 +528,6 @@ def _connect(path: Path) -> sqlite3.Connection:
             # Without an isolation level the module begins no transaction of its own.
             connection = sqlite3.connect(path, isolation_level=None, timeout=30)
             undo.callback(connection.close)
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > schema.SCHEMA_VERSION:
-                raise InputError(
-                    f"was written by a newer autorl (schema {version}; this one reads up to "
-                    f"{schema.SCHEMA_VERSION})",
-                    file=str(path),
-                )
             connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the driver
             # With NORMAL a power loss takes the last transactions of a write-ahead log.
             connection.execute("PRAGMA synchronous = FULL")

@@ -12,22 +12,22 @@ from pathlib import Path
 
 import yaml
 
-from autorl.masking import masked
-from autorl.plain_text import counted, shown
+from autorl.core.masking import masked
+from autorl.core.plain_text import counted, shown
+from autorl.core.types import InputError
 from autorl.space import parse_document
 from autorl.space.document import Dumper
-from autorl.store.events import Body, StudyBegun
-from autorl.types import InputError
+from autorl.store.events import StudyBegun
 
-# Where it runs, by what, and for how much room: no part of a table.
-MAY_CHANGE = ("path", "executor", "resources", "limits.disk_gb", "storage")
+# What people note, where it runs, by what, and for how much room: no part of a table.
+MAY_CHANGE = ("note", "path", "executor", "resources", "limits.disk_gb", "storage")
 _OF_ALGORITHM = re.compile(r"algorithms\.[^.]+\.resources\.")
 _MOST_KEYS = 3  # named in a message
 _VALUE = 40  # characters of a value in a message
 _MISSING = object()
 
 
-def study_begun(text: str, space_hash: str | None) -> StudyBegun:
+def study_begun(text: str, space_hash: str) -> StudyBegun:
     """Make the event that fixes a study file.
 
     The hash of its search space is fixed as well.
@@ -49,24 +49,24 @@ def recordable(text: str) -> str:
     return str(yaml.dump(without_secrets, Dumper=Dumper, sort_keys=False))
 
 
-def check_unchanged(recorded: Body | None, text: str, file: Path) -> None:
+def check_unchanged(recorded: StudyBegun, text: str, file: Path) -> None:
     """Refuse a study file that was changed since the study began.
 
     The text alone may differ (comments, order of keys), and so may the keys of `MAY_CHANGE` and
     secrets.
 
     Args:
-        recorded: the body of its event; None leaves nothing to compare with.
+        recorded: its event.
         text: what the file says now.
         file: for messages.
 
     Raises:
         InputError: naming the file, the line, the keys that were changed, and what they were.
     """
-    if recorded is None or recorded["text"] == text:  # the usual case, without reading YAML again
+    if recorded.text == text:  # the usual case, without reading YAML again
         return
     document = parse_document(text, str(file))
-    changes = changed_keys(parse_document(recorded["text"], str(file)).data, masked(document.data))
+    changes = changed_keys(parse_document(recorded.text, str(file)).data, masked(document.data))
     if not changes:
         return
     named = ", ".join(_named(key, *values) for key, values in list(changes.items())[:_MOST_KEYS])

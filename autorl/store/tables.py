@@ -1,7 +1,8 @@
 """The tables of a study, read as typed rows.
 
 No other room asks a study's database in SQL. `schema.py` says what the tables hold and writes them.
-What the rows mean together, with the study file, is said by `autorl.study.record.StudyRecord`.
+`StudyRecord` of `autorl.study.results.record` says what the rows mean together with the study
+file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from autorl.store.codec import loads
+from autorl.core.types import ProposalId, SegmentId, StudyError
+from autorl.store.codec import read_event
+from autorl.store.events import StudyEvent
 from autorl.store.log import EventLog
 from autorl.store.rows import (
     SUCCEEDED,
@@ -29,28 +32,24 @@ from autorl.store.rows import (
     TestRow,
     Training,
 )
-from autorl.types import ProposalId, SegmentId, StudyError
 
 # Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
 _SEARCHED = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
-# A study that an early version began counts its configurations from 1
-# (`schema.count_from_1`).
-_INTRODUCED = "(SELECT config_id, min(proposal) AS first FROM proposals GROUP BY config_id)"
 
 
 class StudyTables(EventLog):
     """Reads the database of one study, its log and its tables."""
 
-    def event_of(self, subject: str) -> tuple[str, dict[str, Any]] | None:
-        """Return kind and body of what `subject` names.
+    def event_of(self, subject: str) -> StudyEvent | None:
+        """Return the event that made proposal `12` or ended segment `12.3`.
 
-        That is what made proposal `12` or ended segment `12.3`.
+        The result is None if there is none. A checkpoint has its path as it is stored.
         """
         rows = self._query(
             "SELECT kind, body FROM event JOIN places USING (seq) WHERE subject = ?", (subject,)
         )
-        return (rows[0][0], loads(rows[0][1])) if rows else None
+        return read_event(rows[0][0], json.loads(rows[0][1])) if rows else None
 
     # -- proposals ---------------------------------------------------------------------------------
 
@@ -60,9 +59,8 @@ class StudyTables(EventLog):
         With `most` None, all of them.
         """
         rows = self._query(
-            "SELECT proposal, first, proposals.origin, status, score, n_seeds, until, config "
-            f"FROM proposals JOIN configs USING (config_id) JOIN {_INTRODUCED} USING (config_id) "
-            "ORDER BY proposal LIMIT ?",
+            "SELECT proposal, config_id, proposals.origin, status, score, n_seeds, until, config "
+            "FROM proposals JOIN configurations USING (config_id) ORDER BY proposal LIMIT ?",
             (_limit(most),),
         )
         return [
@@ -79,6 +77,12 @@ class StudyTables(EventLog):
             self._query("SELECT status, COUNT(*) FROM proposals GROUP BY status ORDER BY status")
         )
 
+    def has_success(self) -> bool:
+        """Say whether a segment has ended well."""
+        return bool(
+            self._query("SELECT 1 FROM segments WHERE status IN ('done', 'stopped') LIMIT 1")
+        )
+
     def pending(self) -> list[ProposalId]:
         """List the proposals without a score, in order."""
         rows = self._query("SELECT proposal FROM proposals WHERE status = 'pending' ORDER BY 1")
@@ -91,19 +95,14 @@ class StudyTables(EventLog):
             StudyError: there is no such proposal.
         """
         rows = self._query(
-            "SELECT config, until, resume_from FROM proposals JOIN configs USING (config_id) "
-            "WHERE proposal = ?",
+            "SELECT config, until, resume_from FROM proposals "
+            "JOIN configurations USING (config_id) WHERE proposal = ?",
             (proposal,),
         )
         if not rows:
             raise StudyError(f"proposal {proposal} is not in this study")
         config, until, parent = rows[0]
         return Link(json.loads(config), until, parent)
-
-    def member(self, proposal: ProposalId) -> str | None:
-        """Return the slot a proposal fills, None without one."""
-        name = self._one("SELECT member FROM proposals WHERE proposal = ?", (proposal,))
-        return None if name is None else str(name)
 
     def score(self, proposal: ProposalId) -> tuple[float, ...]:
         """Return a proposal's values by each objective.
@@ -134,17 +133,12 @@ class StudyTables(EventLog):
 
         It is the configuration's number.
         """
-        first = self._one(
-            f"SELECT first FROM proposals JOIN {_INTRODUCED} USING (config_id) WHERE proposal = ?",
-            (proposal,),
-        )
-        return int(first)
+        return int(self._one("SELECT config_id FROM proposals WHERE proposal = ?", (proposal,)))
 
     def configs(self) -> list[ConfigRow]:
         """List every configuration, in the order of the proposals that introduced them."""
         rows = self._query(
-            f"SELECT first, origin, config FROM configs JOIN {_INTRODUCED} USING (config_id) "
-            "ORDER BY first"
+            "SELECT config_id, origin, config FROM configurations ORDER BY config_id"
         )
         return [ConfigRow(first, origin, json.loads(config)) for first, origin, config in rows]
 
@@ -217,13 +211,8 @@ class StudyTables(EventLog):
         """Add up the steps that were trained beyond the budget."""
         return int(self._one("SELECT coalesce(sum(beyond), 0) FROM standing"))
 
-    def counts_of_search(self) -> ProposalCounts | None:
-        """Count how many proposals are a model's.
-
-        None where an earlier version did not record it.
-        """
-        if self._one("SELECT count(*) FROM standing WHERE informed IS NULL"):
-            return None
+    def counts_of_search(self) -> ProposalCounts:
+        """Count how many proposals are a model's."""
         total = self._one(f"SELECT count(*) FROM {_SEARCHED}")
         ((new, modelled),) = self._query(
             "SELECT count(*), coalesce(sum(informed), 0) FROM standing WHERE proposal IN "
@@ -264,24 +253,18 @@ class StudyTables(EventLog):
 
     def runs(self) -> list[RunRow]:
         """List every run, by its number."""
-        rows = self._query(
-            f"SELECT run_id, first, {', '.join(RunRow._fields[2:])} "
-            f"FROM runs JOIN {_INTRODUCED} USING (config_id) ORDER BY run_id"
-        )
+        rows = self._query(f"SELECT {', '.join(RunRow._fields)} FROM runs ORDER BY run_id")
         return [RunRow(*row) for row in rows]
 
     def segments(self) -> list[SegmentRow]:
         """List every segment, in the order they ended."""
-        rows = self._query(
-            f"SELECT {', '.join(SegmentRow._fields[:-1])}, first "
-            f"FROM segments JOIN {_INTRODUCED} USING (config_id) ORDER BY segments.rowid"
-        )
+        rows = self._query(f"SELECT {', '.join(SegmentRow._fields)} FROM segments ORDER BY rowid")
         return [SegmentRow(*row) for row in rows]
 
     def evaluations(self) -> list[EvaluationRow]:
         """List every metric of every evaluation, by run and step."""
         # Without a rowid a table is read in the order of its primary key.
-        rows = self._query("SELECT run_id, step, metric, value FROM evals")
+        rows = self._query("SELECT run_id, step, metric, value FROM reports")
         return list(map(EvaluationRow._make, rows))
 
     def training_by(self, column: str) -> dict[str, Training]:
@@ -296,15 +279,6 @@ class StudyTables(EventLog):
         )
         return {name: Training(steps, seconds) for name, steps, seconds in rows}
 
-    def training_on(self, environment: str | None) -> dict[str, Training]:
-        """Add up what runs on one environment took, by algorithm."""
-        rows = self._query(
-            "SELECT algorithm, SUM(environment_steps), SUM(wall_seconds) FROM runs "
-            "WHERE environment IS ? GROUP BY algorithm",
-            (environment,),
-        )
-        return {name: Training(steps, seconds) for name, steps, seconds in rows}
-
     def values(self, metric: str, proposals: tuple[ProposalId, ...]) -> list[RunValue]:
         """List the values of a metric, by run and step.
 
@@ -312,7 +286,7 @@ class StudyTables(EventLog):
         """
         marks = ", ".join("?" for _ in proposals)
         rows = self._query(
-            "SELECT seed_role, run_id, step, value FROM evals JOIN runs USING (run_id) "
+            "SELECT seed_role, run_id, step, value FROM reports JOIN runs USING (run_id) "
             "WHERE metric = ? AND value IS NOT NULL AND run_id IN "
             f"(SELECT run_id FROM segments WHERE proposal IN ({marks})) ORDER BY run_id, step",
             (metric, *proposals),

@@ -1,13 +1,15 @@
-"""Counts what a study may spend and has spent.
-
-It is for the driver, and for whoever reads its tables.
-"""
+"""Amounts that a search spends, is charged and gets back."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from autorl.spec import MOST_RUNS, Spec
+from autorl.core.plain_text import counted
+from autorl.core.types import Outcome, ProposalId, SegmentId, Status
+from autorl.store.events import BudgetExtended, SegmentEnded, SessionBegun, StudyEvent
+from autorl.study.lineage import Lineage
+from autorl.study.spec import MOST_RUNS, Spec
 
 
 @dataclass(frozen=True)
@@ -56,3 +58,106 @@ def is_extension(runs: float) -> bool:
     It must be a positive number that a study can hold.
     """
     return not isinstance(runs, bool) and 0 < runs <= MOST_RUNS  # False for NaN
+
+
+class Charges:
+    """The nominal steps that a search was charged for.
+
+    Every (proposal, seed) is charged once, when it is first known that it will be trained.
+
+    Attributes:
+        steps: nominal tuning steps charged so far.
+        ever: the same, with steps that were given back.
+        anew: proposals that continue a run without a checkpoint: charged from step 0.
+    """
+
+    def __init__(self, lineage: Lineage) -> None:
+        self.steps = 0
+        self.ever = 0
+        self.anew: set[ProposalId] = set()
+        self._lineage = lineage
+        self._charged: set[tuple[ProposalId, int]] = set()
+        self._beyond: set[tuple[ProposalId, int]] = set()
+
+    def of(self, proposal: ProposalId) -> int:
+        """Return the nominal steps charged for one seed of a proposal."""
+        if proposal in self.anew:
+            return self._lineage[proposal].until
+        return self._lineage.length(proposal)
+
+    def add(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
+        """Charge for every (proposal, seed) that was not charged before."""
+        for proposal in proposals:
+            for seed in seeds:
+                if (proposal, seed) not in self._charged:
+                    self._charged.add((proposal, seed))
+                    self.steps += self.of(proposal)
+                    self.ever += self.of(proposal)
+
+    def refund(self, proposals: Sequence[ProposalId], seeds: Sequence[int]) -> None:
+        """Give back what was charged for every (proposal, seed)."""
+        self.steps -= sum(map(self.of, proposals)) * len(seeds)
+
+    def covers(self, segment: SegmentId) -> bool:
+        """Say whether a segment is part of what was charged so far.
+
+        Further seeds of a race or a confirmation are charged when they are in, a baseline never.
+        """
+        return (segment.proposal, segment.seed) in self._charged
+
+    def beyond(self, proposal: ProposalId, seeds: Sequence[int]) -> int:
+        """Return the steps of a chain that nobody paid for.
+
+        Neither the budget nor an earlier baseline has.
+        """
+        return sum(self.of(link) for link, _ in self._unpaid(proposal, seeds))
+
+    def add_beyond(self, proposal: ProposalId, seeds: Sequence[int]) -> None:
+        """Note that a baseline trained what nobody had paid for."""
+        self._beyond.update(self._unpaid(proposal, seeds))
+
+    def _unpaid(self, proposal: ProposalId, seeds: Sequence[int]) -> list[tuple[ProposalId, int]]:
+        links = [(link, seed) for link in self._lineage.chain(proposal) for seed in seeds]
+        return [pair for pair in links if pair not in self._charged and pair not in self._beyond]
+
+
+def refunded_text(count: int) -> str:
+    """Say in one line that failed proposals are not charged."""
+    return f"not charged: {counted(count, 'failed proposal')} of other code"
+
+
+class Refunds:
+    """Crashed proposals, with the user's code that crashed.
+
+    Args:
+        spec: the study file.
+        charges: what the budget was charged.
+    """
+
+    def __init__(self, spec: Spec, charges: Charges) -> None:
+        self._first = frozenset(spec.policy().first)
+        self._charges = charges
+        self._files: Mapping[str, str] = {}  # of the session, by hash
+        self._crashed: dict[ProposalId, dict[int, Mapping[str, str]]] = {}
+
+    def apply(self, event: StudyEvent) -> None:
+        """Take note of an event that is in the log."""
+        match event:
+            case SessionBegun(facts=facts):
+                self._files = facts.get("files", {})
+            case SegmentEnded(segment=segment, outcome=Outcome(status=Status.CRASH)):
+                # A run that is trained once more, for its model, was charged before.
+                if segment.end is None and self._charges.covers(segment):
+                    by_seed = self._crashed.setdefault(segment.proposal, {})
+                    by_seed[segment.seed] = self._files
+            case BudgetExtended(refunded=refunded):
+                for proposal in refunded:
+                    del self._crashed[proposal]
+
+    def due(self, files: Mapping[str, str]) -> tuple[ProposalId, ...]:
+        """List proposals whose first seeds all crashed with other code than `files`."""
+        return tuple(
+            proposal
+            for proposal, by_seed in sorted(self._crashed.items())
+            if by_seed.keys() >= self._first and files not in by_seed.values()
+        )

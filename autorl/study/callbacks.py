@@ -14,25 +14,14 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-from autorl.masking import masked
-from autorl.plain_text import did_you_mean, shown
-from autorl.plain_values import plain
-from autorl.plugins import Plugins
-from autorl.space import Space
-from autorl.spec import Spec
-from autorl.store.events import (
-    CandidatesFrozen,
-    ModelsNamed,
-    ProposalFailed,
-    ProposalMade,
-    ProposalScored,
-    SegmentEnded,
-    StudyEvent,
-    StudyFinished,
-)
-from autorl.types import (
+from autorl.core.masking import masked
+from autorl.core.plain_text import did_you_mean, printable, shown
+from autorl.core.plain_values import plain
+from autorl.core.plugins import Plugins
+from autorl.core.types import (
+    AutorlError,
     Config,
     FrozenMap,
     InputError,
@@ -43,10 +32,22 @@ from autorl.types import (
     Segment,
     Status,
 )
+from autorl.space import Space
+from autorl.store.events import (
+    CandidatesFrozen,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SegmentEnded,
+    StudyEvent,
+    StudyFinished,
+)
+from autorl.study.spec import Spec
 
 if TYPE_CHECKING:
     from autorl.study.lineage import Lineage
-    from autorl.study.result import Result
+    from autorl.study.results.result import Result
 
 
 @dataclass(frozen=True)
@@ -160,7 +161,7 @@ class Callback:
     Everything is told once it is recorded, and only of this session: a study that is taken up again
     does not repeat what it told before. Arguments cannot be changed. Methods are called one at a
     time in the thread that drives the study, which waits for them: be quick, and call nothing of
-    the study. An exception is printed with its traceback, the callback is told nothing more in this
+    the study. An exception is printed, the callback is told nothing more in this
     session, and the study goes on; the table is the same with any callbacks or none.
 
     Attributes:
@@ -241,6 +242,10 @@ _PLUGINS = Plugins(
 )
 
 
+CallbackEntry: TypeAlias = Callback | str | Mapping[str, Any]
+"""An object, or what a study file says: `module:Class`, or that with its arguments."""
+
+
 def check_callbacks(spec: Spec) -> None:
     """Check the classes that a study file names, without making any.
 
@@ -248,7 +253,36 @@ def check_callbacks(spec: Spec) -> None:
         InputError: one cannot be imported, is no `Callback`, does not take its arguments, or cannot
             work with them.
     """
-    for kind, arguments in _named(spec):
+    for number, entry in enumerate(spec.callbacks or ()):
+        _named(entry, number, spec)
+
+
+def make_callbacks(spec: Spec, given: Sequence[CallbackEntry] = ()) -> list[Callback]:
+    """Make the callbacks of a study file, and those given."""
+    made: list[Callback] = []
+    for number, entry in enumerate([*(spec.callbacks or ()), *given]):
+        if isinstance(entry, Callback):
+            made.append(entry)
+        else:
+            made += [kind(**arguments) for kind, arguments in _named(entry, number, spec)]
+    return made
+
+
+def _named(entry: object, number: int, spec: Spec) -> list[tuple[type[Callback], dict[str, Any]]]:
+    if isinstance(entry, type) and issubclass(entry, Callback):
+        raise InputError(f"expected an object, got the class {entry.__name__}", key="callbacks")
+    named: list[tuple[type[Callback], dict[str, Any]]] = []
+    for name, arguments in entry.items() if isinstance(entry, Mapping) else [(entry, {})]:
+        full_name = SHORT_NAMES.get(name, name) if isinstance(name, str) else ""
+        kind = _PLUGINS.find(full_name, spec.path)
+        if kind is None or not isinstance(arguments, Mapping):
+            hint = did_you_mean(name, SHORT_NAMES)
+            raise InputError(
+                'expected "module:Class" or {"module:Class": {arguments}} (from Python also an '
+                "object of a subclass of autorl.Callback), or in place of module:Class a name "
+                f"among {', '.join(SHORT_NAMES)}; got {shown(entry)}{hint}",
+                key=f"callbacks[{number}]",
+            )
         signature = inspect.signature(kind)
         try:
             signature.bind(**arguments)
@@ -257,28 +291,7 @@ def check_callbacks(spec: Spec) -> None:
             message = f"{kind.__name__}: {error}; arguments: {allowed}"
             raise InputError(message, key="callbacks") from None
         kind.check(**arguments)
-
-
-def make_callbacks(spec: Spec) -> list[Callback]:
-    """Make the callbacks that a study file names."""
-    return [kind(**arguments) for kind, arguments in _named(spec)]
-
-
-def _named(spec: Spec) -> list[tuple[type[Callback], dict[str, Any]]]:
-    named: list[tuple[type[Callback], dict[str, Any]]] = []
-    for number, entry in enumerate(spec.callbacks or ()):
-        pairs = entry.items() if isinstance(entry, Mapping) else [(entry, {})]
-        for name, arguments in pairs:
-            full_name = SHORT_NAMES.get(name, name) if isinstance(name, str) else ""
-            kind = _PLUGINS.find(full_name, spec.path)
-            if kind is None or not isinstance(arguments, Mapping):
-                hint = did_you_mean(name, SHORT_NAMES)
-                raise InputError(
-                    'expected "module:Class" or {"module:Class": {arguments}}, or in place of '
-                    f"module:Class a name among {', '.join(SHORT_NAMES)}; got {shown(entry)}{hint}",
-                    key=f"callbacks[{number}]",
-                )
-            named.append((kind, plain(dict(arguments))))
+        named.append((kind, plain(dict(arguments))))
     return named
 
 
@@ -293,7 +306,7 @@ class Listeners:
         identity: of the study; drawn where it is None.
 
     Raises:
-        InputError: one of them is no `Callback`, or cannot be told of this study.
+        InputError: one of them cannot be told of this study.
     """
 
     def __init__(
@@ -304,7 +317,6 @@ class Listeners:
         lineage: Callable[[], Lineage],
         identity: str | None = None,
     ) -> None:
-        _check(callbacks)
         self._callbacks = list(callbacks)
         self._lineage = lineage
         self._segments: dict[str, Segment] = {}
@@ -455,22 +467,16 @@ class Listeners:
                 if refusing and isinstance(error, InputError):
                     raise
                 self._callbacks.remove(callback)
-                name = type(callback).__name__
+                kind = type(callback)
                 # MLflow's errors quote the address of its server, password and all.
-                sys.stderr.write(masked(traceback.format_exc()))
+                said = masked(f"{type(error).__name__}: {error}").strip().partition("\n")[0]
+                # Where the fault is in the user's own code, and not of a server or of a call here.
+                if not (isinstance(error, AutorlError) or kind.__module__.startswith("autorl.")):
+                    sys.stderr.write(masked(traceback.format_exc()))
                 sys.stderr.write(
-                    f"autorl: callback {name} raised and is told nothing more; the study goes on\n"
+                    f"autorl: callback {kind.__name__} raised {printable(said, keep_lines=False)}; "
+                    "it is told nothing more; the study goes on\n"
                 )
-
-
-def _check(callbacks: Sequence[object]) -> None:
-    """Raise `InputError` for an object that is no callback."""
-    for callback in callbacks:
-        if not isinstance(callback, Callback):
-            kind = type(callback).__name__
-            hint = ": give an instance" if isinstance(callback, type) else ""
-            message = f"expected objects of subclasses of autorl.Callback, got {kind}{hint}"
-            raise InputError(message, key="callbacks")
 
 
 def _proposal(event: ProposalMade, lineage: Lineage) -> ProposalInfo:

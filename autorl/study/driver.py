@@ -2,11 +2,11 @@
 
 `advance` does everything that can be done with the outcomes that are known and returns the segments
 that became ready; `record` takes an outcome. Neither waits, so a study file, the embedded `Tuner`
-and a resumed study all run through the same door. What they decide is recorded as events, and
+and a resumed study all run through the same door. Their decisions are recorded as events, and
 `apply` is all that changes the state of the search (`autorl.study.journal`).
 
 Deterministic mode (the default). With `parallelism` p, an ask that finds p proposals open waits
-until one outcome was observed: the next by the study's `observation_order` (`autorl.study.order`),
+until one outcome was observed: the next by predicted end (`autorl.study.open_proposals`),
 whichever ended first. When the optimizer says `Wait`, the next outcome is observed and it is asked
 again with the same generator. Neither the number of workers nor a kill changes what is asked. With
 `asynchronous: true` outcomes are observed as they come.
@@ -21,34 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
-from autorl.evaluation import Racing, Ranking, Worst
-from autorl.spec import Spec
-from autorl.store.events import (
-    BudgetExtended,
-    CandidatesFrozen,
-    ConfigEnqueued,
-    ModelsNamed,
-    ProposalFailed,
-    ProposalMade,
-    ProposalScored,
-    SearchGivenUp,
-    SeedsGranted,
-    StudyEvent,
-    StudyFinished,
-)
-from autorl.study.asks import Asks
-from autorl.study.baseline import DefaultRuns
-from autorl.study.budget import Spent
-from autorl.study.charges import Charges
-from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage
-from autorl.study.order import AsTheyCome, Order, predicted_cost
-from autorl.study.purse import Purse
-from autorl.study.queue import Changes, Incomplete, Item, Queue
-from autorl.study.races import Races
-from autorl.study.retention import Retention
-from autorl.study.work import Work
-from autorl.types import (
+from autorl.core.types import (
     Done,
     Failed,
     Optimizer,
@@ -64,6 +37,37 @@ from autorl.types import (
     StudyError,
     Wait,
 )
+from autorl.statistics.evaluation import Racing, Ranking, Worst
+from autorl.store.events import (
+    BudgetExtended,
+    CandidatesFrozen,
+    ConfigEnqueued,
+    ModelsNamed,
+    ProposalFailed,
+    ProposalMade,
+    ProposalScored,
+    SearchGivenUp,
+    SeedsGranted,
+    StudyEvent,
+    StudyFinished,
+)
+from autorl.study.budget import Charges, Refunds, Spent
+from autorl.study.journal import Journal
+from autorl.study.lineage import Lineage
+from autorl.study.more_seeds import Races
+from autorl.study.open_proposals import (
+    AsTheyCome,
+    Changes,
+    Incomplete,
+    Item,
+    Order,
+    Queue,
+    predicted_cost,
+)
+from autorl.study.proposing import Asks, DefaultRuns, Purse
+from autorl.study.retention import Retention
+from autorl.study.spec import Spec
+from autorl.study.work import Work
 
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
@@ -85,10 +89,11 @@ class Driver:
         ended: nothing more is proposed: by the budget or the optimizer, by `end_search`, or because
             the log says what is tested. More budget opens the search again.
         search_end: why nothing more is proposed; None while the search is open.
-        steps_at_outcome: those charged when the latest outcome was due. Blind asks that went ahead
-            of it are not among them, so it depends on the study file alone.
+        steps_at_outcome: those ever charged when the latest outcome was due. Blind asks that went
+            ahead of it are not among them, so it depends on the study file alone.
         charges: what the budget was charged.
         purse: what the budget still allows.
+        refunds: charges that are given back when the user's code has changed.
         default_runs: the proposals of the default configuration.
         last_failure: message of the latest proposal that failed.
     """
@@ -107,6 +112,7 @@ class Driver:
         self.steps_at_outcome = 0
         self.charges = Charges(self.lineage)
         self.purse = Purse(spec, self.ranking, self.lineage, self.charges, elapsed)
+        self.refunds = Refunds(spec, self.charges)
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
@@ -128,11 +134,12 @@ class Driver:
         self._waiting = False
         self._failures = 0
         journal.subscribe(self.apply)
+        journal.subscribe(self.refunds.apply)
 
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.
 
-        Segments are the affair of `work`, which follows the journal itself. Those without an
+        Segments are the affair of `work`, which follows the journal itself. Segments without an
         outcome are handed out, or handed out again, by `advance`.
         """
         match event:
@@ -151,15 +158,17 @@ class Driver:
                 self.search_end = why
             case StudyFinished(search_end=why):
                 self.search_end = why
-            case BudgetExtended(runs=runs):
+            case BudgetExtended(runs=runs, refunded=refunded):
                 self.ended = False
                 self.search_end = None
                 self.purse.extend(runs)
+                self.purse.begun -= sum(self.lineage[n].resume_from is None for n in refunded)
+                self.charges.refund(refunded, self.policy.first)
 
     def end_search(self, why: SearchEnd | None = None) -> SearchEnd:
         """Propose nothing more in this session, and say why.
 
-        What is in flight is still observed. The first reason stays; by default somebody has asked
+        Segments in flight are still observed. The first reason stays; by default somebody has asked
         for the test, unless the budget is used up.
         """
         self.ended = True
@@ -233,7 +242,7 @@ class Driver:
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.
 
-        None where the study does not reduce curves by `best`.
+        The result is None where the study does not reduce curves by `best`.
         """
         curves = [self.work.curve(proposal, seed) for seed in self.tuning_seeds(proposal)]
         # A seed that failed does not choose: its curve breaks off where it failed.
@@ -277,7 +286,8 @@ class Driver:
     ) -> None:
         """Delete the checkpoints nobody can need any more.
 
-        What the optimizer may still resume outlives the search: the budget can be extended.
+        Checkpoints that the optimizer may still resume outlive the search: the budget can be
+        extended.
 
         Args:
             models: segments whose checkpoints are kept for the user besides.
@@ -327,8 +337,7 @@ class Driver:
         """
         if self._failures >= _FIRST_FAILURES:
             # Recorded: a study that is taken up again, perhaps mended, has three more tries.
-            self._journal.record(SearchGivenUp(self.last_failure))
-            raise StudyError(
+            raise self._journal.give_up(
                 f"the first {_FIRST_FAILURES} proposals failed, the last with: {self.last_failure}"
             )
         item = self._next_item()
@@ -415,8 +424,8 @@ class Driver:
     def _ask_ahead(self) -> bool:
         """Ask before outcomes that are due have come.
 
-        It does so where none of them can change the answer. True when something was proposed. What
-        an ask reads, and why the outcomes due are no part of it:
+        It does so where none of them can change the answer. True when something was proposed. An
+        ask reads the following, and this is why the due outcomes are not part of it:
 
         - the optimizer: it declares the ask blind. A continuation is not, nor is `Wait` or `Done`.
         - the charged steps, and what is affordable: with fixed seeds, and as long as an adaptive
@@ -448,11 +457,9 @@ class Driver:
         proposed = Proposed(len(self.lineage), proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
         anew = self._asks.starts_anew(proposal)
-        cost = None
-        if self.spec.observation_order == "predicted_end":
-            parent = None if anew else proposal.resume_from
-            start = 0 if parent is None else self.lineage[parent].until
-            cost = predicted_cost(self.spec, proposal.config, start, proposal.until)
+        parent = None if anew else proposal.resume_from
+        start = 0 if parent is None else self.lineage[parent].until
+        cost = predicted_cost(self.spec, proposal.config, start, proposal.until)
         self._journal.record(ProposalMade(proposed, config_hash, anew=anew, cost=cost))
         return proposed.id
 
@@ -463,13 +470,12 @@ class Driver:
         self.lineage.observe(event)
         self.ranking.observe(event)
         self.default_runs.observe(event)
-        # Without a cost: in the order of the proposals, as earlier versions observed.
-        self._costs[event.id] = made.cost or 0.0
+        self._costs[event.id] = made.cost
         if event.proposal.baseline:
             return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
         self._order.begin(event.id, self._costs[event.id])
-        self._charged_before.append(self.charged_steps)
+        self._charged_before.append(self.charges.ever)
         self._asks.observe(event)
         self.purse.begun += event.proposal.resume_from is None
         first = list(self.policy.first)
@@ -507,7 +513,7 @@ class Driver:
         self._seeds_of[event.proposal] = tuple(seeds)
         self.charges.add(self.lineage.chain(event.proposal), seeds)
         ahead = asked < len(self._charged_before)
-        self.steps_at_outcome = self._charged_before[asked] if ahead else self.charged_steps
+        self.steps_at_outcome = self._charged_before[asked] if ahead else self.charges.ever
         if isinstance(event, Scored):
             self._worst.observe(event)
         else:
@@ -526,7 +532,7 @@ class Driver:
         # A resumed study has it in the log, not in the queue: `add_baseline` decides anew.
         self._queue.remove(event.proposal)
         self._order.end_baseline(event.proposal)
-        self.steps_at_outcome = self.charged_steps
+        self.steps_at_outcome = self.charges.ever
         self._seeds_of[event.proposal] = tuple(seeds)
         self.charges.add_beyond(event.proposal, seeds)
         self.ranking.observe(event)

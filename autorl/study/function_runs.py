@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autorl import executors
+from autorl.core.types import Executor, InputError
 from autorl.executors.function_processes import FunctionProcesses, by_value, loader
 from autorl.executors.in_process import InProcess
 from autorl.executors.local_threads import LocalThreads
 from autorl.executors.worker import Load
-from autorl.spec import Spec
 from autorl.store.events import CheckpointsCollected, StudyEvent
-from autorl.study.placing import segments_at_once
-from autorl.study.setup import executor_limits, make_named_executor
+from autorl.study.setup import executor_limits, make_named_executor, segments_at_once
+from autorl.study.spec import Spec
 from autorl.study.study import Study
 from autorl.trainers.function import FunctionTrainer
 from autorl.trainers.trial_function import TrialTrainer, takes_trial, waiting_call
-from autorl.types import Executor, InputError
 
 _EXECUTORS = ("in_process", "threads", "processes")
 
@@ -69,7 +68,11 @@ class FunctionRuns:
         return self._executor
 
     def follow(self, study: Study) -> None:
-        """Let go of every call that nothing goes on from."""
+        """Let go of every call that nothing goes on from.
+
+        The study's sessions record the function's file.
+        """
+        study.function = self._trainer.function
 
         def take(event: StudyEvent) -> None:
             if isinstance(event, CheckpointsCollected):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
+from autorl.core.types import StudyError
 from autorl.store import Store
-from autorl.store.events import StudyEvent
+from autorl.store.events import SearchGivenUp, StudyEvent
 
 
 class Journal:
@@ -41,6 +43,17 @@ class Journal:
         self.store.append(event)
         self.apply(event)
 
+    def give_up(self, why: str) -> StudyError:
+        """Record that the study cannot go on, and make the error.
+
+        Nothing has succeeded in it, so that a script or a study file is at fault.
+        """
+        self.record(SearchGivenUp(why))
+        return StudyError(
+            f"{why}; mend it, then `autorl resume` goes on with the study, or the same "
+            "`autorl tune` as before begins it anew"
+        )
+
     def batch(self) -> AbstractContextManager[None]:
         """Make the events of a block durable at once, at its end.
 
@@ -53,3 +66,21 @@ class Journal:
         """Bring every part up to date with an event in the log."""
         for apply in self._parts:
             apply(event)
+
+
+@contextmanager
+def collection_paused() -> Iterator[None]:
+    """Pause the search for reference cycles, if it is on.
+
+    While a log is read, objects are made that all stay. Looking through them again and again took
+    a fifth of the time to open a study of 10,000 proposals. Memory is freed as ever, but for what
+    cycles hold.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

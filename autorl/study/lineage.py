@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autorl.seeds import MOST_SEEDS, SeedPlan, digest
-from autorl.types import (
+from autorl.core.seeds import MOST_SEEDS, SeedPlan, digest
+from autorl.core.types import (
     Config,
     Continue,
     Exploit,
@@ -53,7 +53,7 @@ class Lineage:
     def observe(self, event: Proposed) -> None:
         """Take note of a proposal.
 
-        Those it goes on from are known.
+        The proposals it goes on from are known.
         """
         proposal = event.proposal
         self._proposals[event.id] = proposal
@@ -131,7 +131,7 @@ class Lineage:
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
         """Return the key of an exploit's random streams.
 
-        None where streams go on.
+        The result is None where streams go on.
         """
         parent = self._proposals[proposal].parent
         if not isinstance(parent, Exploit):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from autorl.evaluation import Curve, Judge
-from autorl.plain_text import listed
+from autorl.core.plain_text import listed
+from autorl.core.types import Outcome, Segment, Status, step_problem
+from autorl.statistics.evaluation import Curve, Judge
 from autorl.store.events import SegmentEnded, SegmentPlace
 from autorl.study.lineage import Lineage
-from autorl.types import Outcome, Segment, Status, step_problem
 
 
 def judged(
@@ -40,11 +40,16 @@ def judged(
     try:
         value = judge.value(segment.seed, join(outcome))
     except (KeyError, ValueError) as error:
-        reported = sorted({name for report in outcome.reports for name in report.metrics})
+        # What is in other reports is no news.
+        reports = outcome.reports
+        lacking = [point for point in reports if error.args[0] not in point.metrics] or reports
+        where = f"at step {lacking[0].step} " if len(lacking) < len(reports) else ""
+        reported = sorted({name for report in lacking for name in report.metrics})
         message = (
-            f"the study needs metric {error}; the trainer reported {listed(reported) or 'none'}"
+            f"the study needs metric {error}; {where}the trainer reported "
+            f"{listed(reported) or 'none'}"
         )
-        return dataclasses.replace(outcome, status=Status.CRASH, message=message)
+        return dataclasses.replace(outcome, status=Status.CRASH, message=message, unlogged=True)
     if value.status.failed:
         return dataclasses.replace(outcome, status=value.status, message=value.message)
     return outcome

@@ -1,7 +1,7 @@
 """Which checkpoints somebody may still need.
 
-What the queue needs is counted, not looked for: a study may have ten thousand proposals open and
-save a checkpoint with every outcome.
+Checkpoints that the queue needs are counted, not looked for: a study may have ten thousand
+proposals open and save a checkpoint with every outcome.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Collection
 from typing import Protocol
 
-from autorl.evaluation import Judge, Racing, Ranking, SeedPolicy
-from autorl.spec import Spec
-from autorl.study.baseline import DefaultRuns
-from autorl.study.queue import Changes, Item, Queue
+from autorl.core.types import Optimizer, ProposalId, SegmentId
+from autorl.statistics.evaluation import Judge, Racing, Ranking, SeedPolicy
+from autorl.study.open_proposals import Changes, Item, Queue
+from autorl.study.proposing import DefaultRuns
+from autorl.study.spec import Spec
 from autorl.study.work import Work
-from autorl.types import Optimizer, ProposalId, SegmentId
 
 
 class Search(Protocol):
@@ -140,7 +140,8 @@ class Retention:
     def needed(self) -> set[ProposalId]:
         """Return the proposals whose checkpoints stay whatever goes on from them.
 
-        What the optimizer may still resume outlives the search: the budget can be extended.
+        Checkpoints that the optimizer may still resume outlive the search: the budget can be
+        extended.
         """
         search = self._search
         keep = search.spec.keep.checkpoints
@@ -160,8 +161,8 @@ class Retention:
         """Return the segments that a race may go on from.
 
         They are those of scored proposals. A race adds seeds to what is in the queue and to the
-        incumbent. Where there are constraints, a further seed can make the incumbent infeasible,
-        and then any other scored proposal takes its place.
+        incumbent. If there are constraints, a further seed can make the incumbent infeasible, and
+        then any other scored proposal takes its place.
         """
         search = self._search
         if not isinstance(search.policy, Racing):

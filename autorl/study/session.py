@@ -1,6 +1,6 @@
 """Describes each session that works on a study.
 
-What is recorded lets others train the same again.
+The recorded facts let other people train the same again.
 """
 
 from __future__ import annotations
@@ -10,16 +10,17 @@ import hashlib
 import importlib.metadata
 import os
 import platform
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from autorl import __version__
 from autorl.executors.devices import thread_count
-from autorl.spec import Spec
 from autorl.store.provenance import own_source
 from autorl.store.sessions import changes_text
 from autorl.store.tables import StudyTables
+from autorl.study.spec import Spec
 from autorl.trainers.families import module_files, module_of
 from autorl.trainers.options import search_folders
 
@@ -30,10 +31,11 @@ _PACKAGES = (
 )
 
 
-def session(spec: Spec) -> dict[str, object]:
+def session(spec: Spec, files: Mapping[str, str]) -> dict[str, object]:
     """Describe the session that begins now.
 
-    These are versions, the code that trains, the user's own files by hash, and the kind of machine.
+    These are versions, the code that trains, the user's own files by hash (`user_files`), and the
+    kind of machine.
     """
     described = [spec.info(trainer) for trainer in spec.trainers.values()]
     packages = [*_PACKAGES, *(name for info in described for name in info.packages)]
@@ -57,14 +59,14 @@ def session(spec: Spec) -> dict[str, object]:
         "python": platform.python_version(),
         "packages": versions,
     }
-    return {**code, "files": user_files(spec), "cpu": cpu(), "threads": threads, **machine}
+    return {**code, "files": files, "cpu": cpu(), "threads": threads, **machine}
 
 
 @functools.cache  # 2.5 ms a package
 def installed_version(package: str) -> str | None:
     """Return the version of an installed package.
 
-    None where it is not installed.
+    The result is None where it is not installed.
     """
     try:
         return importlib.metadata.version(package)
@@ -75,20 +77,28 @@ def installed_version(package: str) -> str | None:
 def changes_by_now(tables: StudyTables, spec: Spec) -> str | None:
     """Name in one line what a session that would begin now changes.
 
-    None where it differs in nothing from those recorded.
+    The result is None where it differs in nothing from the recorded sessions.
     """
     before = tables.sessions()
-    return changes_text([*before, session(spec)]) if before else None
+    return changes_text([*before, session(spec, user_files(spec))]) if before else None
 
 
-def user_files(spec: Spec) -> dict[str, str]:
+def user_files(spec: Spec, function: Callable[..., object] | None = None) -> dict[str, str]:
     """Hash the user's own modules and scripts that the study file names.
 
-    The hash is SHA-256, by their path in their folder. What these import in turn, and what is
-    installed, is not among them.
+    The hash is SHA-256, by their path in their folder. Modules that these import in turn, and
+    installed packages, are not among them.
+
+    Args:
+        spec: the study file.
+        function: of the caller, whose module is one of them; a notebook has no file.
     """
     digests = {}
-    for folder, name in _named_files(spec):
+    files = list(_named_files(spec))
+    file = getattr(sys.modules.get(getattr(function, "__module__", "")), "__file__", None)
+    if file is not None:
+        files.append((Path(file).parent, Path(file).name))
+    for folder, name in files:
         shown = Path(name).name if Path(name).is_absolute() else name
         # What is gone or cannot be read is not recorded: no reason not to train.
         with suppress(OSError):

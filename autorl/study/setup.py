@@ -6,7 +6,9 @@ These are the loader of its trainers, its optimizer, its executor, and the check
 from __future__ import annotations
 
 import functools
+import math
 import os
+import shutil
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,30 +16,30 @@ from typing import Any
 import numpy as np
 
 from autorl import executors, trainers
-from autorl.evaluation import COST_METRICS
-from autorl.executors.ray_worker import Kind
-from autorl.executors.segment_form import SegmentForm
+from autorl.core.plain_text import counted
+from autorl.core.types import Config, Executor, FrozenMap, InputError, Optimizer, Resources
+from autorl.executors import MOST_SEGMENTS, machine
+from autorl.executors.devices import Capacity, most_at_once, shortage
 from autorl.executors.worker import Load, from_folder
-from autorl.spec import Spec
-from autorl.spec.optimizer import optimizer_of
+from autorl.optimizers import BaseOptimizer
+from autorl.space import Hyperparameter, Space
+from autorl.statistics.evaluation import COST_METRICS
 from autorl.store.cache import cache_bound
+from autorl.store.folder import JOBS
 from autorl.store.remote import RemoteFolder
-from autorl.study.fixed import check_fixed_values
-from autorl.study.order import predicted_cost
-from autorl.study.placing import ON_THIS_MACHINE, capacity, check_resources, segments_at_once
-from autorl.study.session import session
+from autorl.study.open_proposals import predicted_cost
+from autorl.study.spec import Spec
+from autorl.study.spec.checks import paid_configurations
+from autorl.study.spec.optimizer import optimizer_of
 from autorl.trainers import Trainer
+from autorl.trainers.contract import FixedValue
 from autorl.trainers.options import check_names
-from autorl.types import Config, Executor, InputError, Optimizer
 
 # Random configurations: one of ten equal choices is missed by all of them once in 850 (0.9**64).
 _LOOKED_AT = 64
-ELSEWHERE = ("folder", "ray")
+ELSEWHERE = ("ray", "slurm")
 """Executors whose workers may be on other machines."""
-_SLOTS_OF_WORKERS = (
-    "the `folder` executor runs as many segments at once as its workers do: leave this out, and "
-    "start more of `autorl worker DIR --slots N`"
-)
+_OF_SLURM = ("cluster", "partition", "time", "batch", "sbatch")
 
 
 def trainer_loader(spec: Spec) -> Load:
@@ -79,9 +81,8 @@ def _check(spec: Spec, load: Load) -> None:
         tested_seeds = spec.plan.test if spec.test.top else ()
         loaded.check_seeds(tested_seeds, "test")
     _check_configurations(spec, load)
-    if spec.observation_order == "predicted_end":
-        # Asked of every proposal later on, when it is too late to refuse a study.
-        predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
+    # Asked of every proposal later on, when it is too late to refuse a study.
+    predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
     optimizer = make_optimizer(spec, load)
     if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
         message = (
@@ -109,13 +110,14 @@ def _check_executor(spec: Spec) -> None:
     """
     name = executor_name(spec)
     executors.check(name, executor_limits(spec), spec.executor.devices, spec.executor.address)
-    if name == "folder":
-        executors.check(local_executor_name(spec), executor_limits(spec), spec.executor.devices)
-        if spec.executor.workers is not None:
-            raise InputError(_SLOTS_OF_WORKERS, key="executor.workers")
     if spec.executor.autoscaler and (name != "ray" or not spec.executor.workers):
         message = "needs the executor `ray` and the most `workers` to ask for"
         raise InputError(message, key="executor.autoscaler")
+    for key in _OF_SLURM:
+        field = type(spec.executor).model_fields[key]
+        if name != "slurm" and getattr(spec.executor, key) != field.get_default():
+            message = f"only the `slurm` executor has it, not {name!r}"
+            raise InputError(message, key=f"executor.{key}")
     check_resources(spec, name)
 
 
@@ -182,6 +184,20 @@ def make_optimizer(spec: Spec, load: Load) -> Optimizer:
     return optimizer_of(spec, changeable(spec, load))
 
 
+def cautions_before(spec: Spec) -> list[str]:
+    """Say what a user had better know before the study starts."""
+    optimizer = make_optimizer(spec, trainer_loader(spec))
+    cautions = [*optimizer.cautions()] if isinstance(optimizer, BaseOptimizer) else []
+    starts = len(spec.starts)
+    paid = paid_configurations(spec) if starts else math.inf
+    if paid <= starts:
+        cautions.append(
+            f"warm_start: {1 + starts - math.floor(paid)} of {counted(starts, 'configuration')} "
+            f"are not tried: the budget pays for {math.floor(paid)}, with the default"
+        )
+    return cautions
+
+
 def changeable(spec: Spec, load: Load) -> frozenset[str]:
     """List the hyperparameters that a continued run may change.
 
@@ -212,7 +228,7 @@ def local_executor_name(spec: Spec) -> str:
     """Name what runs the segments of a study on one machine.
 
     It is what its trainers run best on, unless the file says otherwise. Trainers that run in
-    threads do so whatever the file says but `in_process`. Those that look a value up run in the
+    threads do so whatever the file says but `in_process`. Trainers that look a value up run in the
     driver's process only where no limit, no device and no GPU asks for another.
     """
     best = _best_executors(spec)
@@ -253,12 +269,7 @@ def make_executor(
         # Of a study that was stored with such a number: it always ran one at a time.
         message = f"the `in_process` executor runs one at a time, not {workers}: leave this out"
         raise InputError(message, key="--workers")
-    if executor_name(spec) != "folder" or folder is None:
-        return make_named_executor(executor_name(spec), spec, load, workers)
-    if workers is not None:
-        raise InputError(_SLOTS_OF_WORKERS, key="--workers")
-    form = SegmentForm(folder, spec.trainers, spec.environment.resolve(), storage=spec.storage)
-    return executors.Folder(form, session(spec), lost_after=spec.executor.lost_after)
+    return make_named_executor(executor_name(spec), spec, load, workers, folder=folder)
 
 
 def make_local_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
@@ -275,18 +286,20 @@ def make_named_executor(
     load: Load,
     workers: int | None = None,
     preload: Sequence[str] | None = None,
+    folder: Path | None = None,
 ) -> Executor:
     """Make the executor of this name for the segments of a study.
 
     Args:
-        name: of any executor but `folder`.
+        name: of any executor.
         spec: the study file.
         load: builds trainers.
         workers: segments trained at once; None = as the study says.
         preload: modules that are imported once; None: those of the study's trainers.
+        folder: of a study, for files of jobs; None where it has none.
 
     Raises:
-        InputError: a segment needs more than this machine has.
+        InputError: a segment needs more than this machine has, or jobs have no folder.
     """
     check_resources(spec, name)
     if preload is None:
@@ -294,7 +307,9 @@ def make_named_executor(
             {module for trainer in spec.trainers.values() for module in load(trainer).preload}
         )
     if name == "ray":
-        return _make_ray(spec, load, workers or spec.executor.workers, preload)
+        return _make_ray(spec, _work_elsewhere(spec, load, preload), workers)
+    if name == "slurm":
+        return _make_slurm(spec, _work_elsewhere(spec, load, preload), workers, folder)
     return executors.make(
         name,
         load,
@@ -306,28 +321,41 @@ def make_named_executor(
     )
 
 
-def _make_ray(spec: Spec, load: Load, workers: int | None, preload: Sequence[str]) -> Executor:
-    best = _best_executors(spec)
-    # Who looks a value up needs no process of its own, unless a limit has to end it.
-    light = best <= {"threads", "in_process"} and (
-        "in_process" not in best or executor_limits(spec) == executors.Limits()
-    )
+def _make_ray(spec: Spec, work: executors.Work, workers: int | None) -> Executor:
+    workers = workers or spec.executor.workers
     cores = None
     if workers is not None:
         # A Ray of the study's own has room for as many as the file asks for, as `processes` has.
         most = max(needs.cpu for needs in spec.resources_by_algorithm.values())
         cores = max(os.cpu_count() or 1, workers * most)
-    kind: Kind = "threads" if light else "processes"
-    return executors.make_ray(
-        load,
-        ray_address(spec),
-        kind=kind,
-        workers=workers,
-        cores=cores,
-        preload=preload,
-        limits=executor_limits(spec),
-        autoscaler=spec.executor.autoscaler,
+    cluster = executors.Cluster(ray_address(spec), cores)
+    return executors.Ray(work, cluster, workers=workers, autoscaler=spec.executor.autoscaler)
+
+
+def _make_slurm(
+    spec: Spec, work: executors.Work, workers: int | None, folder: Path | None
+) -> Executor:
+    if folder is None:
+        raise InputError("the `slurm` executor needs the folder of a study", key="executor.name")
+    section = spec.executor
+    cluster = executors.SlurmCluster(
+        folder / JOBS, section.cluster, section.time, section.partition, FrozenMap(section.sbatch)
     )
+    slots = segments_at_once(spec, "slurm", workers)
+    return executors.Slurm(work, cluster, workers=slots, batch=section.batch)
+
+
+def _work_elsewhere(spec: Spec, load: Load, preload: Sequence[str]) -> executors.Work:
+    """Describe how other machines train the segments of a study.
+
+    A trainer that looks a value up needs no process of its own, unless a limit has to end it.
+    """
+    best = _best_executors(spec)
+    light = best <= {"threads", "in_process"} and (
+        "in_process" not in best or executor_limits(spec) == executors.Limits()
+    )
+    kind: executors.Kind = "threads" if light else "processes"
+    return executors.Work(load, kind, tuple(preload), executor_limits(spec))
 
 
 def ray_address(spec: Spec) -> str:
@@ -337,10 +365,185 @@ def ray_address(spec: Spec) -> str:
 
 
 def check_answers(spec: Spec) -> None:
-    """Check that somebody answers at the address of a study's cluster.
+    """Check that the cluster of a study is there.
 
     Raises:
-        InputError: nobody does.
+        InputError: it is not.
     """
+    on_slurm = executor_name(spec) == "slurm" and spec.executor.cluster == "slurm"
+    if on_slurm and shutil.which("sbatch") is None:
+        message = "there is no Slurm here (sbatch is not found); `local` needs none"
+        raise InputError(message, key="executor.cluster")
     if executor_name(spec) == "ray":
         executors.check_answers(ray_address(spec))
+
+
+def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str) -> None:
+    """Check that no hyperparameter is fixed twice, or fixed and searched.
+
+    Raises:
+        InputError: one is fixed and searched, or fixed twice to different values.
+
+    Args:
+        fixed: what the trainer's options fix.
+        space: the trainer's own, without the prefix of an algorithm.
+        algorithm: whose trainer it is; empty where the study has one.
+    """
+    section = f"algorithms.{algorithm}." if algorithm else ""
+    for value in fixed:
+        for name in value.names:
+            hyperparameter = space.hyperparameters.get(name)
+            # Such a value stands where the condition leaves the hyperparameter out.
+            conditional = value.fills_in and name in space.conditions
+            if hyperparameter is not None and not conditional:
+                _check_against_space(
+                    value, hyperparameter, f"{section}space.hyperparameters.{name}", section
+                )
+    _check_among_themselves(fixed, section)
+
+
+def _check_against_space(
+    value: FixedValue, hyperparameter: Hyperparameter, place: str, section: str
+) -> None:
+    key = f"{section}trainer.kwargs.{value.place}"
+    if hyperparameter.type != "constant":
+        message = (
+            f"is searched by the space as well, as {place}: "
+            "take it out here, or fix it there (`{value: ...}`)"
+        )
+        raise InputError(message, key=key)
+    if not value.fills_in or not _same(value.value, hyperparameter.choices[0]):
+        message = (
+            f"is fixed to {hyperparameter.choices[0]!r} by the space as well, as {place}: "
+            "say it in one place"
+        )
+        raise InputError(message, key=key)
+
+
+def _check_among_themselves(fixed: Sequence[FixedValue], section: str) -> None:
+    seen: dict[str, FixedValue] = {}
+    for value in fixed:
+        for name in value.names:
+            first = seen.setdefault(name, value)
+            agree = value.fills_in and first.fills_in and _same(first.value, value.value)
+            if first.place != value.place and not agree:
+                message = (
+                    f"is fixed by {section}trainer.kwargs.{first.place} as well: "
+                    "say it in one place"
+                )
+                raise InputError(message, key=f"{section}trainer.kwargs.{value.place}")
+
+
+def _same(first: object, second: object) -> bool:
+    """Tell whether two values are equal, lists and tuples alike."""
+    # A list of YAML and a tuple of Python are the same value, which `FrozenMap` freezes alike.
+    return FrozenMap(x=first) == FrozenMap(x=second)
+
+
+ON_THIS_MACHINE = ("in_process", "threads", "processes")
+"""Executors that run segments where the driver is. Others know their own machines."""
+
+
+def capacity(spec: Spec) -> Capacity:
+    """Look up what this machine has of what the segments need.
+
+    Cores count where the study file or a trainer says how many; else `executor.workers` alone
+    decides how many segments run at once.
+
+    Raises:
+        InputError: GPUs are asked for, and there are none.
+    """
+    needs = spec.resources_by_algorithm
+    states_cpu = any(
+        section.cpu is not None for name in needs for _, section in spec.resource_sections(name)
+    )
+    cpu = None
+    if states_cpu or any(need.cpu != 1 for need in needs.values()):
+        cpu = machine.cores()
+    memory_gb = None
+    if any(need.memory_gb is not None for need in needs.values()):
+        memory_gb = machine.memory_gb()
+    groups: tuple[tuple[str, ...], ...] = ()
+    asking = next((name for name, need in needs.items() if need.gpu), None)
+    if asking is not None:
+        try:
+            groups = machine.gpu_groups(spec.executor.devices)
+        except InputError as error:
+            if error.key != "resources.gpu":
+                raise
+            raise InputError(error.message, key=_key(spec, asking, "gpu")) from None
+    return Capacity(cpu, memory_gb, groups)
+
+
+def check_resources(spec: Spec, executor: str) -> None:
+    """Check that this machine has what a segment of each algorithm needs.
+
+    An executor with other machines is checked only for whether it can give resources at all.
+
+    Raises:
+        InputError: it has less, or the executor cannot give it.
+    """
+    if executor == "ray":
+        return
+    for algorithm, needs in spec.resources_by_algorithm.items():
+        refusal = _refusal(executor, needs)
+        if refusal is not None:
+            kind, message = refusal
+            raise InputError(message, key=_key(spec, algorithm, kind))
+    if executor not in ON_THIS_MACHINE:
+        return
+    of_machine = capacity(spec)
+    for algorithm, needs in spec.resources_by_algorithm.items():
+        lacking = shortage(of_machine, needs)
+        if lacking is not None:
+            kind, message = lacking
+            raise InputError(message, key=_key(spec, algorithm, kind))
+
+
+def segments_at_once(spec: Spec, executor: str, workers: int | None = None) -> int:
+    """Count how many segments of a study run at once at most.
+
+    Args:
+        spec: the study.
+        executor: its name.
+        workers: instead of `executor.workers`.
+
+    Raises:
+        InputError: GPUs are asked for, and there are none.
+    """
+    if executor == "in_process":
+        return 1
+    stated = workers or spec.executor.workers
+    if executor == "slurm":
+        return stated or MOST_SEGMENTS
+    cores = os.cpu_count() or 1
+    of_machine = Capacity() if executor not in ON_THIS_MACHINE else capacity(spec)
+    if of_machine == Capacity():
+        return stated or cores
+    needs = spec.resources_by_algorithm.values()
+    most = most_at_once(of_machine, needs)
+    if all(need.gpu > 0 for need in needs) or of_machine.cpu is not None:
+        return max(1, min(stated or most, most))
+    return max(1, min(stated or cores, most))
+
+
+def _refusal(executor: str, needs: Resources) -> tuple[str, str] | None:
+    """Say what an executor of this machine cannot give, with its key."""
+    if needs.nodes > 1:
+        message = f"{needs.nodes} hosts a segment: `{executor}` has one, use the executor `ray`"
+        return "nodes", message
+    if needs.custom:
+        names = ", ".join(needs.custom)
+        return "custom", f"{names}: only nodes of Ray have such, use the executor `ray`"
+    if needs.gpu and executor not in ("processes", "slurm"):
+        message = f"`{executor}` assigns no GPUs to segments: use `processes`, `ray` or `slurm`"
+        return "gpu", message
+    return None
+
+
+def _key(spec: Spec, algorithm: str, kind: str) -> str:
+    """Name the key that says what an algorithm needs of a resource."""
+    for key, section in spec.resource_sections(algorithm):
+        if kind in section.stated():
+            return f"{key}.{kind}"
+    return f"resources.{kind}"  # the trainer asks for it

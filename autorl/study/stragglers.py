@@ -1,9 +1,9 @@
 """Backup copies: which running segments idle workers train once more.
 
 A segment is bitwise repeatable, so whichever attempt ends first gives the same result, and a copy
-cannot change a table: a real clock is read here, and for nothing but this. What is slow because of
-its machine, not because of what it trains, is fast elsewhere (Dean and Ghemawat, "MapReduce:
-simplified data processing on large clusters", OSDI 2004).
+cannot change a table: a real clock is read here, and for nothing but this. A segment that is slow
+because of its machine, not because of its training, is fast elsewhere (Dean and Ghemawat,
+"MapReduce: simplified data processing on large clusters", OSDI 2004).
 
 Only executors that say so get copies (`copies = True`): those whose workers are other machines.
 """
@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 
-from autorl.spec import Spec
+from autorl.core.types import Executor, Outcome, Segment, SegmentId
+from autorl.study.spec import Spec
 from autorl.study.work import Work
-from autorl.types import Executor, Outcome, Segment, SegmentId
 
 OVERDUE = 1.5
 """A segment is copied when it has run so many times longer than predicted."""

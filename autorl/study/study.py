@@ -18,45 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from autorl.executors.queue_files import announce_finished
-from autorl.executors.worker import NO_SPACE, NO_STORAGE, Load
-from autorl.plain_text import counted
-from autorl.seeds import FIRST_TEST_SEED, MOST_SEEDS
-from autorl.signals import held
-from autorl.spec import MOST_RUNS, Spec, thaw
-from autorl.store import Store
-from autorl.store.events import (
-    BudgetExtended,
-    SessionBegun,
-    StudyEvent,
-    StudyFinished,
-    TestSeedsAdded,
-)
-from autorl.store.log import EPOCH
-from autorl.store.offsite import Offsite, check_free
-from autorl.store.remote import StorageError
-from autorl.store.tables import StudyTables
-from autorl.study.budget import is_extension
-from autorl.study.callbacks import Callback, Listeners, check_callbacks, make_callbacks
-from autorl.study.driver import Driver
-from autorl.study.folder_checks import check_covers_folder, check_space
-from autorl.study.garbage import collection_paused
-from autorl.study.journal import Journal
-from autorl.study.kept_models import KeptModels
-from autorl.study.record import StudyRecord, with_added_test_seeds
-from autorl.study.result import Result, read_result
-from autorl.study.session import session
-from autorl.study.setup import (
-    check,
-    check_answers,
-    make_executor,
-    make_optimizer,
-    trainer_loader,
-)
-from autorl.study.stragglers import BackupCopies
-from autorl.study.test_phase import TestPhase
-from autorl.study.work import say
-from autorl.types import (
+from autorl.core.plain_text import counted
+from autorl.core.seeds import FIRST_TEST_SEED, MOST_SEEDS
+from autorl.core.signals import held
+from autorl.core.types import (
     Executor,
     FrozenMap,
     InputError,
@@ -66,13 +31,47 @@ from autorl.types import (
     Segment,
     SegmentId,
     Status,
+    StorageError,
     StudyError,
 )
+from autorl.executors.worker import NO_STORAGE, Load
+from autorl.store import Store
+from autorl.store.checkpoints import driving, reading
+from autorl.store.events import (
+    BudgetExtended,
+    SessionBegun,
+    StudyEvent,
+    StudyFinished,
+    TestSeedsAdded,
+)
+from autorl.store.log import EPOCH
+from autorl.store.offsite import Offsite, check_free
+from autorl.store.tables import StudyTables
+from autorl.study.budget import is_extension, refunded_text
+from autorl.study.callbacks import CallbackEntry, Listeners, check_callbacks, make_callbacks
+from autorl.study.driver import Driver
+from autorl.study.folder.checks import check_covers_folder, check_space
+from autorl.study.journal import Journal, collection_paused
+from autorl.study.results.record import StudyRecord, with_added_test_seeds
+from autorl.study.results.result import Result, read_result
+from autorl.study.session import session, user_files
+from autorl.study.setup import (
+    check,
+    check_answers,
+    make_executor,
+    make_optimizer,
+    trainer_loader,
+)
+from autorl.study.spec import MOST_RUNS, Spec, thaw
+from autorl.study.stragglers import BackupCopies
+from autorl.study.test_phase import KeptModels, TestPhase
+from autorl.study.work import say
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 POLL_SECONDS = 0.5
+PAUSES = (0.5, 2.0, 8.0)  # seconds before a segment is tried again that the disk has failed
 # Outcomes in one transaction: workers wait no longer for what follows from the first of them.
 _MOST_AT_ONCE = 256
 
@@ -112,20 +111,24 @@ class Study:
     Attributes:
         trust: whether pickles in checkpoints are opened that this installation did not write: they
             can run anything.
+        function: of the caller that trains; None where trainers are loaded by name.
     """
 
     trust = False
+    function: Callable[..., object] | None = None
 
     def __init__(self, spec: Spec, store: Store, load: Load | None = None) -> None:
         self.store = store
         self.load: Load = load or trainer_loader(spec)
         self._begun = time.monotonic()
         self.tables = StudyTables(store.query)
-        self._hours_before = self.tables.hours()
         self._file = spec
         self._copies: BackupCopies | None = None  # of the session
+        self._pause = 0.0  # before more segments begin
         self._listeners: Listeners | None = None
-        self._fold()
+        with driving(store.folder):
+            self._hours_before = self.tables.hours()
+            self._fold()
 
     def _fold(self) -> None:
         """Bring everything to where the stored events leave it."""
@@ -175,12 +178,10 @@ class Study:
         load: Load | None = None,
         *,
         trust: bool = False,
-        take_over: bool = False,
     ) -> Study:
         """Open the study in `folder`, as its stored events left it.
 
-        `trust` opens pickles of others in its checkpoints. `take_over` takes its storage from
-        another driver, which may live, and stops before it writes there again.
+        `trust` opens pickles of others in its checkpoints.
 
         Raises:
             InputError: there is none, another driver works on it, a file of it is torn or lost, its
@@ -189,13 +190,14 @@ class Study:
         with collection_paused():
             store = Store.open(folder)
             try:
-                text = (folder / "study.yaml").read_text(encoding="utf-8")
-                spec = thaw(text, str(folder / "study.yaml"))
-                tables = StudyTables(store.query)
-                check_space(spec, tables, folder)
-                check_covers_folder(tables, folder)
+                with driving(folder), reading(folder):
+                    text = (folder / "study.yaml").read_text(encoding="utf-8")
+                    spec = thaw(text, str(folder / "study.yaml"))
+                    tables = StudyTables(store.query)
+                    check_space(spec, tables, folder)
+                    check_covers_folder(tables, folder)
                 if spec.storage is not None:
-                    store.offsite = Offsite.take(spec.storage, store, take_over=take_over)
+                    store.offsite = Offsite.take(spec.storage, store)
                 study = cls(spec, store, load)
                 study.trust = trust
                 return study
@@ -216,15 +218,15 @@ class Study:
         check_callbacks(spec)
         return cls(spec, Store.in_memory(), load)
 
-    def listen(self, callbacks: Sequence[Callback]) -> None:
+    def listen(self, callbacks: Sequence[CallbackEntry]) -> None:
         """Tell callbacks from now on what happens.
 
-        Those of the study file are told as well.
+        Callbacks of the study file are told as well.
 
         Raises:
             InputError: one of them is no `Callback`, or cannot be told of this study.
         """
-        everyone = [*make_callbacks(self.spec), *callbacks]
+        everyone = make_callbacks(self.spec, callbacks)
         # Asked for anew each time: seeds that are added make another driver, with more runs.
         folder = self.store.folder
         identity = None if folder is None else self.store.identity()
@@ -308,14 +310,15 @@ class Study:
         """Take note of how a segment ended.
 
         Raises:
-            StudyError: the disk is full, or the storage fails: the study stops here and can be
-                resumed when there is room, or it answers.
+            StorageError: the disk or the storage has failed one segment over `failures.retries`
+                times.
         """
-        # Retries would meet the same full disk and be used up by it.
-        nowhere = (NO_SPACE, NO_STORAGE)
-        cannot_save = outcome.status is Status.LOST and outcome.message.startswith(nowhere)
+        cannot_save = outcome.status is Status.LOST and outcome.message.startswith(NO_STORAGE)
         if cannot_save and self.driver.work.attempts.find(outcome.key) is not None:
-            raise StudyError(f"{self.store.folder}: {outcome.message}; what was recorded is kept")
+            tries = outcome.fence.attempt
+            if tries >= self.spec.failures.retries:
+                raise StorageError(outcome.message)
+            self._pause = max(self._pause, PAUSES[min(tries, len(PAUSES) - 1)])
         # A signal waits until log and memory agree again.
         with held():
             self.driver.record(outcome)
@@ -333,35 +336,41 @@ class Study:
         it found without a test score; `Result.problem` says so.
 
         Raises:
-            StudyError: no usable result: everything crashed, the disk is full, nothing was scored.
-                All is kept.
+            StudyError: no usable result: everything crashed, nothing was scored. All is kept.
+            StorageError: the disk or the storage fails: what was recorded is kept, and the study
+                can be resumed when it answers.
         """
-        if not search:
-            self.driver.end_search()
-        # Looking at a result is no session.
-        if self.over:
-            announce_finished(self.store.folder)  # a kill may have come between
-            return self.result()
-        self.begin_session()
-        pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
-        finished = 0
-        try:
-            while self.hand_out(pool):
-                finished += self.take(pool, pool.poll(POLL_SECONDS))
-                if progress is not None:
-                    progress(self.progress(finished))
-        finally:
-            # Before `clear`: a worker that still trains would write into what is removed.
-            pool.close()
-            self.driver.work.clear()
-        return self.end_session()
+        with driving(self.store.folder):
+            if not self.begin_session():
+                return self.result()
+            if not search:
+                self.driver.end_search()
+            pool = executor or make_executor(self.spec, self.load, folder=self.store.folder)
+            finished = 0
+            try:
+                while self.hand_out(pool):
+                    finished += self.take(pool, pool.poll(POLL_SECONDS))
+                    if progress is not None:
+                        progress(self.progress(finished))
+            finally:
+                # Before `clear`: a worker that still trains would write into what is removed.
+                pool.close()
+                self.driver.work.clear()
+            return self.end_session()
 
     # -- the steps of `run`, for who drives several studies ------------------------------------
 
-    def begin_session(self) -> None:
-        """Record that work on the study begins, in its storage too."""
+    def begin_session(self) -> bool:
+        """Record that work on the study begins, in its storage too.
+
+        False where the study is over: looking at a result is no session.
+        """
+        files = user_files(self.spec, self.function)
+        self._refund_crashes(files)
+        if self.over:
+            return False
         offsite = self.store.offsite
-        facts = session(self.spec)
+        facts = session(self.spec, files)
         if offsite is not None:
             facts[EPOCH] = offsite.begin_session(self.store)
         if self._listeners is None:
@@ -373,6 +382,18 @@ class Study:
             # At once: whoever goes on elsewhere then has this session in its log.
             offsite.back_up(self.store, at_once=True)
             self.driver.work.sweep_storage()
+        return True
+
+    def _refund_crashes(self, files: Mapping[str, str]) -> None:
+        """Give back what failed proposals of other code than `files` were charged.
+
+        A search that is over with a result stays over.
+        """
+        is_open = self.driver.search_end is None or not self.driver.ranking
+        refunded = self.driver.refunds.due(files)
+        if refunded and is_open and self.spec.budget.hours is None:
+            self.journal.record(BudgetExtended(0.0, refunded))
+            say(refunded_text(len(refunded)))
 
     def hand_out(self, pool: Executor) -> bool:
         """Submit every segment that can start now.
@@ -436,8 +457,10 @@ class Study:
     def _submit(self, pool: Executor, segments: list[Segment]) -> None:
         """Hand segments to an executor.
 
-        Where workers are idle, backup copies of others go with them.
+        If workers are idle, backup copies of others go with them.
         """
+        time.sleep(self._pause)
+        self._pause = 0.0
         self._check_disk(segments)
         if self._copies is None:
             self._copies = BackupCopies(self.spec, self.driver.work, pool)
@@ -458,7 +481,6 @@ class Study:
         if offsite is not None:
             offsite.back_up(self.store, at_once=True)
             self.driver.work.sweep_storage()
-        announce_finished(self.store.folder)
         result = self.result()
         self.tell_result(result)
         return result
@@ -535,7 +557,7 @@ class Study:
     def close(self) -> None:
         """Let the folder and the storage go.
 
-        What was recorded last is copied to the storage.
+        The last records are copied to the storage.
         """
         try:
             if self.store.offsite is not None:

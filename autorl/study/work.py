@@ -12,32 +12,8 @@ import functools
 import sys
 from collections.abc import Sequence
 
-from autorl.evaluation import Curve, Judge, SeedValue, join
-from autorl.plain_text import LONGEST_MESSAGE, printable, shortened
-from autorl.spec import Spec
-from autorl.store.events import (
-    CheckpointRegained,
-    CheckpointsCollected,
-    OutcomeIgnored,
-    SegmentEnded,
-    SegmentLost,
-    SessionBegun,
-    StudyEvent,
-)
-from autorl.store.log import EPOCH
-from autorl.study.attempt_files import AttemptFiles
-from autorl.study.attempts import Attempts
-from autorl.study.checkpoint_places import (
-    is_there,
-    remove_own,
-    sweep_storage,
-)
-from autorl.study.checkpoint_sizes import CheckpointSizes
-from autorl.study.damaged_checkpoints import DamagedCheckpoints
-from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage
-from autorl.study.outcome_events import agree, ended, judged
-from autorl.types import (
+from autorl.core.plain_text import LONGEST_MESSAGE, printable, shortened
+from autorl.core.types import (
     AttemptKey,
     Checkpoint,
     Outcome,
@@ -49,6 +25,29 @@ from autorl.types import (
     Status,
     StudyError,
 )
+from autorl.statistics.evaluation import Curve, Judge, SeedValue, join
+from autorl.store.events import (
+    CheckpointRegained,
+    CheckpointsCollected,
+    OutcomeIgnored,
+    SegmentEnded,
+    SegmentLost,
+    SessionBegun,
+    StudyEvent,
+)
+from autorl.store.log import EPOCH
+from autorl.study.attempts import AttemptFiles, Attempts
+from autorl.study.checkpoints import (
+    CheckpointSizes,
+    DamagedCheckpoints,
+    is_there,
+    remove_own,
+    sweep_storage,
+)
+from autorl.study.journal import Journal
+from autorl.study.lineage import Lineage
+from autorl.study.outcome_events import agree, ended, judged
+from autorl.study.spec import Spec
 
 TRAINED_AGAIN = "segment {segment} is trained again for its checkpoint, beyond the budget"
 
@@ -95,8 +94,11 @@ class Work:
     def record(self, outcome: Outcome) -> bool:
         """Record how an attempt at a segment ended.
 
-        The first attempt that succeeds wins, and those beside it are superseded. Without a success
-        the last one that lives decides.
+        The first attempt that succeeds wins, and those beside it are superseded. If no attempt
+        succeeds, the last living attempt decides.
+
+        Raises:
+            StudyError: a metric was never logged, and no segment has succeeded.
 
         Returns:
             False where the outcome counts for nothing: its attempt does not live, its worker was
@@ -133,6 +135,9 @@ class Work:
         join_chain = functools.partial(self._curve_to, segment)
         nominal = 0 if segment.parent is None else start
         outcome = judged(segment, outcome, nominal, self._judge, join_chain)
+        # Not recorded: once the script is mended the same segment is trained, and nothing was lost.
+        if outcome.unlogged and all(past.status.failed for past in self._outcomes.values()):
+            raise self._journal.give_up(f"run {segment.id} failed: {outcome.message}")
         self._journal.record(ended(segment, outcome, self._lineage, self._judge, join_chain))
         self.files.remove_unnamed(segment.id)
         return True
@@ -190,7 +195,7 @@ class Work:
     def apply(self, event: StudyEvent) -> None:
         """Take note of an event that is in the log.
 
-        Those of other kinds tell of no segment.
+        Events of other kinds tell of no segment.
         """
         match event:
             case SegmentEnded(outcome=outcome, segment=segment):
@@ -273,8 +278,8 @@ class Work:
     ) -> None:
         """Hand out the last segment of a path, unless it is out.
 
-        Where a configuration changed on the way and the parent's checkpoint is gone from the disk,
-        the parent is trained again, for its checkpoint alone. `last` says that the path is a whole
+        If a configuration changed on the way and the parent's checkpoint is gone from the disk, the
+        parent is trained again, for its checkpoint alone. `last` says that the path is a whole
         chain, `again` that the outcome of the segment is known already.
         """
         link, cut = path[-1]
@@ -551,7 +556,7 @@ class Work:
     def clear(self) -> None:
         """Give up what is in flight, and remove what it has written.
 
-        No worker is left then. Whoever goes on requests the segments again.
+        No worker is left then. A later session requests the segments again.
         """
         self.files.clear([*self.attempts.live(), *self._superseded])
         for segment in list(self.in_flight):

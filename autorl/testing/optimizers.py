@@ -21,13 +21,8 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 import pytest
 
-from autorl import seeds
-from autorl.optimizers.base import RETRAINS, BaseOptimizer
-from autorl.optimizers.registry import describe, find, make
-from autorl.space import Space, load_space
-from autorl.store.observed import from_json, to_json
-from autorl.testing.simulation import Simulation, replayed, simulate
-from autorl.types import (
+from autorl.core import seeds
+from autorl.core.types import (
     Config,
     Done,
     Event,
@@ -42,6 +37,11 @@ from autorl.types import (
     Wait,
     freeze,
 )
+from autorl.optimizers.base import RETRAINS, BaseOptimizer
+from autorl.optimizers.registry import describe, find, make
+from autorl.space import Space, load_space
+from autorl.store.observed import from_json, to_json
+from autorl.testing.simulation import Simulation, replayed, simulate
 
 HORIZON = 100
 FAILURES = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.DIVERGED, Status.LOST)

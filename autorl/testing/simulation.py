@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from autorl import seeds
-from autorl.optimizers.base import BaseOptimizer
-from autorl.store.observed import from_json, to_json
-from autorl.types import (
+from autorl.core import seeds
+from autorl.core.types import (
     Done,
     Event,
     Failed,
@@ -28,6 +26,8 @@ from autorl.types import (
     Status,
     Wait,
 )
+from autorl.optimizers.base import BaseOptimizer
+from autorl.store.observed import from_json, to_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -154,7 +154,7 @@ class _Driver:
             return Failed(number, kind, self._worst.get(proposal.until, ()), "simulated")
         drawn = self.objective(number, proposal)
         values = tuple(map(float, drawn)) if isinstance(drawn, Sequence) else (float(drawn),)
-        # By length, as `autorl.evaluation.Worst`.
+        # By length, as `autorl.statistics.evaluation.Worst`.
         self._worst[proposal.until] = tuple(
             map(min, values, self._worst.get(proposal.until, values))
         )

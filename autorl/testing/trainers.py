@@ -22,10 +22,7 @@ from typing import Any, TypedDict, Unpack
 
 import pytest
 
-from autorl.store import checkpoints
-from autorl.trainers import load
-from autorl.trainers.contract import Trainer
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -35,8 +32,12 @@ from autorl.types import (
     Segment,
     SegmentId,
     Status,
+    StorageError,
     TrainerSpec,
 )
+from autorl.store import checkpoints
+from autorl.trainers import load
+from autorl.trainers.contract import Trainer
 
 
 @dataclass(frozen=True)
@@ -303,7 +304,7 @@ class TrainerConformance:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr(checkpoints, "sync_tree", full)
-        with pytest.raises(OSError, match="No space left"):
+        with pytest.raises(StorageError, match="No space left"):
             runner.train(runner.segment("interrupted"))
         assert not [path.name for path in runner.folder.iterdir() if "interrupted" in path.name]
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from autorl.types import Outcome, Report, Segment, SegmentId
+from autorl.core.types import Outcome, Report, Segment, SegmentId
 
 Duration: TypeAlias = Callable[[Segment], float]
 """Gives the virtual seconds a segment takes, more than 0."""

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from autorl.os_processes import die_with_parent, end_marked
+from autorl.core.os_processes import die_with_parent, end_marked
 
 # An environment variable by which all that a command starts is known, in any session.
 MARK = "AUTORL_COMMAND"

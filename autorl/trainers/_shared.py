@@ -6,16 +6,15 @@ Module look-up, costs, and the rules of a continued segment.
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from autorl.plain_text import counted, listed
+from autorl.core.plain_text import counted, listed
+from autorl.core.types import Config, FrozenMap, InputError, Report, Segment
 from autorl.trainers.contract import Change
-from autorl.types import Config, FrozenMap, InputError, Report, Segment
 
 
 class Diverged(BaseException):
@@ -31,28 +30,6 @@ NORMALISER_NOTE = (
 )
 ZIP_IS_A_PROGRAM = "such a file is a program: whoever loads it runs what it says (docs/security.md)"
 """A note of every exported zip: Stable-Baselines3's format holds pickles."""
-
-
-def zip_target(file: str | Path, *, replace: bool, beside: Sequence[str] = ()) -> Path:
-    """Return the name of a zip to write, and make its folder.
-
-    `beside` are the endings of files written with it.
-
-    Raises:
-        InputError: one of the files is there already and may not be replaced.
-    """
-    target = Path(file)
-    # `with_suffix` would make `model.zip` of `model.v2`.
-    target = target if target.suffix == ".zip" else target.with_name(target.name + ".zip")
-    for path in (target, *(target.with_suffix(ending) for ending in beside)):
-        # Not `exists`: a broken link is there too, and would be written through.
-        if os.path.lexists(path) and not replace:
-            raise InputError("is there already: give another name, or --replace it", file=str(path))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputError(f"cannot be written ({error.strerror})", file=str(target)) from error
-    return target
 
 
 def base_name(name: str) -> str:
@@ -109,14 +86,6 @@ def check_start(segment: Segment, resumable: bool = True) -> None:
     if segment.parent is None and segment.start:
         raise InputError(
             f"segment {segment.id!r} starts at step {segment.start} without a checkpoint"
-        )
-
-
-def check_reached(segment: Segment, step: int) -> None:
-    """Raise `InputError` unless the checkpoint is where the segment starts."""
-    if step != segment.start:
-        raise InputError(
-            f"checkpoint is at step {step}, segment {segment.id!r} starts at {segment.start}"
         )
 
 

@@ -25,28 +25,17 @@ import shlex
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import IO, Any
 
-from autorl.masking import without_values
-from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_text import did_you_mean
-from autorl.plain_values import plain
-from autorl.store.checkpoints import scratch, writing
-from autorl.store.log_files import open_log
-from autorl.trainers._process import start, stop
-from autorl.trainers._shared import Diverged, check_start
-from autorl.trainers._variables import checked, resolved
-from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
-from autorl.trainers.launching import PLACEHOLDERS, placeholder_values
-from autorl.trainers.metric_lines import parse_line
-from autorl.trainers.metrics import Collector, MetricSource
-from autorl.trainers.options import check_names, search_folders
-from autorl.trainers.user_code import Told
-from autorl.types import (
+from autorl.core.masking import VARIABLES, without_values
+from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.core.plain_text import one_of
+from autorl.core.plain_values import plain
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -57,6 +46,67 @@ from autorl.types import (
     Segment,
     TrainerSpec,
 )
+from autorl.store.checkpoints import scratch, writing
+from autorl.store.log_files import open_log
+from autorl.trainers._process import start, stop
+from autorl.trainers._shared import Diverged, check_start
+from autorl.trainers.contract import AnyChange, Change, FixedValue, Trainer
+from autorl.trainers.launching import PLACEHOLDERS, placeholder_values
+from autorl.trainers.metric_lines import parse_line
+from autorl.trainers.metrics import Collector, MetricSource
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told
+
+_VARIABLES = f"trainer.kwargs.{VARIABLES}"
+
+
+def checked_variables(options: Mapping[str, object]) -> FrozenMap:
+    """Check what the options say of environment variables.
+
+    Returns a value, or None, by name.
+
+    Raises:
+        InputError: no mapping of names to single values, or a name without a value that is not set
+            here. No message holds a value.
+    """
+    variables = options.get(VARIABLES, FrozenMap())
+    if not isinstance(variables, Mapping):
+        raise InputError(
+            "expected names with values, or without to take them from the environment",
+            key=_VARIABLES,
+        )
+    # For its errors, before anything trains: the values are taken again where the command runs.
+    resolved_variables(variables)
+    return FrozenMap(variables)
+
+
+def resolved_variables(variables: Mapping[str, object]) -> dict[str, str]:
+    """Return texts by name.
+
+    A name without a value has that of this process, as it is now.
+    """
+    return {name: _variable_text(name, value) for name, value in variables.items()}
+
+
+def _variable_text(name: str, value: object) -> str:
+    # No process can be given such a name.
+    if not name or "=" in name or "\0" in name:
+        raise InputError(
+            "expected the name of an environment variable before each colon", key=_VARIABLES
+        )
+    if value is None:
+        if name not in os.environ:
+            raise InputError(
+                "has no value here and is not set in the environment", key=f"{_VARIABLES}.{name}"
+            )
+        return os.environ[name]
+    if not isinstance(value, str | int | float) or "\0" in str(value):
+        raise InputError(
+            "expected one text or number, or no value to take it from the environment",
+            key=f"{_VARIABLES}.{name}",
+        )
+    return str(value)
+
 
 # Names only: other braces of a command (JSON, shell) stay as they are.
 _PLACEHOLDER = re.compile(r"\{([A-Za-z_][\w.\-/]*)\}")
@@ -74,21 +124,9 @@ _OWN = (
     "output",
     "environment",
 )
+_LAST_LINES = 3  # of a command's output, for a message
 _LONGEST_LINE = 2**20  # characters of a line of output
 _STYLES = ("kebab", "snake", "equals", "hydra")
-_OPTIONS = (
-    *(
-        "command",
-        "arguments",
-        "style",
-        "booleans",
-        "config_file",
-        "seed_flag",
-        "steps_flag",
-        "checkpoint_flag",
-    ),
-    *("save_flag", "metrics", "reduce_last", "environment_variables", "path", "changes"),
-)
 
 
 @dataclass(frozen=True)
@@ -115,7 +153,12 @@ class CommandTrainer(Trainer):
             `{seed}` and `{until}`.
         checkpoint_flag, save_flag: flags that get the folder to continue from and the one to save
             in, if there is one.
-        metrics: where the metrics are; see `MetricSource`.
+        metrics: where the metrics are. `from`: `stdout` (the default), `jsonlines`, `csv`,
+            `tensorboard` or `trainer_state` (of transformers); `path`: the file or a pattern, in
+            the segment's folder; `step`: the step's key in a record (`step`); `step_scale`: steps
+            of the study to one of a record's (1); `rank`: key of the process's rank, of which 0
+            is read; `map`: metric name in the study -> key in the record (every number as named).
+        reduce_last: a metric is the mean of this many of its latest values (1).
         environment_variables: added to those of this process. One without a value (null) must be
             set in it: so no secret stands in the study file. Values are masked in messages and
             everywhere but in `study.yaml`.
@@ -208,15 +251,18 @@ class CommandTrainer(Trainer):
                 points_told.add(Report(segment.id, step, metrics))
 
         saved = None
-        saving = writing(segment) if segment.save and self.resumable else nullcontext()
+        saves = segment.save and self.resumable
+        saving = writing(segment, theirs=True) if saves else nullcontext()
         try:
             with scratch(segment) as output, saving as folder:
                 arguments = self._command_line(segment, output, folder)
-                self._run(segment, arguments, output, lambda record: tell(collector.add(record)))
+                printed = self._run(
+                    segment, arguments, output, lambda record: tell(collector.add(record))
+                )
                 # Files are read once, when the command has ended and closed them.
                 for record in self.metrics.records(output, segment.until):
                     tell(collector.add(record))
-                tell(collector.finish())
+                tell(collector.finish(printed))
                 if folder is not None and not any(folder.iterdir()):
                     raise RuntimeError("the command saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
@@ -247,7 +293,7 @@ class CommandTrainer(Trainer):
             "save_to": folder if folder is not None else "",
         }
         filled = {**config, **values}
-        # A hyperparameter comes first: studies of earlier versions may have one of such a name.
+        # A hyperparameter may bear one of these names, and comes first.
         if (self._placeholders() - set(filled)) & set(PLACEHOLDERS):
             filled = {**placeholder_values(segment.resources), **filled}
         tokens = [
@@ -299,14 +345,14 @@ class CommandTrainer(Trainer):
         arguments: list[str],
         output: Path,
         take: Callable[[dict[str, object]], None],
-    ) -> None:
-        """Run the command to its end.
+    ) -> list[str]:
+        """Run the command to its end, and return its last lines.
 
         Its output goes to the log, and to `take` where it is read for metrics.
         """
         modules = os.pathsep.join(str(Path(folder).resolve()) for folder in self.folders or (".",))
         inherited = os.environ.get("PYTHONPATH")
-        configured = resolved(self.environment_variables)
+        configured = resolved_variables(self.environment_variables)
         variables = {
             **os.environ,
             # The command runs in a folder of its own, its modules lie in the study's.
@@ -322,23 +368,27 @@ class CommandTrainer(Trainer):
                 f"no program {arguments[0]!r} to run", key="trainer.kwargs.command"
             ) from error
         process = command.process
-        last = deque[str](maxlen=1)
+        last = deque[str](maxlen=_LAST_LINES)
+        errors = deque[str](maxlen=1)
         assert process.stdout is not None
         assert process.stderr is not None
         # Left from the last: a command that still runs is killed before its output is waited for.
         # Both outputs are read at once, since a full pipe stops the command.
-        with _log(segment) as log, _copying(process.stderr, log, last), stop(command):
+        with _log(segment) as log, _copying(process.stderr, log, (errors, last)), stop(command):
             for line in _lines(process.stdout):
                 log(line)
+                _keep(line, (last,))
                 record = parse_line(line) if self.metrics.source == "stdout" else None
                 if record is not None:
                     take(record)
             code = process.wait()
+        # Messages are printed and stored, the values of variables may be secrets.
+        secrets = configured.values()
         if code:
-            # Messages are printed and stored, the values of variables may be secrets.
-            reason = without_values(last[0], configured.values()) if last else "no error output"
+            reason = without_values(errors[0], secrets) if errors else "no error output"
             message = f"the command ended with {exit_text(code)}: {reason}"
             raise ProcessLostError(message) if ended_from_outside(code) else RuntimeError(message)
+        return [without_values(line, secrets) for line in last]
 
 
 def _flag_names(token: str) -> list[str]:
@@ -357,6 +407,11 @@ def _flag_names(token: str) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+_READ = ("command", "metrics", "environment_variables", "folders", "changeable")
+_PLAIN = {item.name for item in fields(CommandTrainer)} - {*_READ}
+_OPTIONS = (*_PLAIN, *_READ[:3], "reduce_last", "path", "changes")
+
+
 def make(spec: TrainerSpec) -> CommandTrainer:
     """Make the trainer `command` from its options.
 
@@ -373,7 +428,7 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     allowed = {"arguments": ("flags", "none"), "style": _STYLES, "booleans": ("value", "flag")}
     for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
         if name in options and options[name] not in choices:
-            hint = did_you_mean(options[name], choices, f"allowed: {', '.join(choices)}")
+            hint = one_of(options[name], choices)
             raise InputError(
                 f"got {options[name]!r}{hint}",
                 key=f"trainer.kwargs.{name}",
@@ -383,7 +438,7 @@ def make(spec: TrainerSpec) -> CommandTrainer:
         command=_words(command),
         metrics=metrics,
         folders=search_folders(options),
-        environment_variables=checked(options),
+        environment_variables=checked_variables(options),
         changeable=options.get("changes"),
         **{name: options[name] for name in options if name in _PLAIN},
     )
@@ -400,12 +455,6 @@ def _words(command: str | tuple[object, ...]) -> tuple[str, ...]:
         raise InputError(
             f"cannot be split into words ({error})", key="trainer.kwargs.command"
         ) from None
-
-
-_PLAIN = (
-    *("arguments", "style", "booleans", "config_file"),
-    *("seed_flag", "steps_flag", "checkpoint_flag", "save_flag"),
-)
 
 
 def _check_reach(trainer: CommandTrainer) -> None:
@@ -470,17 +519,18 @@ def _log(segment: Segment) -> Iterator[Callable[[str], object]]:
 
 
 @contextmanager
-def _copying(source: IO[str], log: Callable[[str], object], last: deque[str]) -> Iterator[None]:
-    """Copy `source` to the log beside the block, to its end.
+def _copying(
+    source: IO[str], log: Callable[[str], object], last: Sequence[deque[str]]
+) -> Iterator[None]:
+    """Copy `source` to the log until it ends.
 
-    `last` holds the last line that was not blank.
+    `last` keeps its last lines.
     """
 
     def copy() -> None:
         for line in _lines(source):
             log(line)
-            if line.strip():
-                last.append(line.strip())
+            _keep(line, last)
 
     thread = threading.Thread(target=copy, daemon=True)
     thread.start()
@@ -488,6 +538,12 @@ def _copying(source: IO[str], log: Callable[[str], object], last: deque[str]) ->
         yield
     finally:
         thread.join()
+
+
+def _keep(line: str, last: Sequence[deque[str]]) -> None:
+    """Keep a line that is not blank."""
+    for lines in last if line.strip() else ():
+        lines.append(line.strip())
 
 
 def _lines(source: IO[str]) -> Iterator[str]:

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from autorl.trainers.info import TrainerInfo
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -27,6 +26,7 @@ from autorl.types import (
     Segment,
     TrainerSpec,
 )
+from autorl.trainers.info import TrainerInfo
 
 Change = Literal["apply", "rebuild"]
 
@@ -178,7 +178,7 @@ class Trainer:
     def reported_metrics(self, environment: EnvironmentSpec) -> Collection[str] | None:
         """Return every metric a run can report, None if that is unknown.
 
-        Those that only some runs report are included.
+        Metrics that only some runs report are included.
         """
         return None
 
@@ -189,9 +189,9 @@ class Trainer:
     def align(self, config: Config, step: int, environment: EnvironmentSpec | None = None) -> int:
         """Return the last step <= `step` at which training can be cut.
 
-        So no run trains more than it is charged. 0 where the first rollout ends later. Two kinds go
-        on to the first cut >= `step`: those whose steps are updates, and those that look recorded
-        runs up, of which nothing is known before their first evaluation.
+        No run therefore trains more than it is charged. The result is 0 where the first rollout
+        ends later. Two kinds go on to the first cut >= `step`: those whose steps are updates, and
+        those that look recorded runs up, of which nothing is known before their first evaluation.
 
         Args:
             config: the configuration of the run.

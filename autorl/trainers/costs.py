@@ -1,24 +1,28 @@
 """Relative costs of training agents and language models, from their hyperparameters.
 
-They order outcomes (`autorl.study.order`): a prediction that is off costs idle workers, never a
-result. Units are multiply-adds: of networks exactly, of everything else by orders of magnitude.
+They order outcomes (`autorl.study.open_proposals`): a prediction that is off costs idle workers,
+never a result. Units are multiply-adds: of networks exactly, of everything else by orders of
+magnitude.
 
-A study that goes on predicts with the same numbers, so none of them is ever changed: better ones
-need a further `observation_order`.
+A change of these numbers changes the tables of studies.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
+
+from autorl.core.numbers import is_number
 
 _INPUTS = 8  # and outputs of a network, which only the environment knows
 
 
 @dataclass(frozen=True)
 class Machinery:
-    """What training costs besides the networks.
+    """Costs of training besides the networks.
 
     Attributes:
         call: one step of all environments, once for each of them together.
@@ -153,7 +157,5 @@ def _positive(values: Mapping[str, object], name: str, otherwise: float) -> floa
 
     `otherwise` where it is missing or no positive number.
     """
-    value = values.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-        return otherwise
-    return float(value)
+    value: Any = values.get(name)
+    return float(value) if is_number(value, sys.float_info.min) else otherwise

@@ -14,8 +14,8 @@ from pathlib import Path
 import gymnasium
 
 import autorl
-from autorl.plain_text import printable, shortened
-from autorl.types import EnvironmentSpec, InputError
+from autorl.core.plain_text import printable, shortened
+from autorl.core.types import EnvironmentSpec, InputError
 
 _LONGEST = 300  # characters of what was raised
 _ON_THE_WAY = tuple(Path(file).resolve().parent for file in (autorl.__file__, gymnasium.__file__))
@@ -45,7 +45,7 @@ def faults_in_one_line(spec: EnvironmentSpec) -> Iterator[None]:
 def _place(error: Exception) -> str:
     """Say where in the user's files something was raised.
 
-    Where none of theirs took part it is the last line of the environment's own package.
+    If none of the user's files took part, it is the last line of the environment's own package.
     """
     # Its text says the line that cannot be read; the traceback ends in what imports it.
     if isinstance(error, SyntaxError):

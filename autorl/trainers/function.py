@@ -44,22 +44,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.forks import ends_forked_children
-from autorl.plain_text import did_you_mean, encodable
-from autorl.plain_values import plain
-from autorl.store.checkpoints import writing
-from autorl.trainers._shared import Diverged, check_start, module_path, not_finite
-from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.options import check_names, search_folders
-from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
-from autorl.types import (
+from autorl.core.forks import ends_forked_children
+from autorl.core.plain_text import did_you_mean, encodable, one_of
+from autorl.core.plain_values import plain
+from autorl.core.types import (
     Checkpoint,
     InputError,
+    NotLoggedError,
     Outcome,
     Report,
     Segment,
     TrainerSpec,
 )
+from autorl.store.checkpoints import writing
+from autorl.trainers._shared import Diverged, check_start, module_path, not_finite
+from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.user_code import Told, metric_value, refuse_pruning, step_number
 
 _KEYWORDS = (
     *("seed", "until", "start", "horizon", "checkpoint", "folder", "save_to", "report"),
@@ -130,7 +131,7 @@ class FunctionTrainer(Trainer):
                 if value is not None:
                     self._final(segment, value, points_told.reports, tell)
                 elif not points_told.reports:
-                    raise ValueError("the function returned nothing and reported nothing")
+                    raise NotLoggedError("the function returned nothing and reported nothing")
                 if folder is not None and not any(folder.iterdir()):
                     raise ValueError("the function saved nothing in the folder it was given")
             saved = Checkpoint(segment.id, segment.folder) if folder is not None else None
@@ -178,7 +179,7 @@ class FunctionTrainer(Trainer):
         if not (segment.save and self.resumable):
             yield None
             return
-        with writing(segment) as folder:
+        with writing(segment, theirs=True) as folder:
             yield folder
 
     def _arguments(
@@ -290,7 +291,7 @@ def _accepted(function: Callable[..., object]) -> frozenset[str]:
     after_config = list(parameters.values())[1:]
     for parameter in after_config:
         if parameter.name not in _KEYWORDS and parameter.default is inspect.Parameter.empty:
-            hint = did_you_mean(parameter.name, _KEYWORDS, f"offered: {', '.join(_KEYWORDS)}")
+            hint = one_of(parameter.name, _KEYWORDS, "offered")
             raise InputError(
                 f"the function needs an argument {parameter.name!r} nobody gives{hint}",
                 key="trainer",

@@ -11,13 +11,13 @@ from typing import Any
 
 import gymnasium as gym
 
-from autorl.plain_text import did_you_mean, shortened
-from autorl.plain_values import plain
+from autorl.core.plain_text import did_you_mean, shortened
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, InputError
 from autorl.population.gymnasium_variants import make
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
 from autorl.trainers.sb3.suites import IMAGE_WRAPPERS, suite_of
 from autorl.trainers.sb3.vector_rewards import PACKAGE
-from autorl.types import EnvironmentSpec, InputError
 
 
 def wrapped(
@@ -93,6 +93,9 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
     suite = suite_of(spec.id)
     if suite is not None:
         suite.require(spec.id)
+    # Before Gymnasium, which warns of an old version and then has none of it.
+    if not colon and name not in gym.registry:
+        raise _unknown(spec.id, name)
     # Gymnasium's checker stops at a reward that is a vector.
     of_vectors = spec.id.partition(":")[0] == PACKAGE
     options = {"disable_env_checker": True} if of_vectors else {}
@@ -108,11 +111,7 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
             f"{spec.id!r} needs a library that is missing: {error}", key="environment.id"
         ) from error
     except gym.error.Error as error:
-        hint = (
-            did_you_mean(name, gym.registry)
-            or "; `module:Env-v0` imports a module that registers it"
-        )
-        raise InputError(f"no environment {spec.id!r}{hint}", key="environment.id") from error
+        raise _unknown(spec.id, name) from error
     except TypeError as error:
         # Then the fault is the environment's own.
         if not spec.kwargs:
@@ -120,3 +119,9 @@ def make_task(spec: EnvironmentSpec) -> gym.Env[Any, Any]:
         raise InputError(
             f"{spec.id!r} does not take these arguments: {error}", key="environment.kwargs"
         ) from error
+
+
+def _unknown(id: str, name: str) -> InputError:
+    where = "`module:Env-v0` imports a module that registers it"
+    hint = did_you_mean(name, gym.registry, where)
+    return InputError(f"no environment {id!r}{hint}", key="environment.id")

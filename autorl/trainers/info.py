@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from autorl.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
+from autorl.core.types import Config, EnvironmentSpec, InputError, Resources, StepUnit, TrainerSpec
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,8 @@ class TrainerInfo:
     """Describes a trainer, or a family of them, without importing its libraries.
 
     Attributes:
-        description: one line for `autorl trainers`.
+        description: one line for `autorl list trainers`.
+        target: of a trainer of this package, the `module:function` that makes it of its options.
         extra: the extra of this package that brings its libraries.
         needs: modules that must be importable.
         step_unit: what it counts as a step; None: that is the user's affair.
@@ -93,6 +94,7 @@ class TrainerInfo:
     """
 
     description: str = ""
+    target: str = ""
     extra: str | None = None
     needs: tuple[str, ...] = ()
     step_unit: StepUnit | None = None
@@ -103,6 +105,10 @@ class TrainerInfo:
     estimates_by_training: bool = False
     packages: tuple[str, ...] = ()
     default_metric: str | None = None
+
+    def __init__(self, description: str | None = None) -> None:
+        if description is not None:
+            self.description = description
 
     def check_installed(self, name: str) -> None:
         """Raise `InputError` where a module is missing that the trainer `name` needs."""
@@ -133,6 +139,22 @@ class TrainerInfo:
             environment: its id; None where the study has none.
         """
         return self.executor
+
+    def full_id(self, environment: str) -> str:
+        """Return an environment's id with its version.
+
+        Args:
+            environment: as a study file says it.
+        """
+        return environment
+
+    def longest_episode(self, environment: EnvironmentSpec) -> int | None:
+        """Return the time limit of an episode that Python steps, in steps.
+
+        The result is None where it is not known, and where compiled code evaluates at next to no
+        cost.
+        """
+        return None
 
     def resources(self, trainer: TrainerSpec) -> Resources:
         """Return what a segment needs unless the study file says otherwise.
@@ -172,8 +194,8 @@ class TrainerInfo:
     ) -> float:
         """Predict the cost of training one seed of a configuration.
 
-        It orders outcomes and is recorded in the study (`autorl.study.order`), so it depends on
-        nothing but these arguments. Only ratios matter, within a study.
+        It orders outcomes and is recorded in the study (`autorl.study.open_proposals`), so it
+        depends on nothing but these arguments. Only ratios matter, within a study.
 
         Args:
             trainer: its name and options.

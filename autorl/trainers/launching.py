@@ -1,4 +1,4 @@
-"""What `torchrun` and `accelerate launch` are told of where a segment runs."""
+"""Arguments that tell `torchrun` and `accelerate launch` where a segment runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import os
 import socket
 
-from autorl.types import InputError, Resources
+from autorl.core.types import InputError, Resources
 
 PLACEHOLDERS = ("gpus", "nnodes", "node_rank", "master_addr", "master_port")
 """Placeholders of a command. A hyperparameter of the same name takes its place."""

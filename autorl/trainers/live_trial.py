@@ -2,7 +2,7 @@
 
 The study cuts runs where it compares them (`stop: median`, `asha`, ...). A function is not called
 again at each cut: its call waits in `LiveTrial.should_stop` until the study has decided, and goes
-on from there. So nothing is saved, nothing is trained twice, and what is decided follows from the
+on from there. Nothing is saved, nothing is trained twice, and every decision follows from the
 recorded outcomes alone, with one or n workers.
 
     driver        segment to step 20            outcome       segment from 20 to 40
@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from autorl.forks import ends_forked_children
-from autorl.plain_text import shortened
+from autorl.core.forks import ends_forked_children
+from autorl.core.plain_text import shortened
+from autorl.core.types import AutorlError, Report, Segment
 from autorl.trainers._shared import module_path
 from autorl.trainers.user_code import Told, step_number
-from autorl.types import AutorlError, Report, Segment
 
 _ELSEWHERE = {
     "should_prune": "ask `trial.should_stop()`",
@@ -45,6 +45,17 @@ class Line(Protocol):
     def report(self, step: int, value: object) -> None: ...
 
     def should_stop(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class _Question:
+    ask: Callable[[], bool]
+
+    def __call__(self) -> bool:
+        return self.ask()
+
+    def __bool__(self) -> bool:
+        raise TypeError("trial.should_stop is a function: write trial.should_stop()")
 
 
 @dataclass(frozen=True)
@@ -82,13 +93,14 @@ class LiveTrial:
         """
         self.line.report(step, value)
 
-    def should_stop(self) -> bool:
-        """Say whether the study has stopped this run: return then.
+    @property
+    def should_stop(self) -> Callable[[], bool]:
+        """Says when called whether the study has stopped this run: return then.
 
-        Where the study compares runs this waits for the decision, while other trials train. What a
-        stopped function returns is not looked at.
+        If the study compares runs this waits for the decision, while other trials train. The value
+        that a stopped function returns does not count. A method without its brackets would be true.
         """
-        return self.line.should_stop()
+        return _Question(self.line.should_stop)
 
     # Hidden from mypy, which would take any attribute for one that is there.
     if not TYPE_CHECKING:
@@ -220,7 +232,9 @@ class Call:
         """See `LiveTrial.report`."""
         reached = step_number(step)
         if reached == 0:
-            raise ValueError("report at step 0: steps count from 1, as trained steps do")
+            raise ValueError(
+                "step 0 in report(step, value): steps count from 1, as trained steps do"
+            )
         while reached > self._segment.until and not self._is_last():
             self._pause()
             if self._stopped:

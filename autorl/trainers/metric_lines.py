@@ -2,11 +2,11 @@
 
 Nothing is ever evaluated: text is parsed.
 
-Recognised: a JSON object; a Python dict literal (TRL and other users of transformers: values may be
-text); `step:7 - critic/score/mean:0.5 - ...` (verl); `... Global step 7: {...}` and `...
-global_step 7, eval_metrics: {...}` (OpenRLHF). Before any of them: colour codes, the prefix
-`(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or `[default0]:` of torchrun, whose other
-ranks are left out, for every rank prints the same.
+Recognised: a JSON object; a line of nothing but `step=7, return=0.5`; a Python dict literal (TRL
+and other users of transformers: values may be text); `step:7 - critic/score/mean:0.5 - ...` (verl);
+`... Global step 7: {...}` and `... global_step 7, eval_metrics: {...}` (OpenRLHF). Before any of
+them: colour codes, the prefix `(TaskRunner pid=123)` of Ray, and the prefix `[rank0]:` or
+`[default0]:` of torchrun, whose other ranks are left out, for every rank prints the same.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ _SCALARS = (
     "int32",
     "tensor",
 )
+# A name, and a value without spaces, on a line of such pairs.
+_PAIR = re.compile(r"([A-Za-z_][\w./-]*)\s*=\s*([^\s,;|]+)(?:[\s,;|]+|$)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _RAY = re.compile(r"^\([\w.:-]+(?: pid=\d+)?(?:, ip=[\d.]+)?\)\s*")
 _RANK = re.compile(r"^\[(?:rank|default)(\d+)\]:\s?")
@@ -54,16 +56,20 @@ def parse_line(line: str) -> dict[str, Any] | None:
         record = _mapping(match.group(2))
         return None if record is None else {"step": int(match.group(1)), **record}
     match = _VERL.search(text)
-    return {"step": int(match.group(1)), **_pairs(match.group(2))} if match else None
+    if match:
+        return {"step": int(match.group(1)), **_pairs(match.group(2))}
+    return dict(_PAIR.findall(text)) if text and not _PAIR.sub("", text) else None
 
 
 def number(value: object) -> float | None:
     """Read a number, or its text, as a float, else None.
 
-    Such texts are `'0.2141'` and `'np.float64(0.5)'`.
+    Such texts are `'0.2141'`, `'np.float64(0.5)'` and `'[0.5]'`, an array of one.
     """
     if isinstance(value, str):
         value = _literal(value.strip())
+        if isinstance(value, list) and len(value) == 1:
+            value = value[0]
     # A truth value is an `int` to Python, and no measurement.
     return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 

@@ -12,17 +12,19 @@ from __future__ import annotations
 import csv
 import json
 import math
+import sys
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from autorl.plain_text import did_you_mean, listed, shown
+from autorl.core.numbers import check_number, is_number
+from autorl.core.plain_text import did_you_mean, listed, one_of, shortened, shown
+from autorl.core.types import InputError, NotLoggedError
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.trainers.options import check_names
-from autorl.types import InputError
 
 SOURCES = ("stdout", "jsonlines", "csv", "tensorboard", "trainer_state")
 
@@ -59,7 +61,7 @@ class MetricSource:
     reduce_last: int = 1
 
     @classmethod
-    def parse(cls, options: object, reduce_last: object) -> MetricSource:
+    def parse(cls, options: object, reduce_last: Any) -> MetricSource:
         """Read the options `metrics` and `reduce_last` of a study file.
 
         Raises:
@@ -69,11 +71,7 @@ class MetricSource:
             raise InputError(
                 f"expected a mapping of keys, got {shown(options)}", key="trainer.kwargs.metrics"
             )
-        if isinstance(reduce_last, bool) or not isinstance(reduce_last, int):
-            raise InputError(
-                f"expected a whole number, got {shown(reduce_last)}",
-                key="trainer.kwargs.reduce_last",
-            )
+        check_number(reduce_last, "trainer.kwargs.reduce_last", 1, whole=True)
         check_names(
             options,
             ("from", "path", "step", "step_scale", "rank", "map"),
@@ -82,7 +80,7 @@ class MetricSource:
         )
         source = options.get("from", "stdout")
         if source not in SOURCES:
-            hint = did_you_mean(source, SOURCES, f"allowed: {', '.join(SOURCES)}")
+            hint = one_of(source, SOURCES)
             raise InputError(
                 f"unknown source {source!r}{hint}",
                 key="trainer.kwargs.metrics.from",
@@ -98,17 +96,8 @@ class MetricSource:
                 f"expected a path relative to the segment's own folder, got {options['path']!r}",
                 key="trainer.kwargs.metrics.path",
             )
-        if reduce_last < 1:
-            raise InputError(
-                f"expected a count of at least 1, got {reduce_last}",
-                key="trainer.kwargs.reduce_last",
-            )
         scale = options.get("step_scale", 1.0)
-        if (
-            isinstance(scale, bool)
-            or not isinstance(scale, int | float)
-            or not 0 < scale < math.inf
-        ):
+        if not is_number(scale, sys.float_info.min):
             raise InputError(
                 f"expected a number above 0, got {scale!r}", key="trainer.kwargs.metrics.step_scale"
             )
@@ -125,14 +114,14 @@ class MetricSource:
     def records(self, folder: Path, until: int) -> list[dict[str, Any]]:
         """Read every record in the files under `folder`, in step order.
 
-        Empty for `stdout`, which is not a file.
+        Empty for `stdout`, which is not a file, and where the file is missing.
         """
         if self.source == "stdout":
             return []
         pattern = self.path or _PATTERNS[self.source]
         paths = sorted(folder.glob(pattern))
         if not paths:
-            raise FileNotFoundError(f"the command wrote no {self.path or _NAMES[self.source]}")
+            return []
         if self.source == "trainer_state":  # each holds everything since the start
             paths = [max(paths, key=lambda path: int(json.loads(path.read_text())["global_step"]))]
         readers = {
@@ -144,6 +133,13 @@ class MetricSource:
         records = [record for path in paths for record in readers[self.source](path, self.step)]
         # Stable, so that records of one step stay in the order of their files.
         return sorted(records, key=lambda record: float(_number(record.get(self.step), until)))
+
+    @property
+    def expected(self) -> str:
+        """Say what a command is expected to write."""
+        if self.source == "stdout":
+            return 'expected lines {"step": 100, "eval_return": 0.5} or step=100 eval_return=0.5'
+        return f"it wrote no record to a {self.path or _NAMES[self.source]}"
 
 
 _PATTERNS = {"tensorboard": "**/events.out.tfevents.*", "trainer_state": "**/trainer_state.json"}
@@ -176,7 +172,8 @@ class Collector:
         """
         if self.source.rank is not None and number(record.get(self.source.rank)):
             return []
-        self.seen.update(str(name) for name in record)
+        counters = (self.source.step, self.source.rank)
+        self.seen.update(str(name) for name in record if name not in counters)
         metrics = self._metrics(record)
         if not metrics:
             return []
@@ -192,21 +189,20 @@ class Collector:
             self.history.setdefault(name, []).append((step, value))
         return done
 
-    def finish(self) -> list[tuple[int, dict[str, float]]]:
+    def finish(self, printed: Collection[str] = ()) -> list[tuple[int, dict[str, float]]]:
         """Return the points still open.
 
         At the last one all that was logged counts, also past it (a whole last rollout).
 
+        Args:
+            printed: the last lines of the command's output, for messages.
+
         Raises:
-            RuntimeError: a metric was never logged, or steps are counted in another unit than the
-                study's.
+            NotLoggedError: a metric was never logged.
+            RuntimeError: steps are counted in another unit than the study's.
         """
+        self._check_logged(printed)
         self._check_unit()
-        for name, key in self.source.map.items() or {"any metric": ""}.items():
-            if not self.history or (self.source.map and name not in self.history):
-                logged = f"it logged {listed(sorted(self.seen))}" if self.seen else ""
-                hint = did_you_mean(key, self.seen, logged)
-                raise RuntimeError(f"the command never logged {key or name}{hint}")
         points = list(self.pending)
         self.pending.clear()
         complete = []
@@ -216,6 +212,23 @@ class Collector:
             if metrics:
                 complete.append((point, metrics))
         return complete
+
+    def _check_logged(self, printed: Collection[str]) -> None:
+        """Check that every metric of the study was logged, as a number."""
+        if not self.seen:
+            raise NotLoggedError(
+                f"the command logged nothing: {self.source.expected}; its output ended with "
+                f"{' | '.join(map(shortened, printed)) or 'no line at all'}"
+            )
+        logged = f"logged were: {listed(sorted(self.seen))}"
+        if not self.history and not self.source.map:
+            raise NotLoggedError(f"the command logged no number; {logged}")
+        for name, key in self.source.map.items():
+            if name not in self.history and key in self.seen:
+                raise NotLoggedError(f"the command logged {key!r}, but no number")
+            if name not in self.history:
+                hint = did_you_mean(key, self.seen, logged)
+                raise NotLoggedError(f"the command logged nothing named {key!r}{hint}")
 
     def _check_unit(self) -> None:
         """Check that the script logs in the unit of the study's steps.

@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import did_you_mean
-from autorl.types import InputError, TrainerSpec
+from autorl.core.plain_text import one_of
+from autorl.core.types import InputError, TrainerSpec
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
@@ -20,7 +20,7 @@ def check_names(given: Iterable[str], allowed: Collection[str], what: str, key: 
     """Raise `InputError` for the first of `given` that is not in `allowed`."""
     for name in given:
         if name not in allowed:
-            hint = did_you_mean(name, allowed) or f"; allowed: {', '.join(sorted(allowed))}"
+            hint = one_of(name, sorted(allowed))
             raise InputError(f"unknown {what} {name!r}{hint}", key=key)
 
 

@@ -1,12 +1,11 @@
 """Environments outside the engine: made, checked, saved and restored.
 
-An environment is made as `sb3/*` makes it, with the same errors. Its state is saved where all of it
-is plain data; the spaces must be what the compiled networks take.
+An environment is made as `sb3/*` makes it, with the same errors; its spaces must be what the
+compiled networks take.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,9 +14,9 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.utils import seeding
 
-from autorl.plain_text import shown
-from autorl.plain_values import plain
-from autorl.population.kernels import Array
+from autorl.core.plain_text import shown
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population.outside import (
     EpisodeMonitor,
     OutsideEnvironment,
@@ -26,17 +25,16 @@ from autorl.population.outside import (
     of_spaces,
 )
 from autorl.trainers._shared import module_path
+from autorl.trainers.environment_state import (
+    NOT_RESTORABLE,
+    NotRestoredError,
+    pickle_environment,
+    unpickle_environment,
+)
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
-from autorl.trainers.sb3.environment_state import capture, restore
 from autorl.trainers.sb3.vector_rewards import components
-from autorl.types import EnvironmentSpec, FrozenMap, InputError
 
-_DOCUMENTS = "environments"
-_OBSERVATIONS = "spaces.observations"
-_ACTIONS = "spaces.actions"
 _FLATTEN = "gymnasium.wrappers:FlattenObservation"
-# What reading a document that is no state may raise.
-_NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
 
 
 def outside_environment(spec: EnvironmentSpec) -> OutsideEnvironment:
@@ -121,35 +119,15 @@ def described(environment: OutsideEnvironment) -> tuple[str, ...]:
     return (f"it acts in gymnasium.make({environment.id!r}{arguments}){chain}",)
 
 
-def saved_spaces(environment: OutsideEnvironment) -> dict[str, Array]:
-    """Return the spaces of an environment as arrays for a checkpoint."""
-    observations = environment.observation_space
-    actions = environment.action_space
-    arrays = {_OBSERVATIONS: np.stack([observations.low, observations.high])}
-    if environment.n_actions:
-        return {**arrays, _ACTIONS: np.array(environment.n_actions)}
-    return {**arrays, _ACTIONS: np.stack([actions.low, actions.high])}
-
-
 def environment_of_checkpoint(
-    name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], arrays: Mapping[str, Array]
+    name: str, variant: Mapping[str, Any], wrappers: Sequence[Any], spaces: Sequence[Any]
 ) -> OutsideEnvironment:
     """Describe the environment of a checkpoint by its saved spaces.
 
     It is never made: an export needs no package of it, and a checkpoint names nothing that is run.
     """
-    low, high = arrays[_OBSERVATIONS]
-    actions = arrays[_ACTIONS]
-    action_space: gym.Space[Any] = (
-        gym.spaces.Box(*actions, dtype=actions.dtype.type)
-        if actions.ndim
-        else gym.spaces.Discrete(int(actions))
-    )
     return of_spaces(
-        name,
-        partial(_never_made, name),
-        gym.spaces.Box(low, high, dtype=low.dtype.type),
-        action_space,
+        *(name, partial(_never_made, name), *spaces),
         variant=FrozenMap(variant),
         wrappers=tuple(wrappers),
     )
@@ -159,45 +137,28 @@ def _never_made(name: str) -> gym.Env[Any, Any]:
     raise AssertionError(f"{name} is described by a checkpoint, and cannot be made")
 
 
-def frozen(worlds: Worlds) -> dict[str, Array]:
-    """Return the states of all environments as arrays for a checkpoint.
+def frozen(worlds: Worlds) -> list[bytes]:
+    """Return all environments as signed pickles.
 
     There are none where one of the environments cannot be saved, as those of a vector.
     """
-    if worlds.environment.make_vector is not None:
-        return {}
-    documents = []
-    arrays: dict[str, Array] = {}
-    for index, env in enumerate(worlds.envs):
-        captured = capture(env.env, worlds.environment.make)
-        if captured is None:
-            return {}
-        document, values = captured
-        documents.append(document)
-        arrays |= {f"{_DOCUMENTS}.{index}.{name}": value for name, value in values.items()}
-    text = json.dumps(documents).encode()
-    return {**arrays, _DOCUMENTS: np.frombuffer(text, np.uint8)}
+    states = [pickle_environment(env.env) for env in worlds.envs]
+    return states if all(states) else []
 
 
-def thawed(worlds: Worlds, arrays: Mapping[str, Array]) -> str:
+def thawed(worlds: Worlds, states: Sequence[bytes], *, trust: bool) -> str:
     """Go on with the episodes of a checkpoint.
 
     Returns why that is not possible, empty if it is.
     """
-    if _DOCUMENTS not in arrays:
-        return "environment state not restorable"
+    if not states or len(states) != len(worlds.envs):
+        return NOT_RESTORABLE
     try:
-        documents = json.loads(arrays[_DOCUMENTS].tobytes())
-        for index, (env, document) in enumerate(zip(worlds.envs, documents, strict=True)):
-            prefix = f"{_DOCUMENTS}.{index}."
-            values = {
-                name.removeprefix(prefix): np.array(value)
-                for name, value in arrays.items()
-                if name.startswith(prefix)
-            }
-            restore(env.env, document, values)
-    except _NOT_A_STATE:
-        return "environment state is of another environment"
+        for env, state in zip(worlds.envs, states, strict=True):
+            env.env = unpickle_environment(state, env.env, trust=trust)
+            env.monitor = env.get_wrapper_attr("episode_monitor")
+    except NotRestoredError as error:
+        return str(error)
     return ""
 
 

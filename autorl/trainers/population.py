@@ -1,14 +1,13 @@
 """Trainers on the population engine: `population/ppo`, `population/sac` and the others.
 
 A segment is one member's training between two steps, compiled, without the interpreter lock: on the
-`threads` executor every core trains a member of its own. A checkpoint is one archive of plain
+`threads` executor every core trains a member of its own. A checkpoint is one file of plain
 arrays.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -17,49 +16,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from autorl.plain_text import listed
-from autorl.plain_values import plain
-from autorl.population import engine
-from autorl.population.environment_ids import is_outside
-from autorl.population.environments import Environment, find_environment
-from autorl.population.export import keeps_moments, to_sb3, vec_normalize
-from autorl.population.hyperparameters import Record, check_names, read_back, record
-from autorl.population.kernels import Array
-from autorl.population.members import is_finite
-from autorl.population.normalisation import SETTINGS, settings
-from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
-from autorl.population.sb3_arguments import sb3_arguments
-from autorl.population.variants import Variant
-from autorl.population.vector_worlds import worlds_of
-from autorl.seeds import digest, evaluation_seeds
-from autorl.space import resolve_schedules
-from autorl.store.checkpoints import writing
-from autorl.trainers._shared import (
-    NORMALISER_ENDING,
-    NORMALISER_NOTE,
-    ZIP_IS_A_PROGRAM,
-    check_continuation,
-    check_reached,
-    check_rollout,
-    check_start,
-    schedule_parts,
-    zip_target,
-)
-from autorl.trainers.agents import AgentTrainer
-from autorl.trainers.contract import ExportedModel, FixedValue
-from autorl.trainers.environment_faults import faults_in_one_line
-from autorl.trainers.options import check_names as check_options
-from autorl.trainers.outside_environments import (
-    described,
-    environment_of_checkpoint,
-    frozen,
-    outside_environment,
-    reseed,
-    saved_spaces,
-    thawed,
-)
-from autorl.trainers.vector_environments import vector_environment
-from autorl.types import (
+from autorl.core.plain_text import listed
+from autorl.core.plain_values import plain
+from autorl.core.seeds import digest, evaluation_seeds
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -71,8 +31,44 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.population import engine
+from autorl.population.environment_ids import is_outside
+from autorl.population.environments import Environment, find_environment
+from autorl.population.export import keeps_moments, to_sb3, vec_normalize
+from autorl.population.hyperparameters import Record, check_names, read_back, record
+from autorl.population.members import is_finite
+from autorl.population.normalisation import SETTINGS, settings
+from autorl.population.outside import NotFiniteError, OutsideEnvironment, Worlds
+from autorl.population.sb3_arguments import sb3_arguments
+from autorl.population.variants import Variant
+from autorl.population.vector_worlds import worlds_of
+from autorl.space import resolve_schedules
+from autorl.store.outputs import zip_target
+from autorl.trainers._shared import (
+    NORMALISER_ENDING,
+    NORMALISER_NOTE,
+    ZIP_IS_A_PROGRAM,
+    check_rollout,
+    check_start,
+    schedule_parts,
+)
+from autorl.trainers.agents import AgentTrainer
+from autorl.trainers.contract import ExportedModel, FixedValue
+from autorl.trainers.environment_faults import faults_in_one_line
+from autorl.trainers.environment_state import bare_space
+from autorl.trainers.options import check_names as check_options
+from autorl.trainers.outside_environments import (
+    described,
+    environment_of_checkpoint,
+    frozen,
+    outside_environment,
+    reseed,
+    thawed,
+)
+from autorl.trainers.saved_state import load as load_state
+from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.vector_environments import vector_environment
 
-_ARCHIVE = "state.npz"
 _PARAMETERS = "environment_parameters"
 _WRAPPERS = "environment_wrappers"
 _VECTOR = "environment_vector"
@@ -152,13 +148,13 @@ class PopulationTrainer(AgentTrainer):
         n_envs = int(hp.n_envs)
         length = "train_freq" if "train_freq" in self.algorithm.settings else "n_steps"
         check_rollout({length: stride // n_envs, "n_envs": n_envs}, segment)
-        state, saved, notes = self._state(segment, environment, hp)
+        state, parent, notes = self._state(segment, environment, hp)
         applied = self._applied(segment, hp)
         with worlds_of(environment, state) as worlds:
-            notes += _resume(worlds, segment, saved)
+            notes += _resume(worlds, segment, parent)
             bound = self._bind(state, environment, hp, worlds)
             reports, problem = self._advance(segment, bound, state, environment, stride, report)
-            of_worlds: dict[str, Array] = {}
+            of_worlds: list[bytes] = []
             if worlds is not None and segment.save and not problem:
                 of_worlds = frozen(worlds)
         reached = engine.steps(state)
@@ -234,21 +230,22 @@ class PopulationTrainer(AgentTrainer):
     ) -> ExportedModel:
         """Save the agent of a checkpoint as a Stable-Baselines3 model.
 
-        The model acts and trains the same. Where training normalised, its `VecNormalize` goes
-        beside it.
+        The model acts and trains the same. If training normalised, its `VecNormalize` goes beside
+        it.
 
         Raises:
             InputError: Stable-Baselines3 is not installed, the checkpoint is not of this trainer,
                 or the file is there already.
         """
-        state, meta, arrays = _load(self.algorithm, checkpoint)
+        meta = load_state(checkpoint, f"population/{self.name}")
+        state = engine.from_arrays(self.algorithm, meta["arrays"])
         hp = record(self.algorithm.settings, meta["values"], meta["horizon"])
         name = meta["environment"]
         variant = meta.get(_PARAMETERS, {})
         wrappers = meta.get(_WRAPPERS, ())
         environment: Environment
         if is_outside(name):
-            environment = environment_of_checkpoint(name, variant, wrappers, arrays)
+            environment = environment_of_checkpoint(name, variant, wrappers, meta["spaces"])
         else:
             environment = find_environment(name, variant, wrappers)
         model = to_sb3(self.algorithm, state, environment, hp)
@@ -259,7 +256,7 @@ class PopulationTrainer(AgentTrainer):
         beside = tuple(file.with_suffix(ending) for ending in endings)
         if normaliser is not None:
             vec_normalize(normaliser, model).save(str(beside[0]))
-        arguments = sb3_arguments(self.algorithm.settings, hp, engine.steps(state))
+        arguments = sb3_arguments(self.algorithm, hp, engine.steps(state))
         with_memory = "replay" in state
         moments = "the run's optimizer moments" if keeps_moments(hp) else "new optimizer moments"
         return ExportedModel(
@@ -326,18 +323,20 @@ class PopulationTrainer(AgentTrainer):
 
     def _state(
         self, segment: Segment, environment: Environment, hp: Record
-    ) -> tuple[engine.State, dict[str, Array], tuple[str, ...]]:
-        """Return a new member or the parent's, and the parent's arrays.
+    ) -> tuple[engine.State, dict[str, Any] | None, tuple[str, ...]]:
+        """Return a new member or the parent's, and the parent's checkpoint.
 
         The parent's is continued, or forked with random streams of its own.
         """
         keys = () if segment.fork is None else (segment.fork,)
         # 128 bits; the generators of the engine take 64.
         key = digest(segment.seed, "training", *keys) % 2**64
-        if segment.parent is None:
-            return self.algorithm.create(environment, hp, key, np.float32), {}, ()
-        state, parent, saved = _load(self.algorithm, segment.parent)
+        # Of the values, not of the configuration: the trainer's own count as well.
         values = self._values(segment.config, segment.environment)
+        parent = load_parent(segment, f"population/{self.name}", values, self.changes)
+        if parent is None:
+            return self.algorithm.create(environment, hp, key, np.float32), None, ()
+        state = engine.from_arrays(self.algorithm, parent["arrays"])
         of_parent = Variant(parent["environment"], FrozenMap(parent.get(_PARAMETERS, {})))
         asked = Variant(environment.id, environment.variant)
         if of_parent != asked:
@@ -362,14 +361,11 @@ class PopulationTrainer(AgentTrainer):
             raise InputError(
                 f"the checkpoint is of a training {how} normalisation", key="environment.normalize"
             )
-        # Of the values, not of the configuration: the trainer's own count as well.
-        check_continuation(parent["values"], Config(values), self.changes)
-        check_reached(segment, engine.steps(state))
         if segment.fork is not None:
             state = engine.fork(state, key)
         # Episodes in progress cannot be spread over another number of environments.
         changed = engine.set_environments(state, environment, int(hp.n_envs))
-        return state, saved, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
+        return state, parent, (_NEW_EPISODES.format(step=segment.start),) if changed else ()
 
     def _bind(
         self, state: engine.State, environment: Environment, hp: Record, worlds: Worlds | None
@@ -398,46 +394,25 @@ class PopulationTrainer(AgentTrainer):
         segment: Segment,
         state: engine.State,
         environment: Environment,
-        of_worlds: Mapping[str, Array],
+        of_worlds: list[bytes],
     ) -> Checkpoint:
         meta: dict[str, Any] = {
-            "algorithm": self.name,
             "environment": segment.environment.id,
             "horizon": segment.horizon,
             "values": self._values(segment.config, segment.environment),
+            "arrays": engine.to_arrays(state),
+            "environments": of_worlds,
         }
-        # Checkpoints of earlier versions have none.
         if environment.variant:
             meta[_PARAMETERS] = plain(environment.variant)
         if environment.wrappers:
             meta[_WRAPPERS] = list(environment.wrappers)
         if segment.environment.vec_env != "dummy":
             meta[_VECTOR] = segment.environment.vec_env
-        with writing(segment) as folder:
-            text = np.frombuffer(json.dumps(meta, sort_keys=True).encode(), np.uint8)
-            arrays = {**engine.to_arrays(state), **of_worlds}
-            if isinstance(environment, OutsideEnvironment):
-                arrays |= saved_spaces(environment)
-            np.savez(folder / _ARCHIVE, allow_pickle=False, meta=text, **arrays)
-        return Checkpoint(segment.id, segment.folder)
-
-
-def _load(
-    algorithm: engine.Algorithm, checkpoint: Checkpoint
-) -> tuple[engine.State, dict[str, Any], dict[str, Array]]:
-    """The state, the description and all arrays in a checkpoint."""
-    path = Path(checkpoint.path) / _ARCHIVE
-    if not path.is_file():
-        raise InputError(f"{checkpoint.path} is not a checkpoint of the population engine")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = {name: archive[name] for name in archive.files}
-    meta = json.loads(arrays.pop("meta").tobytes().decode())
-    if meta["algorithm"] != algorithm.name:
-        raise InputError(
-            f"{checkpoint.path} is a checkpoint of population/{meta['algorithm']}, "
-            f"not {algorithm.name}"
-        )
-    return engine.from_arrays(algorithm, arrays), meta, arrays
+        if isinstance(environment, OutsideEnvironment):
+            spaces = (environment.observation_space, environment.action_space)
+            meta["spaces"] = [bare_space(space) for space in spaces]
+        return save(segment, f"population/{self.name}", engine.steps(state), meta)
 
 
 def _normalisation(normalize: bool | FrozenMap) -> FrozenMap:
@@ -452,15 +427,17 @@ def _normalisation(normalize: bool | FrozenMap) -> FrozenMap:
     return options
 
 
-def _resume(worlds: Worlds | None, segment: Segment, saved: Mapping[str, Array]) -> tuple[str, ...]:
+def _resume(
+    worlds: Worlds | None, segment: Segment, parent: Mapping[str, Any] | None
+) -> tuple[str, ...]:
     """Go on with the episodes outside the engine that a checkpoint has.
 
     Returns a note where new ones have to begin.
     """
     # Of a member that is new, or has another number of environments, all begin anew anyway.
-    if worlds is None or not saved or not worlds.started():
+    if worlds is None or parent is None or not worlds.started():
         return ()
-    reason = thawed(worlds, saved)
+    reason = thawed(worlds, parent["environments"], trust=segment.trust)
     if reason:
         worlds.forget()
         return (f"{reason}: new episodes at step {segment.start}",)

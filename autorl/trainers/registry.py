@@ -7,12 +7,14 @@ A name is a key of `_TRAINERS`, one that another package registered under the en
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import get_type_hints
 
-from autorl.plain_text import did_you_mean
-from autorl.plugins import Plugins
+from autorl.core.plain_text import did_you_mean
+from autorl.core.plugins import Plugins
+from autorl.core.types import InputError, TrainerSpec
 from autorl.trainers.contract import Trainer
 from autorl.trainers.families import (
     FUNCTION_PREFIX,
@@ -29,95 +31,55 @@ from autorl.trainers.families import (
     TRLInfo,
 )
 from autorl.trainers.info import TrainerInfo
-from autorl.types import InputError, TrainerSpec
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 GROUP = "autorl.trainers"
 """Entry points under which other packages register subclasses of `Trainer`."""
 
 
-@dataclass(frozen=True)
-class _Entry:
-    """The place of a trainer in the code, and its description.
-
-    `target` is `module:factory`, called with the spec.
-    """
-
-    target: str
-    info: TrainerInfo
-
-
-def _sb3(description: str) -> _Entry:
-    return _Entry("autorl.trainers.sb3.trainer:make", SB3Info(description))
-
-
-def _contrib(description: str) -> _Entry:
-    return _Entry("autorl.trainers.sb3.trainer:make", ContribInfo(description))
-
-
-def _offline(description: str) -> _Entry:
-    return _Entry("autorl.trainers.offline.trainer:make", OfflineInfo(description))
-
-
-def _population(description: str) -> _Entry:
-    return _Entry("autorl.trainers.population:make", PopulationInfo(description))
-
-
-def _trl(description: str) -> _Entry:
-    return _Entry("autorl.trainers.trl:make", TRLInfo(description))
-
-
-_TRAINERS: dict[str, _Entry] = {
-    "sb3/ppo": _sb3("Stable-Baselines3 PPO on any Gymnasium environment"),
-    "sb3/a2c": _sb3("Stable-Baselines3 A2C on any Gymnasium environment"),
-    "sb3/dqn": _sb3("Stable-Baselines3 DQN on discrete actions"),
-    "sb3/sac": _sb3("Stable-Baselines3 SAC on continuous actions"),
-    "sb3/td3": _sb3("Stable-Baselines3 TD3 on continuous actions"),
-    "sb3/ddpg": _sb3("Stable-Baselines3 DDPG on continuous actions"),
-    "sb3/tqc": _contrib("sb3-contrib TQC (truncated quantile critics) on continuous actions"),
-    "sb3/qrdqn": _contrib("sb3-contrib QR-DQN (quantile regression) on discrete actions"),
-    "sb3/crossq": _contrib("sb3-contrib CrossQ (no target networks) on continuous actions"),
-    "sb3/trpo": _contrib("sb3-contrib TRPO on any Gymnasium environment"),
-    "sb3/recurrent_ppo": _contrib("sb3-contrib PPO with an LSTM on any Gymnasium environment"),
-    "sb3/maskable_ppo": _contrib("sb3-contrib PPO where the environment says which actions count"),
-    "offline/bc": _offline("behaviour cloning of a Minari data set"),
-    "offline/iql": _offline("implicit Q-learning on a Minari data set"),
-    "population/ppo": _population("PPO compiled, one member per thread (and A2C)"),
-    "population/a2c": _population("A2C compiled, with RMSprop or Adam"),
-    "population/dqn": _population("DQN compiled: double, prioritised, or plain"),
-    "population/sac": _population("SAC compiled, for continuous actions"),
-    "population/td3": _population("TD3 compiled, for continuous actions"),
-    "population/ddpg": _population("DDPG compiled, for continuous actions"),
-    "rlhf/ppo": _Entry(
-        "autorl.trainers.rlhf.ppo:make",
-        OwnPPOInfo(
-            "PPO on a language model with its details as hyperparameters, the package's own"
-        ),
+_TRAINERS: dict[str, TrainerInfo] = {
+    "sb3/ppo": SB3Info("Stable-Baselines3 PPO on any Gymnasium environment"),
+    "sb3/a2c": SB3Info("Stable-Baselines3 A2C on any Gymnasium environment"),
+    "sb3/dqn": SB3Info("Stable-Baselines3 DQN on discrete actions"),
+    "sb3/sac": SB3Info("Stable-Baselines3 SAC on continuous actions"),
+    "sb3/td3": SB3Info("Stable-Baselines3 TD3 on continuous actions"),
+    "sb3/ddpg": SB3Info("Stable-Baselines3 DDPG on continuous actions"),
+    "sb3/tqc": ContribInfo("sb3-contrib TQC (truncated quantile critics) on continuous actions"),
+    "sb3/qrdqn": ContribInfo("sb3-contrib QR-DQN (quantile regression) on discrete actions"),
+    "sb3/crossq": ContribInfo("sb3-contrib CrossQ (no target networks) on continuous actions"),
+    "sb3/trpo": ContribInfo("sb3-contrib TRPO on any Gymnasium environment"),
+    "sb3/recurrent_ppo": ContribInfo("sb3-contrib PPO with an LSTM on any Gymnasium environment"),
+    "sb3/maskable_ppo": ContribInfo(
+        "sb3-contrib PPO where the environment says which actions count"
     ),
-    "trl/rloo": _trl("TRL's REINFORCE leave-one-out on an RLHF task"),
-    "trl/grpo": _trl("TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"),
-    "trl/dpo": _trl("TRL's DPO and its loss families on preference pairs"),
-    "trl/kto": _trl("TRL's KTO on single labelled completions"),
-    "trl/sft": _trl("TRL's supervised fine-tuning on the chosen completions"),
-    "trl/reward": _trl("TRL's reward model on preference pairs"),
+    "offline/bc": OfflineInfo("behaviour cloning of a Minari data set"),
+    "offline/iql": OfflineInfo("implicit Q-learning on a Minari data set"),
+    "population/ppo": PopulationInfo("PPO compiled, one member per thread (and A2C)"),
+    "population/a2c": PopulationInfo("A2C compiled, with RMSprop or Adam"),
+    "population/dqn": PopulationInfo("DQN compiled: double, prioritised, or plain"),
+    "population/sac": PopulationInfo("SAC compiled, for continuous actions"),
+    "population/td3": PopulationInfo("TD3 compiled, for continuous actions"),
+    "population/ddpg": PopulationInfo("DDPG compiled, for continuous actions"),
+    "rlhf/ppo": OwnPPOInfo(
+        "PPO on a language model with its details as hyperparameters, the package's own"
+    ),
+    "trl/rloo": TRLInfo("TRL's REINFORCE leave-one-out on an RLHF task"),
+    "trl/grpo": TRLInfo(
+        "TRL's GRPO and its variants (DAPO, Dr. GRPO, GSPO, CISPO) on an RLHF task"
+    ),
+    "trl/dpo": TRLInfo("TRL's DPO and its loss families on preference pairs"),
+    "trl/kto": TRLInfo("TRL's KTO on single labelled completions"),
+    "trl/sft": TRLInfo("TRL's supervised fine-tuning on the chosen completions"),
+    "trl/reward": TRLInfo("TRL's reward model on preference pairs"),
     # Looked up in the installed TRL, whose list of trainers differs between versions.
-    "trl/*": _trl(
+    "trl/*": TRLInfo(
         "any other trainer of the installed TRL, looked up by name: "
         "trl/cpo, trl/orpo, trl/online_dpo"
     ),
-    "command": _Entry("autorl.trainers.command:make", CommandInfo()),
-    "python": _Entry("autorl.trainers.trial_function:make", FunctionInfo()),
-    "tabular": _Entry(
-        "autorl.trainers.tabular:make",
-        LookUpInfo("replays a landscape: recorded runs instead of training"),
-    ),
-    "surrogate": _Entry(
-        "autorl.trainers.surrogate:make",
-        SurrogateInfo("replays a landscape: predicted runs with seed noise"),
-    ),
-    "synthetic": _Entry("autorl.trainers.synthetic:make", SyntheticInfo()),
+    "command": CommandInfo(),
+    "python": FunctionInfo(),
+    "tabular": LookUpInfo("replays a landscape: recorded runs instead of training"),
+    "surrogate": SurrogateInfo("replays a landscape: predicted runs with seed noise"),
+    "synthetic": SyntheticInfo(),
 }
 
 
@@ -128,8 +90,8 @@ ALIASES = {"trl/ppo": "rlhf/ppo"}
 def names() -> dict[str, str]:
     """One-line description of every trainer, by the name a study file uses."""
     described = {
-        f"{FUNCTION_PREFIX}module:function" if name == "python" else name: entry.info.description
-        for name, entry in _TRAINERS.items()
+        f"{FUNCTION_PREFIX}module:function" if name == "python" else name: about.description
+        for name, about in _TRAINERS.items()
     }
     for alias, name in ALIASES.items():
         described[name] += f" (also {alias}, its earlier name)"
@@ -143,10 +105,10 @@ def names() -> dict[str, str]:
 
 
 def info(name: str, folder: str | None = None) -> TrainerInfo:
-    """What a trainer of this name is like.
+    """Describe the trainer of this name.
 
-    Of one that is unknown or cannot be imported nothing is known: a study of it can still be looked
-    at where it is not installed, and `load` says what is wrong.
+    An unknown trainer, or a trainer that cannot be imported, has an empty description: a study of
+    it can still be looked at where it is not installed, and `load` says what is wrong.
 
     Args:
         name: as in a study file.
@@ -154,7 +116,7 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
     """
     entry = _entry(name)
     if entry is not None:
-        return entry.info
+        return entry
     try:
         trainer = _PLUGINS.find(name, folder)
     except InputError:
@@ -163,7 +125,7 @@ def info(name: str, folder: str | None = None) -> TrainerInfo:
 
 
 def installed_info(name: str) -> TrainerInfo:
-    """What a trainer of this name is like, where it is installed.
+    """Describe the trainer of this name, where it is installed.
 
     A class that only a study file names is not imported: for readers of studies that may be
     anybody's.
@@ -184,21 +146,36 @@ def load(spec: TrainerSpec) -> Trainer:
     Raises:
         InputError: the name is unknown, its libraries are not installed, or its options are wrong.
     """
-    info(spec.name).check_installed(spec.name)
-    entry = _entry(spec.name)
+    return _maker(spec.name)(spec)
+
+
+def documentation(name: str, folder: str | None = None) -> str:
+    """Return what a trainer's class says of its options.
+
+    Raises:
+        InputError: the name is unknown, or its libraries are not installed.
+    """
+    make = _maker(name, folder)
+    return inspect.getdoc(make if inspect.isclass(make) else get_type_hints(make)["return"]) or ""
+
+
+def _maker(name: str, folder: str | None = None) -> Callable[[TrainerSpec], Trainer]:
+    """The class or function that makes a trainer of its options."""
+    info(name, folder).check_installed(name)
+    entry = _entry(name)
     if entry is not None:
         module, _, factory = entry.target.partition(":")
         make: Callable[[TrainerSpec], Trainer] = getattr(importlib.import_module(module), factory)
-        return make(spec)
-    trainer = _PLUGINS.find(spec.name)
+        return make
+    trainer = _PLUGINS.find(name, folder)
     if trainer is None:
-        hint = did_you_mean(spec.name, names(), "`autorl trainers` lists all")
-        raise InputError(f"unknown trainer {spec.name!r}{hint}", key="trainer")
-    return trainer(spec)
+        hint = did_you_mean(name, names(), "`autorl list trainers` lists all")
+        raise InputError(f"unknown trainer {name!r}{hint}", key="trainer")
+    return trainer
 
 
-def _entry(name: str) -> _Entry | None:
-    """The entry of a trainer of this package."""
+def _entry(name: str) -> TrainerInfo | None:
+    """The description of a trainer of this package."""
     if name.startswith(FUNCTION_PREFIX):
         return _TRAINERS["python"]
     name = ALIASES.get(name, name)

@@ -1,8 +1,8 @@
 """Analytic learning curves with a known optimum.
 
 The trainer of tests, CI and dry measurements. The skill of a run is the exact sum over its steps of
-the quality of the configuration it had there. So a chain of segments equals one long segment to the
-last bit, a change of configuration matters from the step it is made at, and a moving optimum
+the quality of the configuration it had there. A chain of segments therefore equals one long segment
+to the last bit, a change of configuration matters from the step it is made at, and a moving optimum
 rewards a schedule. With u the hyperparameters in the unit cube, u* the optimum, w the weights and h
 the horizon:
 
@@ -14,33 +14,23 @@ the horizon:
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
+import os
+import signal
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from autorl.plain_values import plain
-from autorl.seeds import generator
-from autorl.trainers._json_checkpoint import parent_state, save_state
-from autorl.trainers._shared import Clock, check_rollout, check_start
-from autorl.trainers.contract import AnyChange, Change, Trainer
-from autorl.trainers.options import check_fields, check_names
-from autorl.trainers.synthetic_failures import (
-    KINDS,
-    RULE,
-    applies,
-    config_key,
-    fail,
-    is_number,
-    is_numbers,
-    is_positive,
-    is_rule,
-    lose_worker_once,
-)
-from autorl.types import (
+from autorl.core.numbers import is_number
+from autorl.core.plain_values import plain
+from autorl.core.seeds import digest, generator
+from autorl.core.types import (
     Config,
     EnvironmentSpec,
     FrozenMap,
@@ -51,6 +41,95 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.trainers._shared import Clock, check_rollout, check_start
+from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.options import check_fields, check_names
+from autorl.trainers.saved_state import load_parent, save
+
+KINDS = ("crash", "nan", "hang", "memory", "stop")
+RULE = "a fraction, or a mapping with above, below (limits by hyperparameter), fraction, seeds"
+_CONDITIONS = ("above", "below", "fraction", "seeds")
+
+
+def is_rule(value: object) -> bool:
+    """Tell whether an option says when runs fail.
+
+    The names of its conditions are checked where it applies.
+    """
+    if not isinstance(value, Mapping):
+        return value is None or is_positive(value)
+    limits = all(is_numbers(value.get(side, {})) for side in ("above", "below"))
+    seeds = value.get("seeds", ())
+    return limits and is_positive(value.get("fraction", 0)) and isinstance(seeds, list | tuple)
+
+
+def is_positive(value: object) -> bool:
+    """Tell whether a value is a finite number of at least 0."""
+    return is_number(value, 0.0)
+
+
+def is_numbers(value: object) -> bool:
+    """Tell whether a value is a mapping to finite numbers."""
+    return isinstance(value, Mapping) and all(map(is_number, value.values()))
+
+
+def config_key(config: Mapping[str, object]) -> str:
+    """Hash a configuration, for draws that are its own."""
+    return hashlib.sha256(json.dumps(plain(config), sort_keys=True).encode()).hexdigest()
+
+
+def applies(rule: float | Mapping[str, object], kind: str, segment: Segment) -> bool:
+    """Tell whether a run fails in this way.
+
+    Args:
+        rule: a fraction of configurations, or conditions that must all hold.
+        kind: one of `KINDS`.
+        segment: of the run.
+
+    Raises:
+        InputError: a condition that is none.
+    """
+    conditions: Mapping[str, Any] = rule if isinstance(rule, Mapping) else {"fraction": rule}
+    check_names(conditions, _CONDITIONS, f"condition of {kind}", f"trainer.kwargs.{kind}")
+    config = segment.config
+    above = conditions.get("above", {}).items()
+    below = conditions.get("below", {}).items()
+    met = [name in config and config[name] > limit for name, limit in above]
+    met += [name in config and config[name] < limit for name, limit in below]
+    if "fraction" in conditions:
+        # Of the configuration alone: it fails with every seed and after a restart. 2^128 is the
+        # range of the digest.
+        drawn = digest(0, "noise", kind, config_key(config)) / 2**128
+        met.append(drawn < conditions["fraction"])
+    if "seeds" in conditions:
+        met.append(segment.seed in conditions["seeds"])
+    return bool(met) and all(met)
+
+
+def fail(kind: str, step: int) -> Status:
+    """Make a failure happen.
+
+    A run that diverges or stops itself is reported. The other kinds never return.
+    """
+    if kind == "crash":
+        raise RuntimeError(f"synthetic crash at step {step}")
+    if kind == "hang":
+        while True:
+            time.sleep(60)
+    if kind == "memory":
+        hoard: list[np.ndarray[Any, Any]] = []
+        while True:
+            hoard.append(np.ones(2**21))  # 16 MB at a time, touched, until a limit is met
+    return Status.DIVERGED if kind == "nan" else Status.STOPPED
+
+
+def lose_worker_once(marker: str | None, segment: Segment) -> None:
+    """Kill this process unless the marker file is there, and write it."""
+    if marker is not None and not Path(marker).exists():
+        Path(marker).write_text(segment.id)
+        # As the out-of-memory killer ends a worker: no exception, no clean-up.
+        os.kill(os.getpid(), signal.SIGKILL)
+
 
 # Quality is summed in integers of this size: exact in any order, so cuts change nothing.
 _UNIT = 2**32
@@ -134,7 +213,7 @@ class Synthetic(Trainer):
         clock = Clock()
         check_start(segment)
         check_rollout({"rollout": self.rollout}, segment)
-        saved = parent_state(segment)
+        saved = load_parent(segment, "synthetic", segment.config, self.changes)
         skill = int(saved["skill"]) if saved is not None else 0
         lose_worker_once(self.lost_once, segment)
         time.sleep(self.seconds)
@@ -158,7 +237,8 @@ class Synthetic(Trainer):
                 report(reports[-1])
         checkpoint = None
         if segment.save and not status.failed:
-            checkpoint = save_state(segment, step, {"skill": skill, "seed": segment.seed})
+            state = {"values": plain(segment.config), "skill": skill, "seed": segment.seed}
+            checkpoint = save(segment, "synthetic", step, state)
         message = ""
         if status is Status.DIVERGED:
             message = "score is not finite"
@@ -291,7 +371,7 @@ _ALLOWED: Mapping[str, _Allowed] = {
     "rate": (lambda value: is_positive(value) and value > 0, "a number above 0"),
     **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
     "rollout": (
-        lambda value: isinstance(value, int) and value is not True and value >= 1,
+        lambda value: is_number(value, 1, whole=True),
         "a whole number above 0",
     ),
     **dict.fromkeys(KINDS, _RULE),

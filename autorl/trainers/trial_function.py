@@ -9,10 +9,10 @@
         return score
 
 A function is one of these where its first parameter is called `trial` or is annotated as
-`LiveTrial`; any other is `f(config, *, seed, ...)` (`autorl.trainers.function`). What it returns is
-the value at its last step, beside what it has reported; None means that its reports say it all. One
-that returns before its last step, or raises `TrialStopped`, has ended its run by itself: it is
-scored by what it has told, and not continued.
+`LiveTrial`; any other is `f(config, *, seed, ...)` (`autorl.trainers.function`). Its return value
+is the value at its last step, beside its reports; None means that the reports say it all. One that
+returns before its last step, or raises `TrialStopped`, has ended its run by itself: it is scored by
+what it has told, and not continued.
 
 The checkpoint of a segment is the call itself, which waits (`live:SEGMENT`). A call that is gone,
 as after a kill or in a worker that trains one segment alone, is made once more from step 0, which
@@ -27,16 +27,11 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from autorl.plain_values import plain
-from autorl.trainers import function as plain_function
-from autorl.trainers._shared import Diverged, check_start
-from autorl.trainers.contract import Change
-from autorl.trainers.function import FunctionTrainer
-from autorl.trainers.live_trial import Call, LiveTrial, TrialStopped
-from autorl.trainers.user_code import Told
-from autorl.types import (
+from autorl.core.plain_values import plain
+from autorl.core.types import (
     Checkpoint,
     InputError,
+    NotLoggedError,
     Outcome,
     Report,
     Segment,
@@ -44,6 +39,12 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.trainers import function as plain_function
+from autorl.trainers._shared import Diverged, check_start
+from autorl.trainers.contract import Change
+from autorl.trainers.function import FunctionTrainer
+from autorl.trainers.live_trial import Call, LiveTrial, TrialStopped
+from autorl.trainers.user_code import Told
 
 # Each holds the memory of its function. Methods that pause most of their runs for good (asha) would
 # hold all of them: those that wait longest begin anew if they are continued after all.
@@ -162,7 +163,7 @@ class TrialTrainer(FunctionTrainer):
     def _paused(self, call: Call, segment: Segment, points_told: Told) -> Outcome:
         try:
             if not call.reported:
-                raise ValueError(
+                raise NotLoggedError(
                     f"the function reported nothing up to step {segment.until}, where the study "
                     "compares runs: report earlier, or compare later (`rungs`)"
                 )
@@ -192,10 +193,10 @@ class TrialTrainer(FunctionTrainer):
         if call.error is not None:
             raise call.error
         if call.value is None and not call.reported:
-            raise ValueError("the function returned nothing and reported nothing")
+            raise NotLoggedError("the function returned nothing and reported nothing")
         early = segment.until < segment.horizon
         if early and not call.reported:
-            raise ValueError(
+            raise NotLoggedError(
                 f"the function returned without a report, but the study compares runs at step "
                 f"{segment.until}: call `trial.report(step, value)` on the way"
             )

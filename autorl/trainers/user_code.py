@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
 from autorl.trainers._shared import Clock, Diverged, not_finite
-from autorl.types import Checkpoint, InputError, Outcome, Report, Segment, Status, step_problem
 
 NO_PRUNING = (
     "`report` does not end a run: take one parameter called `trial` instead, `f(trial)`, which has "
-    "`trial.report` and `trial.should_stop`; what runs are compared by is the optimizer's option "
-    "`stop: median` with `rungs`"
+    "`trial.report()` and `trial.should_stop()`; what runs are compared by is the optimizer's "
+    "option `stop: median` with `rungs`"
 )
 
 
@@ -67,7 +67,7 @@ def step_number(step: object) -> int:
         return int(step)
     if isinstance(step, float | np.floating) and float(step).is_integer():
         return int(step)
-    raise TypeError(f"expected a whole number of steps in a report, got {shown(step)}")
+    raise TypeError(f"expected a whole number of steps in report(step, value), got {shown(step)}")
 
 
 class Told:

@@ -14,14 +14,13 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from autorl.plain_text import did_you_mean
-from autorl.plain_values import plain
+from autorl.core.plain_text import did_you_mean
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError
 from autorl.population.kernels import Array
-from autorl.population.outside import Env, OutsideEnvironment, of_spaces
-from autorl.population.vectors import Vector, VectorStep
+from autorl.population.outside import Env, OutsideEnvironment, Vector, VectorStep, of_spaces
 from autorl.trainers._shared import module_path
 from autorl.trainers.outside_environments import check_actions, check_observations
-from autorl.types import EnvironmentSpec, FrozenMap, InputError
 
 _OURS = ("num_envs", "batch_size", "env_type", "gym_reset_return_info")
 _LARGEST = 2**31 - 1  # EnvPool takes smaller ones

@@ -75,8 +75,8 @@ class AutorlSweeper(Sweeper):
 
     def sweep(self, arguments: list[str]) -> Any:
         """Search, test the incumbent, and return what `optimization_results.yaml` holds."""
+        from autorl.core.types import AutorlError
         from autorl.integrations.hydra_sweeper import run_sweep
-        from autorl.types import AutorlError
 
         try:
             return run_sweep(self, self._options, arguments)

@@ -24,77 +24,15 @@ from hostile_manifests import COPY, hostile_texts, places, replaced
 KINDS = ("study", "space", "manifest", "csv", "query", "command")
 HUGE = 10**400
 WRONG = (
-    *(
-        None,
-        True,
-        False,
-        -1,
-        0,
-        3,
-        2.5,
-        1e30,
-        10**19,
-        HUGE,
-        1e300,
-        float("nan"),
-        float("inf"),
-        float("-inf"),
-    ),
-    *(
-        "",
-        " ",
-        "x",
-        "x" * 5000,
-        "(" * 5000,
-        "9" * 5000,
-        "nan",
-        "1e999",
-        "0.5",
-        "\u0000",
-        "a\u001b]0;t\u0007\u202e",
-    ),
-    *(
-        "../../../etc/passwd",
-        "/etc/passwd",
-        "~/x",
-        ".",
-        "..",
-        "echo 'x",
-        "$(id)",
-        "`id`",
-        "{x",
-        "{",
-        "%s %n",
-        "=1+1",
-    ),
-    *(
-        "__import__('os').system('id')",
-        "lambda: 1",
-        "9**9**9**9",
-        "python:os:system",
-        "python:nowhere:f",
-        "\U0001f600",
-    ),
-    *(
-        [],
-        {},
-        [[]],
-        [1, "a"],
-        [None],
-        [-1],
-        [[[[1]]]],
-        {"x": 1},
-        {"": 1},
-        {"name": "tpe", "x": [1]},
-        {"type": "float"},
-    ),
-    *(
-        {"extends": "/etc/passwd"},
-        {"value": HUGE},
-        {"choices": list(range(2000))},
-        list(range(300)),
-    ),
-)
+    None, True, False, -1, 0, 3, 2.5, 1e30, 10**19, HUGE, 1e300, float("nan"), float("inf"),
+    float("-inf"), "", " ", "x", "x" * 5000, "(" * 5000, "9" * 5000, "nan", "1e999", "0.5",
+    "\u0000", "a\u001b]0;t\u0007\u202e", "../../../etc/passwd", "/etc/passwd", "~/x", ".", "..",
+    "echo 'x", "$(id)", "`id`", "{x", "{", "%s %n", "=1+1", "__import__('os').system('id')",
+    "lambda: 1", "9**9**9**9", "python:os:system", "python:nowhere:f", "\U0001f600", [], {}, [[]],
+    [1, "a"], [None], [-1], [[[[1]]]], {"x": 1}, {"": 1}, {"name": "tpe", "x": [1]},
+    {"type": "float"}, {"extends": "/etc/passwd"}, {"value": HUGE}, {"choices": list(range(2000))},
+    list(range(300)),
+)  # fmt: skip
 STUDY: dict[str, Any] = {
     "name": "small",
     "seed": 1,
@@ -138,129 +76,32 @@ TRAINERS: tuple[dict[str, Any], ...] = (
     {"name": "python:f.py:f", "kwargs": {"metric": "eval_return", "path": "."}},
 )
 TEXTS = (
-    *(
-        "",
-        "[]",
-        "- 1",
-        "{",
-        "{{{",
-        "a: b: c",
-        "\t\tx",
-        "%YAML 9",
-        "&a [*a]",
-        "!!python/object/apply:os.system [id]",
-    ),
-    *(
-        "x: &x [*x, *x]",
-        "trainer: synthetic\ntrainer: command",
-        "\u0000",
-        "'" * 999,
-        "[" * 3000,
-        "? [1]\n: 2",
-        "<<: 3",
-    ),
-)
+    "", "[]", "- 1", "{", "{{{", "a: b: c", "\t\tx", "%YAML 9", "&a [*a]",
+    "!!python/object/apply:os.system [id]", "x: &x [*x, *x]",
+    "trainer: synthetic\ntrainer: command", "\u0000", "'" * 999, "[" * 3000, "? [1]\n: 2", "<<: 3",
+)  # fmt: skip
 CSV = "config,seed,step,eval_return,x\n" + "".join(
     f"{number},{seed},{step},{number + seed + step / 100},{0.1 * number}\n"
     for number, seed, step in itertools.product(range(1, 4), range(2), (50, 100))
 )
 CELLS = (
-    *(
-        "",
-        "nan",
-        "inf",
-        "-inf",
-        "1e300",
-        "1e30",
-        "x",
-        "x" * 5000,
-        '"',
-        '"a',
-        "=cmd|' /C calc'!A0",
-        "\u0000",
-        "-1",
-        "2.5",
-    ),
-    *(
-        "9" * 5000,
-        "True",
-        "NULL",
-        "\u202e",
-        "2026-01-01",
-        "[1]",
-        "{}",
-        "a,b",
-        "\r",
-        "../../x",
-        "\ufeff",
-        "1;2",
-        "0x10",
-    ),
-)
+    "", "nan", "inf", "-inf", "1e300", "1e30", "x", "x" * 5000, '"', '"a', "=cmd|' /C calc'!A0",
+    "\u0000", "-1", "2.5", "9" * 5000, "True", "NULL", "\u202e", "2026-01-01", "[1]", "{}", "a,b",
+    "\r", "../../x", "\ufeff", "1;2", "0x10",
+)  # fmt: skip
 QUERIES = (
-    *(
-        "",
-        " ",
-        ";",
-        "--",
-        "/*",
-        "SELECT",
-        "SELECT * FROM nowhere",
-        "SELECT 1; SELECT 2",
-        "x" * 9000,
-        "SELECT " + "(" * 300,
-    ),
-    *(
-        COPY,
-        f"EXPLAIN ANALYZE {COPY}",
-        f"EXPLAIN {COPY}",
-        f"SELECT 1; {COPY}",
-        f"WITH a AS (SELECT 1) {COPY}",
-    ),
-    *(
-        "ATTACH 'x.db'",
-        "INSTALL httpfs",
-        "LOAD httpfs",
-        "SET memory_limit='1TB'",
-        "PRAGMA database_list",
-        "VACUUM",
-    ),
-    *(
-        "CREATE TABLE t AS SELECT 1",
-        "DROP VIEW evals",
-        "INSERT INTO evals SELECT 1",
-        "DELETE FROM runs",
-        "CALL pragma_version()",
-    ),
-    *(
-        "SELECT * FROM read_csv('/etc/passwd')",
-        "SELECT * FROM read_text('/etc/passwd')",
-        "SELECT * FROM glob('/root/*')",
-    ),
-    *(
-        "SELECT * FROM 'https://example.com/x.csv'",
-        "SELECT * FROM '/etc/passwd'",
-        "SELECT getenv('HOME')",
-        "SELECT '\u0000'",
-    ),
-    *(
-        "EXPORT DATABASE 'x'",
-        "CHECKPOINT",
-        "BEGIN",
-        "SELECT * FROM evals WHERE nope = 1",
-        "SELECT 1/'x'",
-        "FROM",
-        "\\d",
-    ),
-    *(
-        "COPY evals TO 'x.csv'",
-        "COPY (SELECT 1) TO '/tmp/x.csv'",
-        "PREPARE p AS SELECT 1",
-        "EXECUTE p",
-        "USE main",
-        "\ud800",
-    ),
-)
+    "", " ", ";", "--", "/*", "SELECT", "SELECT * FROM nowhere", "SELECT 1; SELECT 2", "x" * 9000,
+    "SELECT " + "(" * 300, COPY, f"EXPLAIN ANALYZE {COPY}", f"EXPLAIN {COPY}", f"SELECT 1; {COPY}",
+    f"WITH a AS (SELECT 1) {COPY}", "ATTACH 'x.db'", "INSTALL httpfs", "LOAD httpfs",
+    "SET memory_limit='1TB'", "PRAGMA database_list", "VACUUM", "CREATE TABLE t AS SELECT 1",
+    "DROP VIEW evals", "INSERT INTO evals SELECT 1", "DELETE FROM runs", "CALL pragma_version()",
+    "SELECT * FROM read_csv('/etc/passwd')", "SELECT * FROM read_text('/etc/passwd')",
+    "SELECT * FROM glob('/root/*')", "SELECT * FROM 'https://example.com/x.csv'",
+    "SELECT * FROM '/etc/passwd'", "SELECT getenv('HOME')", "SELECT '\u0000'",
+    "EXPORT DATABASE 'x'", "CHECKPOINT", "BEGIN", "SELECT * FROM evals WHERE nope = 1",
+    "SELECT 1/'x'", "FROM", "\\d", "COPY evals TO 'x.csv'", "COPY (SELECT 1) TO '/tmp/x.csv'",
+    "PREPARE p AS SELECT 1", "EXECUTE p", "USE main", "\ud800",
+)  # fmt: skip
 COMMANDS: tuple[tuple[str, ...], ...] = (
     ("resume", "{study}", "--runs", "{wrong}", "-q"),
     ("test", "{study}", "--seeds", "{wrong}", "-q"),
@@ -287,11 +128,11 @@ COMMANDS: tuple[tuple[str, ...], ...] = (
         "{out}",
         "-q",
     ),
-    ("status", "{wrong}"),
+    ("watch", "{wrong}", "--once"),
     ("report", "{wrong}"),
-    ("space", "{wrong}"),
-    ("space", "{space}", "--sample", "{wrong}"),
-    ("optimizers", "{wrong}"),
+    ("list", "spaces", "{wrong}"),
+    ("list", "spaces", "{space}", "--sample", "{wrong}"),
+    ("list", "optimizers", "{wrong}"),
     ("landscape", "best", "{landscape}", "--by", "{wrong}"),
     ("landscape", "best", "{landscape}", "--step", "{wrong}"),
     ("landscape", "best", "{landscape}", "--reduce", "{wrong}"),
@@ -401,7 +242,9 @@ def _study(rng: random.Random) -> BadInput:
 
 def _space(rng: random.Random) -> BadInput:
     text, about = _spoiled(STUDY["space"], rng)
-    return BadInput("space", 0, ("space", "bad.yaml", "--sample", "2"), {"bad.yaml": text}, about)
+    return BadInput(
+        "space", 0, ("list", "spaces", "bad.yaml", "--sample", "2"), {"bad.yaml": text}, about
+    )
 
 
 def _spoiled(good: Any, rng: random.Random) -> tuple[str, str]:

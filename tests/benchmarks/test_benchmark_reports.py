@@ -1,4 +1,4 @@
-"""What the reports of `benchmarks/` say of what was measured: names, ranks, comparisons, kept cells."""
+"""Reports of `benchmarks/`: names, ranks, comparisons, kept cells."""
 
 import sys
 from pathlib import Path
@@ -21,7 +21,7 @@ from cells import Cell, Raw
 from comparisons import Share, Summary, label, ranked
 
 from autorl import optimizers
-from autorl.types import Config
+from autorl.core.types import Config
 
 
 def proposals(*made):

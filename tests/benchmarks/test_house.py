@@ -1,4 +1,4 @@
-"""What `benchmarks/house.py` counts, on a file that has one of everything."""
+"""Counts of `benchmarks/house.py`, on a file that has one of everything."""
 
 import sys
 from pathlib import Path
@@ -17,7 +17,7 @@ import os
 def f(a: Any, *names: str, table: dict[str, Any] | None = None) -> None:
     """Says this; and that."""
     import json
-    from autorl.types import Config
+    from autorl.core.types import Config
     x, y = 1, 2
     x, y = y, x
     found = [one for one in names]
@@ -33,7 +33,10 @@ class A:
 
 
 def _once() -> None:
-    pass
+    """Say whether it is known.
+
+    None where it is not. What is it?
+    """
 
 
 def _twice() -> None:
@@ -57,6 +60,7 @@ def counts(tmp_path):
         ("Any", 2),
         ("semicolon", 1),
         ("words", 1),
+        ("headless", 1),
         ("vague", 2),
         ("tuple", 1),
         ("swap", 1),

@@ -18,7 +18,7 @@ import search_rows
 import search_tasks
 from cells import Cell, Raw
 
-from autorl.types import Config
+from autorl.core.types import Config
 
 TASKS = [
     "atari_pong_dqn", "atari_qbert_dqn", "cc_cartpole_dqn", "cc_cartpole_ppo", "brax_ant_sac",
@@ -169,8 +169,8 @@ def test_a_study_trains_the_tuning_seeds_of_its_repeat_alone(task, folders, monk
     task.final.__self__._final.clear()
     answering = search_rows.Answering(task, "eval_return")
     row = search_rows.rows()["random, fixed 5"]
-    from autorl.spec import load_spec
     from autorl.study import Study
+    from autorl.study.spec import load_spec
 
     study = Study.in_memory(
         load_spec(search_rows.study(row, task, folders, 20, 3)),

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import search_live
 from cells import Cell, Raw
 
-from autorl.spec import load_spec
+from autorl.study.spec import load_spec
 
 TASK = search_live.TASKS["PPO CartPole-v1"]
 
@@ -42,7 +42,7 @@ def test_tuning_and_test_seeds_of_all_studies_are_disjoint():
 def test_the_default_row_has_what_a_study_file_without_these_sections_has(task):
     document = search_live.study(task, search_live.DEFAULT, 3, 32)
     spec = load_spec(search_live.without_search(task, 3, 32))
-    assert document["optimizer"] == {"name": "transfer", "prior": "landscapes"}
+    assert document["optimizer"] == {"name": "transfer", "prior": "auto"}
     assert document["evaluation"] == {"seeds": spec.evaluation.seeds} == {"seeds": "adaptive"}
     assert document["seeds"]["tuning"] == [300, 301, 302, 303, 304]
     seeds = {"tuning": [*spec.plan.tuning], "test": [*spec.plan.test]}

@@ -231,7 +231,7 @@ class Page:
         self.console = []
         self.requests = []
         self._addresses = {}
-        self._loaded = 0
+        self._loaded = set()  # names of documents
         self._context = browser.call("Target.createBrowserContext")["browserContextId"]
         target = browser.call(
             "Target.createTarget", url="about:blank", browserContextId=self._context
@@ -242,6 +242,7 @@ class Page:
         browser._pages[self._session] = self
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
         self.resize(width, height, mobile)
         self.emulate(scheme)
 
@@ -286,11 +287,11 @@ class Page:
     def open(self, place):
         """Open an address or a file, and wait until it has loaded."""
         address = place.resolve().as_uri() if isinstance(place, Path) else place
-        loaded = self._loaded
         answer = self.call("Page.navigate", url=address)
         if "errorText" in answer:
             raise BrowserError(f"{address}: {answer['errorText']}")
-        self._browser.wait(lambda: self._loaded > loaded, f"opening {address}")
+        # By its name: the empty page that was there may say only now that it has loaded.
+        self._browser.wait(lambda: answer["loaderId"] in self._loaded, f"opening {address}")
 
     def evaluate(self, expression):
         """Return the value of a JavaScript expression, awaited where it is a promise."""
@@ -302,13 +303,20 @@ class Page:
         return answer["result"].get("value")
 
     def wait_for(self, expression, seconds=PATIENCE):
-        """Return the value of an expression once it is true."""
+        """Return the value of an expression once it is true.
+
+        A page that makes place for another meanwhile is asked again.
+        """
         end = time.monotonic() + seconds
-        while not (value := self.evaluate(expression)):
-            if time.monotonic() > end:
-                raise BrowserError(f"not so in {seconds:g} seconds: {expression[:500]}")
+        while time.monotonic() < end:
+            try:
+                if value := self.evaluate(expression):
+                    return value
+            except BrowserError as error:
+                if "navigated or closed" not in str(error):
+                    raise
             time.sleep(0.02)
-        return value
+        raise BrowserError(f"not so in {seconds:g} seconds: {expression[:500]}")
 
     def text(self, selector="body"):
         """Return the text of an element as it is shown."""
@@ -405,8 +413,9 @@ class Page:
 
     def _hear(self, event, params):
         """Take an event of the browser; called by the thread that reads its pipe."""
-        if event == "Page.loadEventFired":
-            self._loaded += 1
+        if event == "Page.lifecycleEvent":
+            if params["name"] == "load":
+                self._loaded.add(params["loaderId"])
         elif event == "Runtime.consoleAPICalled":
             kind = params["type"]
             text = " ".join(

@@ -1,65 +1,48 @@
-"""Points at, toggles, brushes and sorts what a page has, and says what came of it."""
+"""Points at charts, chooses in their legends and sorts tables, and says what came of it."""
 
 import json
 
-# The middle mark of every chart that is shown, at shares of the chart's width and height.
-MARKS = """Array.from(document.querySelectorAll("figure svg.plot"), (svg, number) => {
-  const box = svg.getBoundingClientRect();
-  if (!box.width) return null;  // of another width of the window
-  svg.dataset.tested = number;
-  const marks = svg.querySelectorAll("[data-tip]");
-  const chart = svg.closest("figure").dataset.chart;
-  if (!marks.length) return { chart, selector: null };
-  const mark = marks[Math.floor(marks.length / 2)];
-  let { left, top, width, height } = mark.getBoundingClientRect();
-  let [x, y] = [left + width / 2, top + height / 2];
-  if (mark.localName === "path")  // whose box is mostly empty
-    ({ x, y } = mark.getPointAtLength(mark.getTotalLength() / 2)
-      .matrixTransform(mark.getScreenCTM()));
-  return {
-    chart, selector: `svg[data-tested="${number}"]`,
-    x: (x - box.left) / box.width, y: (y - box.top) / box.height,
-  };
-}).filter((mark) => mark !== null)"""
+DRAWN = """Array.from(document.querySelectorAll(".drawing"))
+  .every((drawing) => drawing.drawn && drawing.querySelector("svg"))"""
 
-SAID = """((selector) => {
-  const at = document.querySelector(`${selector} .at`);
+# The middle mark of every chart, at shares of the chart's width and height, and its text.
+MARKS = """Array.from(document.querySelectorAll("figure"), (figure, number) => {
+  const svg = figure.querySelector(".drawing svg");
+  const marks = Array.from(svg.querySelectorAll(".role-mark path"))
+    .filter((mark) => mark.__data__?.tooltip && mark.__data__.datum.tip);
+  const chart = figure.dataset.chart;
+  if (!marks.length) return { chart, selector: null };
+  figure.id = `figure${number}`;
+  const mark = marks[Math.floor(marks.length / 2)];
+  const box = svg.getBoundingClientRect();
+  const { left, top, width, height } = mark.getBoundingClientRect();
+  return {
+    chart, selector: `#figure${number} .drawing svg`,
+    x: (left + width / 2 - box.left) / box.width, y: (top + height / 2 - box.top) / box.height,
+  };
+})"""
+
+SAID = """(() => {
   const tip = document.querySelector("#tip");
-  if (!at || !tip || tip.hidden) return null;
+  if (tip.hidden) return null;
   const box = tip.getBoundingClientRect();
   const inside = box.left >= 0 && box.right <= document.documentElement.clientWidth;
-  return { text: tip.textContent, same: tip.textContent === at.dataset.tip, inside };
-})"""
-
-LEGENDS = """Array.from(document.querySelectorAll("figure .legend"), (legend, number) => {
-  legend.dataset.tested = number;
-  return `.legend[data-tested="${number}"] .key`;
-})"""
-
-# Whether all parts of a series are hidden, and whether all are shown, in the drawing for this width.
-SERIES = """((selector) => {
-  const key = document.querySelector(selector);
-  const parts = Array.from(key.closest("figure").querySelectorAll(
-    `svg [data-series="${key.dataset.series}"]`));
-  const hidden = parts.map((part) => getComputedStyle(part).display === "none");
-  return parts.length ? [hidden.every((is) => is), !hidden.some((is) => is)] : null;
-})"""
-
-BRUSHED = """(() => {
-  const figure = document.querySelector('figure[data-chart="parallel"]');
-  const zone = figure.querySelector(".zone");
-  const lines = Array.from(figure.querySelectorAll(".pass"));
-  const inside = lines.filter((line) => {
-    const place = parseFloat(line.dataset.u.split(",")[0]);
-    return place >= Number(zone.dataset.low) && place <= Number(zone.dataset.high);
-  });
-  const bright = lines.filter((line) => !line.classList.contains("dim"));
-  return {
-    said: figure.querySelector(".count").textContent, lines: lines.length,
-    inside: inside.length, bright: bright.length,
-    brush: !figure.querySelector(".brush").classList.contains("off"),
-  };
+  return { text: tip.textContent, inside };
 })()"""
+
+TEXTS = """((selector) => Array.from(document.querySelector(selector).querySelectorAll(".role-mark path"))
+  .map((mark) => (mark.__data__?.datum?.datum ?? mark.__data__?.datum)?.tip).filter(Boolean))"""
+
+LEGENDS = """Array.from(document.querySelectorAll("figure"), (figure, number) => {
+  figure.id = `figure${number}`;
+  const key = figure.querySelector(".role-legend-symbol path");
+  return key && `#figure${number}`;
+}).filter(Boolean)"""
+
+
+def wait_until_drawn(page):
+    """Wait until every chart of a page is drawn."""
+    page.wait_for(DRAWN)
 
 
 def point_at_every_chart(page):
@@ -67,38 +50,29 @@ def point_at_every_chart(page):
     charts = []
     for mark in page.evaluate(MARKS):
         assert mark["selector"] is not None, f"{mark['chart']}: nothing can be pointed at"
+        texts = page.evaluate(f"{TEXTS}({json.dumps(mark['selector'])})")
+        page.hover("h1")
+        page.wait_for(f"!({SAID})")
         page.hover(mark["selector"], mark["x"], mark["y"])
-        said = page.wait_for(f"{SAID}({json.dumps(mark['selector'])})")
-        assert said["text"], mark
-        assert said["same"], mark
+        said = page.wait_for(SAID)
+        assert said["text"] in texts, mark
+        assert "undefined" not in said["text"]
         assert said["inside"], f"{mark['chart']}: the text leaves the window"
         charts.append(mark["chart"])
+    page.hover("h1")
     return charts
 
 
-def toggle_every_legend(page):
-    """Hide and show the first series of every chart that has a legend; return how many have."""
+def choose_in_every_legend(page):
+    """Choose the first series of every chart that has a legend, then all; return how many have."""
     legends = page.evaluate(LEGENDS)
-    for selector in legends:
-        for pressed, expected in (("false", [True, False]), ("true", [False, True])):
-            page.click(selector)
-            shown = json.dumps(f'{selector}[aria-pressed="{pressed}"]')
-            page.wait_for(f"document.querySelector({shown}) !== null")
-            assert page.evaluate(f"{SERIES}({json.dumps(selector)})") == expected, selector
+    for figure in legends:
+        chosen = f"document.querySelector('{figure} .drawing').drawn.view.data('seen_store').length"
+        page.click(f"{figure} .role-legend-symbol path")
+        page.wait_for(f"{chosen} === 1")
+        page.click(f"{figure} .drawing svg", 0.995, 0.005)
+        page.wait_for(f"{chosen} === 0")
     return len(legends)
-
-
-def brush_parallel_coordinates(page):
-    """Keep what passes through the upper half of the first axis, then all again."""
-    page.drag('figure[data-chart="parallel"] .zone', (0.5, 0.02), (0.5, 0.5))
-    kept = page.evaluate(BRUSHED)
-    assert kept["brush"]
-    assert kept["bright"] == kept["inside"]
-    assert kept["said"] == f"{kept['inside']} of {kept['lines']} configurations"
-    page.click('figure[data-chart="parallel"] .clear')
-    cleared = page.evaluate(BRUSHED)
-    assert not cleared["brush"]
-    assert cleared["bright"] == cleared["lines"]
 
 
 def sort_first_table(page, column):

@@ -1,4 +1,4 @@
-"""space, trainers, optimizers, doctor, help."""
+"""list, doctor, help."""
 
 import subprocess
 import sys
@@ -8,29 +8,32 @@ import yaml
 from cli_support import SPACE, as_json, autorl
 
 from autorl import optimizers, trainers
-from autorl.cli import app
+from autorl.cli.app import SECTIONS
 from autorl.space import load_space
+from autorl.trainers.command import _OPTIONS
 
 
 def test_a_space_is_printed_with_its_rules_and_samples(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump({**SPACE, "constraints": ["rate <= x + 1"]}))
-    text = autorl("space", path, "--sample", 3).stdout
+    text = autorl("list", "spaces", path, "--sample", 3).stdout
     for part in ("0.0001 to 1", "log", "a, b", "kind == b", "rate <= x + 1"):
         assert part in text
-    found = as_json("space", path, "--sample", 3)
+    found = as_json("list", "spaces", path, "--sample", 3)
     space = load_space(path)
     assert found["hash"] == space.hash
     assert len(found["samples"]) == 3
     assert all(space.is_valid(config) for config in found["samples"])
-    assert found["samples"] == as_json("space", path, "--sample", 3)["samples"]
-    assert found["samples"] != as_json("space", path, "--sample", 3, "--seed", 1)["samples"]
+    assert found["samples"] == as_json("list", "spaces", path, "--sample", 3)["samples"]
+    assert (
+        found["samples"] != as_json("list", "spaces", path, "--sample", 3, "--seed", 1)["samples"]
+    )
 
 
 def test_a_wrong_space_names_file_and_line(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("hyperparameters:\n  x: {type: float, lower: 1.0, upper: 0.0}\n")
-    error = autorl("space", path, code=2).stderr
+    error = autorl("list", "spaces", path, code=2).stderr
     assert error.startswith(f"autorl: {path}:2: hyperparameters.x")
     assert error.count("\n") == 1
 
@@ -42,23 +45,41 @@ def test_a_search_space_is_no_study(tmp_path):
 
 
 def test_every_trainer_is_listed():
-    assert as_json("trainers") == trainers.names()
-    text = autorl("trainers").stdout
+    assert as_json("list", "trainers") == trainers.names()
+    text = autorl("list", "trainers").stdout
     assert all(name in text for name in trainers.names())
 
 
+@pytest.mark.parametrize("name", ["command", "population/ppo", "python:lane:train", "synthetic"])
+def test_a_trainer_is_printed_with_its_options(name):
+    text = autorl("list", "trainers", name).stdout
+    assert text.startswith(f"{name}: {trainers.info(name).description}")
+    assert "`trainer.kwargs`" in text or "kwargs: {" in text
+    assert as_json("list", "trainers", name)["documentation"] in text
+
+
+def test_the_options_of_a_command_are_all_explained():
+    text = autorl("list", "trainers", "command").stdout
+    assert [name for name in _OPTIONS if f"{name}:" not in text and f"{name}," not in text] == []
+    keys = ("from", "path", "step", "step_scale", "rank", "map")
+    assert [key for key in keys if f"`{key}`" not in text] == []
+    assert "did you mean 'command'" in autorl("list", "trainers", "comand", code=2).stderr
+
+
 def test_every_optimizer_is_listed_with_its_options():
-    found = {one["name"]: one for one in as_json("optimizers")["optimizers"]}
-    assert set(found) | set(as_json("optimizers")["not_installed"]) == set(optimizers.names())
+    found = {one["name"]: one for one in as_json("list", "optimizers")["optimizers"]}
+    assert set(found) | set(as_json("list", "optimizers")["not_installed"]) == set(
+        optimizers.names()
+    )
     options = {option.name for option in optimizers.describe("tpe").options}
     assert {option["name"] for option in found["tpe"]["options"]} == options
-    text = autorl("optimizers", "tpe").stdout
+    text = autorl("list", "optimizers", "tpe").stdout
     assert all(name in text for name in options)
     assert "hyperband" not in text
 
 
 def test_an_unknown_optimizer_is_bad_input():
-    assert "'tpe'" in autorl("optimizers", "tppe", code=2).stderr
+    assert "'tpe'" in autorl("list", "optimizers", "tppe", code=2).stderr
 
 
 def test_the_doctor_finds_this_installation_sound(tmp_path):
@@ -86,10 +107,9 @@ def test_the_doctor_fails_where_nothing_can_be_written(tmp_path):
     assert checks["write permission"]["verdict"] == "broken"
 
 
-def test_algorithms_are_named_to_be_compiled():
-    error = autorl("doctor", "ppo", code=2).stderr
-    assert "autorl doctor --warm ppo" in error
-    assert error.count("\n") == 1
+def test_spaces_are_listed_by_name():
+    assert "sb3/ppo" in as_json("list", "spaces")
+    assert autorl("list", "spaces").stdout.split() == as_json("list", "spaces")
 
 
 def test_help_of_the_doctor_needs_no_compiler():
@@ -104,11 +124,11 @@ def test_help_of_the_doctor_needs_no_compiler():
 
 
 def test_help_lists_every_command_and_its_options():
-    commands = [command.name or command.callback.__name__ for command in app.registered_commands]
+    commands = [name for section in SECTIONS.values() for name in section]
     text = autorl("--help").stdout
     assert all(f"  {name} " in text for name in commands)
     assert autorl().stdout == text
-    assert "..." not in text.split("Commands:")[1]
+    assert "..." not in text.split("A study:")[1]
     for name in commands:
         assert "Usage: " in autorl(name, "--help").stdout
 
@@ -124,10 +144,11 @@ def test_the_version_is_the_package_s():
     [
         (["tune"], "FILE|SPACE"),
         (["tune", "a.yaml", "--wrong"], "--wrong"),
-        (["tune", "a.yaml", "--runs", "many"], "--runs"),
+        (["tune", "a.yaml", "--runs", "10%"], "--runs: should be a number, got '10%'"),
+        (["tune", "a.yaml", "--seed", "x"], "--seed: should be a whole number, got 'x'"),
         (["best", "x", "--top", "0"], "--top"),
         (["tunee"], "tunee"),
-        (["resume", "x", "--workers", "0"], "--workers"),
+        (["resume", "x", "--workers", "0"], "--workers: should be greater than or equal to 1"),
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments, part):

@@ -5,80 +5,55 @@ import pytest
 import yaml
 from cli_support import autorl, query
 
+gymnasium = pytest.importorskip("gymnasium")
 SB3 = pytest.importorskip("stable_baselines3")
-COMMON = (
-    "--env",
-    "CartPole-v1",
-    "--runs",
-    1,
-    "--quiet",
-    "--set",
-    "seeds.tuning=1",
-    "--set",
-    "seeds.test=[101]",
-)
-SHORT = (
-    "--set",
-    "fidelity.episodes=2",
-    "--set",
-    "fidelity.evaluations=1",
-    "--set",
-    "executor.name=in_process",
-)
+EXTENDED = {"hyperparameters": {"n_steps": {"value": 64}}}
 
 
-@pytest.mark.parametrize(
-    "space",
-    [pytest.param("sb3/ppo-small", marks=pytest.mark.slow), "population/ppo-small"],
-)
-def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, space):
-    """The mean return of the loaded model over fresh episodes is near the test score of its own seed."""
-    import gymnasium
-    import torch
-    from stable_baselines3.common.evaluation import evaluate_policy
-
-    torch.set_num_threads(1)  # training runs in this process; more threads only wait for each other
-    autorl(
-        "tune",
-        space,
-        *COMMON,
-        *SHORT,
-        "--steps",
-        2048,
-        "--out",
-        tmp_path / "s",
-        "--set",
-        "test.top=0",
-    )
-    printed = autorl("export", tmp_path / "s", "--model", tmp_path / "m.zip", "--seed", 101).stdout
-    assert "test seed 101" in printed
-    assert "such a file is a program" in printed
-    model = SB3.PPO.load(tmp_path / "m.zip", device="cpu")
-    action, _ = model.predict(np.zeros(4, np.float32), deterministic=True)
-    assert action in (0, 1)
-    mean, spread = evaluate_policy(
-        model, gymnasium.make("CartPole-v1"), n_eval_episodes=20, warn=False
-    )
-    ((score,),) = query(
-        tmp_path / "s", "SELECT value FROM tests WHERE label = 'incumbent' AND seed = 101"
-    )
-    assert abs(mean - score) <= 3 * spread + 25  # 2 recorded episodes against 20: 0.74 spreads
-
-
-def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
-    """Of a study that normalises: both files, by name, and that both have to be loaded."""
-    study = {
-        "trainer": "sb3/ppo",
-        "environment": {"id": "CartPole-v1", "normalize": True},
-        "space": {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}},
-        "fidelity": {"steps": 64, "evaluations": 1, "episodes": 1},
+def short(trainer="sb3/ppo", steps=64, **changes):
+    """A study of one run, tested on one seed."""
+    return {
+        "trainer": trainer,
+        "environment": "CartPole-v1",
+        "space": {"extends": f"{trainer}-small", **EXTENDED},
+        "fidelity": {"steps": steps, "evaluations": 1, "episodes": 1},
         "budget": {"runs": 1},
+        "optimizer": "random",
         "seeds": {"tuning": 1, "test": [101]},
         "executor": {"name": "in_process"},
         "test": {"top": 0},
+        **changes,
     }
-    (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
-    autorl("tune", tmp_path / "study.yaml", "--out", tmp_path / "s", "--quiet")
+
+
+def tuned(folder, **changes):
+    """The folder of such a study, which has ended."""
+    (folder / "study.yaml").write_text(yaml.safe_dump(short(**changes)))
+    autorl("tune", folder / "study.yaml", "--out", folder / "s", "--quiet")
+    return folder / "s"
+
+
+@pytest.mark.parametrize(
+    "trainer", [pytest.param("sb3/ppo", marks=pytest.mark.slow), "population/ppo"]
+)
+def test_the_exported_model_balances_as_well_as_the_record_says(tmp_path, trainer):
+    """The mean return of the loaded model over fresh episodes is near the recorded test score."""
+    fidelity = {"steps": 2048, "evaluations": 1, "episodes": 2}
+    folder = tuned(tmp_path, trainer=trainer, fidelity=fidelity)
+    printed = autorl("export", folder, "--model", tmp_path / "m.zip", "--seed", 101).stdout
+    assert "test seed 101" in printed
+    model = SB3.PPO.load(tmp_path / "m.zip", device="cpu")
+    returns = SB3.common.evaluation.evaluate_policy(
+        model, gymnasium.make("CartPole-v1"), n_eval_episodes=20, warn=False
+    )
+    ((score,),) = query(folder, "SELECT value FROM tests WHERE label = 'incumbent' AND seed = 101")
+    # 2 recorded episodes against 20: 0.74 spreads.
+    assert abs(returns[0] - score) <= 3 * returns[1] + 25
+
+
+def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
+    """A study that normalises names both files, and says that both have to be loaded."""
+    tuned(tmp_path, environment={"id": "CartPole-v1", "normalize": True})
     target, beside = tmp_path / "m.zip", tmp_path / "m.vecnormalize.pkl"
     text = autorl("export", tmp_path / "s", "--model", target).stdout
     assert text.startswith(f"{target} and {beside}: load both; proposal 0")
@@ -89,22 +64,30 @@ def test_export_says_what_it_wrote_and_overwrites_nothing(tmp_path):
     autorl("export", tmp_path / "s", "--model", target, "--replace")
 
 
+@pytest.mark.parametrize("trainer", ["population/ppo", "sb3/ppo"])
+def test_play_acts_in_the_environment_and_films_it(tmp_path, trainer):
+    pytest.importorskip("imageio")
+    image = pytest.importorskip("PIL.Image")
+    tuned(tmp_path, trainer=trainer, steps=512)
+    film = tmp_path / "film.gif"
+    first, *episodes, mean, said = autorl(
+        "play", tmp_path / "s", "--episodes", 2, "--video", film
+    ).stdout.splitlines()
+    assert "test seed 101" in first
+    returns = [int(line.split()[3].strip(",")) for line in episodes]
+    assert mean == f"  mean return {sum(returns) / 2:.6g}"
+    assert said == f"{film}: 2 episodes"
+    assert 1 < image.open(film).n_frames <= sum(returns)
+    for video, problem in ((film, "is there already"), (tmp_path / "a.avi", "ends in .mp4, .gif")):
+        assert problem in autorl("play", tmp_path / "s", "--video", video, code=2).stderr
+
+
 def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
     import autorl as package
 
-    space = {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}}
-    result = package.tune(
-        {
-            "trainer": "sb3/ppo",
-            "environment": {"id": "CartPole-v1", "n_envs": 2, "normalize": True},
-            "space": space,
-            "fidelity": {"steps": 512, "episodes": 2, "evaluations": 1},
-            "budget": {"runs": 1},
-            "seeds": {"tuning": 1, "test": [101]},
-            "executor": {"name": "in_process"},
-        },
-        out=tmp_path / "s",
-    )
+    normalized = {"id": "CartPole-v1", "n_envs": 2, "normalize": True}
+    study = short(environment=normalized, steps=512)
+    result = package.tune(study, out=tmp_path / "s")
     model = result.load_model()
     assert model.n_steps == 64
     statistics = model.get_vec_normalize_env()
@@ -114,32 +97,22 @@ def test_a_loaded_model_of_a_study_that_normalises_has_its_statistics(tmp_path):
 
 
 def test_the_screen_says_how_to_export_only_when_a_model_was_kept(tmp_path):
-    space = ("tune", "population/ppo-small", *COMMON, *SHORT, "--steps", 1024)
-    assert "autorl export" in autorl(*space, "--out", tmp_path / "kept").stdout
-    assert (
-        "autorl export"
-        not in autorl(*space, "--out", tmp_path / "none", "--set", "keep.checkpoints=none").stdout
+    kept, none = (
+        short("population/ppo", 512, keep={"checkpoints": kept}) for kept in ("top", "none")
     )
-    assert (
-        "was kept"
-        in autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
-    )
+    for name, study in {"kept": kept, "none": none}.items():
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(study))
+        said = autorl("tune", file, "--out", tmp_path / name).stdout
+        assert ("autorl export" in said) == (name == "kept")
+    refused = autorl("export", tmp_path / "none", "--model", tmp_path / "m.zip", code=1).stderr
+    assert "was kept" in refused
 
 
 def test_a_damaged_model_is_neither_exported_nor_loaded(tmp_path):
     import autorl as package
 
-    study = {
-        "trainer": "sb3/ppo",
-        "environment": "CartPole-v1",
-        "space": {"extends": "sb3/ppo-small", "hyperparameters": {"n_steps": {"value": 64}}},
-        "fidelity": {"steps": 64, "evaluations": 1, "episodes": 1},
-        "budget": {"runs": 1},
-        "optimizer": "random",
-        "seeds": {"tuning": [0], "test": [101, 102]},
-        "executor": {"name": "in_process"},
-        "test": {"top": 0},
-    }
+    study = short(seeds={"tuning": [0], "test": [101, 102]})
     result = package.tune(study, out=tmp_path / "s")
     (checkpoint,) = (tmp_path / "s" / "checkpoints").glob(f"{result.incumbent.proposal}.101-*")
     file = max(checkpoint.iterdir(), key=lambda path: path.stat().st_size)

@@ -12,19 +12,15 @@ from autorl.statistics import iqm
 SMALL = {"budget": {"runs": 8}, "seeds": {"tuning": 2, "test": 3}, "test": {"top": 0}}
 
 
+def compared(file, optimizers="random,sobol", repeats=1):
+    """The words of a command that compares optimizers in the folder `c` beside a study file."""
+    options = ("--optimizers", optimizers, "--repeats", repeats, "--out", file.parent / "c")
+    return ("compare", file, *options, "--quiet")
+
+
 def test_the_table_is_made_of_the_test_scores_of_the_studies(tmp_path):
     file = study_file(tmp_path, **SMALL)
-    found = as_json(
-        "compare",
-        file,
-        "--optimizers",
-        "random,sobol",
-        "--repeats",
-        2,
-        "--out",
-        tmp_path / "c",
-        "--quiet",
-    )
+    found = as_json(*compared(file, repeats=2))
     rows = {row["optimizer"]: row for row in found["optimizers"]}
     means = {}
     for name in ("random", "sobol"):
@@ -45,17 +41,7 @@ def test_the_table_is_made_of_the_test_scores_of_the_studies(tmp_path):
 
 def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
     file = study_file(tmp_path, **SMALL)
-    command = (
-        "compare",
-        file,
-        "--optimizers",
-        "random,sobol",
-        "--repeats",
-        1,
-        "--out",
-        tmp_path / "c",
-        "--quiet",
-    )
+    command = compared(file)
     found = as_json(*command)
     kept = (tmp_path / "c" / "random" / "seed-0" / "study.sqlite").read_bytes()
     shutil.rmtree(tmp_path / "c" / "sobol")
@@ -68,17 +54,7 @@ def test_it_goes_on_where_it_stopped_and_reads_what_is_finished(tmp_path):
 
 def test_an_optimizer_of_the_file_keeps_its_options(tmp_path):
     file = study_file(tmp_path, **SMALL, optimizer={"name": "random", "stop": "median", "rungs": 2})
-    autorl(
-        "compare",
-        file,
-        "--optimizers",
-        "random,sobol",
-        "--repeats",
-        1,
-        "--out",
-        tmp_path / "c",
-        "--quiet",
-    )
+    autorl(*compared(file))
     assert query(tmp_path / "c" / "random" / "seed-0", "SELECT MIN(until) FROM proposals") == [
         (50,)
     ]
@@ -88,9 +64,8 @@ def test_an_optimizer_of_the_file_keeps_its_options(tmp_path):
 
 
 def test_a_changed_study_file_is_refused(tmp_path):
-    options = ("--optimizers", "random,sobol", "--repeats", 1, "--out", tmp_path / "c", "--quiet")
-    autorl("compare", study_file(tmp_path, **SMALL), *options)
-    error = autorl("compare", study_file(tmp_path, **SMALL, parallelism=1), *options, code=2).stderr
+    autorl(*compared(study_file(tmp_path, **SMALL)))
+    error = autorl(*compared(study_file(tmp_path, **SMALL, parallelism=1)), code=2).stderr
     assert "holds another study" in error
 
 
@@ -108,17 +83,7 @@ def test_a_study_without_a_result_is_named_and_the_rest_goes_on(tmp_path):
     file = study_file(
         tmp_path, **SMALL, trainer={"name": "synthetic", "kwargs": {"crash": {"below": {"x": 0.5}}}}
     )
-    command = (
-        "compare",
-        file,
-        "--optimizers",
-        "grid,random",
-        "--repeats",
-        1,
-        "--out",
-        tmp_path / "c",
-        "--quiet",
-    )
+    command = compared(file, "grid,random")
     outcome = autorl(*command, "--json", "--set", "trainer.kwargs.crash=1.0", code=1)
     found = json.loads(outcome.stdout)
     assert [row["test"] for row in found["optimizers"]] == [None, None]

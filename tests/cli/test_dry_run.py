@@ -1,7 +1,12 @@
 """--dry-run: the counts are those of the study that is then run, and nothing is written."""
 
+import re
+
 import pytest
-from cli_support import as_json, autorl, contents, finished_study, query, study_file
+from cli_support import as_json, autorl, contents, query, study_file
+
+from autorl.study.tuner import read_study
+from autorl.trainers.info import TrainerInfo
 
 
 def counted(folder, role):
@@ -74,47 +79,40 @@ def test_nothing_is_written(tmp_path, monkeypatch):
         "[0, 1]",
         "[100, 101",
         "at most 3 candidates, 18 segments",
-        "unknown",
         "keep: incumbent",
     ):
         assert part in text
 
 
-def test_time_is_taken_from_a_study_beside_it_that_trained_the_same_thing(tmp_path, monkeypatch):
-    slow = {"name": "synthetic", "kwargs": {"seconds": 0.02}}
-    folder = finished_study(
-        tmp_path, "first", trainer=slow, budget={"runs": 4}, seeds={"tuning": 1, "test": 1}
-    )
-    ((steps, seconds),) = query(
-        folder, "SELECT SUM(environment_steps), SUM(wall_seconds) FROM runs"
-    )
-    plan = as_json(
-        "tune",
-        study_file(tmp_path, trainer=slow, executor={"name": "processes"}),
-        "--out",
-        tmp_path / "next",
-        "--dry-run",
-        "--workers",
-        2,
-    )
-    assert plan["seconds"] == pytest.approx(plan["environment_steps"] * seconds / steps / 2)
-    assert str(folder) in plan["seconds_from"]
-    monkeypatch.setattr(
-        "autorl.trainers.synthetic.Synthetic.check", lambda *_: None
-    )  # it has no environment
-    other = study_file(tmp_path, environment="Other-v0")
-    assert as_json("tune", other, "--out", tmp_path / "next", "--dry-run")["seconds"] is None
+@pytest.mark.parametrize(("limit", "more"), [(None, False), (3, False), (4, True)])
+def test_steps_of_evaluation_are_counted(limit, more, tmp_path, monkeypatch):
+    monkeypatch.setattr(TrainerInfo, "longest_episode", lambda *_: limit)
+    fidelity = {"steps": 100, "evaluations": 4, "episodes": 8}
+    file = study_file(tmp_path, fidelity=fidelity)
+    plan = as_json("tune", file, "--dry-run")
+    runs = plan["search"]["segments"] + plan["test"]["segments"]
+    assert plan["evaluation_steps"] == (limit and runs * 4 * 8 * limit)
+    text = autorl("tune", file, "--dry-run").stdout
+    assert ("caution: evaluation may take more steps than training" in text) == more
 
 
 def test_a_budget_in_hours_is_not_guessed_at(tmp_path):
     plan = as_json("tune", study_file(tmp_path, budget={"hours": 1}), "--dry-run")
     assert plan["open_ended"] is True
     assert plan["environment_steps"] is None
-    assert plan["seconds"] is None
     assert (
         "as many as the hours allow"
         in autorl("tune", study_file(tmp_path, budget={"hours": 1}), "--dry-run").stdout
     )
+
+
+def test_an_environment_without_its_version_is_the_newest(tmp_path):
+    space = ("tune", "population/ppo-small", "--dry-run", "--env")
+    assert re.search(r"^environment +Acrobot-v1\n", autorl(*space, "Acrobot").stdout, re.MULTILINE)
+    changes = {"trainer": "population/ppo", "space": "population/ppo-small"}
+    for given, whole in (("CartPole", "CartPole-v1"), ("CartPole-v0", "CartPole-v0")):
+        study = study_file(tmp_path, environment={"id": given}, executor={}, **changes)
+        assert read_study(study).environment.id == whole
 
 
 def test_a_wrong_study_is_found_by_a_dry_run(tmp_path):

@@ -8,11 +8,11 @@ DEVICES = {"name": "processes", "devices": ["0", "1", "2", "3"]}
 
 
 def lines(tmp_path, **changes):
-    """The lines of the plan between `workers` and `time`, without the spaces of the columns."""
+    """The lines of the plan between `workers` and `checkpoints`, without the spaces of the columns."""
     text = autorl("tune", study_file(tmp_path, **changes), "--dry-run").stdout
     rows = [" ".join(line.split()) for line in text.splitlines()]
     begin = next(number for number, row in enumerate(rows) if row.startswith("workers"))
-    end = next(number for number, row in enumerate(rows) if row.startswith("time"))
+    end = next(number for number, row in enumerate(rows) if row.startswith("checkpoints"))
     # How idle they will be, behind a colon, is told by `tests/cli/test_dry_run.py`.
     return [rows[begin].partition(":")[0], *rows[begin + 1 : end]]
 
@@ -51,12 +51,6 @@ def test_a_quarter_of_a_gpu_a_segment(tmp_path):
             "threads": 1,
         }
     ]
-
-
-def test_devices_that_slots_take_in_turn(tmp_path):
-    executor = {"name": "processes", "devices": ["0", "cuda:1"], "workers": 3}
-    text = " ".join(lines(tmp_path, executor=executor))
-    assert "CUDA_VISIBLE_DEVICES = 0 (2 segments); 1 (1 segment)" in text
 
 
 def test_each_algorithm_has_its_own(tmp_path):

@@ -153,7 +153,8 @@ def test_rollouts_longer_than_a_run_or_an_interval_are_a_caution(tmp_path):
 
 
 def test_only_the_configurations_that_are_too_long_are_counted(tmp_path):
-    """Of n_steps 16, 128, 300 with two environments: 256 and 600 of 200 steps are never trained; 32 of 50 is well."""
+    """With n_steps 16, 128, 300 and two environments, 256 and 600 of 200 steps are never trained;
+    32 of 50 is well."""
     (caution,) = as_json("tune", study_file(tmp_path, **PPO), "--dry-run")["cautions"]
     count, _, total = caution.split()[:3]
     assert total == "256"

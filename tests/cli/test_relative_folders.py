@@ -70,9 +70,7 @@ TRAINERS = {"command": COMMAND, "function": "trainer: {name: 'python:function:f'
 @pytest.mark.parametrize("out", [None, "out", "deep/out"])
 @pytest.mark.parametrize("optimizer", [FULL, CUT], ids=["full", "cut"])
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_a_trainer_that_works_elsewhere_saves_and_continues_in_the_study(
-    here, trainer, optimizer, out
-):
+def test_a_trainer_that_works_elsewhere_saves_in_the_study(here, trainer, optimizer, out):
     (here / "study.yaml").write_text(TRAINERS[trainer] + REST + optimizer)
     autorl("tune", "study.yaml", "--quiet", *(() if out is None else ("--out", out)))
     folder = here / (out or "studies/relative")
@@ -105,5 +103,5 @@ def test_a_result_finds_its_models_from_another_working_folder(here, monkeypatch
     result = package.tune(study, out="kept")
     monkeypatch.chdir("/")
     assert result.folder == here / "kept"
-    with pytest.raises(package.InputError, match="has no models to load"):
+    with pytest.raises(package.InputError, match="has no models to export"):
         result.load_model()

@@ -8,9 +8,9 @@ import yaml
 from cli_support import SPACE, STUDY, as_json, autorl, query
 
 from autorl.cli.progress import StudiesReporter
-from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.study.together import run_together
+from autorl.study.several_studies import run_together
+from autorl.study.spec import load_spec
 
 
 @pytest.fixture(autouse=True)
@@ -32,8 +32,8 @@ def two_files(folder, **changes):
 
 
 def scores(folder):
-    return query(folder, "SELECT * FROM scores ORDER BY 1, 2, 3"), query(
-        folder, "SELECT config_id FROM configs ORDER BY 1"
+    return query(folder, "SELECT * FROM reductions ORDER BY 1, 2, 3"), query(
+        folder, "SELECT config_id FROM configurations ORDER BY 1"
     )
 
 

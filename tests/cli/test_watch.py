@@ -15,8 +15,8 @@ from cli_support import autorl, finished_study
 from patience import PATIENCE, wait_until
 from signal_studies import default_signals
 
-from autorl.seeds import SeedPlan
-from autorl.tuner import Tuner
+from autorl.core.seeds import SeedPlan
+from autorl.study.tuner import Tuner
 
 SPACE = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
 
@@ -49,9 +49,11 @@ class Terminal:
     def _collect(self):
         while True:
             try:
-                self.drawn += os.read(self.master, 65536)
+                read = os.read(self.master, 65536)
             except OSError:
                 return
+            # Not in one line with the reading, which takes the text first and then waits.
+            self.drawn += read
 
     def resize(self, lines, columns):
         fcntl.ioctl(self.slave, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -1,7 +1,7 @@
-"""What the pages show is run: Python, study files, and the command lines that are marked for it.
+"""Blocks of the pages run: Python, study files, and the command lines that are marked for it.
 
-What is not run is read: every command and option exists, Python compiles, YAML parses. `code_blocks.py` says
-how a block is marked.
+Blocks that do not run are read: every command and option exists, Python compiles, YAML parses.
+`code_blocks.py` says how a block is marked.
 """
 
 import contextlib
@@ -21,13 +21,13 @@ from typer.testing import CliRunner
 
 import autorl
 from autorl import trainers
-from autorl.building import plan_build
 from autorl.cli import app
 from autorl.cli.lazy import LazyCommand, load
+from autorl.core.types import InputError
 from autorl.population.task_families import read_task_family
 from autorl.report.plan import make_plan
-from autorl.tuner import read_study
-from autorl.types import InputError
+from autorl.study.building import plan_build
+from autorl.study.tuner import read_study
 
 PAGES = sorted(
     path
@@ -35,8 +35,6 @@ PAGES = sorted(
     for path in ROOT.glob(pattern)
 )
 BLOCKS = [block for page in PAGES for block in blocks_of(page)]
-# Parts of programs: what they train is the reader's.
-EXCERPTS = {"README.md": "python"}
 SPACE_KEYS = {"hyperparameters", "conditions", "forbidden", "constraints", "constants", "extends"}
 MINIMAL = {
     "trainer": {"name": "synthetic", "kwargs": {"optimum": 0.7}},
@@ -54,8 +52,6 @@ PROGRAMS = {
     "sb3/": "stable-baselines3",
     "trl/": "trl",
     "rlhf": "trl",
-    "analysis.importance": "scikit-learn",
-    "data.surrogate": "scikit-learn",
 }
 """Text in a block, and the package that it needs."""
 # Typer brings its own copy of click in some versions and the package in others.
@@ -64,10 +60,6 @@ USAGE_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ 
 
 def page_name(page):
     return page.relative_to(ROOT).as_posix()
-
-
-def is_excerpt(block):
-    return EXCERPTS.get(page_name(block.page)) == block.language
 
 
 def need_packages(block):
@@ -187,15 +179,15 @@ def check_yaml(block, folder):
     else:
         if "part of a study file" in block.markers:
             file.write_text(yaml.safe_dump({**MINIMAL, **data}, sort_keys=False))
-        plan = make_plan(read_study(str(file)), folder / "studies" / "planned")
+        plan = make_plan(read_study(str(file)))
         assert plan.search.segments > 0, block.place
 
 
 def keep_optuna_logging():
     """Give Optuna's log a stream that is open."""
-    # Handler and formatter keep the stderr of Optuna's import, here of a command that has ended.
+    # Handler and formatter keep the stderr of Optuna's import: of a command that has ended, or none.
     for handler in logging.getLogger("optuna").handlers:
-        if isinstance(handler, logging.StreamHandler) and handler.stream.closed:
+        if isinstance(handler, logging.StreamHandler) and getattr(handler.stream, "closed", True):
             handler.stream = sys.stderr  # `setStream` flushes the closed one first
             handler.setFormatter(logging.Formatter())
 
@@ -231,7 +223,7 @@ def run_page(page, folder, *, slow):
     """Run the blocks of a page in order, in one folder; how many were run."""
     count = 0
     for block in blocks_of(page):
-        if not block.is_run or is_excerpt(block) or ("slow" in block.markers and not slow):
+        if not block.is_run or ("slow" in block.markers and not slow):
             continue
         need_packages(block)
         count += 1
@@ -245,7 +237,7 @@ def run_page(page, folder, *, slow):
 
 
 def to_run(page, *, slow):
-    blocks = [block for block in blocks_of(page) if block.is_run and not is_excerpt(block)]
+    blocks = [block for block in blocks_of(page) if block.is_run]
     return any(("slow" in block.markers) == slow for block in blocks)
 
 

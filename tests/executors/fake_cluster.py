@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-import platform
 
-from autorl import __version__
+from autorl.core.types import Outcome, Report, Status
 from autorl.executors.ray_cluster import Gang, Node, WorkerLostError
 from autorl.executors.ray_worker import WorkerInfo
-from autorl.store.provenance import source_sha256
-from autorl.types import Outcome, Report, Status
 
 
 class Clock:
@@ -27,12 +23,11 @@ class Clock:
 class Actor:
     """A worker: it has what it was given, and says what the test has it say."""
 
-    def __init__(self, number, plan, amounts, node, pin):
+    def __init__(self, number, plan, amounts, node):
         self.number = number
         self.plan = plan
         self.amounts = amounts
         self.node = node
-        self.pin = pin
         self.has = []
         self.told = []
         self.variables = {}
@@ -52,10 +47,8 @@ class FakeCluster:
         self.gangs = []
         self.pending = {}
         self.numbers = itertools.count()
-        self.differ = {}  # node -> what its workers say of themselves
+        self.problems = {}  # node -> why its workers cannot train
         self.unusable = {}  # node -> error of its workers
-        self.stopped = set()
-        self.looks = []
         self.closed = 0
         self.answers = True
 
@@ -94,10 +87,11 @@ class FakeCluster:
     def nodes(self):
         return list(self.all.values())
 
-    def start(self, plan, amounts, node):
-        # As Ray: anywhere with room, unless it is pinned.
-        place = node or next((name for name in self.all if self._fits(name, amounts)), None)
-        actor = Actor(next(self.numbers), plan, amounts, place, node)
+    def start(self, plan, amounts, excluded=(), avoid=()):
+        # As Ray: anywhere with room but on what is excluded, and elsewhere than on what is avoided.
+        places = [name for name in self.all if self._fits(name, amounts) and name not in excluded]
+        place = min(places, key=lambda name: name in avoid, default=None)
+        actor = Actor(next(self.numbers), plan, amounts, place)
         self.actors.append(actor)
         return actor
 
@@ -110,34 +104,25 @@ class FakeCluster:
         )
 
     def start_gang(self, plan, amounts, hosts):
-        workers = tuple(
-            self.start(plan, amounts, name) for name in itertools.islice(self.all, hosts)
-        )
-        self.gangs.append(workers)
-        return Gang(workers, None)
+        workers = []
+        for name in itertools.islice(self.all, hosts):
+            workers.append(self.start(plan, amounts, excluded=self.all.keys() - {name}))
+        self.gangs.append(tuple(workers))
+        return Gang(tuple(workers), None)
 
     def call(self, actor, method, *arguments):
         call = f"{method}-{next(self.numbers)}"
-        self.pending[call] = (actor, method, arguments)
-        if method == "exchange":
-            segments, cancelled, _ = arguments
-            keys = {segment.key for segment in cancelled}
-            actor.has = [segment for segment in actor.has if segment.key not in keys]
-            actor.has += segments
+        self.pending[call] = (actor, method)
+        if method == "exchange" and arguments[0] is not None:
+            actor.has.append(arguments[0])
+        if method == "cancel":
+            actor.has.remove(*arguments)
         if method == "set_variables":
             actor.variables = arguments[0]
         return call
 
-    def end_if_stopped(self, node, pid):
-        call = f"look-{next(self.numbers)}"
-        self.looks.append((node, pid))
-        self.pending[call] = (None, "look", (pid,))
-        return call
-
     def _ready(self, call):
-        actor, method, _ = self.pending[call]
-        if method == "look":
-            return True
+        actor, method = self.pending[call]
         if actor.error is not None:
             return True
         if actor.silent:
@@ -151,24 +136,16 @@ class FakeCluster:
         return ready if self.answers else []
 
     def result(self, call):
-        actor, method, arguments = self.pending.pop(call)
-        if method == "look":
-            return arguments[0] in self.stopped
+        actor, method = self.pending.pop(call)
         if actor.error is not None:
             raise actor.error
         if actor.node in self.unusable:
             raise self.unusable[actor.node]
         if method == "describe":
-            info = WorkerInfo(
-                node=actor.node,
-                host=f"host/{actor.node}",
-                pid=actor.number,
-                python=platform.python_version(),
-                version=__version__,
-                source=source_sha256(),
-                sees_folder=True,
-            )
-            return dataclasses.replace(info, **self.differ.get(actor.node, {}))
+            problem = self.problems.get(actor.node, "")
+            return WorkerInfo(actor.node, f"host/{actor.node}", problem)
+        if method == "cancel":
+            return None
         if method == "free_port":
             return "10.0.0.0", 4711
         told, actor.told = actor.told, []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 import subprocess
@@ -12,14 +11,10 @@ from pathlib import Path
 
 from patience import FOREVER
 
+from autorl.core.types import InputError, Outcome, Report, Status
 from autorl.trainers import Trainer
-from autorl.types import InputError, Outcome, Report, Status
 
-ERRORS = {
-    "memory-error": MemoryError(),
-    "no-space": OSError(errno.ENOSPC, "No space left on device"),
-    "float": FloatingPointError("NaN in the weights"),
-}
+ERRORS = {"memory-error": MemoryError(), "float": FloatingPointError("NaN in the weights")}
 
 
 def print_much(megabytes):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from patience import wait_until
 
-from autorl.os_processes import descendants, end_descendants
+from autorl.core.os_processes import descendants, end_descendants
 
 START = Path(__file__).with_name("ray_start.py")
 

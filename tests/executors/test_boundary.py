@@ -1,27 +1,34 @@
-"""Where user code ends and the executor begins: every exception keeps its reason, and a forked child is nobody."""
+"""Boundary of user code and executor: every exception keeps its reason; a forked child does not
+report."""
 
+import errno
 import json
 import os
+import tempfile
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from segments import segment_of
 
-from autorl.executors import Processes
-from autorl.executors.worker import run_segment
-from autorl.spec import load_spec
-from autorl.study import Study
-from autorl.trainers import load
-from autorl.tuner import tune
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     CheckpointError,
     Config,
+    Fence,
     FrozenMap,
     InputError,
     Outcome,
-    Segment,
     Status,
     TrainerSpec,
 )
+from autorl.executors import Processes
+from autorl.executors.worker import NO_STORAGE, run_segment
+from autorl.store.checkpoints import unfinished
+from autorl.study import Study
+from autorl.study.spec import load_spec
+from autorl.study.tuner import tune
+from autorl.trainers import load
 
 
 class Odd(BaseException):
@@ -34,17 +41,8 @@ class Speechless(Exception):
 
 
 def segment(**values):
-    return Segment(
-        **{
-            "id": "0.0",
-            "trainer": TrainerSpec("python"),
-            "config": Config(x=1.0),
-            "seed": 0,
-            "role": "tuning",
-        }
-        | {"until": 10, "horizon": 10, "evaluate_at": (10,)}
-        | values
-    )
+    made = {"trainer": TrainerSpec("python"), "config": Config(x=1.0), "evaluate_at": (10,)}
+    return segment_of("0.0", **made | values)
 
 
 def outcome_of(error, **values):
@@ -134,7 +132,7 @@ def test_a_forked_child_that_returns_is_not_the_training(tmp_path, child):
     study = Study.create(load_spec(study), tmp_path / "study")
     try:
         study.run()
-        rows = study.store.query("SELECT value FROM evals WHERE metric = 'value'")
+        rows = study.store.query("SELECT value FROM reports WHERE metric = 'value'")
         assert rows == [(1.0,), (1.0,)]
         states = sorted((tmp_path / "study" / "checkpoints").glob("*/state"))
         assert [state.read_text() for state in states] == ["parent"] * 2
@@ -205,7 +203,7 @@ def test_a_worker_that_is_told_to_exit_says_so_and_is_not_lost():
 
 @pytest.mark.parametrize("parent", [None, Checkpoint("p", "nowhere")])
 def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(parent):
-    """One of an earlier version has no hashes to compare: what the trainer finds counts as damage of the parent."""
+    """An error that the trainer finds counts as damage of the parent."""
 
     class Refusing:
         def train(self, segment, report):
@@ -216,18 +214,81 @@ def test_a_checkpoint_that_cannot_be_gone_on_from_is_damaged_and_not_charged(par
     assert (outcome.status, outcome.damage) == expected
 
 
-@pytest.mark.parametrize(
-    "error",
-    [
-        OSError(28, "No space left on device"),
-        RuntimeError("I/O error: No space left on device (os error 28)"),
-        RuntimeError(
-            "[enforce fail at inline_container.cc:672] . unexpected pos 1040704 vs 1040656"
-        ),
-        RuntimeError("basic_ios::clear: iostream error"),
-    ],
-)
-def test_a_full_disk_is_never_charged_whatever_library_says_so(error):
-    outcome = outcome_of(error)
-    assert outcome.status is Status.LOST
-    assert outcome.message.startswith("no space left for a checkpoint")
+# -- disks that fail -------------------------------------------------------------------------------
+
+
+def failing(function, code, *, at=0, done=False):
+    """A function that fails at its call number `at`, before or after it has done its work."""
+    calls = iter(range(1000))
+
+    def called(*args, **values):
+        fails = next(calls) == at
+        result = None if fails and not done else function(*args, **values)
+        if fails:
+            raise OSError(code, os.strerror(code))
+        return result
+
+    return called
+
+
+CODES = [errno.ESTALE, errno.EIO, errno.EROFS, errno.ENOSPC, errno.EFBIG]
+PLACES = {
+    "write": (Path, "open", {"at": 2}),
+    "fsync of a file": (os, "fsync", {}),
+    "fsync of the folder above": (os, "fsync", {"at": 2}),
+    "rename": (Path, "rename", {}),
+    "rename that is done": (Path, "rename", {"done": True}),
+    "read of the parent": (Path, "open", {"at": 1}),
+    "hash of the parent": (Path, "open", {}),
+    "hash of what was saved": (Path, "open", {"at": 3}),
+}
+
+
+@pytest.fixture
+def half_trained(tmp_path):
+    """A segment that continues a checkpoint and saves one."""
+    spec = TrainerSpec("synthetic")
+    first = segment(trainer=spec, save=True, folder=str(tmp_path / "checkpoints" / "0.0-1-0"))
+    first = replace(first, until=5, fence=Fence(1, 0))
+    saved = run_segment(load, first, lambda report: None).checkpoint
+    second = replace(first, id="1.0", parent=saved, start=5, until=10)
+    return replace(second, folder=str(tmp_path / "checkpoints" / "1.0-1-0"))
+
+
+@pytest.mark.parametrize("code", CODES, ids=errno.errorcode.get)
+@pytest.mark.parametrize("place", PLACES)
+def test_a_disk_that_fails_a_checkpoint_is_never_charged(half_trained, monkeypatch, place, code):
+    where, name, how = PLACES[place]
+    monkeypatch.setattr(where, name, failing(getattr(where, name), code, **how))
+    outcome = run_segment(load, half_trained, lambda report: None)
+    assert (outcome.status, outcome.preempted) == (Status.LOST, True)
+    assert outcome.message.startswith(NO_STORAGE)
+    assert os.strerror(code) in outcome.message
+    monkeypatch.undo()
+    again = replace(half_trained, fence=Fence(1, 1), folder=half_trained.folder[:-1] + "1")
+    assert run_segment(load, again, lambda report: None).status is Status.DONE
+
+
+@pytest.mark.parametrize("name", [None, "file of the user", "model.pt"])
+@pytest.mark.parametrize("kind", [OSError, FileNotFoundError, RuntimeError])
+@pytest.mark.parametrize("full", [False, True])
+def test_an_error_is_the_disk_s_if_our_folder_fails(tmp_path, monkeypatch, name, kind, full):
+    """Native writers tell no errno; a file of the user, and one that is not there, are the user's."""
+
+    def f(config, *, seed, folder, checkpoint):
+        path = str(folder / name if name == "model.pt" else tmp_path / "mine")
+        if full:
+            monkeypatch.setattr(tempfile, "TemporaryFile", failing(open, errno.ENOSPC))
+        raise kind(5, "it failed", *([path] if name and kind is not RuntimeError else []))
+
+    spec = TrainerSpec("python", FrozenMap(function=f))
+    folder = tmp_path / "checkpoints" / "0.0-1-0"
+    saving = segment(
+        trainer=spec,
+        save=True,
+        folder=str(folder),
+        scratch=str(unfinished(folder.parent, folder.name)),
+    )
+    outcome = run_segment(load, saving, lambda report: None)
+    ours = full or (name == "model.pt" and kind is OSError)
+    assert outcome.status is (Status.LOST if ours else Status.CRASH), outcome.message

@@ -1,4 +1,4 @@
-"""Who gets which part of a machine: against brute force, and that nobody waits for ever."""
+"""Shares of a machine, against brute force; no segment waits for ever."""
 
 import itertools
 import random
@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import pytest
 
+from autorl.core.types import FrozenMap, InputError, Resources
 from autorl.executors.devices import (
     Allocator,
     Capacity,
@@ -15,7 +16,6 @@ from autorl.executors.devices import (
     shortage,
     variables,
 )
-from autorl.types import FrozenMap, InputError, Resources
 
 SHARES = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0, 2.0, 3.0)
 CAPACITIES = (

@@ -1,4 +1,4 @@
-"""What a signal that ended a worker, or the script of a worker, means for its segment."""
+"""Outcome of a segment whose worker, or its script, a signal has ended."""
 
 import multiprocessing.reduction
 import multiprocessing.spawn
@@ -10,14 +10,15 @@ import sys
 
 import pytest
 from patience import wait_until
+from segments import segment_of
 
 from autorl import executors, trainers
-from autorl.executors import Limits
+from autorl.core.os_processes import ended_from_outside, exit_text
+from autorl.core.types import Config, FrozenMap, Outcome, Status, TrainerSpec
+from autorl.executors import Limits, threads
 from autorl.executors.warden import say_nothing_of_a_driver_that_ended
 from autorl.executors.worker import ended_worker
-from autorl.os_processes import ended_from_outside, exit_text
-from autorl.study.placing import ON_THIS_MACHINE
-from autorl.types import Config, FrozenMap, Outcome, Segment, Status, TrainerSpec
+from autorl.study.setup import ON_THIS_MACHINE
 
 # A shell's background job ignores SIGINT and SIGQUIT, and so does what it starts: the script takes them again.
 KILL_ITSELF = "import os, signal as s; {signal} == s.SIGKILL or s.signal({signal}, s.SIG_DFL); os.kill(os.getpid(), {signal})"
@@ -34,17 +35,7 @@ OWN_FAULTS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL, sign
 
 def segment(name, trainer, **kwargs):
     spec = TrainerSpec(trainer, FrozenMap(kwargs))
-    config = Config(x=1.0)
-    return Segment(
-        id=name,
-        trainer=spec,
-        config=config,
-        seed=0,
-        role="tuning",
-        until=10,
-        horizon=10,
-        evaluate_at=(10,),
-    )
+    return segment_of(name, trainer=spec, config=Config(x=1.0), evaluate_at=(10,))
 
 
 def script(code):
@@ -166,6 +157,15 @@ def test_a_driver_that_ends_while_it_asks_for_a_worker_is_no_traceback(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_a_driver_that_is_killed_while_it_hands_out_a_segment_is_no_traceback(monkeypatch):
+    """One of 300 kills at random moments showed one, of the child whose threads train."""
+    monkeypatch.setattr(threads, "adopt", lambda environment: None)
+    receiver, sender = multiprocessing.Pipe()
+    os.write(sender.fileno(), b"\0\0")
+    sender.close()
+    assert threads._child(receiver, trainers.load, 1) is None
+
+
 def test_other_exceptions_of_the_fork_server_keep_their_traceback(capsys):
     for error in (EOFError("of a user's file"), ValueError("wrong")):
         with pytest.raises(type(error)) as raised:
@@ -174,20 +174,28 @@ def test_other_exceptions_of_the_fork_server_keep_their_traceback(capsys):
         assert str(error) in capsys.readouterr().err
 
 
-def test_workers_start_below_a_long_temporary_folder(tmp_path):
-    """The fork server ended with "AF_UNIX path too long"."""
-    temporary = tmp_path / ("long-" * 20)
+@pytest.mark.parametrize("name", ["short", "long-" * 20])
+def test_workers_start_below_any_temporary_folder(tmp_path, name):
+    """Below a long one the fork server ended with "AF_UNIX path too long"."""
+    temporary = tmp_path / name
     temporary.mkdir()
+    library = "import tempfile; folder = tempfile.TemporaryDirectory(prefix='of-a-library-')"
+    (tmp_path / "library.py").write_text(library)
     program = (
-        "from autorl.executors.children import fork_server, start; import os, tempfile\n"
-        "process = start(fork_server([]), os._exit, (7,)); process.join(60)\n"
-        "print(process.exitcode, tempfile.gettempdir())"
+        "from autorl.executors.children import fork_server, start; import os\n"
+        "process = start(fork_server(['library']), os._exit, (7,)); process.join()\n"
+        "print(process.exitcode, *os.listdir(os.environ['TMPDIR']), flush=True)\n"
+        "os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "TMPDIR": str(temporary)},
+        cwd=tmp_path,
         capture_output=True,
         text=True,
-        check=True,
+        check=False,
     )
-    assert done.stdout.split() == ["7", str(temporary)]
+    code, of_a_library = done.stdout.split()
+    assert code == "7"
+    assert of_a_library.startswith("of-a-library-")
+    wait_until(lambda: not list(temporary.iterdir()))

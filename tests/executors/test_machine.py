@@ -1,12 +1,12 @@
-"""What a machine is found to have: control groups of both versions, and GPUs."""
+"""Resources of a machine: control groups of both versions, and GPUs."""
 
 import os
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.executors import machine
 from autorl.executors.gang import gang_environment
-from autorl.types import InputError
 
 
 def written(folder, **files):

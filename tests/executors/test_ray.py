@@ -10,15 +10,9 @@ import pytest
 import yaml
 from fake_cluster import Clock, FakeCluster, outcome
 from patience import wait_until
+from segments import segment_of
 
-from autorl.executors import Limits, ray, ray_cluster, ray_losses
-from autorl.executors.ray import Ray
-from autorl.executors.ray_cluster import WorkerUnusableError, check_address, check_answers, needs
-from autorl.executors.ray_worker import RayWorker, WorkerPlan, loggable
-from autorl.spec import load_spec
-from autorl.study import Study
-from autorl.study.setup import check, executor_name, trainer_loader
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Fence,
     FrozenMap,
@@ -26,14 +20,20 @@ from autorl.types import (
     Outcome,
     Report,
     Resources,
-    Segment,
     SegmentId,
     Status,
     StudyError,
     TrainerSpec,
 )
+from autorl.executors import Limits, ray, ray_cluster
+from autorl.executors.elsewhere import Code, Work
+from autorl.executors.ray import Ray
+from autorl.executors.ray_cluster import WorkerUnusableError, check_address, check_answers, needs
+from autorl.executors.ray_worker import RayWorker, WorkerPlan, loggable
+from autorl.study import Study
+from autorl.study.setup import check, executor_name, trainer_loader
+from autorl.study.spec import load_spec
 
-ONE_CORE = Resources()
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray"
 STUDY = {
     "trainer": "synthetic",
@@ -43,20 +43,9 @@ STUDY = {
 }
 
 
-def segment(number, attempt=0, resources=ONE_CORE, **values):
-    return Segment(
-        id=SegmentId(number, 0),
-        trainer=TrainerSpec("misbehaving"),
-        config=Config(act="train"),
-        seed=0,
-        role="tuning",
-        until=10,
-        horizon=10,
-        evaluate_at=(5, 10),
-        fence=Fence(1, attempt),
-        resources=resources,
-        **values,
-    )
+def segment(number, attempt=0, **values):
+    made = {"trainer": TrainerSpec("misbehaving"), "config": Config(act="train")}
+    return segment_of(number, **made, evaluate_at=(5, 10), fence=Fence(1, attempt), **values)
 
 
 def name(number):
@@ -66,8 +55,7 @@ def name(number):
 @pytest.fixture
 def clock(monkeypatch):
     made = Clock()
-    for module in (ray, ray_losses):
-        monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(ray, "time", made)
     return made
 
 
@@ -76,8 +64,8 @@ def cluster(clock):
     return FakeCluster(clock, one={"CPU": 2.0, "memory": 8 * 2.0**30}, two={"CPU": 2.0})
 
 
-def make(cluster, kind="processes", **options):
-    return Ray(misbehaving.load, cluster, kind=kind, **options)
+def make(cluster, **options):
+    return Ray(Work(misbehaving.load), cluster, **options)
 
 
 def outcomes(executor, seconds=5.0):
@@ -113,51 +101,17 @@ def test_no_more_workers_than_the_study_file_allows(cluster):
     assert len(cluster.alive) == 3 == executor.slots
 
 
-def test_a_worker_of_short_segments_has_the_next_before_one_has_ended(cluster):
+def test_reports_and_the_outcome_of_an_attempt_come_once(cluster):
     executor = make(cluster, workers=1)
-    executor.submit([segment(number) for number in range(4)])
-    executor.poll(5.0)
-    (actor,) = cluster.alive
-    assert len(actor.has) == 1
-    cluster.say(name(0), seconds=0.1)
-    executor.poll(5.0)
-    executor.poll(5.0)
-    assert [held.id for held in actor.has] == [name(1), name(2)]
-    cluster.say(name(1), seconds=1000.0)
-    executor.poll(5.0)
-    executor.poll(5.0)
-    assert [held.id for held in actor.has] == [name(2)]
-
-
-def test_a_worker_of_segments_that_take_no_time_has_more_of_them_at_hand(cluster):
-    executor = make(cluster, workers=1)
-    executor.submit([segment(number) for number in range(8)])
-    executor.poll(5.0)
-    (actor,) = cluster.alive
-    cluster.say(name(0), seconds=0.01)
-    executor.poll(5.0)
-    executor.poll(5.0)
-    assert [held.id for held in actor.has] == [name(number) for number in (1, 2, 3, 4)]
-
-
-def test_segments_of_threads_go_to_one_worker_a_node_for_all_its_cores(cluster):
-    executor = make(cluster, kind="threads")
-    executor.submit([segment(number) for number in range(20)])
-    executor.poll(5.0)
-    assert [(actor.plan.slots, actor.amounts) for actor in cluster.alive] == [(2, {"CPU": 2})] * 2
-    assert sorted(len(actor.has) for actor in cluster.alive) == [2, 2]
-
-
-def test_reports_and_outcomes_of_a_batch_come_together_and_once(cluster):
-    executor = make(cluster, workers=1, kind="threads")
     executor.submit([segment(0)])
     executor.poll(5.0)
     cluster.say(name(0), step=5)
-    given = cluster.say(name(0))
-    actor = cluster.alive[0]
-    actor.told += [outcome(given), outcome(segment(0, attempt=7)), outcome(segment(9))]
+    (given,) = cluster.alive[0].has
+    cluster.alive[0].told += [outcome(segment(0, attempt=7)), outcome(segment(9))]
+    cluster.say(name(0))
     messages = executor.poll(5.0)
     assert [type(message) for message in messages] == [Report, Outcome]
+    assert {message.key for message in messages} == {given.key}
     assert executor.poll(1.0) == []
 
 
@@ -209,17 +163,17 @@ def test_an_idle_worker_of_another_size_makes_room(cluster):
 
 def test_a_cancelled_attempt_yields_nothing_and_its_worker_hears_of_it(cluster):
     executor = make(cluster, workers=1)
-    executor.submit([segment(0), segment(1)])
+    executor.submit([segment(0), segment(1), segment(2)])
     executor.poll(5.0)
     (actor,) = cluster.alive
     executor.cancel(segment(1))
     executor.cancel(segment(0, attempt=3))
     assert [held.id for held in actor.has] == [name(0)]
     executor.cancel(segment(0))
+    assert actor.has == []
     actor.told.append(outcome(segment(0)))
     assert executor.poll(5.0) == []
-    assert actor.has == []
-    assert executor.poll(5.0) == []
+    assert [held.id for held in actor.has] == [name(2)]
 
 
 def test_close_ends_the_workers_whether_they_answer_or_not_and_can_be_repeated(cluster, clock):
@@ -249,27 +203,8 @@ def test_a_worker_that_died_on_a_node_that_lives_counts_against_its_segment(clus
     assert "gone" in lost.message
 
 
-def test_segments_that_only_waited_in_a_lost_worker_are_not_blamed(cluster):
-    executor = make(cluster, kind="threads")
-    executor.submit([segment(0), segment(1)])
-    executor.poll(5.0)
-    for number in (0, 1):
-        cluster.say(name(number), seconds=0.01)
-    outcomes(executor)
-    executor.submit([segment(number) for number in range(2, 6)])
-    executor.poll(5.0)
-    (actor,) = [actor for actor in cluster.alive if len(actor.has) == 4]
-    cluster.lose(actor, certain=True)
-    lost = outcomes(executor)
-    blamed = {name for name, found in lost.items() if not found.preempted}
-    assert set(lost) == {name(number) for number in range(2, 6)}
-    assert blamed == {name(2), name(3)}
-
-
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_worker_out_of_reach_is_judged_when_it_is_known_whether_its_node_is_gone(
-    cluster, clock, gone
-):
+def test_a_worker_out_of_reach_is_judged_with_its_node(cluster, clock, gone):
     executor = make(cluster, workers=1)
     executor.submit([segment(0)])
     executor.poll(5.0)
@@ -298,16 +233,18 @@ def test_a_lost_segment_is_tried_again_on_another_node(cluster):
     first = cluster.actor_of(name(0)).node
     cluster.lose(cluster.actor_of(name(0)), certain=True)
     outcomes(executor)
-    executor.submit(
-        [segment(number) for number in (5, 6)]
-    )  # which bring workers to the node it left
-    executor.poll(5.0)
-    for number in (5, 6):
-        cluster.say(name(number))
-    outcomes(executor)
     executor.submit([segment(0, attempt=1)])
     executor.poll(5.0)
     assert cluster.actor_of(name(0)).node != first
+    executor.submit([segment(number) for number in (1, 2, 3)])
+    executor.poll(5.0)
+    for number in range(4):
+        cluster.say(name(number), Status.LOST if number == 1 else Status.DONE)
+    where = cluster.alive[[1, 0, 2, 3][0]].node
+    outcomes(executor)
+    executor.submit([segment(1, attempt=1)])
+    executor.poll(5.0)
+    assert cluster.actor_of(name(1)).node != where, "of free workers the one elsewhere"
 
 
 def test_where_there_is_no_other_node_it_is_tried_again_on_the_same(clock):
@@ -336,27 +273,6 @@ def test_an_outcome_of_a_lost_attempt_is_dropped(cluster):
     assert outcomes(executor)[name(0)].fence == Fence(1, 1)
 
 
-@pytest.mark.parametrize("stopped", [True, False])
-def test_a_worker_that_does_not_answer_is_lost_only_if_a_signal_has_stopped_it(
-    cluster, clock, stopped
-):
-    executor = make(cluster, workers=1)
-    executor.submit([segment(0)])
-    executor.poll(5.0)
-    actor = cluster.actor_of(name(0))
-    actor.silent = True
-    if stopped:
-        cluster.stopped.add(actor.number)
-    found = {}
-    for _ in range(20):
-        found |= outcomes(executor, 5.0)
-    assert cluster.looks[0] == ("one", actor.number)
-    assert bool(found) is stopped
-    if stopped:
-        assert "stopped by a signal" in found[name(0)].message
-        assert not found[name(0)].preempted
-
-
 # -- nodes that cannot be used ---------------------------------------------------------------------
 
 
@@ -366,22 +282,27 @@ def test_a_worker_that_does_not_answer_is_lost_only_if_a_signal_has_stopped_it(
         ({"python": "3.9.1"}, "it has Python 3.9.1, the driver"),
         ({"version": "0.0.1"}, "it has autorl 0.0.1, the driver"),
         ({"source": "ab" * 32}, "other source files (abababababab)"),
-        ({"sees_folder": False}, "does not see the study folder"),
+        ({}, ""),
     ],
 )
-def test_a_node_that_differs_is_one_line_and_not_used(cluster, tmp_path, capsys, differs, line):
-    cluster.differ["one"] = differs
+def test_code_that_differs_from_the_drivers_is_one_line(differs, line):
+    assert line in Code(**differs).difference(Code())
+    assert bool(Code(**differs).difference(Code())) is bool(differs)
+
+
+def test_a_node_that_cannot_be_used_is_one_line_and_gets_nothing(cluster, capsys):
+    cluster.problems["one"] = "it has Python 3.9.1, the driver 3.11.7"
     executor = make(cluster)
-    scratch = str(tmp_path / "study" / "checkpoints" / ".tmp-0.0")
-    executor.submit([segment(number, scratch=scratch) for number in range(6)])
+    executor.submit([segment(number) for number in range(6)])
     for _ in range(5):
         executor.poll(5.0)
     assert set(cluster.held()) == {"two"}
+    assert executor.slots == 2
     told = capsys.readouterr().err
-    assert told.count(line) == 1
+    assert told.count("3.9.1") == 1
     assert told.startswith("autorl: node one of the Ray cluster is not used: ")
     cluster.all.pop("two")
-    cluster.differ["three"] = differs
+    cluster.problems["three"] = cluster.problems["one"]
     cluster.all["three"] = dataclasses.replace(cluster.all["one"], id="three")
     for actor in cluster.alive:
         cluster.lose(actor, certain=False)
@@ -395,8 +316,9 @@ def test_a_node_that_differs_is_one_line_and_not_used(cluster, tmp_path, capsys,
     executor.close()
 
 
-def test_a_worker_that_cannot_begin_is_tried_node_by_node(cluster, capsys):
-    cluster.unusable["one"] = WorkerUnusableError("ModuleNotFoundError: No module named 'autorl'")
+def test_the_node_of_a_worker_that_cannot_begin_is_not_used(cluster, capsys):
+    error = "ModuleNotFoundError: No module named 'autorl'"
+    cluster.unusable["one"] = WorkerUnusableError(error, cluster.all["one"].address)
     executor = make(cluster)
     executor.submit([segment(0), segment(1)])
     for _ in range(3):
@@ -420,9 +342,7 @@ def test_with_a_storage_a_node_need_not_see_the_study_folder(cluster, tmp_path):
     executor.close()
 
 
-def test_the_probe_of_the_study_folder_is_there_for_the_workers_and_gone_with_the_executor(
-    cluster, tmp_path
-):
+def test_the_probe_of_the_study_folder_goes_with_the_executor(cluster, tmp_path):
     executor = make(cluster)
     checkpoints = tmp_path / "checkpoints"
     executor.submit([segment(0, scratch=str(checkpoints / ".tmp-0.0"))])
@@ -430,8 +350,9 @@ def test_the_probe_of_the_study_folder_is_there_for_the_workers_and_gone_with_th
     assert probe.name.startswith(".tmp-")  # which is swept if the driver is killed
     plan = cluster.alive[0].plan
     assert (plan.probe, plan.probe_text) == (str(probe), probe.read_text())
-    assert RayWorker(plan).describe().sees_folder
-    assert not RayWorker(dataclasses.replace(plan, probe_text="other")).describe().sees_folder
+    assert RayWorker(plan).describe().problem == ""
+    unseen = RayWorker(dataclasses.replace(plan, probe_text="other")).describe()
+    assert f"does not see the study folder {tmp_path}" in unseen.problem
     executor.close()
     assert list(checkpoints.iterdir()) == []
 
@@ -503,26 +424,13 @@ def test_one_of_a_gang_that_is_lost_loses_all(cluster):
     assert cluster.alive == []
 
 
-def test_a_gang_waits_until_enough_nodes_have_room(cluster):
-    executor = make(cluster)
-    executor.submit([segment(number, resources=Resources(cpu=2)) for number in (7, 8)])
-    executor.poll(5.0)
-    executor.submit([segment(0, resources=PAIR)])
-    assert cluster.gangs == []
-    for number in (7, 8):
-        cluster.say(name(number))
-    for _ in range(3):
-        executor.poll(5.0)
-    assert len(cluster.gangs) == 1
-
-
 # -- amounts and addresses -------------------------------------------------------------------------
 
 
 def test_needs_are_what_ray_takes():
     asked = Resources(cpu=1.5, gpu=0.25, memory_gb=1.5, custom=FrozenMap(tpu=1))
     assert needs(asked) == {"CPU": 2, "GPU": 0.25, "memory": 1.5 * 2**30, "tpu": 1.0}
-    assert needs(Resources(cpu=0.5), 3) == {"CPU": 2}
+    assert needs(Resources(cpu=0.5)) == {"CPU": 0.5}
     assert needs(Resources(cpu=0)) == {}
 
 
@@ -589,24 +497,23 @@ def test_the_example_is_a_study_of_a_cluster(monkeypatch):
 # -- the worker ------------------------------------------------------------------------------------
 
 
-def test_a_worker_runs_segments_as_the_other_executors_do_and_ends_what_runs(tmp_path):
+def test_a_worker_runs_a_segment_as_the_other_executors_do_and_ends_what_runs(tmp_path):
     log = tmp_path / "logs" / "0.log"
-    plan = WorkerPlan(misbehaving.load, "processes", 1, limits=Limits(memory_bytes=2**40))
-    worker = RayWorker(plan)
-    hangs = dataclasses.replace(segment(1), config=Config(act="hang"))
-    messages = worker.exchange([segment(0, log=str(log)), hangs], [], 0.1)
+    work = Work(misbehaving.load, limits=Limits(memory_bytes=2**40))
+    worker = RayWorker(WorkerPlan(work))
+    messages = worker.exchange(segment(0, log=str(log)), 0.1)
 
-    def enough():
-        messages.extend(worker.exchange([], [], 0.5))
-        return any(
-            isinstance(message, Report) and message.segment == hangs.id for message in messages
-        )
+    def enough(kind):
+        messages.extend(worker.exchange(None, 0.5))
+        return any(type(message) is kind for message in messages)
 
-    wait_until(enough)
+    wait_until(lambda: enough(Outcome))
     assert [message.status for message in messages if isinstance(message, Outcome)] == [Status.DONE]
     assert "training 0.0" in log.read_text()
-    worker.exchange([], [hangs], 0.1)
-    assert worker.exchange([], [], 0.1) == []
+    messages[:] = worker.exchange(dataclasses.replace(segment(1), config=Config(act="hang")), 0.1)
+    wait_until(lambda: enough(Report))
+    worker.cancel(segment(1))
+    assert worker.exchange(None, 0.1) == []
     worker.close()
     worker.close()
 
@@ -627,64 +534,25 @@ class Told:
         return self.answers.pop(0) if self.answers else []
 
 
-def exchanged(monkeypatch, *answers, segments=()):
-    """What a worker answers at once, and later, if its executor says these things."""
-    worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
+def exchanged(monkeypatch, *answers):
+    """Return a worker's answers, at once and later, if its executor says these things."""
     executor = Told(*answers)
-    monkeypatch.setattr(worker, "_started", lambda: executor)
-    return worker.answer("exchange", (segments, (), 0.1)), executor.answers
+    monkeypatch.setattr(Work, "executor", lambda work: executor)
+    return RayWorker(WorkerPlan(Work(misbehaving.load))).exchange(None, 0.1), executor.answers
 
 
 def test_a_report_and_the_outcome_that_follows_it_are_one_answer(monkeypatch):
     point = Report(segment(0).id, 4, {"score": 0.5})
-    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
-    assert exchanged(monkeypatch, [point], [outcome]) == ([point, outcome], [])
-
-
-def test_an_outcome_waits_for_nothing_but_what_is_there(monkeypatch):
-    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
-    later = Report(segment(1).id, 4, {"score": 0.5})
-    assert exchanged(monkeypatch, [outcome], [], [later]) == ([outcome], [[later]])
-
-
-def test_outcomes_are_gathered_while_more_segments_wait_in_the_worker(monkeypatch):
-    tick(monkeypatch, 0.01)
-    segments = [segment(number) for number in range(3)]
-    first, second, last = (outcome(ended) for ended in segments)
-    answer, left = exchanged(monkeypatch, [first], [], [second], [], [last], segments=segments)
-    assert answer == [first, second]  # the last one runs, and nothing waits behind it
-    assert left == [[last]]
-
-
-def test_outcomes_are_not_gathered_for_long(monkeypatch):
-    tick(monkeypatch, 0.06)
-    segments = [segment(number) for number in range(3)]
-    first, late, _ = (outcome(ended) for ended in segments)
-    answer, left = exchanged(monkeypatch, [first], [], [], [late], segments=segments)
-    assert answer == [first]
-    assert left == [[late]]
-
-
-def test_a_cancelled_segment_is_waited_for_no_more(monkeypatch):
-    worker = RayWorker(WorkerPlan(misbehaving.load, "processes", 1))
-    segments = [segment(number) for number in range(3)]
-    done = outcome(segments[0])
-    executor = Told([], [], [done], [], [Report(SegmentId(3, 0), 4, {"score": 0.5})])
-    monkeypatch.setattr(worker, "_started", lambda: executor)
-    assert worker.exchange(segments, [], 0.1) == []
-    assert worker.exchange([], segments[1:], 0.1) == [done]
-
-
-def tick(monkeypatch, step):
-    """Let the worker's clock advance by so many seconds each time it is read."""
-    ticks = itertools.count(step=step)
-    monkeypatch.setattr("autorl.executors.ray_worker.time.monotonic", lambda: next(ticks))
+    assert exchanged(monkeypatch, [point], [outcome(segment(0))]) == (
+        [point, outcome(segment(0))],
+        [],
+    )
 
 
 def test_a_report_alone_is_not_kept_for_long(monkeypatch):
-    tick(monkeypatch, 0.004)
+    ticks = itertools.count(step=0.004)
+    monkeypatch.setattr("autorl.executors.ray_worker.time.monotonic", lambda: next(ticks))
     point = Report(segment(0).id, 4, {"score": 0.5})
-    outcome = Outcome(segment(0).id, Status.DONE, reached=4)
-    answer, left = exchanged(monkeypatch, [point], [], [], [], [outcome])
+    answer, left = exchanged(monkeypatch, [point], [], [], [outcome(segment(0))])
     assert answer == [point]
-    assert left == [[outcome]]
+    assert left == [[outcome(segment(0))]]

@@ -5,19 +5,11 @@ from pathlib import Path
 
 import misbehaving
 import pytest
+from segments import segment_of
 
 from autorl import executors
+from autorl.core.types import Config, Fence, Outcome, Report, SegmentId, Status, TrainerSpec
 from autorl.executors.shared import SharedExecutor, load_apart
-from autorl.types import (
-    Config,
-    Fence,
-    Outcome,
-    Report,
-    Segment,
-    SegmentId,
-    Status,
-    TrainerSpec,
-)
 
 
 class Backend:
@@ -60,20 +52,9 @@ class Backend:
 
 
 def segments(count, start=0, act="train"):
-    return [
-        Segment(
-            id=SegmentId(number, 0),
-            trainer=TrainerSpec("misbehaving"),
-            config=Config(act=act),
-            seed=0,
-            role="tuning",
-            until=10,
-            horizon=10,
-            evaluate_at=(5, 10),
-            fence=Fence(epoch=3, attempt=1),
-        )
-        for number in range(start, start + count)
-    ]
+    made = {"trainer": TrainerSpec("misbehaving"), "config": Config(act=act)}
+    made |= {"evaluate_at": (5, 10), "fence": Fence(epoch=3, attempt=1)}
+    return [segment_of(number, **made) for number in range(start, start + count)]
 
 
 def two_views(slots):

@@ -7,8 +7,8 @@ import misbehaving
 import pytest
 from test_executors import segment
 
+from autorl.core.signals import ending
 from autorl.executors import processes
-from autorl.signals import ending
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="sends signals to itself")
 

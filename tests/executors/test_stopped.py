@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from patience import FOREVER, PATIENCE, wait_until
 
-from autorl import os_processes
+from autorl.core import os_processes
+from autorl.core.os_processes import descendants, end_descendants, end_marked, stat
 from autorl.executors.stopped import STOPPED_SECONDS, StoppedWorkers
-from autorl.os_processes import descendants, end_descendants, end_marked, stat
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -44,7 +44,7 @@ def stop(pid):
 
 
 def looks(watch, pid, seconds):
-    """What is found at each second of a clock that the test moves."""
+    """Return the findings at each second of a clock that the test moves."""
     return [watch.among([pid], float(second)) for second in seconds]
 
 
@@ -156,7 +156,7 @@ def test_a_fork_server_that_ends_while_a_worker_is_asked_for_has_a_warden_again(
 import operator, os, signal
 from patience import wait_until
 from autorl.executors import children
-from autorl.os_processes import stat
+from autorl.core.os_processes import stat
 
 context = children.fork_server([])
 before = children._warden()

@@ -1,7 +1,8 @@
 """Harms small studies from a seed and judges what becomes of them. Used by the tests here and `benchmarks/faults.py`.
 
 A case is one study. Its moments are counted in events seen in the database, never in seconds, and everything that is
-drawn follows from (seed, group, number), so that a case can be repeated alone. What counts as what is in `COUNTS_AS`.
+drawn follows from (seed, group, number), so that a case can be repeated alone. `COUNTS_AS` says how
+each end counts.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import fault_errnos
 import fault_files
 from fault_studies import KINDS, write_study
 
 ROOT = Path(__file__).resolve().parents[2]
-GROUPS = ("kills", "faults", "signals")
+GROUPS = ("kills", "faults", "errnos", "signals")
 PATIENCE = 900.0  # seconds until a session counts as one that hangs
-GRACE = 20.0  # seconds a process of an ended session has to end as well
+GRACE = 300.0  # seconds a process of an ended session has to end as well
 KILLS_PER_STUDY = 4
 STOPS = 20  # tries to kill a study on its way: on a loaded machine it may be over before
 MARKER = (
@@ -37,7 +39,7 @@ MARKER = (
 )
 COUNTS_AS = """\
 - **equal**: the last session ends with exit code 0 and the tables of an uninterrupted run. After kills, signals and
-  full disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
+  full or failing disks that is every table but seconds; after a fault of a file it is configurations, proposals, evaluations,
   reductions and test scores: a chain whose checkpoint is gone is trained again and costs more steps. Cautions are
   allowed beside it.
 - **refused**: exit code 1 or 2, exactly one line on standard error, and every file of a checkpoint is still there. For
@@ -47,27 +49,34 @@ COUNTS_AS = """\
   whose log is gone and that is trained again without a line.
 - **not delivered**: the study ended before its moment came. **Skipped**: the machine cannot do it.
 
-SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Python's
-own folder `pymp-*`, which a driver that is ended by SIGKILL or SIGQUIT cannot remove, is counted by itself, and a
-traceback of Python's fork server counts for nothing where its driver was killed."""
+A disk fails by calls of the C library that answer an errno, write half, or do a rename and answer an errno all the same:
+from a drawn call on, for 1 to 50 calls or for ever, below the study's folder or a part of it (`failing_disk.c`). A session
+that meets this has to end with the table or with exit code 1 or 2 and one line, beside lines of logs that cannot be
+written and remarks that the uninterrupted study makes too; then a session on a whole disk has to end with the table.
+What a script of the user reads and writes fails for ever or not at all: nobody can tell why a program of somebody
+else has ended.
+
+SIGINT, SIGTERM and SIGHUP have to end the driver with one line and 130, 143 and 129; SIGQUIT by the signal. Temporary
+folders of Python and of libraries (`pymp-*`, `tmp*`), which processes that are ended by SIGKILL or SIGQUIT cannot remove,
+are counted by themselves, and a traceback of Python's fork server counts for nothing where its driver was killed."""
 
 _STRICT = {
-    "configs": "*",
+    "configurations": "*",
     "proposals": "*",
     "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
     "environment_steps",
-    "evals": "*",
+    "reports": "*",
     # The name of a checkpoint says in which session it was written.
     "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
     "notes, message, checkpoint IS NOT NULL",
-    "scores": "*",
+    "reductions": "*",
     "tests": "*",
 }
 _RESULTS = {
-    "configs": "*",
+    "configurations": "*",
     "proposals": "proposal, config_id, until, resume_from, member, origin, status, score, n_seeds",
-    "evals": "*",
-    "scores": "*",
+    "reports": "*",
+    "reductions": "*",
     "tests": "*",
 }
 Tables = dict[str, list[tuple[Any, ...]]]
@@ -100,13 +109,13 @@ class Case:
 
 @dataclass
 class Verdict:
-    """What became of a case.
+    """Judgement of a case.
 
     Attributes:
         delivered: kills, faults or signals that reached the study, by what they were.
         verdict: `equal`, `refused`, `bad`, `not delivered` or `skipped`.
         detail: why, for what is bad or skipped; the line, for what is refused.
-        own_folders: `pymp-*` of drivers that could not remove them.
+        own_folders: `pymp-*` and `tmp*` of processes that could not remove them.
     """
 
     case: Case
@@ -269,7 +278,8 @@ def members(marker: str) -> dict[int, int]:
 
 
 def role_of(pid: int, driver: int, parents: Mapping[int, int]) -> str | None:
-    """What a process of a study is: `driver`, `fork server`, `worker`, `script`; None for Python's own helpers."""
+    """Role of a study's process: `driver`, `fork server`, `worker`, `script`; None for Python's own
+    helpers."""
     if pid == driver:
         return "driver"
     try:
@@ -310,12 +320,18 @@ def kill_all(marker: str) -> None:
 
 @dataclass(frozen=True)
 class Reference:
-    """An uninterrupted study: number of events, size in bytes, its tables, and those a fault of a file leaves equal."""
+    """An uninterrupted study: number of events, size in bytes, its tables, and those a fault of a file leaves equal.
+
+    `calls`: how often it asked the disk for what; None where nobody could count.
+    `remarks`: lines on standard error.
+    """
 
     events: int
     size: int
     every_table: Tables
     results: Tables
+    calls: fault_errnos.Counts | None
+    remarks: Sequence[str] = ()
 
 
 class Library:
@@ -331,13 +347,18 @@ class Library:
         return self._made(kind, "whole", None)
 
     def reference(self, kind: str) -> Reference:
-        """What the study of a kind that nothing happened to has recorded."""
+        """Return the record of an undisturbed study of a kind."""
         folder = self.whole(kind)
         with self._locks[kind]:
             if kind not in self._references:
                 every, results = (tables(folder, strict=strict) for strict in (True, False))
                 size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-                self._references[kind] = Reference(events(folder), size, every, results)
+                counters = folder.parent / "counters"
+                calls = fault_errnos.counted(counters) if counters.exists() else None
+                remarks = (folder.parent / "0.err").read_text().splitlines()
+                self._references[kind] = Reference(
+                    events(folder), size, every, results, calls, remarks
+                )
             return self._references[kind]
 
     def stopped(self, kind: str, quarter: int) -> Path:
@@ -353,6 +374,10 @@ class Library:
                 for _ in range(STOPS):
                     shutil.rmtree(folder, ignore_errors=True)
                     place = Place(folder, Case(self._seed, name, 0, kind))
+                    failing = fault_errnos.build(self.folder)
+                    if stop_at is None and failing is not None:
+                        plan, counters = fault_errnos.Plan(), folder / "counters"
+                        place.variables |= plan.variables(failing, place.study, counters)
                     session = place.begin()
                     if stop_at is not None:
                         wait_for_events(session, place.study, stop_at)
@@ -405,7 +430,7 @@ def judge(
 
 
 def differences(study: Path, whole: Reference, *, strict: bool) -> list[str]:
-    """What is wrong with the tables of a study that has ended, and half-written checkpoints."""
+    """List faults in the tables of a study that has ended, and half-written checkpoints."""
     theirs = whole.every_table if strict else whole.results
     try:
         ours = tables(study, strict=strict)
@@ -438,7 +463,7 @@ def _left_over(place: Place, verdict: Verdict) -> list[str]:
     problems = [f"{len(left)} processes left"] if left else []
     kill_all(place.marker)
     entries = sorted(entry.name for entry in place.temporary.iterdir())
-    own = [name for name in entries if name.startswith("pymp-")]
+    own = [name for name in entries if name.startswith(("pymp-", "tmp"))]
     cannot_remove = bool({"group", "driver", "SIGQUIT"} & set(verdict.delivered))
     verdict.own_folders = len(own)
     strangers = [name for name in entries if name not in own or not cannot_remove]
@@ -530,7 +555,7 @@ def _stop_and_continue(pid: int, session: Session) -> None:
 
 
 def _said_otherwise(session: Session, number: signal.Signals, code: int) -> str:
-    """What is wrong with the end of a driver that got a signal; empty if nothing is."""
+    """List faults in the end of a driver that got a signal."""
     expected = 0 if number is signal.SIGQUIT else 1
     if code not in _CODES[number]:
         return f"exit code {code} after {number.name}, {' or '.join(map(str, _CODES[number]))} expected"
@@ -581,11 +606,8 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
         session = place.begin(study)
         code = session.end()
         verdict.delivered.append("full disk" if code else "disk that was large enough")
-        if code and (code not in (1, 2) or len(session.lines) != 1 or session.has_traceback):
-            verdict.verdict = "bad"
-            verdict.detail = (
-                f"full disk of {kilobytes} kB: exit code {code}, {len(session.lines)} lines"
-            )
+        if problem := _no_line(session, code, whole):
+            verdict.verdict, verdict.detail = "bad", f"full disk of {kilobytes} kB: {problem}"
             _left_over(place, verdict)
             return
         subprocess.run(["mount", "-o", "remount,size=1g", str(place.study)], check=True)
@@ -602,6 +624,47 @@ def _full_disk(place: Place, whole: Reference, rng: random.Random, verdict: Verd
         subprocess.run(["umount", "-l", str(mounted)], check=True)
 
 
+def _no_line(session: Session, code: int, whole: Reference) -> str:
+    """List faults in the end of a session whose disk has failed."""
+    lines = [
+        line
+        for line in session.lines
+        if ".log cannot be written" not in line and line not in whole.remarks
+    ]
+    if code == 0 or (code in (1, 2) and len(lines) == 1 and not session.has_traceback):
+        return ""
+    return f"exit code {code} with {len(lines)} lines: {lines[-1:]}"
+
+
+def run_errno(case: Case, place: Place, library: Library, verdict: Verdict) -> None:
+    """Let calls of a session fail, from its start or its middle; then resume with a whole disk."""
+    rng, whole = case.rng, library.reference(case.kind)
+    failing = fault_errnos.build(library.folder)
+    if failing is None or whole.calls is None:
+        verdict.verdict, verdict.detail = "skipped", "failing disk: needs Linux and `cc`"
+        return
+    if quarter := rng.choice((0, 0, 0, 1, 2, 3)):
+        shutil.copytree(library.stopped(case.kind, quarter), place.study)
+    plan, counters = fault_errnos.draw(rng, whole.calls, 1 - quarter / 4), place.folder / "counters"
+    variables = plan.variables(failing, place.study, counters)
+    place.variables |= variables
+    session = place.begin()
+    code = session.end()
+    place.variables = {name: place.variables[name] for name in place.variables.keys() - variables}
+    hits, path = fault_errnos.hits(counters)
+    if hits:
+        verdict.delivered.append(str(plan))
+    problem = _no_line(session, code, whole)
+    if code or hits:  # a study that is over is looked at: what could not be removed goes then
+        _wait_until_alone(place)
+        code = place.begin().end()
+    judge(place, verdict, whole, code)
+    if problem:
+        verdict.verdict = "bad"
+    said = f"{plan}; {hits} hits, first {path.removeprefix(str(place.study))}"
+    verdict.detail = "; ".join(filter(None, (said, problem, verdict.detail)))
+
+
 def _mount(folder: Path, kilobytes: int) -> str:
     """Mount a file system of this size; the reason if that cannot be done here."""
     if os.geteuid() != 0:
@@ -614,6 +677,7 @@ def _mount(folder: Path, kilobytes: int) -> str:
 _RUNS: dict[str, Callable[[Case, Place, Library, Verdict], None]] = {
     "kills": run_kills,
     "faults": run_fault,
+    "errnos": run_errno,
     "signals": run_signal,
 }
 

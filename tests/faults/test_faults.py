@@ -4,8 +4,8 @@ The fast tests are a run that is killed, and tests of the harness itself: it mus
 cases of each kind of study; `benchmarks/faults.py` runs hundreds.
 """
 
-import itertools
-import random
+import errno
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -13,26 +13,13 @@ import sys
 import time
 from pathlib import Path
 
-import fault_files
+import fault_errnos
 import fault_machinery
 import pytest
-from fault_machinery import (
-    Case,
-    Library,
-    Place,
-    Session,
-    Verdict,
-    cases,
-    events,
-    judge,
-    members,
-    run,
-)
+from fault_machinery import Case, Library, Place, Session, Verdict, events, judge, members, run
 from fault_studies import KINDS, SLOW
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-import faults as benchmark
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +34,8 @@ def numbered(group, kind, count, start=0):
 
 SHORT = [
     *numbered("kills", "racing", 1),
+    *numbered("errnos", "racing", 1, start=4),  # logs that cannot be listed
+    *numbered("errnos", "population/tpe", 1, start=21),  # a database that cannot be written
     *numbered("signals", "racing", 1),
     *numbered("faults", "racing", 1, start=15),
 ]
@@ -55,7 +44,7 @@ SHORT = [
 @pytest.mark.parametrize(
     "case",
     [SHORT[0], *(pytest.param(case, marks=pytest.mark.slow) for case in SHORT[1:])],
-    ids=lambda case: case.group,
+    ids=lambda case: f"{case.group} {case.number}",
 )
 def test_a_short_run(library, case):
     verdict = run(case, library, keep_bad=False)
@@ -65,15 +54,84 @@ def test_a_short_run(library, case):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("group", ["kills", "faults", "signals"])
+@pytest.mark.parametrize("group", fault_machinery.GROUPS)
 def test_every_kind_of_study_survives(library, kind, group):
     pytest.importorskip(KINDS[kind].needs or "numpy", reason="needs its libraries")
-    few = {"kills": 1, "faults": 3, "signals": 2}[group]
+    few = {"kills": 1, "faults": 3, "errnos": 2, "signals": 2}[group]
     for case in numbered(group, kind, 1 if kind in SLOW else few, start=100):
         verdict = run(case, library, keep_bad=False)
         assert verdict.verdict != "bad", (
             f"{case.name}: {', '.join(verdict.delivered)}: {verdict.detail}"
         )
+
+
+# -- the failing disk --------------------------------------------------------------------------------------------------
+
+CALLING = """
+import os, sys, time
+from pathlib import Path
+file, other, new = (Path(sys.argv[1]) / name for name in ("file", "other", "new"))
+here, opened = os.open(file.parent, os.O_RDONLY), os.open(file, os.O_RDWR)
+calls = {
+    "open": [lambda: os.open(file, os.O_RDONLY), lambda: new.mkdir()],
+    "read": [lambda: os.read(opened, 1), lambda: os.pread(opened, 1, 0)],
+    "write": [lambda: os.write(opened, b"12"), lambda: os.pwrite(opened, b"12", 0)],
+    "fsync": [lambda: os.fsync(opened), lambda: os.fdatasync(opened)],
+    "rename": [lambda: os.rename(other, new), lambda: os.rename("other", "new", src_dir_fd=here)],
+    "unlink": [lambda: os.unlink(other), lambda: os.unlink("other", dir_fd=here)],
+    "list": [lambda: os.scandir(file.parent).close(), lambda: os.scandir(here).close()],
+    "stat": [lambda: os.stat(file), lambda: os.stat("file", dir_fd=here)],
+    "clock": [lambda: int(time.time() - begun)],
+}
+begun = time.time()
+for call in calls[sys.argv[2]]:
+    try:
+        print(call())
+    except OSError as error:
+        print(error.errno)
+"""
+STALE = str(errno.ESTALE)
+FAILING = [
+    *((call, "fails", errno.ESTALE, 1, [STALE, STALE]) for call in fault_errnos.CALLS[1:-1]),
+    (
+        "open",
+        "fails",
+        errno.ESTALE,
+        3,
+        [STALE, STALE],
+    ),  # the program opens a folder and a file first
+    ("rename", "is done and fails", errno.EIO, 1, [str(errno.EIO)] * 2),
+    ("write", "is short", errno.EIO, 1, ["1", "1"]),
+    ("clock", "jumps", 3600, 2, ["3600"]),
+]
+
+
+@pytest.fixture
+def called(tmp_path, tmp_path_factory):
+    """Run a program whose calls fail by a plan; answers and the file of the counters."""
+    failing = fault_errnos.build(tmp_path_factory.getbasetemp())
+    if failing is None:
+        pytest.skip("needs Linux and `cc`")
+    place, counters = tmp_path / "disk" / "logs", tmp_path / "counters"
+    place.mkdir(parents=True)
+    (place / "file").write_text("123")
+    (place / "other").write_text("123")
+
+    def run_program(plan):
+        command = [sys.executable, "-IS", "-c", CALLING, str(place), plan.call]
+        variables = {**os.environ, **plan.variables(failing, place.parent, counters)}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=True)
+        return done.stdout.split(), counters
+
+    return run_program
+
+
+@pytest.mark.parametrize(("call", "how", "number", "first", "answers"), FAILING)
+def test_a_failing_disk_fails_as_planned(called, tmp_path, call, how, number, first, answers):
+    said, counters = called(fault_errnos.Plan(call, how, number, "logs", first))
+    assert said == answers
+    assert fault_errnos.hits(counters)[0] == len(answers)
+    assert (tmp_path / "disk" / "logs" / "new").exists() == (how == "is done and fails")
 
 
 # -- the harness sees what is wrong ------------------------------------------------------------------------------------
@@ -109,9 +167,9 @@ def change_a_score(place):
     connection.close()
 
 
-_ONE_EVAL = "UPDATE evals SET value = value + 1e-9 WHERE run_id = (SELECT min(run_id) FROM evals) AND step = 5"
+_ONE_EVAL = "UPDATE reports SET value = value + 1e-9 WHERE run_id = (SELECT min(run_id) FROM reports) AND step = 5"
 HARMS = {
-    "other evals": change_a_score,
+    "other reports": change_a_score,
     "half-written checkpoint": lambda place: (place.study / "checkpoints" / ".tmp-1.0-7").mkdir(
         parents=True
     ),
@@ -171,89 +229,10 @@ def test_a_process_that_is_left_is_bad_and_ended(ended, library, monkeypatch):
         (-9, "", True, "bad"),
     ],
 )
-def test_one_line_and_exit_code_1_or_2_is_a_refusal_of_a_harmed_file_only(
-    ended, library, code, lines, file_fault, expected
-):
+def test_only_a_harmed_file_is_refused_in_a_line(ended, library, code, lines, file_fault, expected):
     ended.sessions[-1].error.write_text(lines)
     assert judged(ended, library, code, file_fault=file_fault).verdict == expected
 
 
-def test_cases_follow_from_the_seed_and_take_every_kind_in_turn():
-    first = list(itertools.islice(cases(3, "kills"), 14))
-    assert [case.kind for case in first] == [*KINDS, *KINDS]
-    again = itertools.islice(cases(3, "kills"), 14)
-    assert [case.rng.random() for case in first] == [case.rng.random() for case in again]
-    assert len({case.rng.random() for case in first}) == 14
-
-
-def made_up(folder, number):
-    """The files of a study, with contents of no meaning."""
-    names = [
-        "study.sqlite",
-        "study.sqlite-wal",
-        *(f"checkpoints/{segment}/state.npz" for segment in ("0.0", "1.0")),
-    ]
-    for name in names:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(random.Random(f"{number} {name}").randbytes(400))
-    (folder / "study.yaml").write_text(f"name: made up\nseed: {number + 1}\nbudget:\n  runs: 12\n")
-    return folder
-
-
-def test_faults_of_files_are_drawn_from_the_seed_and_change_something(tmp_path):
-    source, stranger = made_up(tmp_path / "source", 1), made_up(tmp_path / "stranger", 2)
-    said = {}
-    for seed in range(40):
-        study = tmp_path / f"{seed}"
-        shutil.copytree(source, study)
-        said[seed] = fault_files.harm(study, stranger, random.Random(seed))
-        assert contents(study) != contents(source), said[seed]
-    ways = {benchmark.family(text) for text in said.values()}
-    verbs = ("truncated", "flipped", "exchanged", "deleted")
-    every = {f"{verb} {what}" for verb in verbs for what in ("checkpoint", "database")}
-    assert len(ways & every) >= 7
-    again = tmp_path / "again"
-    shutil.copytree(source, again)
-    assert fault_files.harm(again, stranger, random.Random(7)) == said[7]
-
-
-def contents(folder):
-    return {
-        path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()
-    }
-
-
 def test_a_stopped_study_is_on_its_way(library):
     assert 0 < events(library.stopped("racing", 2)) < events(library.whole("racing"))
-
-
-def test_a_study_that_was_over_before_it_was_killed_is_made_again(library, monkeypatch):
-    """One run of the tests in six on a loaded machine had a stopped study that was a whole one."""
-    whole = events(library.whole("racing"))
-    late = [whole]  # the first kill comes after the last event
-    wait_for_events = fault_machinery.wait_for_events
-
-    def wait(session, study, count):
-        wait_for_events(session, study, late.pop() if late else count)
-
-    monkeypatch.setattr(fault_machinery, "wait_for_events", wait)
-    assert 0 < events(library.stopped("racing", 3)) < whole
-    assert not late
-
-
-def test_the_page_counts_what_was_delivered(tmp_path):
-    raw = benchmark.Raw(tmp_path / "raw.jsonl")
-    verdicts = [
-        Verdict(Case(0, "kills", 4, "racing"), ["driver", "worker"], "equal"),
-        Verdict(Case(0, "kills", 5, "command"), ["script"], "bad", "other tests"),
-        Verdict(Case(0, "kills", 11, "racing"), ["group"], "equal"),
-    ]
-    for verdict in verdicts:
-        raw.add(verdict)
-    again = benchmark.Raw(tmp_path / "raw.jsonl")
-    rows = again.counted(0, ["racing", "command"], {"kills": 3, "faults": 0, "signals": 0})
-    assert [row["name"] for row in rows] == ["0-kills-4", "0-kills-5"]
-    lines = benchmark.table("Kills", rows, ["racing", "command"])
-    assert "| racing | 2 | 1 | 1 | 0 | 0 | 0 | 0 |" in lines
-    assert "| all | 3 | 2 | 1 | 0 | 1 | 0 | 0 |" in lines
-    assert "Delivered: driver 1, script 1, worker 1." in lines

@@ -1,8 +1,8 @@
-"""Where the segments of a study are trained, and which processes a fault there strikes.
+"""Hosts of a study's segments, and the processes that a fault there strikes.
 
 A worker is the process that holds segments for the driver: a process of a segment (`processes`), an
-`autorl worker` (`folder`), an actor (`ray`). A node is the worker with all that one machine runs:
-also the driver (`processes`), also what the worker has started (`folder`), also the raylet (`ray`).
+actor (`ray`). A node is the worker with all that one machine runs: also the driver (`processes`),
+also the raylet (`ray`), also the rest of the job (`slurm`).
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fault_machinery import Place, Session, members
+import psutil
+from fault_machinery import Place, members
 
-from autorl.executors.ray_worker import command_line
-from autorl.os_processes import descendants, stat
+from autorl.core.os_processes import descendants, stat
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[1] / "executors"))
@@ -75,6 +75,13 @@ def ancestors(pid: int) -> list[int]:
         above.append(process.parent)
         process = stat(process.parent)
     return above
+
+
+def command_line(pid: int) -> str:
+    """The words of a process's command line, each ended by a zero; empty once it is gone."""
+    with suppress(psutil.Error):
+        return "\0".join(psutil.Process(pid).cmdline())
+    return ""
 
 
 def send(number: signal.Signals, pids: Iterable[int]) -> bool:
@@ -133,42 +140,17 @@ class OneMachine:
         """End what does not end with the study."""
 
 
-class SharedFolder(OneMachine):
-    """`folder`: `autorl worker` processes, which are started anew when they were killed."""
-
-    most = 3
+class SlurmJobs(OneMachine):
+    """`slurm`: jobs are processes of this machine, which submitit starts."""
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self.executor = {"name": "folder", "lost_after": 8}
-        self.workers: list[Session] = []
-
-    def tend(self) -> None:
-        if not (self.place.study / "study.yaml").exists():
-            return
-        killed = -signal.SIGKILL
-        self.workers = [worker for worker in self.workers if worker.process.poll() != killed]
-        while len(self.workers) < self.most:
-            self.workers.append(self.place.start("worker", self.place.study))
-
-    def worker_of(self, attempt: Attempt) -> int | None:
-        pids = {worker.process.pid for worker in self.workers}
-        return next((pid for pid in ancestors(attempt.script) if pid in pids), None)
+        self.executor = {"name": "slurm", "cluster": "local", "batch": 2}
 
     def machine_of(self, attempt: Attempt, worker: int) -> list[int]:
-        return [worker, *descendants(worker)]
-
-    def end(self) -> list[str]:
-        problems = []
-        for worker in self.workers:
-            code = worker.end()
-            finished = any("ends: the study has finished" in line for line in worker.lines)
-            if code != 0 or not finished:
-                problems.append(f"a worker ended with {code}: {worker.lines[-1:]}")
-        queue = sorted(entry.name for entry in (self.place.study / "queue").iterdir())
-        if queue != ["driver.json"]:
-            problems.append(f"left in the queue: {', '.join(queue)}")
-        return problems
+        above = ancestors(worker)
+        jobs = [pid for pid in above if "submitit.local._local" in command_line(pid)]
+        return [pid for job in jobs for pid in (worker, job, *descendants(job))]
 
 
 class RayNodes(OneMachine):
@@ -236,8 +218,4 @@ class RayNodes(OneMachine):
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-HOSTS: dict[str, type[OneMachine]] = {
-    "ray": RayNodes,
-    "folder": SharedFolder,
-    "processes": OneMachine,
-}
+HOSTS: dict[str, type[OneMachine]] = {"ray": RayNodes, "processes": OneMachine, "slurm": SlurmJobs}

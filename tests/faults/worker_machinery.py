@@ -2,7 +2,7 @@
 
 A case is one study of one optimizer in one place. It gets one fault of each kind, in an order and
 at moments drawn from (seed, number). Moments are counted in events, never in seconds, and a fault
-strikes whoever trains a segment just then. What counts as what is in `COUNTS_AS`.
+strikes whoever trains a segment just then. `COUNTS_AS` says how each end counts.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fault_machinery import PATIENCE, Case, Place, Reference, Verdict, events, k
 from worker_hosts import DRIVER, FAULTS, HOSTS, STOPPED, Attempt, OneMachine, attempts, send
 from worker_studies import OPTIMIZERS, write_study
 
-from autorl.study.verify import verify
+from autorl.study.folder.verify import verify
 
 GROUP = "workers"
 KINDS = [f"{where}/{optimizer}" for optimizer in OPTIMIZERS for where in HOSTS]
@@ -37,27 +37,27 @@ _PAUSE = 0.02
 _NOT_COMPARED = ("session", "attempt", "ignored")  # kinds of event that faults add
 _Seen = TypeVar("_Seen")
 COUNTS_AS = """\
-- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`), an `autorl
-  worker` (`folder`), an actor (`ray`). A **node** is all that runs on a machine: the driver with everything below it
-  (`processes`), a worker with everything below it (`folder`), a raylet with everything below it (`ray`). Both and the
-  **driver** get SIGKILL; what was killed is started anew, the driver by `autorl resume`. A **stopped worker** gets
+- A **worker** is the process that holds segments for the driver: a segment's own process (`processes`, `slurm`), an
+  actor (`ray`). A **node** is all that runs on a machine: the driver with everything below it (`processes`), a job of
+  submitit's local executor with everything below it (`slurm`), a raylet with everything below it (`ray`). Both and
+  the **driver** get SIGKILL; what was killed is started anew, the driver by `autorl resume`. A **stopped worker** gets
   SIGSTOP and, once its segment was given away, SIGCONT; on Ray it is, by a draw, the actor or the whole node.
 - A fault is **delivered** if it reached a process that held a segment just then (any driver that ran), a SIGSTOP if
   besides its segment was trained by another attempt before SIGCONT. What came too late, or ended by itself, is **not
   delivered**, and counts for nothing.
-- **equal**: the last session of the driver, and every worker that nobody killed, ends with exit code 0 and without a
-  traceback; every table is that of an undisturbed study under `in_process`, in every column but seconds, hosts and
-  attempts; every event that could be read after a fault is still in its place, with its hash; no segment has two
+- **equal**: the last session of the driver ends with exit code 0 and without a traceback; every table is
+  that of an undisturbed study under `in_process`, in every column but seconds, hosts and attempts; every event that could
+  be read after a fault is still in its place, with its hash; no segment has two
   outcomes, and of every kind there are as many events as in the undisturbed study (but sessions, lost and ignored
   attempts); every recorded checkpoint lies there with the hashes of the log, the file the same (its inode and time)
-  as after the faults before; `autorl verify` has nothing to say; no process is left, no half-written checkpoint,
-  nothing in the queue, and nothing in the temporary folder but Python's own `pymp-*` of processes that were killed.
+  as after the faults before; `autorl doctor` has nothing to say; no process is left, no half-written checkpoint,
+  and nothing in the temporary folder but Python's own `pymp-*` of processes that were killed.
 - **bad**: anything else."""
 
 
 @dataclass
 class WorkerVerdict(Verdict):
-    """What became of a case.
+    """Judgement of a case.
 
     Attributes:
         missed: faults that were not delivered, with the reason.
@@ -82,7 +82,7 @@ def _all_cases(seed: int) -> Iterator[Case]:
 
 
 class Recorded:
-    """What was seen of a study on the way, which has to be there at its end."""
+    """Facts seen of a study on the way, which have to be there at its end."""
 
     def __init__(self, study: Path) -> None:
         self._study = study
@@ -97,13 +97,15 @@ class Recorded:
         self._files |= self._read_files()
 
     def problems(self) -> list[str]:
-        """What is lost, doubled or replaced in a study that has ended."""
+        """List facts that are lost, doubled or replaced in a study that has ended."""
         problems = []
         if self._read_links()[: len(self._links)] != self._links:
             problems.append("events that had been recorded are lost or changed")
         bodies = _bodies(self._study, "outcome")
         doubled = [
-            name for name, count in Counter(b["segment"] for b in bodies).items() if count > 1
+            name
+            for name, count in Counter(b["outcome"]["segment"] for b in bodies).items()
+            if count > 1
         ]
         if doubled:
             problems.append(f"{len(doubled)} segments have two outcomes: {doubled[:3]}")
@@ -126,8 +128,9 @@ class Recorded:
         """Hash in the log, inode and time of every file of a recorded checkpoint, by its path."""
         files = {}
         for body in _bodies(self._study, "outcome"):
-            for name, content in body.get("checkpoint_files", {}).items():
-                path = f"{body['checkpoint']}/{name}"
+            saved = body["outcome"].get("checkpoint", {})
+            for name, content in saved.get("files", {}).items():
+                path = f"{saved['path']}/{name}"
                 inode, modified = 0, 0
                 with suppress(FileNotFoundError):  # which is found by its hash
                     status = (self._study / path).stat()
@@ -159,8 +162,10 @@ def _losses(study: Path, segment: str) -> int:
 def _given_away(study: Path, attempt: Attempt, losses: int) -> str:
     """`yes` once another attempt has its segment, `no` if it ended itself; empty as long as neither."""
     for body in _bodies(study, "outcome"):
-        if body["segment"] == attempt.segment:
-            own = body.get("fence") == [attempt.epoch, attempt.number]
+        outcome = body["outcome"]
+        if outcome["segment"] == attempt.segment:
+            fence = outcome.get("fence", {})
+            own = (fence.get("epoch"), fence.get("attempt", 0)) == (attempt.epoch, attempt.number)
             return "no" if own else "yes"
     return "yes" if _losses(study, attempt.segment) > losses else ""
 
@@ -213,7 +218,7 @@ class Disturbed:
         self.driver = place.begin()
 
     def wait_for(self, look: Callable[[], _Seen]) -> _Seen | None:
-        """What `look` returns once it is true; None if the driver ends before."""
+        """Return `look()` once it is true; None if the driver ends before."""
         end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             if self.driver.over:
@@ -309,8 +314,8 @@ def judge(disturbed: Disturbed, whole: Path, code: int) -> None:
 
 
 def study_problems(study: Path, whole: Path, recorded: Recorded) -> list[str]:
-    """What is wrong with a study that has ended, beside one that nothing happened to."""
-    reference = Reference(events(whole), 0, tables(whole, strict=True), {})
+    """List differences between a study that has ended and an undisturbed one."""
+    reference = Reference(events(whole), 0, tables(whole, strict=True), {}, None)
     problems = fault_machinery.differences(study, reference, strict=True)
     if problems and "cannot be read" in problems[0]:
         return problems

@@ -9,8 +9,8 @@ pytest.importorskip("hydra", reason="needs hydra-core, of the extra `hydra`")
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from autorl import InputError
+from autorl.core.types import Config
 from autorl.integrations.hydra_space import Searched, override_text, overrides_of, read_searched
-from autorl.types import Config
 
 PARSER = OverridesParser.create()
 
@@ -30,10 +30,7 @@ def swept(*texts):
             "x=tag(log, interval(1e-5, 1e-1))",
             {"type": "float", "lower": 1e-5, "upper": 1e-1, "scale": "log"},
         ),
-        (
-            "x=int(interval(1, 8))",
-            {"type": "int", "lower": 1, "upper": 8, "scale": "linear"},
-        ),
+        ("x=int(interval(1, 8))", {"type": "int", "lower": 1, "upper": 8, "scale": "linear"}),
         (
             "x=tag(log, int(interval(16, 4096)))",
             {"type": "int", "lower": 16, "upper": 4096, "scale": "log"},
@@ -154,8 +151,7 @@ def test_spaces_in_files_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "source",
-    [3, {"hyperparameters": {"x": {"type": "uniform_float", "lower": 0.0}}}],
+    "source", [3, {"hyperparameters": {"x": {"type": "uniform_float", "lower": 0.0}}}]
 )
 def test_what_is_no_space_is_refused(tmp_path, source):
     with pytest.raises(InputError, match=r"hydra\.sweeper\.search_space"):

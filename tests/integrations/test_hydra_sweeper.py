@@ -15,8 +15,8 @@ pytest.importorskip("hydra", reason="needs hydra-core, of the extra `hydra`")
 from autorl import InputError
 from autorl.integrations.hydra_sweeper import read_settings
 from autorl.store import Store
-from autorl.study.record import StudyRecord, open_copy
-from autorl.study.result import read_result
+from autorl.study.results.record import StudyRecord, open_copy
+from autorl.study.results.result import read_result
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "hydra"

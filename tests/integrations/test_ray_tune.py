@@ -13,10 +13,10 @@ from ray import tune
 from ray.tune.search import ConcurrencyLimiter
 from ray.tune.trainable import trainable as trainable_of_ray
 
+from autorl.core.types import InputError
 from autorl.integrations.ray_space import space_of
 from autorl.integrations.ray_tune import AutorlSearcher, trainable
 from autorl.space import load_space
-from autorl.types import InputError
 
 SPACE = {
     "x": {"type": "float", "lower": 0.0, "upper": 1.0},
@@ -112,13 +112,13 @@ def test_failures_have_the_worst_value_so_far():
     made = searcher("random")
     made.suggest("a")
     made.on_trial_complete("a", error=True)
-    assert observed(made)["body"]["values"] == []  # no score is known yet
+    assert observed(made)["body"]["failed"]["values"] == []  # no score is known yet
     for trial, value in (("b", 2.0), ("c", 5.0)):
         made.suggest(trial)
         made.on_trial_complete(trial, {"loss": value})
     made.suggest("d")
     made.on_trial_complete("d", {"loss": math.nan})
-    body = observed(made)["body"]
+    body = observed(made)["body"]["failed"]
     assert (body["kind"], body["values"]) == ("diverged", [-5.0])
 
 
@@ -128,10 +128,10 @@ def test_a_trial_that_a_scheduler_ends_counts_with_its_last_value():
     made.on_trial_result("paused", {"loss": 4.0})
     made.on_trial_result("paused", {"loss": math.inf})
     made.on_trial_complete("paused")  # without a result: as Ray removes a paused trial
-    assert observed(made)["body"]["values"] == [-4.0]
+    assert observed(made)["body"]["scored"]["values"] == [-4.0]
     made.suggest("silent")
     made.on_trial_complete("silent", {"other": 1.0})
-    assert "no result has loss" in observed(made)["body"]["message"]
+    assert "no result has loss" in observed(made)["body"]["failed"]["message"]
 
 
 def test_trials_that_are_not_open_are_ignored():
@@ -164,7 +164,7 @@ def test_several_objectives_have_a_direction_each():
     made = AutorlSearcher(SPACE, "random", ["loss", "speed"], ["min", "max"])
     made.suggest("a")
     made.on_trial_complete("a", {"loss": 2.0, "speed": 3.0})
-    assert observed(made)["body"]["values"] == [-2.0, 3.0]
+    assert observed(made)["body"]["scored"]["values"] == [-2.0, 3.0]
 
 
 @pytest.mark.parametrize(

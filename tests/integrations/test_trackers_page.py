@@ -1,4 +1,4 @@
-"""What docs/trackers.md shows is a study file that is right."""
+"""The study file that docs/trackers.md shows is valid."""
 
 import importlib.util
 import re
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from autorl.spec import load_spec
 from autorl.study.callbacks import SHORT_NAMES, check_callbacks, make_callbacks
+from autorl.study.spec import load_spec
 
 PAGE = Path(__file__).parents[2] / "docs" / "trackers.md"
 BLOCKS = [

@@ -19,8 +19,8 @@ from tracker_studies import (
 )
 
 from autorl import InputError, tune
+from autorl.core.types import Outcome, Report, SegmentId, Status
 from autorl.integrations.trackers import WandbTracker
-from autorl.types import Outcome, Report, SegmentId, Status
 
 pytestmark = [
     pytest.mark.slow,  # its service starts in seconds, and each run takes a part of one
@@ -37,7 +37,7 @@ def reader():
 
 
 def inspect(folder):
-    """What the file of a run holds: a dictionary of `run`, `history`, `summary` and `exit`."""
+    """Return the content of a run's file: a dictionary of `run`, `history`, `summary` and `exit`."""
     (file,) = folder.glob("*.wandb")
     command = [*READER, "--json", str(file)]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -3,22 +3,17 @@
 import numpy as np
 import pandas as pd
 
+from autorl.core.types import FrozenMap
 from autorl.landscapes import Manifest, Tables, config_rows
 from autorl.space import load_space
-from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.types import FrozenMap
+from autorl.study.spec import load_spec
 
+LOG = {"type": "float", "scale": "log"}
 SPACE = load_space(
     {
         "hyperparameters": {
-            "learning_rate": {
-                "type": "float",
-                "lower": 1e-5,
-                "upper": 1e-1,
-                "scale": "log",
-                "default": 1e-3,
-            },
+            "learning_rate": {**LOG, "lower": 1e-5, "upper": 1e-1, "default": 1e-3},
             "width": {"type": "int", "lower": 8, "upper": 64, "default": 32},
             "target": {"type": "categorical", "choices": [True, False], "default": True},
             "interval": {"type": "int", "lower": 1, "upper": 100, "default": 10},

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from landscape_samples import SPACE, manifest, tables
 
+from autorl.core.types import InputError
 from autorl.landscapes import write_landscape
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.manifest import Objective
 from autorl.optimizers.priors.curves import read_curves
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
-from autorl.spec import load_spec, thaw
-from autorl.types import InputError
+from autorl.study.spec import load_spec, thaw
 
 
 def write(root, environment="CartPole-v1", algorithm="dqn", seed=0, **changes):
@@ -124,7 +124,7 @@ def test_the_dry_run_says_which_curves_there_are(here):
     folder = write(here / "landscapes")
     trained = {"trainer": {"name": "synthetic"}, "environment": {}}
     plan = make_plan(study(here, {"curves": [str(folder)]}, **trained))
-    assert any("curves: sample/dqn/CartPole-v1 (weight 1.00)" in line for line in plan.outline)
+    assert any("reference curves of 1 task, hash" in line for line in plan.outline)
     assert any("probability below 0.05" in line for line in plan.outline)
     text = plan_text(plan)
     assert "curve_data: sha256 " in text

@@ -16,10 +16,10 @@ from landscape_samples import SPACE, manifest, tables
 from typer.testing import CliRunner
 
 from autorl.cli import app
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_table
 from autorl.space import to_yaml
-from autorl.types import InputError
 
 FLOOR = f"'.length()) END AS FLOAT) AS value FROM evals; {COPY}; -- \""
 LONGEST = 300
@@ -65,6 +65,12 @@ def refused(*arguments, saying, code=2, near=None):
     assert saying in error
     assert len(error.replace(str(near), "")) < LONGEST, error
     return error
+
+
+def importing(file, out, *columns):
+    """The command that imports a table, whose columns are `name=kind`."""
+    mapped = [word for column in columns for word in ("--map", column)]
+    return ("landscape", "import", file, "--id", "a/b/c", *mapped, "--out", out)
 
 
 def edit(folder, path, value):
@@ -124,30 +130,40 @@ QUERIES = {
 }
 
 
-@pytest.mark.parametrize("case", QUERIES)
-@pytest.mark.parametrize("way", ["query", "python", "warm start"])
-def test_a_query_reaches_no_file_and_changes_nothing(place, case, way):
-    text = QUERIES[case].format(
+def hostile(place, case):
+    return QUERIES[case].format(
         out=place / "cwd/out",
         own=place / "l/segments.parquet",
         secret=place / "secret.csv",
         folder=place,
     )
-    study = place / "study.yaml"
-    study.write_text(
-        yaml.safe_dump(STUDY | {"warm_start": {"landscape": str(place / "l"), "sql": text}})
-    )
+
+
+@pytest.mark.parametrize(
+    ("way", "case"),
+    [
+        *(("query", case) for case in QUERIES),
+        *(("python", case) for case in ("copy", "set", "csv", "a frame of the caller")),
+    ],
+)
+def test_a_query_reaches_no_file_and_changes_nothing(place, way, case):
+    text = hostile(place, case)
     before = files(place)
     if way == "query":
         refused("landscape", "query", place / "l", text, saying="", near=place)
-    elif way == "warm start":
-        refused("tune", study, "--dry-run", saying="sql", near=place)
     else:
         frame = pd.DataFrame({"x": [1]})
         with pytest.raises((InputError, duckdb.Error)):
             Landscape(place / "l").sql(text).fetchall()
         assert len(frame) == 1
     assert files(place) == before
+
+
+def test_a_query_of_a_study_file_has_the_same_guard(place):
+    warm_start = {"landscape": str(place / "l"), "sql": hostile(place, "text")}
+    study = place / "study.yaml"
+    study.write_text(yaml.safe_dump(STUDY | {"warm_start": warm_start}))
+    refused("tune", study, "--dry-run", saying="sql", near=place)
 
 
 STUDY = {
@@ -216,9 +232,11 @@ KEYS = {
 }
 
 
-@pytest.mark.parametrize("case", KEYS)
-@pytest.mark.parametrize("command", ["info", "best", "validate"])
-def test_every_key_of_the_manifest_has_a_type(place, case, command):
+@pytest.mark.parametrize(
+    ("command", "case"),
+    [*(("info", case) for case in KEYS), ("best", "objective"), ("validate", "objective")],
+)
+def test_every_key_of_the_manifest_has_a_type(place, command, case):
     path, value = KEYS[case]
     edit(place / "l", path, value)
     said = refused("landscape", command, place / "l", saying=path[0], near=place)
@@ -328,22 +346,22 @@ NO_SPACE = {
 @pytest.mark.parametrize("case", NO_SPACE)
 def test_a_file_that_is_no_space_is_not_shown(place, case):
     (place / "other.yaml").write_text(NO_SPACE[case])
-    said = [refused("space", place / "other.yaml", saying="other.yaml", near=place)]
+    said = [refused("list", "spaces", place / "other.yaml", saying="other.yaml", near=place)]
     (place / "study.yaml").write_text(yaml.safe_dump(STUDY | {"space": "other.yaml"}))
     said.append(refused("tune", place / "study.yaml", "--dry-run", saying="other.yaml", near=place))
     (place / "extending.yaml").write_text("extends: other.yaml\n")
-    said.append(refused("space", place / "extending.yaml", saying="", near=place))
+    said.append(refused("list", "spaces", place / "extending.yaml", saying="", near=place))
     assert not any("hunter2" in text for text in said)
 
 
 def test_long_values_are_cut(place):
     long = "x" * 5000
     (place / "s.yaml").write_text(f"hyperparameters: {{x: {{type: {long}}}}}\n")
-    refused("space", place / "s.yaml", saying="type", near=place)
+    refused("list", "spaces", place / "s.yaml", saying="type", near=place)
     (place / "s.yaml").write_text(
         f"hyperparameters: {{x: {{type: float, lower: 0, upper: 1}}}}\nconstraints: ['{'(' * 5000}']\n"
     )
-    refused("space", place / "s.yaml", saying="constraints", near=place)
+    refused("list", "spaces", place / "s.yaml", saying="constraints", near=place)
 
 
 def test_a_csv_export_has_no_formulas(tmp_path):
@@ -399,19 +417,12 @@ def test_a_limit_is_asked_of_the_query(place):
 
 def test_a_query_without_an_end_is_ended_in_one_line(place):
     endless = "WITH RECURSIVE t AS (SELECT 1 AS i UNION ALL SELECT i FROM t) SELECT max(i) FROM t"
-    refused(
-        "landscape",
-        "query",
-        place / "l",
-        endless,
-        "--seconds",
-        "0.05",
-        saying="no answer within 0.05 seconds",
-        near=place,
-    )
+    asked = ("landscape", "query", place / "l", endless, "--seconds", "0.05")
+    refused(*asked, saying="no answer within 0.05 seconds", near=place)
     assert autorl("landscape", "query", place / "l", "SELECT 1 AS x", "--seconds", "0")[0] == 0
 
 
+LR = ("lr=hyperparameter", "return=metric")
 TORN = {
     "cut": lambda whole: whole[: len(whole) // 2],
     "changed": lambda whole: whole[:20] + bytes([whole[20] ^ 255]) + whole[21:],
@@ -423,24 +434,8 @@ TORN = {
 def test_a_torn_file_is_not_an_interruption(tmp_path, case):
     rows = "lr,seed,return\n" + "".join(f"{number / 7},0,{number / 3}\n" for number in range(500))
     (tmp_path / "torn.csv.gz").write_bytes(TORN[case](gzip.compress(rows.encode())))
-    options = (
-        "--id",
-        "a/b/c",
-        "--map",
-        "lr=hyperparameter",
-        "--map",
-        "return=metric",
-        "--out",
-        tmp_path / "out",
-    )
-    said = refused(
-        "landscape",
-        "import",
-        tmp_path / "torn.csv.gz",
-        *options,
-        saying="torn.csv.gz",
-        near=tmp_path,
-    )
+    torn = importing(tmp_path / "torn.csv.gz", tmp_path / "out", *LR)
+    said = refused(*torn, saying="torn.csv.gz", near=tmp_path)
     assert "interrupted" not in said
     named = tmp_path / "CartPole-v1_dqn.csv.gz"
     shutil.copy(tmp_path / "torn.csv.gz", named)
@@ -475,26 +470,7 @@ def test_an_import_with_numbers_nobody_can_store_is_one_line(tmp_path, column):
         ",".join({**row, "lr": "0.2", column: NUMBERS[column]}.values()),
     ]
     (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
-    said = (
-        "--map",
-        "lr=hyperparameter",
-        "--map",
-        "seed=seed",
-        "--map",
-        "step=step",
-        "--map",
-        "return=metric",
-    )
-    arguments = (
-        "landscape",
-        "import",
-        tmp_path / "t.csv",
-        "--id",
-        "a/b/c",
-        *said,
-        "--out",
-        tmp_path / "out",
-    )
+    arguments = importing(tmp_path / "t.csv", tmp_path / "out", *LR, "seed=seed", "step=step")
     if column == "return":
         assert autorl(*arguments)[0] == 0  # infinite: a failed evaluation
     else:
@@ -506,19 +482,9 @@ def test_an_import_does_not_replace_a_link_in_silence(place):
     (place / "out/a/b").mkdir(parents=True)
     os.symlink(place / "l", place / "out/a/b/c")
     (place / "t.csv").write_text("lr,return\n0.1,1\n0.2,2\n")
-    said = ("--map", "lr=hyperparameter", "--map", "return=metric", "--replace")
-    arguments = (
-        "landscape",
-        "import",
-        place / "t.csv",
-        "--id",
-        "a/b/c",
-        *said,
-        "--out",
-        place / "out",
-    )
+    arguments = importing(place / "t.csv", place / "out", *LR)
     before = files(place / "l")
-    refused(*arguments, saying="link", near=place)
+    refused(*arguments, "--replace", saying="out/a/b/c: ", near=place)
     assert (place / "out/a/b/c").is_symlink()
     assert files(place / "l") == before
 
@@ -530,9 +496,9 @@ def test_a_study_whose_database_is_a_strangers_is_one_line(tmp_path):
 
     folder = run_study(tmp_path / "s", STUDY)
     for statement in (
-        "UPDATE configs SET config = '{'",
+        "UPDATE configurations SET config = '{'",
         "UPDATE runs SET seed = 'zero'",
-        "UPDATE configs SET config = '[1]'",
+        "UPDATE configurations SET config = '[1]'",
     ):
         copied = tmp_path / "copy"
         shutil.rmtree(copied, ignore_errors=True)

@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, load_landscape
 from autorl.landscapes.importers.arlbench import import_arlbench
 from autorl.landscapes.importers.arlbench_spaces import TASKS, arlbench_space
 from autorl.landscapes.validate import validate
 from autorl.statistics import auc
-from autorl.types import InputError
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench" / "landscapes"
 with_data = pytest.mark.skipif(
@@ -89,7 +89,7 @@ def test_a_folder_of_compressed_files_is_one_command(tmp_path):
         "arlbench/ppo/Acrobot-v1",
         "arlbench/ppo/CartPole-v1",
     ]
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="is there already"):
         import_arlbench(tmp_path, tmp_path / "out", tuning_seeds=2)
     assert len(import_arlbench(tmp_path, tmp_path / "out", tuning_seeds=2, replace=True)) == 2
 

@@ -6,11 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape
 from autorl.landscapes.importers.arlbench_runs import METHODS, import_arlbench_runs
 from autorl.landscapes.importers.arlbench_spaces import arlbench_space
 from autorl.landscapes.validate import validate
-from autorl.types import InputError
 
 DATA = Path(__file__).parents[3] / "shared" / "data" / "arlbench" / "optimizer_runs"
 NAME = "cc_cartpole_ppo.csv"

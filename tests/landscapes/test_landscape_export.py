@@ -9,11 +9,11 @@ from landscape_samples import SPACE, STEPS, configs, manifest, tables
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_optuna
 from autorl.landscapes.importers import import_any
 from autorl.space import to_yaml
-from autorl.types import InputError
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_the_ending_says_what_is_written(tmp_path, landscape, name, told):
     assert json.loads(result.stdout) == {"file": str(tmp_path / name), **told}
     again = CliRunner().invoke(app, arguments)
     assert again.exit_code == 2
-    assert "exists already" in again.stderr
+    assert "is there already" in again.stderr
 
 
 def test_a_deepcave_run_has_the_files_and_the_rows_deepcave_loads(tmp_path, landscape):

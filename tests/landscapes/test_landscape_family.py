@@ -8,14 +8,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from autorl.building import build_family, used_variants
 from autorl.cli import app
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.landscapes import Landscape, from_study
 from autorl.population.task_families import read_task_family
 from autorl.population.variants import variant
-from autorl.spec import load_spec
+from autorl.study.building import build_family, used_variants
+from autorl.study.spec import load_spec
 from autorl.trainers import load
-from autorl.types import EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
 FAMILY = {
     "name": "cartpole-physics",
@@ -97,7 +97,7 @@ def test_environments_of_a_family_keep_what_else_was_asked_for():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"count": 0}, r"count: expected a whole number in \[1, 100000\], got 0"),
+        ({"count": 0}, r"count: expected a whole number in 1\.\.100000, got 0"),
         ({"purpose": "test"}, "purpose: expected prior or examination, got 'test'"),
         ({"environment": "CartPole-v0"}, "environment: .*did you mean 'CartPole-v1'"),
         ({"name": "a/b"}, "name: expected letters"),
@@ -111,10 +111,7 @@ def test_environments_of_a_family_keep_what_else_was_asked_for():
             {"parameters": {"gravty": {"type": "float", "lower": 1.0, "upper": 9.0}}},
             "parameters.gravty: unknown parameter.*'gravity'",
         ),
-        (
-            {"parameters": {"gravity": {"type": "float", "lower": 9.0}}},
-            r"parameters\.gravity",
-        ),
+        ({"parameters": {"gravity": {"type": "float", "lower": 9.0}}}, r"parameters\.gravity"),
     ],
 )
 def test_mistakes_of_a_family_are_named(change, message):

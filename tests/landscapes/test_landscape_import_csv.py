@@ -7,11 +7,11 @@ from landscape_samples import SPACE, configs, manifest, tables
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, write_landscape
 from autorl.landscapes.export import export_table
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
-from autorl.types import InputError
 
 ID = "me/ppo/CartPole-v1"
 MAP = ("run=config_id", "hp.*=hyperparameter", "s=seed", "t=step", "ret=metric", "len=metric")

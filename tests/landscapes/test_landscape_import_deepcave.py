@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, manifest, tables
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import Landscape, Objective, Tables, write_landscape
 from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
-from autorl.types import FrozenMap, InputError
 
 ID = "me/ppo/CartPole-v1"
 OBJECTIVES = [
@@ -143,7 +143,7 @@ def test_wrong_files_are_named(tmp_path):
     ):
         import_any(folder, tmp_path / "out", id=ID)
     (folder / "meta.json").write_text("{")
-    with pytest.raises(InputError, match="cannot be read as JSON"):
+    with pytest.raises(InputError, match="not JSON"):
         import_any(folder, tmp_path / "out", id=ID)
     (folder / "meta.json").unlink()
     (folder / "configspace.json").write_text("[]")
@@ -195,5 +195,5 @@ def test_floor_and_penalty_come_back(tmp_path):
     assert done.objective == aim
     assert done.return_bounds == (100.0, None)
     assert done.seeds == FrozenMap(manifest().seeds)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="is there already"):
         export_deepcave(Landscape(tmp_path / "a"), tmp_path / "run")

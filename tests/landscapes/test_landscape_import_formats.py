@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape
 from autorl.landscapes.importers import FORMATS, import_any
 from autorl.landscapes.importers.arlbench_spaces import arlbench_space
 from autorl.landscapes.importers.common import seed_roles
 from autorl.landscapes.importers.inference import clean_name, flatten, infer_space, table_rows
 from autorl.landscapes.validate import validate
-from autorl.types import InputError
 
 
 def table(names=("alpha", "mode"), configs=6, seeds=4, prefix="hp_config."):

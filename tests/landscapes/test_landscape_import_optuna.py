@@ -7,11 +7,11 @@ import pytest
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
 from autorl.space import to_yaml
-from autorl.types import InputError
 
 ID = "me/ppo/CartPole-v1"
 
@@ -115,11 +115,7 @@ def test_repetitions_without_a_seed_are_numbered(tmp_path):
     data = Landscape(tmp_path / "out" / ID)
     assert data.sql(
         "SELECT seed, value FROM measured JOIN runs USING (run_id) ORDER BY seed"
-    ).fetchall() == [
-        (0, 1.0),
-        (1, 2.0),
-        (2, 3.0),
-    ]
+    ).fetchall() == [(0, 1.0), (1, 2.0), (2, 3.0)]
 
 
 def test_a_value_that_is_not_the_last_report_counts(tmp_path):
@@ -137,10 +133,7 @@ def test_a_value_that_is_not_the_last_report_counts(tmp_path):
     assert manifest.steps == (1000, 2000)
     assert data.sql(
         "SELECT DISTINCT step, value, reported FROM evals ORDER BY step"
-    ).fetchall() == [
-        (1000, -10.0, -10.0),
-        (2000, 5.0, -20.0),
-    ]
+    ).fetchall() == [(1000, -10.0, -10.0), (2000, 5.0, -20.0)]
     assert any("2 trials" in note for note in manifest.notes)
 
 

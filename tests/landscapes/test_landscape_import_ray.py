@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.validate import validate
-from autorl.types import InputError
 
 ID = "me/ppo/CartPole-v1"
 OPTIONS = {"id": ID, "metric": "env_runners/return"}

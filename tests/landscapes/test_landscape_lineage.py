@@ -5,9 +5,9 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from autorl.building.plan import build_spec
 from autorl.landscapes import Landscape
 from autorl.landscapes.validate import validate
+from autorl.study.building.plan import build_spec
 
 ROOT = Path(__file__).parents[2] / "landscapes"
 NAME = "autorl/pbt-ppo/CartPole-v1"
@@ -37,20 +37,6 @@ def test_it_is_what_its_build_file_says(spec, data):
     assert manifest.licence
     assert len(manifest.commit) == 40
     assert validate([ROOT / NAME]) == []
-
-
-def test_it_is_small():
-    assert sum(file.stat().st_size for file in (ROOT / NAME).rglob("*") if file.is_file()) < 2**20
-
-
-def test_every_member_trained_every_generation_with_every_tuning_seed(spec, data):
-    segments = table("segments").merge(table("runs")[["run_id", "seed_role"]], on="run_id")
-    tuning = segments[segments.seed_role == "tuning"]
-    population, generations = (spec.optimizer.options[key] for key in ("population", "generations"))
-    assert len(tuning) == population * generations * len(spec.plan.tuning)
-    counts = tuning.groupby(["member", "seed"]).size()
-    assert set(counts) == {generations}
-    assert len(counts) == population * len(spec.plan.tuning)
 
 
 def test_parents_are_segments_of_the_same_seed_that_end_where_their_children_begin():

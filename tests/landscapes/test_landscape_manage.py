@@ -1,11 +1,11 @@
 """Merging, deleting and exporting landscapes."""
 
 import duckdb
-import optuna
 import pandas as pd
 import pytest
-from landscape_samples import SEEDS, SPACE, STEPS, configs, manifest, tables
+from landscape_samples import SEEDS, SPACE, manifest, tables
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import (
     Landscape,
     delete_landscape,
@@ -13,9 +13,8 @@ from autorl.landscapes import (
     merge_landscapes,
     write_landscape,
 )
-from autorl.landscapes.export import export_optuna, export_table
+from autorl.landscapes.export import export_table
 from autorl.landscapes.validate import validate
-from autorl.types import FrozenMap, InputError
 
 
 def written(root, id="sample/dqn/CartPole-v1", first=0, count=4, seeds=None, **changes):
@@ -98,27 +97,8 @@ def test_a_flat_table_has_every_evaluation(tmp_path, ending):
         landscape.sql("SELECT sum(eval_return) FROM evals").fetchall()[0][0]
     )
     assert {"seed_role", "learning_rate", "config_hash", "status"} <= set(frame)
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="is there already"):
         export_table(landscape, tmp_path / f"flat{ending}")
-
-
-def test_an_optuna_study_has_the_configurations_and_their_means(tmp_path):
-    landscape = written(tmp_path)
-    assert export_optuna(landscape, tmp_path / "x.db") == 4
-    study = optuna.load_study(
-        storage=f"sqlite:///{tmp_path}/x.db", study_name="sample/dqn/CartPole-v1"
-    )
-    best = landscape.best(by="mean")
-    assert study.best_value == pytest.approx(best.value)
-    assert study.best_trial.user_attrs == {
-        "config_id": best.config_id,
-        "test": pytest.approx(best.test),
-    }
-    assert set(study.best_trial.intermediate_values) == set(STEPS)
-    for trial in study.trials:
-        config = configs(4)[trial.user_attrs["config_id"]]
-        assert set(trial.params) == set(config)
-        assert trial.params["learning_rate"] == pytest.approx(config["learning_rate"])
 
 
 def test_other_endings_are_refused(tmp_path):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from landscape_samples import run_study
 
+from autorl.core.types import Done, InputError, Proposed, Scored, Wait
 from autorl.landscapes import Landscape, from_study
 from autorl.landscapes.analysis.phases import compare_phases, phase_scores
 from autorl.landscapes.validate import validate
 from autorl.optimizers import make
 from autorl.space import load_space
-from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.types import Done, InputError, Proposed, Scored, Wait
+from autorl.study.spec import load_spec
 
 SPACE = {
     "hyperparameters": {
@@ -42,7 +42,7 @@ COLUMNS = (
 )
 TABLES = (
     f"SELECT {COLUMNS} FROM runs ORDER BY run_id",
-    "SELECT * FROM evals ORDER BY run_id, step, metric",
+    "SELECT * FROM reports ORDER BY run_id, step, metric",
 )
 
 

@@ -1,4 +1,4 @@
-"""What the landscape commands refuse: one line, exit code 2, and nothing is lost."""
+"""Refusals of the landscape commands: one line, exit code 2, and nothing is lost."""
 
 from landscape_samples import SPACE, manifest, tables
 from typer.testing import CliRunner
@@ -28,12 +28,13 @@ def test_an_unknown_landscape_says_how_many_more_there_are(tmp_path, monkeypatch
     monkeypatch.setattr("autorl.landscapes.landscape.shipped_root", lambda: None)
     monkeypatch.setattr(
         "autorl.landscapes.landscape.list_landscapes",
-        lambda root: {f"a/b/{n:02}": tmp_path for n in range(13)},
+        lambda root: {f"a/b/{n:02}": tmp_path for n in range(23)},
     )
     (tmp_path / "landscapes").mkdir()
     monkeypatch.chdir(tmp_path)
     said = autorl("landscape", "info", "elsewhere", code=2).stderr
-    assert "a/b/09 and 3 more: `autorl landscape list`" in said
+    assert "`autorl landscape list` has: a/b/" in said
+    assert said.endswith(" and 3 more\n")
 
 
 def test_an_export_of_another_ending_names_all_there_are(tmp_path):
@@ -58,5 +59,5 @@ def test_an_exported_run_comes_back_under_its_id_and_a_folder_in_the_way_names_r
     into = ("landscape", "import", tmp_path / "run", "--out", tmp_path / "out")
     autorl(*into)
     assert (tmp_path / "out" / manifest().id / "manifest.json").is_file()
-    assert "replace it (--replace)" in autorl(*into, code=2).stderr
+    assert "is there already" in autorl(*into, code=2).stderr
     autorl(*into, "--replace")

@@ -12,15 +12,15 @@ from scipy.stats import mannwhitneyu, trim_mean
 from typer.testing import CliRunner
 
 from autorl import load_landscape
-from autorl.building.plan import build_spec, sizes_of
 from autorl.cli import app
+from autorl.core.types import InputError, Proposed, Segment
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
 from autorl.landscapes.analysis.phases import phase_scores
 from autorl.landscapes.validate import validate
+from autorl.study.building.plan import build_spec, sizes_of
 from autorl.study.session import cpu
 from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.trainers.families import engine_hash, rlhf_hash
-from autorl.types import InputError, Proposed, Segment
 
 ROOT = Path(__file__).parents[2] / "landscapes"
 ALL = list_landscapes(ROOT)
@@ -130,19 +130,6 @@ def test_best_and_curves_as_by_brute_force(name, role):
     curve = data.curves(choice.config_id)
     expected = rows[rows.config_id == choice.config_id].sort_values(["seed", "run_id", "step"])
     assert curve[data.manifest.objective.metric].tolist() == expected.score.tolist()
-
-
-@pytest.mark.parametrize("name", PLAIN)
-def test_the_best_configuration_is_far_better_than_the_median_on_held_out_seeds(name):
-    data, rows = Landscape(ROOT / name), frames(name)
-    if name.endswith("LunarLander-v3"):
-        # Of 3 tuning seeds its choice has -219 on test seeds: median -363, best 144. The README
-        # of the landscapes says so.
-        pytest.skip("three seeds are too few to choose by on LunarLander")
-    ends = rows[(rows.seed_role == "test") & (rows.step == data.manifest.steps[-1])]
-    means = ends.groupby("config_id").score.mean()
-    chosen = data.best(seeds="tuning", by="mean").config_id
-    assert means[chosen] >= means.median() + 0.3 * (means.max() - means.median())
 
 
 @pytest.mark.parametrize("name", PHASES)

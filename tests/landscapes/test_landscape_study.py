@@ -5,7 +5,6 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
-from pathlib import Path
 from types import SimpleNamespace
 
 import pandas as pd
@@ -13,12 +12,13 @@ import pytest
 from landscape_samples import run_study
 
 from autorl import landscapes, load_landscape
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, from_study
 from autorl.landscapes.validate import validate
-from autorl.spec import load_spec
+from autorl.store import Store
 from autorl.study import Study
-from autorl.study import landscape as study_landscape
-from autorl.types import InputError
+from autorl.study.results import landscape as study_landscape
+from autorl.study.spec import load_spec
 
 SPACE = {
     "hyperparameters": {
@@ -64,14 +64,15 @@ def test_tables_hold_what_the_database_holds(finished):
     assert data.is_study
     assert data.manifest.rows["runs"] == 8 * 5
     stored = database(
-        finished, "SELECT run_id, step, value FROM evals WHERE metric = 'eval_return' ORDER BY 1, 2"
+        finished,
+        "SELECT run_id, step, value FROM reports WHERE metric = 'eval_return' ORDER BY 1, 2",
     )
     assert data.sql(
         "SELECT run_id, step, CAST(eval_return AS FLOAT) FROM evals ORDER BY 1, 2"
     ).fetchall() == [
         (run_id, step, pytest.approx(value, rel=1e-6)) for run_id, step, value in stored
     ]
-    for number, text in database(finished, "SELECT config_id, config FROM configs"):
+    for number, text in database(finished, "SELECT config_id, config FROM configurations"):
         assert json.loads(json.dumps(dict(data.config(number)))) == json.loads(text)
     types = {row[0]: row[1] for row in data.sql("DESCRIBE configs").fetchall()}
     assert (types["x"], types["only_b"], types["kind"]) == ("DOUBLE", "BIGINT", "VARCHAR")
@@ -82,18 +83,6 @@ def test_tables_hold_what_the_database_holds(finished):
         "tuning": (0, 1),
         "test": (100, 101, 102),
     }
-
-
-def test_best_is_the_best_by_hand(finished):
-    rows = database(
-        finished,
-        "SELECT config_id, AVG(value) FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return' AND step = 100 "
-        "AND seed_role = 'tuning' GROUP BY config_id ORDER BY 2 DESC",
-    )
-    choice = load_landscape(finished).best(by="mean")
-    assert (choice.config_id, choice.value) == (rows[0][0], pytest.approx(rows[0][1]))
-    assert choice.test is not None
-    assert len(load_landscape(finished).curves(choice.config_id)) == 5 * 5
 
 
 def test_a_study_in_the_middle_can_be_read_and_is_not_touched(tmp_path):
@@ -115,41 +104,20 @@ def test_a_study_in_the_middle_can_be_read_and_is_not_touched(tmp_path):
         study.close()
 
 
-def test_a_study_of_schema_version_1_can_be_read(tmp_path):
-    fixture = Path(__file__).parents[1] / "store"
-    shutil.copy(fixture / "study_v1.yaml", tmp_path / "study.yaml")
-    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
-        connection.executescript((fixture / "study_v1.sql").read_text())
-    data = load_landscape(tmp_path)
-    assert (data.manifest.rows["runs"], data.manifest.rows["evals"]) == (6, 12)
-    stored = database(tmp_path, "SELECT config_id FROM configs ORDER BY 1")
-    assert stored == [(1,), (2,)], "an earlier version counted from 1"
-    assert data.sql("SELECT config_id FROM configs ORDER BY 1").fetchall() == [(0,), (1,)]
-    assert data.best(by="mean").test is not None
-
-
-def test_reading_a_study_imports_no_module_that_it_names(tmp_path, monkeypatch):
-    fixture = Path(__file__).parents[1] / "store"
+def test_reading_a_study_imports_no_module_that_it_names(finished, tmp_path, monkeypatch):
     (tmp_path / "spoiler.py").write_text("raise AssertionError('imported')")
     monkeypatch.syspath_prepend(tmp_path)
-    text = (fixture / "study_v1.yaml").read_text()
+    text = (finished / "study.yaml").read_text()
     for plain, named in [
         ("name: synthetic", "name: spoiler:Trainer"),
-        ("name: random", "name: spoiler:Optimizer"),
-        (
-            "    only_b: kind == b",
-            "    only_b: kind == b\n  constants:\n    evaluation_interval: 50",
-        ),
+        ("name: sobol", "name: spoiler:Optimizer"),
     ]:
         assert plain in text
         text = text.replace(plain, named)
-    (tmp_path / "study.yaml").write_text(text)
-    with closing(sqlite3.connect(tmp_path / "study.sqlite")) as connection:
-        connection.executescript((fixture / "study_v1.sql").read_text())
-    data = load_landscape(tmp_path)
+    Store.create(tmp_path / "s", text, "").close()
+    data = load_landscape(tmp_path / "s")
     assert data.manifest.sampler["name"] == "spoiler:Optimizer"
     assert data.manifest.step_unit == "environment_steps"
-    assert data.space.constants == {"evaluation_interval": 50}
     assert "spoiler" not in sys.modules
 
 
@@ -163,7 +131,7 @@ def test_a_study_of_a_newer_schema_is_refused(finished, tmp_path):
     shutil.copytree(finished, tmp_path / "newer")
     with closing(sqlite3.connect(tmp_path / "newer" / "study.sqlite")) as connection:
         connection.execute("PRAGMA user_version = 99")
-    with pytest.raises(InputError, match="newer autorl"):
+    with pytest.raises(InputError, match="format 99 of another autorl"):
         load_landscape(tmp_path / "newer")
 
 
@@ -217,7 +185,7 @@ def test_written_out_it_is_a_valid_landscape_with_the_same_rows(finished, tmp_pa
         pd.testing.assert_frame_equal(written.sql(query).df(), live.sql(query).df())
     assert written.best().config == live.best().config
     assert manifest.packages["numpy"]["sha256"]
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="is there already"):
         from_study(finished, tmp_path, "my/synthetic/bowl")
 
 

@@ -10,10 +10,10 @@ import pandas as pd
 import pytest
 from landscape_samples import SPACE, manifest, tables
 
-from autorl.landscapes import Manifest, write_landscape
-from autorl.landscapes._rules import _equal_shares, pairs_together
+from autorl.core.types import FrozenMap, InputError
+from autorl.landscapes import Landscape, Manifest, write_landscape
+from autorl.landscapes._rules import equal_values, pairs_together
 from autorl.landscapes.validate import RULES, SET_RULES, validate
-from autorl.types import FrozenMap, InputError
 
 
 def write(folder, rows=None, **changes):
@@ -358,19 +358,26 @@ def test_a_folder_that_is_no_landscape_is_an_input_error(tmp_path):
     assert Manifest.read(write(tmp_path / "x")).id == "sample/dqn/CartPole-v1"
 
 
-def test_shares_of_equal_evaluations_are_those_of_every_pair_compared():
+def test_equal_evaluations_are_those_of_every_pair_compared():
     rng = np.random.default_rng(3)
     for size in (3, 30, 3000):
         values = rng.integers(0, size, (40, 5, 4)).astype(np.float32)
         values[rng.random(values.shape) < 0.1] = np.nan
-        numbers, counts = np.unique(values[~np.isnan(values)], return_counts=True)
-        usable = ~np.isnan(values) & ~np.isin(values, numbers[counts > max(2, 0.01 * values.size)])
-        expected = []
+        common = np.array([1, 2], dtype=np.float32)
+        equal, comparable = equal_values(values, common)
+        usable = ~np.isnan(values) & ~np.isin(values, common)
         for i, j in combinations(range(5), 2):
             both = usable[:, i] & usable[:, j]
-            if both.sum() >= 20:
-                expected.append((i, j, float((values[:, i] == values[:, j])[both].mean())))
-        assert _equal_shares(values) == expected
+            assert comparable[i, j] == both.sum()
+            assert equal[i, j] == (values[:, i] == values[:, j])[both].sum()
+
+
+def test_values_that_many_evaluations_have_are_found(tmp_path):
+    rows = altered("evals", where("eval_return", lambda frame: frame.step == 100, 7.0))
+    data = Landscape(write(tmp_path / "x", rows))
+    count = int((rows.evals.step == 100).sum())
+    assert data.queries.common_values(count - 1).tolist() == [7.0]
+    assert data.queries.common_values(count).tolist() == []
 
 
 @pytest.mark.parametrize("seed", range(3))

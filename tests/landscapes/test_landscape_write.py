@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from landscape_samples import SPACE, N, configs, manifest, tables
 
+from autorl.core.types import InputError
 from autorl.landscapes import (
     Landscape,
     Manifest,
@@ -24,7 +25,6 @@ from autorl.landscapes.manifest import file_sha256
 from autorl.landscapes.schema import SCHEMA_VERSION, config_of_row
 from autorl.landscapes.validate import validate
 from autorl.space import compile_algorithms, load_space, read_space
-from autorl.types import InputError
 
 
 @pytest.fixture
@@ -88,11 +88,26 @@ def test_same_rows_same_bytes(tmp_path):
 
 
 def test_an_existing_folder_is_not_replaced_unasked(folder):
-    with pytest.raises(InputError, match="exists"):
+    with pytest.raises(InputError, match="is there already"):
         write_landscape(folder, tables(), manifest(), SPACE)
     again = write_landscape(folder, tables(count=3), manifest(), SPACE, replace=True)
     assert again.rows["configs"] == 3
     assert Landscape(folder).sql("SELECT count(*) FROM configs").fetchall() == [(3,)]
+
+
+def test_no_landscape_is_made_among_the_files_of_another(folder):
+    before = sorted(folder.rglob("*"))
+    with pytest.raises(InputError, match="lies among the files of") as error:
+        write_landscape(folder / "evals" / "new", tables(), manifest(), SPACE)
+    assert error.value.file == str(folder / "evals" / "new")
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_what_is_not_a_landscape_is_never_replaced(tmp_path):
+    (tmp_path / "notes").write_text("mine")
+    with pytest.raises(InputError, match="is not a landscape"):
+        write_landscape(tmp_path, tables(), manifest(), SPACE, replace=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path):
@@ -222,7 +237,8 @@ def test_an_older_manifest_without_the_later_fields_is_read():
     [
         ({"objectiv": {}}, "did you mean 'objective'"),
         ({"objective": {"metrc": "x"}}, "did you mean 'metric'"),
-        ({"schema_version": SCHEMA_VERSION + 1}, "schema version"),
+        ({"schema_version": SCHEMA_VERSION + 1}, "schema version 2"),
+        ({"schema_version": SCHEMA_VERSION - 1}, "schema version 0"),
         ({"schema_version": "1"}, "schema version"),
         ({"id": "CartPole"}, "namespace/algorithm/environment"),
         ({"id": "a/../../b"}, "namespace/algorithm/environment"),
@@ -294,8 +310,8 @@ def test_schedules_and_algorithm_choice_have_columns_with_dots(tmp_path):
 V1 = Path(__file__).parent / "fixtures" / "v1"
 
 
-def test_a_data_set_of_schema_version_1_stays_readable():
-    """The folder was written by the first release of this schema and is never rewritten."""
+def test_a_kept_landscape_of_this_format_is_read_and_valid():
+    """The folder is never rewritten: whoever changes the format keeps another beside its number."""
     landscape = Landscape(V1)
     assert landscape.manifest.schema_version == 1
     assert landscape.manifest.rows == {"configs": 2, "runs": 10, "segments": 10, "evals": 40}

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 
 from autorl.cli import app
 from autorl.landscapes.importers.arlbench_spaces import TASKS
-from autorl.optimizers.priors import load_prior, save_prior
 from autorl.optimizers.priors.mapping import map_task
 from autorl.optimizers.priors.sources import automatic_tables, find_prior
+from autorl.optimizers.priors.table import load_prior, save_prior
 from autorl.space import load_space
-from autorl.spec import load_spec
+from autorl.study.spec import load_spec
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "priors"
@@ -88,8 +88,7 @@ def made_again(prior, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "algorithm",
-    ["sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "dqn"))],
+    "algorithm", ["sac", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ppo", "dqn"))]
 )
 def test_one_of_our_landscapes_is_made_again_to_the_byte(algorithm, tmp_path, priors):
     exact = shipped_priors.own_prior(algorithm)

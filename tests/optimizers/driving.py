@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from autorl.types import Failed, Proposed, Scored, Status
+from autorl.core.types import Failed, Proposed, Scored, Status
 
 
 def ask(optimizer, seed=None):

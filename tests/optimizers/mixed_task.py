@@ -2,19 +2,14 @@
 
 import numpy as np
 
+from autorl.core.types import Config
 from autorl.space import load_space
-from autorl.types import Config
 
+LOG = {"type": "float", "scale": "log"}
 MIXED = load_space(
     {
         "hyperparameters": {
-            "rate": {
-                "type": "float",
-                "lower": 1e-5,
-                "upper": 1e-1,
-                "scale": "log",
-                "default": 1e-2,
-            },
+            "rate": {**LOG, "lower": 1e-5, "upper": 1e-1, "default": 1e-2},
             "kind": {"type": "categorical", "choices": ["a", "b", "c"], "default": "c"},
             "layers": {"type": "int", "lower": 1, "upper": 8, "default": 6},
             "a.x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.5},

@@ -1,11 +1,12 @@
-"""The median stopping rule as it is written down: every decision looks at all runs. What is faster is held to it."""
+"""The median stopping rule as it is written down: every decision looks at all runs. Faster code is
+held to it."""
 
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
+from autorl.core.types import Continue, Failed, FrozenMap, Proposal, Proposed, Scored, Wait
 from autorl.optimizers.base import BaseOptimizer
 from autorl.optimizers.median_stop import MedianStop, MedianStopOptions
-from autorl.types import Continue, Failed, FrozenMap, Proposal, Proposed, Scored, Wait
 
 
 @dataclass

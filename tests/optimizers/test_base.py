@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from autorl.optimizers import BaseOptimizer, History, NoOptions, Record, make
-from autorl.optimizers.base import violation
+from autorl.core.types import Config, Done, Failed, Proposal, Proposed, Scored, Status, Wait
+from autorl.optimizers import BaseOptimizer, History, NoOptions, make
 from autorl.testing.optimizers import space_of
-from autorl.types import Config, Done, Failed, Proposal, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
 RNG = np.random.default_rng(0)
@@ -68,12 +67,6 @@ def test_history_refuses_what_no_driver_sends(event):
         history.observe(event)
 
 
-def test_violation_counts_only_broken_constraints():
-    record = Record(0, proposal(0.1), Scored(0, (1.0,), constraints=(0.5, -2.0, 0.25)))
-    assert violation(record) == 0.75
-    assert violation(Record(0, proposal(0.1))) == 0
-
-
 @pytest.mark.parametrize(
     "answer", [Wait(), Proposal(Config(x=2.0, y=0.5, z=0.5), 10), Proposal(SPACE.default(), 11)]
 )
@@ -82,11 +75,6 @@ def test_wrong_answers_are_caught(answer):
     optimizer.observe(Scored(0, (1.0,)))
     with pytest.raises(AssertionError, match="Scripted"):
         optimizer.ask(RNG)
-
-
-def test_waiting_for_something_and_being_done_are_fine():
-    assert scripted(Wait()).ask(RNG) == Wait()
-    assert scripted(Done()).ask(RNG) == Done()
 
 
 def test_a_score_must_have_one_value_per_objective():

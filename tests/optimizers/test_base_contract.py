@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from autorl.optimizers import BaseOptimizer, History, NoOptions, Record, find, make, option
+from autorl.core.types import Done, Failed, InputError, Proposal, Proposed, Scored, Status, Wait
+from autorl.optimizers import BaseOptimizer, History, NoOptions, Record, find, make
 from autorl.optimizers.base import Surroundings, equal_parts, require, seed_counts, violation
 from autorl.optimizers.registry import REGISTRY
 from autorl.testing.optimizers import space_of
-from autorl.types import Done, Failed, InputError, Proposal, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
 RNG = np.random.default_rng(0)
@@ -53,16 +53,8 @@ def test_what_a_class_does_not_declare():
     assert optimizer.planned_configurations() is None
     assert not optimizer.blind(0)
     assert not optimizer.modelled(99, 99)
-    assert Bare.earlier_defaults(lambda: SPACE) == {}
     given = {"size": 3}
     assert Bare.resolved_options(given, Surroundings(SPACE)) is given
-
-
-def test_what_is_not_known_of_a_study():
-    """A study file that says nothing: one seed, the last evaluation, no landscape that answers."""
-    around = Surroundings(SPACE)
-    assert (around.algorithms, around.environment, around.folder) == ((), None, None)
-    assert (around.replays, around.n_seeds, around.reduction) == ("", 1, "last")
 
 
 def test_optimizers_whose_plan_would_lose_a_place_take_no_enqueued_configuration():
@@ -221,14 +213,3 @@ def test_a_package_that_is_missing_is_named_with_its_extra():
     ) as no:
         require("no_such", "mine", "extra")
     assert no.value.key == "optimizer.name"
-
-
-def test_an_option_is_a_field_with_its_help_and_what_is_allowed():
-    made = option(3, "of something", minimum=1)
-    assert made.default == 3
-    assert dict(made.metadata) == {
-        "help": "of something",
-        "minimum": 1,
-        "maximum": None,
-        "choices": (),
-    }

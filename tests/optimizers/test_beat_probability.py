@@ -105,7 +105,7 @@ def test_own_runs_that_a_model_is_fitted_to(complete, count):
     ],
 )
 def test_as_many_curves_stand_for_ended_runs_as_have_ended(monkeypatch, ended, incumbents):
-    """Of more than a step of the table, as many as the next lower one."""
+    """More curves than a step of the table count as the next lower step."""
     counts = []
     of = Standing.of
 

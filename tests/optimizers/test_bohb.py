@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from autorl.core.types import Status
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
-from autorl.testing.simulation import replayed, simulate
-from autorl.types import Scored, Status
+from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
 CUBE = load_space(
@@ -28,23 +28,6 @@ def sphere(number, proposal):
     return proposal.until / 1000 - float(((values - 0.3) ** 2).sum())
 
 
-def test_the_model_is_of_the_longest_runs_of_which_enough_are_scored():
-    simulation = simulate(bohb(startup=6), sphere, 60)
-    scored = dict.fromkeys((25, 50, 100), 0)
-    origins = []
-    for event in simulation.events:
-        if isinstance(event, Scored):
-            scored[simulation.proposals[event.proposal].until] += 1
-        elif event.proposal.origin.startswith("tpe"):
-            length = max(step for step, count in scored.items() if count >= 6)
-            assert event.proposal.origin.endswith(f"of runs to step {length}")
-            origins.append(length)
-        else:
-            assert event.proposal.origin.startswith(("default", "promoted", "random"))
-    assert origins == sorted(origins)
-    assert set(origins) >= {25, 100}
-
-
 def test_scores_of_different_lengths_are_never_compared():
     """Short runs score best where long ones are worst: a model of both would go there."""
 
@@ -59,15 +42,6 @@ def test_scores_of_different_lengths_are_never_compared():
         late = [p.config["x"] for p in proposals[45:] if p.origin.endswith("of runs to step 100")]
         assert len(late) > 10
         assert np.median(late) < 0.4
-
-
-def test_promotions_continue_from_their_checkpoints():
-    proposals = simulate(bohb(), sphere, 60, lag=4).proposals
-    continued = [proposal for proposal in proposals if proposal.resume_from is not None]
-    assert len(continued) > 10
-    for proposal in continued:
-        parent = proposals[proposal.resume_from]
-        assert (parent.config, parent.until * 2) == (proposal.config, proposal.until)
 
 
 def test_failures_count_as_bad_configurations():
@@ -96,16 +70,6 @@ def test_no_configuration_is_started_twice():
     ]
     assert len(started) >= 8
     assert len(started) == len(set(started))
-
-
-def test_the_model_survives_a_resume_in_the_middle_of_a_bracket():
-    simulation = simulate(bohb(CUBE), sphere, 70, lag=3)
-    for cut in range(len(simulation.events) - 40, len(simulation.events), 7):
-        again = [
-            replayed(bohb(CUBE), simulation.events[:cut]).ask(np.random.default_rng(5))
-            for _ in range(2)
-        ]
-        assert again[0] == again[1]
 
 
 def test_better_than_hyperband():

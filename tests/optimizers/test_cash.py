@@ -4,34 +4,22 @@ import importlib.util
 
 import pytest
 
+from autorl.core.types import Failed, InputError
 from autorl.optimizers import find, make, names
 from autorl.space import compile_algorithms, load_space, split_algorithm
-from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study.spec import load_spec
 from autorl.testing.optimizers import some_fail
 from autorl.testing.simulation import simulate
-from autorl.types import Failed, InputError
 
+FLOAT = {"type": "float", "changeable": True}
 PPO = {
     "hyperparameters": {
-        "lr": {
-            "type": "float",
-            "lower": 1e-5,
-            "upper": 1e-2,
-            "scale": "log",
-            "default": 1e-3,
-            "changeable": True,
-        },
+        "lr": {**FLOAT, "lower": 1e-5, "upper": 1e-2, "scale": "log", "default": 1e-3},
         "batch_size": {"type": "int", "lower": 8, "upper": 512, "scale": "log", "default": 64},
         "n_steps": {"type": "int", "lower": 8, "upper": 512, "scale": "log", "default": 128},
         "use_kl": {"type": "categorical", "choices": [True, False], "default": True},
-        "target_kl": {
-            "type": "float",
-            "lower": 0.0,
-            "upper": 1.0,
-            "default": 0.1,
-            "changeable": True,
-        },
+        "target_kl": {**FLOAT, "lower": 0.0, "upper": 1.0, "default": 0.1},
     },
     "conditions": {"target_kl": "use_kl == true"},
     "forbidden": [{"use_kl": False, "n_steps": 8}],
@@ -104,25 +92,6 @@ def test_every_optimizer_chooses_among_algorithms(name):
     assert chosen == ({"ppo"} if name in ONE_CONFIGURATION else {"ppo", "dqn"})
 
 
-@pytest.mark.parametrize("name", MARKED)
-def test_a_kill_at_every_event_changes_nothing(name):
-    """The kit's test on one algorithm, here on two: fewer proposals, since every call replays all events."""
-    if name in NO_CHOICE or name in SLOW:
-        pytest.skip("refused, or slow and killed at every event in the kit already")
-    changeable = SPACE.changeable if find(name).partial else frozenset()
-
-    def factory():
-        return make(
-            name, SPACE, horizon=100, budget=40, changeable=changeable, **OPTIONS.get(name, {})
-        )
-
-    whole = simulate(factory, score, 14, lag=3, fail=some_fail)
-    assert (
-        simulate(factory, score, 14, lag=3, fail=some_fail, kill=True).fingerprint()
-        == whole.fingerprint()
-    )
-
-
 @pytest.mark.parametrize("name", ["asha", "pbt", "rising_bandits", "tpe"])
 def test_a_study_trains_what_was_chosen(name, tmp_path):
     """Through the study file: each segment has the trainer and the hyperparameters of its own algorithm."""
@@ -143,7 +112,7 @@ def test_a_study_trains_what_was_chosen(name, tmp_path):
     try:
         result = study.run()
         rows = study.store.query(
-            "SELECT runs.algorithm, config, runs.status FROM runs JOIN configs USING (config_id)"
+            "SELECT runs.algorithm, config, runs.status FROM runs JOIN configurations USING (config_id)"
         )
     finally:
         study.close()

@@ -1,19 +1,18 @@
 """Cost-aware search: the front, continuation along it, costs that are known and costs that are predicted."""
 
-import functools
 import math
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
+from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import Record, make
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers.cost_aware import Candidate, Encoding, _targets
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
-from autorl.testing.simulation import replayed, simulate
-from autorl.types import Failed, InputError, Proposal, Proposed, Scored, Status
+from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
 STEPS = (20, 30, 45, 67, 100)
@@ -40,12 +39,6 @@ def after(outcomes, **options):
         optimizer.observe(Proposed(number, type(proposal)(config, until)))
         optimizer.observe(Scored(number, (score,), reached=until))
     return optimizer
-
-
-def test_lengths_are_even_on_the_logarithm_and_end_at_the_horizon():
-    assert cost_aware()().steps == STEPS
-    assert cost_aware(lengths=1)().steps == (100,)
-    assert make("cost_aware", SPACE, horizon=3, lengths=8).steps == (1, 2, 3)
 
 
 def test_the_front_holds_what_no_run_of_at_most_its_cost_beats():
@@ -97,73 +90,6 @@ def test_costs_are_standardized_and_come_back_by_their_centre_and_unit():
     assert values.mean() == pytest.approx(0.0, abs=1e-12)
     assert values.std() == pytest.approx(1.0)
     np.testing.assert_allclose(np.sinh(centre + unit * values), costs)
-
-
-def test_runs_of_the_front_are_trained_on_from_their_checkpoints_once():
-    simulation = simulate(cost_aware(), saturating, 60, lag=4)
-    proposals = simulation.proposals
-    continued = [p for p in proposals if p.resume_from is not None]
-    assert len(continued) >= 5
-    for proposal in continued:
-        parent = proposals[proposal.resume_from]
-        assert proposal.config == parent.config
-        assert proposal.until > parent.until
-    parents = [p.resume_from for p in continued]
-    assert len(set(parents)) == len(parents)
-
-
-def test_all_costs_of_the_front_are_visited():
-    proposals = simulate(cost_aware(), saturating, 80).proposals[30:]
-    counts = {step: sum(p.until == step for p in proposals) for step in STEPS}
-    assert min(counts.values()) >= 3, counts
-
-
-def test_a_cost_that_is_an_objective_is_predicted():
-    """Large x is a little better and ten times as dear: cheap runs are found that were never dictated."""
-
-    def objective(number, proposal):
-        x, y = proposal.config["x"], proposal.config["y"]
-        return 0.2 * x - (y - 0.3) ** 2, -proposal.until * 10**x
-
-    options = {"n_objectives": 2, "startup": 6, "candidates": 48}
-    factory = functools.partial(make, "cost_aware", SPACE, horizon=100, **options)
-    simulation = simulate(factory, objective, 50)
-    optimizer = replayed(factory, simulation.events)
-    front = [optimizer.history[number] for number in optimizer._front]
-    costs = [-record.values[1] for record in front]
-    assert costs == sorted(costs)
-    assert len(front) >= 4
-    candidates = optimizer._neighbours(np.random.default_rng(0))
-    rows = optimizer._encoding.rows(candidates, optimizer.steps)
-    predicted = optimizer._costs(candidates, rows)
-    true = np.arcsinh([one.until * 10 ** one.config["x"] for one in candidates])
-    assert np.corrcoef(predicted, true)[0, 1] > 0.9
-
-
-def test_more_than_two_objectives_are_refused():
-    with pytest.raises(InputError, match="a score and a cost"):
-        make("cost_aware", SPACE, horizon=100, n_objectives=3)
-
-
-def test_the_models_are_those_of_an_uninterrupted_study_after_scores_changed():
-    """Parameters are fitted to what was known then, so a resumed study has the same, whatever superseded it."""
-    optimizer = cost_aware(refit=4)()
-    events = []
-    for number in range(16):
-        proposal = optimizer.ask(np.random.default_rng(number))
-        told = [
-            Proposed(number, proposal),
-            Scored(number, (saturating(number, proposal),), reached=proposal.until),
-        ]
-        if number > 2:
-            told.append(
-                Scored(number - 2, (0.01 * number,), reached=told[0].proposal.until, n_seeds=2)
-            )
-        for event in told:
-            optimizer.observe(event)
-            events.append(event)
-    fresh = replayed(cost_aware(refit=4), events)
-    assert fresh.ask(np.random.default_rng(99)) == optimizer.ask(np.random.default_rng(99))
 
 
 def test_better_than_hyperband_with_equal_steps():

@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from autorl.optimizers import make
-from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, Encoding
-from autorl.space import load_space
-from autorl.testing.optimizers import space_of
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Continue,
     Failed,
@@ -21,6 +17,10 @@ from autorl.types import (
     Scored,
     Status,
 )
+from autorl.optimizers import make
+from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, Encoding
+from autorl.space import load_space
+from autorl.testing.optimizers import space_of
 
 SPACE = space_of("continuous")
 
@@ -106,8 +106,7 @@ def test_a_constraint_that_is_just_met_is_feasible():
 
 
 @pytest.mark.parametrize(
-    ("more", "kept"),
-    [({}, [0]), ({"resumable": False}, []), ({"reached": 19}, [])],
+    ("more", "kept"), [({}, [0]), ({"resumable": False}, []), ({"reached": 19}, [])]
 )
 def test_a_run_of_the_front_is_kept_where_it_can_be_trained_on(more, kept):
     optimizer = built()
@@ -291,21 +290,6 @@ def test_warm_starts_are_whole_runs_and_no_part_of_the_model():
     assert [one.origin for one in made] == ["default", "warm start", "warm start"]
     assert not any(one.informed for one in made)
     assert optimizer.ask(np.random.default_rng(9)).informed
-
-
-@pytest.mark.parametrize(
-    ("counts", "informed"), [("proposed", [True, True]), ("scored", [False, True])]
-)
-def test_a_start_up_counts_proposals_or_scores(counts, informed):
-    optimizer = built(startup=3, startup_counts=counts)
-    for number in range(3):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number in range(2):
-        optimizer.observe(Scored(number, (float(number),), reached=20))
-    found = [optimizer.ask(np.random.default_rng(9)).informed]
-    optimizer.observe(Failed(2, Status.CRASH, ()))
-    found.append(optimizer.ask(np.random.default_rng(9)).informed)
-    assert found == informed, "a failure is an outcome"
 
 
 def test_a_continuation_is_not_counted_as_a_configuration():

@@ -3,20 +3,11 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import Continue, Done, Failed, FrozenMap, Proposed, Scored, Status, Wait
 from autorl.optimizers import BaseOptimizer, NoOptions, make
 from autorl.optimizers._cut_runs import StoppingRule
 from autorl.optimizers.base import equal_parts
 from autorl.testing.optimizers import space_of
-from autorl.types import (
-    Continue,
-    Done,
-    Failed,
-    FrozenMap,
-    Proposed,
-    Scored,
-    Status,
-    Wait,
-)
 
 SPACE = space_of("continuous")
 

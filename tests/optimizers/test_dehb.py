@@ -6,11 +6,11 @@ import statistics
 import numpy as np
 import pytest
 
+from autorl.core.types import Status
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.testing.optimizers import assert_alike, space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import Proposed, Status
 
 SPACE = space_of("continuous")
 OPTIONS = {"eta": 2, "rungs": 3}
@@ -47,14 +47,6 @@ def test_later_cycles_are_children_from_scratch():
     assert all(p.origin.startswith("child of proposal") for p in proposals)
 
 
-def test_a_child_challenges_a_member_of_its_own_length():
-    simulation = simulate(dehb(), by_x, 4 * CYCLE, lag=3)
-    proposals = simulation.proposals
-    for proposal in proposals[CYCLE + 3 :]:
-        member = int(proposal.origin.removeprefix("child of proposal "))
-        assert proposals[member].until == proposal.until
-
-
 def test_scores_of_different_lengths_are_never_compared():
     """Short runs score far better than any long one: each population still holds runs of its own length only."""
 
@@ -70,21 +62,6 @@ def test_scores_of_different_lengths_are_never_compared():
         for step, members in optimizer._members.items()
     }
     assert best[25] > best[50] > best[100]
-
-
-def test_parents_of_a_higher_rung_are_the_best_of_the_length_below():
-    optimizer = replayed(dehb(), simulate(dehb(), by_x, CYCLE + 4).events)
-    bracket = optimizer._open[3]
-    assert (bracket.rung, bracket.sizes[1]) == (1, 2)
-    ranked = sorted(
-        (record.proposal.config["x"] for record in optimizer._members[25].records()), reverse=True
-    )
-    assert [record.proposal.config["x"] for record in optimizer._parents(bracket)][:2] == ranked[:2]
-    assert (
-        len({record.id for record in optimizer._parents(bracket)})
-        == len(optimizer._parents(bracket))
-        >= 3
-    )
 
 
 def test_failures_neither_enter_a_population_nor_are_promoted():
@@ -103,29 +80,11 @@ def test_failures_neither_enter_a_population_nor_are_promoted():
     )
 
 
-def test_nothing_of_a_later_cycle_is_kept():
-    events = simulate(dehb(), by_x, 2 * CYCLE).events
-    first = [event for event in events if not (isinstance(event, Proposed) and event.id > 3)][:8]
-    assert set(replayed(dehb(), first[:4]).keeps()) <= {0, 1, 2, 3}
-    assert replayed(dehb(), events).keeps() == []
-
-
 def test_a_warm_start_is_trained_although_the_first_bracket_is_full():
     warm = [SPACE.from_unit(np.full(3, 0.1 * k)) for k in range(1, 9)]
     proposals = simulate(dehb(initial=warm), by_x, 2 * CYCLE).proposals
     placed = [p.config for p in proposals if p.origin in ("default", "warm start")]
     assert placed == [SPACE.default(), *warm]
-
-
-def test_forbidden_combinations_do_not_crash_it():
-    """PyPI's DEHB 0.1.2 raises ForbiddenValueError as soon as a child breaks a clause."""
-    space = space_of("constrained")
-
-    def objective(number, proposal):
-        return -abs(proposal.config["n"] - 40) - abs(proposal.config["m"] - 39)
-
-    for proposal in simulate(dehb(space), objective, 6 * CYCLE, lag=4).proposals:
-        space.check(proposal.config)
 
 
 # The original, on five functions of the unit cube whose short runs mislead a little.

@@ -4,21 +4,8 @@ import numpy as np
 import pytest
 from driving import ask, proposed, tell
 
-from autorl.optimizers import find, make
-from autorl.optimizers.model_share import (
-    ModelShare,
-    model_share,
-    share_caution,
-    share_dict,
-    share_text,
-)
-from autorl.optimizers.registry import REGISTRY
-from autorl.optimizers.sobol import SobolOptions, SobolSearch
-from autorl.space import load_space
-from autorl.testing.optimizers import space_of
-from autorl.types import (
+from autorl.core.types import (
     Config,
-    Continue,
     Exploit,
     Failed,
     InputError,
@@ -28,6 +15,11 @@ from autorl.types import (
     Status,
     Wait,
 )
+from autorl.optimizers import make
+from autorl.optimizers.model_share import ModelShare, share_dict, share_text
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
+from autorl.space import load_space
+from autorl.testing.optimizers import space_of
 
 SPACE = space_of("continuous")
 CONSTRAINED = space_of("constrained")
@@ -107,15 +99,6 @@ def test_levels_of_a_hyperparameter_are_whole_numbers(wrong):
 
 
 # -- configurations of the caller --------------------------------------------------------------------
-
-
-def test_where_a_configuration_of_the_caller_has_no_place():
-    """It has none where the proposal says more of it than its values, or where a plan is walked."""
-    refusing = {name for name in REGISTRY if not find(name).takes_enqueued}
-    assert refusing == {"cmaes", "de", "dehb", "grid", "pb2", "pbt", "phases", "schedule"}
-    for name in ("de", "tpe"):
-        stopped = make(name, SPACE, horizon=10, stop="median")
-        assert stopped.takes_enqueued == (name not in refusing)
 
 
 # -- phases ------------------------------------------------------------------------------------------
@@ -254,32 +237,3 @@ def test_a_share_in_words_of_an_estimate_and_without_a_model():
         "by_model": None,
         "continued": 3,
     }
-
-
-def test_cautions_about_a_small_share_say_what_helps():
-    assert share_caution("tpe", ModelShare(9, 4, 0), learns=True) == (
-        "only 4 of 9 new configurations are by the model of tpe: a larger budget, or a smaller "
-        "`parallelism` or start-up, gives it more"
-    )
-    assert share_caution("gp", ModelShare(1, 0, 7), learns=True) == (
-        "gp never left its start-up: this is random search "
-        "(a larger budget gives it scores to learn from)"
-    )
-    assert share_caution("tpe", ModelShare(9, 5, 0), learns=True) is None
-    assert share_caution("hyperband", ModelShare(9, 1, 0), learns=False) is None
-
-
-def test_a_configuration_is_counted_by_who_proposed_it_first():
-    def proposal(x, **more):
-        return Proposal(Config(x=x), 10, **more)
-
-    made = [
-        proposal(0.1),
-        proposal(0.1, baseline=True),
-        proposal(0.1, informed=True, parent=Continue(0)),
-        proposal(0.2, informed=True),
-        proposal(0.2),
-        proposal(0.3, baseline=True, informed=True),
-    ]
-    assert model_share(iter(made)) == ModelShare(new=2, modelled=1, continued=2)
-    assert ModelShare(4, 1, 9).share == 0.25

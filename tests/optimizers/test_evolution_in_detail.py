@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from driving import ask, proposed, tell
 
+from autorl.core.types import Config, Continue, Failed, Proposal, Scored, Status
 from autorl.optimizers import de, dehb, make
 from autorl.optimizers.base import Record
 from autorl.optimizers.de import Members, cross, mutate, point, point_of, rank
 from autorl.optimizers.hyperband import Bracket
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Config, Continue, Failed, Proposal, Scored, Status
 
 SPACE = space_of("continuous")
 CONDITIONAL = space_of("conditional")
@@ -159,6 +159,7 @@ def test_scale_and_crossover_are_those_of_the_options(options):
     target = point(optimizer.history[0])
     drawn = cross(SPACE, target, mutant, options.get("crossover", 0.5), rng)
     assert child.config == SPACE.decode(drawn, rng)
+    assert list(child.meta["point"]) == pytest.approx(drawn.tolist())
 
 
 def test_after_eight_children_that_were_proposed_a_point_is_drawn():
@@ -173,6 +174,8 @@ def test_after_eight_children_that_were_proposed_a_point_is_drawn():
     drawn = rng.random(3)
     assert proposal.config == SPACE.decode(drawn, rng)
     assert list(proposal.meta["point"]) == pytest.approx(drawn.tolist())
+    assert proposal.origin == "random: every child was proposed before"
+    assert proposal.informed
 
 
 def test_a_founder_that_was_proposed_is_drawn_eight_times_more():

@@ -5,12 +5,12 @@ import pytest
 from growth_exponent import exponent
 from plain_median import PlainMedianStop
 
+from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
 from autorl.optimizers.asha import ASHA
 from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
 STATUSES = (Status.CRASH, Status.DIVERGED, Status.LOST)
@@ -46,8 +46,8 @@ class PlainASHA(ASHA):
                 ranks += [] if new is None else [new]
 
 
-def median(against="averages", *, plain=False, horizon=100):
-    options = {"rungs": 4, "peers": 2, "grace": 0, "against": against}
+def median(against="averages", peers=2, grace=0, *, plain=False, horizon=100):
+    options = {"rungs": 4, "peers": peers, "grace": grace, "against": against}
     made = make("random", SPACE, horizon=horizon, stop="median", **options)
     return PlainMedianStop(made.problem, made.options, made.inner) if plain else made
 
@@ -91,10 +91,12 @@ def tell(optimizer, twin, proposed, rng, told):
         each.observe(event)
 
 
-@pytest.mark.parametrize("against", ["averages", "scores"])
-@pytest.mark.parametrize("seed", range(6))
-def test_the_median_rule_decides_as_its_plain_form_does(against, seed):
-    random_history(median(against), median(against, plain=True), seed)
+@pytest.mark.parametrize(
+    "options", [("averages", 2, 0), ("scores", 2, 0), ("averages", 3, 1), ("scores", 1, 2)]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_median_rule_decides_as_its_plain_form_does(options, seed):
+    random_history(median(*options), median(*options, plain=True), seed)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -5,13 +5,13 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from autorl.evaluation import Ranking
+from autorl.core.types import Failed, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.spec import load_spec
+from autorl.statistics.evaluation import Ranking
 from autorl.study import Study
+from autorl.study.spec import load_spec
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Failed, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("continuous")
 
@@ -79,19 +79,6 @@ def test_the_best_of_each_rung_go_on_from_their_own_checkpoints(lag):
             assert proposal.config == proposals[proposal.resume_from].config
 
 
-def test_the_next_bracket_is_begun_while_a_rung_is_waited_for():
-    events = simulate(
-        lambda: make("hyperband", SPACE, horizon=90, eta=3, rungs=3, ahead=1), quality, 30, lag=8
-    ).events
-    started = [event.proposal.meta["bracket"] for event in events if isinstance(event, Proposed)]
-    assert started[:9] == [0] * 9
-    assert 1 in started[9:12]
-    optimizer = make("hyperband", SPACE, horizon=90, eta=3, rungs=3, ahead=0)
-    for number in range(9):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    assert optimizer.ask(np.random.default_rng(9)) == Wait()
-
-
 def test_a_bracket_without_survivors_ends_and_short_rungs_are_filled_from_what_is_left():
     def fail(number, proposal):
         return Status.CRASH if proposal.meta["bracket"] == 0 and number != 4 else None
@@ -128,20 +115,6 @@ def test_runs_of_a_last_rung_are_not_kept():
         optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
     assert [record.proposal.until for record in optimizer.history] == [30, 30, 30, 90]
     assert sorted(optimizer.keeps()) == [0, 1, 2]
-
-
-def test_infeasible_runs_are_promoted_last():
-    optimizer = make("successive_halving", SPACE, horizon=30, eta=3, rungs=2)
-    for number in range(3):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number, (value, broken) in enumerate([(5.0, 1.0), (1.0, -1.0), (9.0, 0.5)]):
-        optimizer.observe(Scored(number, (value,), reached=10, constraints=(broken,)))
-    assert optimizer.ask(np.random.default_rng(3)).resume_from == 1
-
-
-def test_too_many_rungs_for_the_horizon():
-    with pytest.raises(InputError, match="6 rungs with eta 3 do not fit into 20 steps"):
-        make("hyperband", SPACE, horizon=20, eta=3, rungs=6)
 
 
 def test_asha_promotes_the_top_third_at_once():
@@ -185,26 +158,6 @@ def test_asha_counts_failures_as_runs_at_the_bottom():
     assert optimizer.ask(np.random.default_rng(3)).resume_from == 2
 
 
-@pytest.mark.parametrize("name", ["asha", "hyperband", "successive_halving"])
-def test_more_configurations_than_full_runs_for_the_same_steps(name):
-    """On runs whose first scores tell, halving finds better configurations than random search with equal steps."""
-    best = {}
-    for method, options in [(name, {"eta": 3, "rungs": 4}), ("random", {})]:
-        scores = []
-        for seed in range(10):
-            simulation = simulate(
-                lambda m=method, o=options: make(m, SPACE, horizon=90, **o), quality, 200, seed=seed
-            )
-            proposals, within = simulation.proposals, []
-            for number in range(len(proposals)):
-                if steps_trained(proposals[: number + 1]) > 8 * 90:
-                    break
-                within.append(simulation.scored[number].values[0])
-            scores.append(max(within))
-        best[method] = np.median(scores)
-    assert best[name] > best["random"]
-
-
 # What other tools get wrong: one test each.
 
 BRACKETS = [
@@ -214,15 +167,6 @@ BRACKETS = [
     ("dehb", {}),
     ("bohb", {"startup": 4}),
 ]
-
-
-@pytest.mark.parametrize(("name", "options"), BRACKETS)
-def test_brackets_go_on_after_a_resume(name, options):
-    """SMAC3's Hyperband, filled by `tell`, begins its brackets anew. Here every cut continues the same schedule."""
-    factory = lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options)  # noqa: E731
-    whole = simulate(factory, quality, 30, lag=3)
-    assert simulate(factory, quality, 30, lag=3, kill=True).fingerprint() == whole.fingerprint()
-    assert {proposal.until for proposal in whole.proposals} == {25, 50, 100}
 
 
 @pytest.mark.parametrize(("name", "options"), BRACKETS)
@@ -271,22 +215,6 @@ def test_a_bracket_goes_on_with_those_that_are_left_when_a_promotion_is_withdraw
     optimizer.observe(Scored(4, (1.0,), reached=50))
     following = optimizer.ask(np.random.default_rng(5))
     assert (following.meta["bracket"], following.until, following.resume_from) == (0, 100, 4)
-
-
-@pytest.mark.parametrize(("name", "options"), BRACKETS)
-def test_promoted_configurations_are_equal_and_cannot_be_changed(name, options):
-    """Published PBT and Hyperband records alias one mutable configuration and lose their history."""
-    simulation = simulate(
-        lambda: make(name, SPACE, horizon=100, eta=2, rungs=3, **options), quality, 30
-    )
-    before = [dict(proposal.config) for proposal in simulation.proposals]
-    promoted = [proposal for proposal in simulation.proposals if proposal.resume_from is not None]
-    assert promoted
-    for proposal in promoted:
-        assert proposal.config == simulation.proposals[proposal.resume_from].config
-        with pytest.raises(TypeError):
-            proposal.config["x"] = 0.0
-    assert [dict(proposal.config) for proposal in simulation.proposals] == before
 
 
 @pytest.mark.parametrize("name", ["asha", "hyperband", "dehb", "bohb", "cost_aware"])

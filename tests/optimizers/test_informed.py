@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from autorl.core.types import Proposal
 from autorl.optimizers import find, make, names
 from autorl.optimizers.model_share import model_share
 from autorl.space import load_space
-from autorl.spec import load_spec
+from autorl.study.spec import load_spec
 from autorl.testing.optimizers import SPACES
 from autorl.testing.simulation import simulate
-from autorl.types import Proposal
 
 RUNS = 16
 OPTIONS: Mapping[str, Mapping[str, Any]] = {

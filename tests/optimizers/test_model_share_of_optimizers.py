@@ -1,9 +1,8 @@
 """How much of a search is its model's: what is counted, worded and warned of."""
 
-import numpy as np
 import pytest
 
-from autorl.optimizers import make
+from autorl.core.types import Config, Continue, Proposal
 from autorl.optimizers.model_share import (
     ModelShare,
     model_share,
@@ -11,8 +10,6 @@ from autorl.optimizers.model_share import (
     share_dict,
     share_text,
 )
-from autorl.testing.optimizers import space_of
-from autorl.types import Config, Continue, Proposal, Proposed, Scored
 
 
 def proposal(x, *, informed=False, **more):
@@ -58,29 +55,3 @@ def test_less_than_half_is_warned_of():
 
 
 # -- who stands in for a model that is counted and not asked -----------------------------------------
-
-
-def stand_in(**options):
-    space = space_of("continuous")
-    name = "autorl.optimizers.stand_in:StandIn"
-    return make(name, space, horizon=10, initial=({"x": 0.25},), **options)
-
-
-def test_a_stand_in_counts_as_the_model_it_stands_for():
-    optimizer = stand_in(stands_for="tpe", settings={"startup": 3})
-    assert optimizer._real.problem.initial == optimizer.problem.initial
-    assert [optimizer.blind(number) for number in range(5)] == [True] * 3 + [False] * 2
-    informed = []
-    for number in range(5):
-        made = optimizer.ask(np.random.default_rng(number))
-        informed.append(made.informed)
-        optimizer.observe(Proposed(number, made))
-        if number == 3:
-            optimizer.observe(Scored(number, (1.0,)))
-    assert informed == [False, False, False, False, True]
-
-
-def test_a_stand_in_takes_several_objectives():
-    optimizer = stand_in(stands_for="nsga2", n_objectives=2)
-    assert optimizer._real.problem.n_objectives == 2
-    assert optimizer.outline() == optimizer._real.outline()

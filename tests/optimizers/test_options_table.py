@@ -1,4 +1,4 @@
-"""What a study file may say of each optimizer, and what it means where it says nothing.
+"""Options of each optimizer in a study file, and their defaults.
 
 A default that changes gives another table to every study that leaves the option out.
 """
@@ -8,22 +8,18 @@ import math
 import numpy as np
 import pytest
 
+from autorl.core.types import Proposed
 from autorl.optimizers import describe, find, make
-from autorl.optimizers._startup import EARLIER_STARTUP, startup_over, startup_size
+from autorl.optimizers._startup import startup_over, startup_size
 from autorl.optimizers.registry import REGISTRY
-from autorl.space import load_space
 from autorl.testing.optimizers import space_of
-from autorl.types import Proposed
 
 SPACE = space_of("continuous")
 POSITIVE = "int >= 1"
 PART = "float in [0.0, 1.0]"
 
 BRACKETS = {"eta": (2, "int >= 2"), "rungs": (3, POSITIVE), "ahead": (1, "int >= 0")}
-COUNTED = {
-    "startup": (None, "int or null >= 1"),
-    "startup_counts": ("proposed", "proposed or scored"),
-}
+COUNTED = {"startup": (None, "int or null >= 1")}
 EVOLUTION = {"scale": (0.5, "float in [0.0, 2.0]"), "crossover": (0.5, PART)}
 DENSITY = {"candidates": (24, POSITIVE), "most_results": (1000, "int or null >= 250")}
 POPULATION = {
@@ -62,7 +58,7 @@ OPTIONS = {
         "start": ("middle", "middle or default"),
         "sigma": (0.25, "float in [1e-06, 1.0]"),
         "population_size": (None, "int or null >= 4"),
-        "seed": (0, "int or null >= 0"),
+        "seed": (0, "int >= 0"),
     }
     | STOP,
     "cost_aware": {
@@ -122,7 +118,6 @@ OPTIONS = {
         "spacing": (1.0, "float in [0.0, 4.0]"),
         "leave_out": (0.25, "float in [0.0, 0.9]"),
         "candidates": (128, POSITIVE),
-        "count_enqueued": (False, "bool"),
     }
     | STOP,
 }
@@ -142,10 +137,7 @@ def test_options_their_defaults_and_what_they_may_be(name):
 @pytest.mark.parametrize(
     ("trait", "those"),
     [
-        (
-            "multi_objective",
-            {"cost_aware", "gp", "grid", "nsga2", "random", "sobol", "tpe"},
-        ),
+        ("multi_objective", {"cost_aware", "gp", "grid", "nsga2", "random", "sobol", "tpe"}),
         ("population_based", {"pb2", "pbt", "phases"}),
         ("lag_free", {"grid", "pb2", "pbt", "phases", "random", "schedule", "sobol"}),
         (
@@ -245,38 +237,12 @@ def test_without_a_minimum_one_proposal_is_a_start_up():
 
 
 @pytest.mark.parametrize(
-    ("counts", "proposed", "scored", "over"),
-    [
-        ("proposed", 4, 1, True),
-        ("proposed", 4, 0, False),
-        ("proposed", 3, 3, False),
-        ("scored", 12, 3, False),
-        ("scored", 12, 4, True),
-    ],
+    ("proposed", "scored", "over"), [(4, 1, True), (4, 0, False), (3, 3, False)]
 )
-def test_a_start_up_of_four_is_over(counts, proposed, scored, over):
-    assert startup_over(counts, 4, proposed, scored) is over
+def test_a_start_up_of_four_is_over(proposed, scored, over):
+    assert startup_over(4, proposed, scored) is over
 
 
 def test_a_model_may_need_several_scores():
-    assert not startup_over("proposed", 4, 9, 1, fewest=2)
-    assert startup_over("proposed", 4, 9, 2, fewest=2)
-
-
-def test_start_ups_of_earlier_versions_counted_ten_scores():
-    assert EARLIER_STARTUP == {"startup": 10, "startup_counts": "scored"}
-
-
-def test_studies_of_earlier_versions_had_these_defaults():
-    assert find("cmaes").earlier_defaults(lambda: space_of("types")) == {
-        "start": "default",
-        "sigma": 0.25,
-        "population_size": 4 + int(3 * math.log(9)),  # of ten hyperparameters one is constant
-        "seed": None,
-    }
-    one = {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}}
-    assert find("cmaes").earlier_defaults(lambda: load_space(one))["population_size"] == 6
-    assert find("nsga2").earlier_defaults(lambda: SPACE) == {"population_size": 50}
-    assert find("tpe").earlier_defaults(lambda: SPACE) == {**EARLIER_STARTUP, "most_results": None}
-    assert find("bohb").earlier_defaults(lambda: SPACE) == {"startup": 10, "most_results": None}
-    assert find("cost_aware").earlier_defaults(lambda: SPACE) == EARLIER_STARTUP
+    assert not startup_over(4, 9, 1, fewest=2)
+    assert startup_over(4, 9, 2, fewest=2)

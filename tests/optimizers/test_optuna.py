@@ -1,4 +1,5 @@
-"""What Optuna's samplers are shown: what was run, pending and failed runs, corrections, conditions and scales."""
+"""Trials that Optuna's samplers are shown: what was run, pending and failed runs, corrections,
+conditions and scales."""
 
 import sys
 
@@ -7,11 +8,11 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 
+from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
 from autorl.space import load_space
-from autorl.testing.optimizers import score, some_fail, space_of
-from autorl.testing.simulation import replayed, simulate
-from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
+from autorl.testing.optimizers import score, space_of
+from autorl.testing.simulation import simulate
 
 TYPES = space_of("types")
 CONSTRAINED = space_of("constrained")
@@ -45,33 +46,6 @@ def test_a_later_score_replaces_the_earlier_one():
         assert [trial.values for trial in shown(optimizer)] == [list(values)]
 
 
-def test_values_are_told_on_their_scale_and_choices_by_index():
-    optimizer = make("tpe", TYPES, horizon=10)
-    config = Config(
-        {**TYPES.default(), "net_arch": (64, 64), "normalize": False, "width": 128, "gamma": 0.99}
-    )
-    optimizer.observe(Proposed(0, Proposal(config, 10)))
-    trial = shown(optimizer)[0]
-    assert trial.params["net_arch"] == 1
-    assert trial.params["normalize"] == 1
-    assert trial.params["width"] == 3
-    assert trial.params["rate"] == 3e-4
-    assert trial.params["gamma"] == pytest.approx(np.log(0.2 / 0.01) / np.log(0.2 / 0.0001))
-    assert trial.distributions["rate"] == optuna.distributions.FloatDistribution(
-        1e-5, 1e-1, log=True
-    )
-    assert trial.distributions["batch"] == optuna.distributions.IntDistribution(8, 1024, log=True)
-    assert trial.distributions["width"] == optuna.distributions.IntDistribution(0, 3)
-    assert "fixed" not in trial.params
-
-
-def test_inactive_hyperparameters_are_not_told():
-    space = space_of("conditional")
-    optimizer = make("tpe", space, horizon=10)
-    optimizer.observe(Proposed(0, Proposal(space.default(), 10)))
-    assert set(shown(optimizer)[0].params) == {"kind", "x", "a.depth", "a.mode"}
-
-
 def test_what_is_modelled_is_what_was_run():
     """Also after repairs: trial parameters are those of the proposal."""
     factory = lambda: make("tpe", CONSTRAINED, horizon=100, startup=4)  # noqa: E731
@@ -86,39 +60,6 @@ def test_what_is_modelled_is_what_was_run():
         assert trial.params["x"] == proposal.config["x"]
 
 
-def test_failed_runs_carry_the_worst_constraint_values():
-    pytest.importorskip("torch", reason="the extra `bo` is not installed")
-    optimizer = make("gp", space_of("continuous"), horizon=10)
-    config = space_of("continuous").default()
-    for number in range(3):
-        optimizer.observe(Proposed(number, Proposal(config, 10)))
-    optimizer.observe(Failed(0, Status.CRASH, (-5.0,)))
-    optimizer.observe(Scored(1, (1.0,), constraints=(0.5, -1.0)))
-    optimizer.observe(Scored(2, (1.0,), constraints=(-0.5, 2.0)))
-    assert [trial.constraints for trial in shown(optimizer)] == [
-        {"0": 0.5, "1": 2.0},
-        {"0": 0.5, "1": -1.0},
-        {"0": -0.5, "1": 2.0},
-    ]
-
-
-def test_tpe_avoids_a_region_where_runs_fail():
-    space = space_of("continuous")
-
-    def fail(number, proposal):
-        return Status.CRASH if number and proposal.config["x"] > 0.5 else None
-
-    simulation = simulate(
-        lambda: make("tpe", space, horizon=100),
-        lambda i, p: -abs(p.config["y"] - 0.3),
-        60,
-        fail=fail,
-        seed=1,
-    )
-    x = np.array([proposal.config["x"] for proposal in simulation.proposals])
-    assert np.mean(x[30:] > 0.5) < 0.2
-
-
 def test_nsga2_generations_and_parents_travel_in_meta():
     space = space_of("continuous")
     simulation = simulate(
@@ -130,31 +71,6 @@ def test_nsga2_generations_and_parents_travel_in_meta():
     first_of_generation = [number for number, meta in enumerate(metas) if "study" in meta]
     assert first_of_generation == [5, 10, 15, 20]
     assert sorted(metas[5]["study"]["NSGAIISampler:parent:1"]) == [0, 1, 2, 3, 4]
-
-
-def test_replayed_nsga2_still_evolves():
-    """A study rebuilt from parameters and values alone would start over with random points."""
-    space = space_of("continuous")
-    factory = lambda: make("nsga2", space, horizon=100, population_size=8)  # noqa: E731
-    simulation = simulate(factory, score(space), 80)
-    resumed = replayed(factory, simulation.events)
-    rngs = [np.random.default_rng(seed) for seed in range(20)]
-    next_scores = [score(space)(80, resumed.ask(rng)) for rng in rngs]
-    early = [scored.values[0] for scored in simulation.scored[:8]]
-    assert np.median(next_scores) > np.quantile(early, 0.75)
-
-
-@pytest.mark.slow
-@pytest.mark.cpu_seconds(600)
-def test_gp_killed_at_every_event_equals_uninterrupted():
-    """The kit does so with few proposals; here the model is asked twenty times, with runs in flight and failures."""
-    space = space_of("continuous")
-    how = {"lag": 4, "fail": some_fail}
-    factory = lambda: make("gp", space, horizon=100, startup=3)  # noqa: E731
-    whole = simulate(factory, score(space), 24, **how)
-    assert (
-        simulate(factory, score(space), 24, kill=True, **how).fingerprint() == whole.fingerprint()
-    )
 
 
 @pytest.mark.parametrize("name", ["tpe", "nsga2"])
@@ -218,8 +134,7 @@ def test_nsga2_takes_the_initial_configurations_for_its_first_generation():
 
 
 @pytest.mark.parametrize(
-    ("budget", "given", "size"),
-    [(1000, None, 50), (80, None, 20), (8, None, 4), (8, 2, 2)],
+    ("budget", "given", "size"), [(1000, None, 50), (80, None, 20), (8, None, 4), (8, 2, 2)]
 )
 def test_a_generation_is_at_most_a_quarter_of_the_budget(budget, given, size):
     optimizer = make("nsga2", TYPES, horizon=10, budget=budget, population_size=given)

@@ -1,18 +1,12 @@
-"""What is added to Optuna's samplers: valid candidates, shared parameters, one thread, SciPy."""
+"""Additions to Optuna's samplers: valid candidates, shared parameters, one thread, SciPy."""
 
 import numpy as np
 import pytest
 from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 from optuna.samplers._tpe import _truncnorm
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
-from scipy.special import log_ndtr
 
-from autorl.optimizers._optuna_samplers import (
-    _ValidParzenEstimator,
-    compiled_normal,
-    one_torch_thread,
-    shared,
-)
+from autorl.optimizers._optuna_samplers import _ValidParzenEstimator, compiled_normal, shared
 
 
 @pytest.fixture
@@ -74,26 +68,7 @@ def test_parameters_of_one_value_are_not_shared():
     assert list(shared(distributions)) == ["a", "b"]
 
 
-def test_scipy_computes_the_normal_distribution_inside_alone():
-    before = _truncnorm._log_ndtr
-    with compiled_normal():
-        assert _truncnorm._log_ndtr is log_ndtr
-    assert _truncnorm._log_ndtr is before is not log_ndtr
-
-
 def test_an_optuna_without_that_function_is_left_alone(monkeypatch):
     monkeypatch.delattr(_truncnorm, "_log_ndtr")
     with compiled_normal():
         assert not hasattr(_truncnorm, "_log_ndtr")
-
-
-def test_torch_has_one_thread_inside_alone():
-    torch = pytest.importorskip("torch")
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with one_torch_thread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -1,31 +1,20 @@
-"""What Optuna's samplers read and write: the table of trials, codes of values, drafts and repairs."""
-
-import math
+"""Data that Optuna's samplers read and write: the table of trials, codes of values, drafts and
+repairs."""
 
 import numpy as np
-import optuna
 import pytest
-from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.samplers._tpe import _truncnorm
-from optuna.study import StudyDirection
 from optuna.trial import TrialState, create_trial
 from scipy.special import log_ndtr
 
+from autorl.core.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
 from autorl.optimizers._optuna_samplers import FastTPE, compiled_normal, one_torch_thread
-from autorl.optimizers._optuna_study import (
-    TrialTable,
-    decode,
-    distribution_of,
-    encode,
-    study_on,
-    suggest,
-    told_trial,
-)
+from autorl.optimizers._optuna_study import TrialTable, decode, distribution_of, encode
 from autorl.optimizers._result_sample import BEST
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
-from autorl.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
 TYPES = space_of("types")
@@ -107,59 +96,14 @@ def test_samplers_see_the_trials_of_the_states_they_ask_for():
         table.get_all_trials(0)
 
 
-def test_what_samplers_do_not_use_is_refused():
-    table = TrialTable(1)
-    for method in (table.delete_study, table.set_trial_user_attr, table.get_all_studies):
-        with pytest.raises(AssertionError, match="do not use"):
-            method()
-
-
-@pytest.mark.parametrize("n_objectives", [1, 3])
-def test_every_objective_is_maximized(n_objectives):
-    study = study_on(TrialTable(n_objectives))
-    assert study.directions == [StudyDirection.MAXIMIZE] * n_objectives
-
-
-def test_a_told_trial_has_constraints_attributes_and_values_as_tpe_computes_with_them():
-    distributions = {
-        "b": CategoricalDistribution((0, 1)),
-        "x": FloatDistribution(1e-3, 1.0, log=True),
-        "more": IntDistribution(1, 2),
-    }
-    trial = told_trial(
-        {"x": 0.1, "b": 1}, distributions, [2.0], TrialState.COMPLETE, {"a": 1}, [0.5, -1.0]
-    )
-    assert trial.params == {"x": 0.1, "b": 1}
-    assert set(trial.distributions) == {"x", "b"}
-    assert (trial.values, trial.system_attrs["a"]) == ([2.0], 1)
-    assert trial.constraints == {"0": 0.5, "1": -1.0}
-    assert trial.__dict__["internal"] == {"x": 0.1, "b": 1.0}
-
-
 # -- codes of values ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("name", "expected", "relaxed"),
-    [
-        ("rate", FloatDistribution(1e-5, 1e-1, log=True), None),
-        ("gamma", FloatDistribution(0.0, 1.0), None),
-        ("layers", IntDistribution(1, 4), FloatDistribution(1.0, 4.0)),
-        (
-            "batch",
-            IntDistribution(8, 1024, log=True),
-            FloatDistribution(8.0, 1024.0, log=True),
-        ),
-        ("activation", CategoricalDistribution((0, 1)), None),
-        ("net_arch", CategoricalDistribution((0, 1, 2)), None),
-        ("width", IntDistribution(0, 3), None),
-    ],
-)
-def test_the_counterpart_of_a_hyperparameter(name, expected, relaxed):
-    assert distribution_of(KINDS[name]) == expected
-    # The range of `layers` is three; one below that, and any that is smaller, makes it a float.
-    assert distribution_of(KINDS[name], relax=3) == (relaxed or expected)
-    assert distribution_of(KINDS["layers"], relax=4) == IntDistribution(1, 4)
+def test_the_range_of_a_whole_number_below_the_limit_makes_no_float_of_it():
+    layers, batch = KINDS["layers"], KINDS["batch"]  # 1 to 4, and 8 to 1024
+    assert distribution_of(layers) == distribution_of(layers, relax=4) == IntDistribution(1, 4)
+    assert distribution_of(layers, relax=3) == FloatDistribution(1.0, 4.0)
+    assert distribution_of(batch, relax=3) == FloatDistribution(8.0, 1024.0, log=True)
 
 
 def test_values_come_back_as_they_were_coded():
@@ -179,20 +123,6 @@ def test_what_a_sampler_draws_is_rounded_as_the_space_rounds():
     assert decode(KINDS["width"], 3) == 128
     assert decode(KINDS["gamma"], 1.0) == 0.9999
     assert encode(KINDS["gamma"], 0.8) == 0.0
-
-
-def test_numbers_are_suggested_on_their_scale():
-    """A fixed trial answers for a sampler; it refuses what lies outside of its distribution."""
-    space = {
-        "choice": CategoricalDistribution((0, 1, 2)),
-        "whole": IntDistribution(1, 64, log=True),
-        "real": FloatDistribution(1e-3, 1.0, log=True),
-        "line": FloatDistribution(0.0, 1.0),
-    }
-    values = {"choice": 2, "whole": 8, "real": 0.1, "line": 0.0}
-    trial = optuna.trial.FixedTrial(values)
-    assert {name: suggest(trial, name, kind) for name, kind in space.items()} == values
-    assert trial.distributions == space
 
 
 # -- a sampler's surroundings ------------------------------------------------------------------------
@@ -428,12 +358,3 @@ def test_the_bound_counts_scores_and_not_proposals(missing):
         0, deepcopy=False, states=(TrialState.COMPLETE,)
     )
     assert len(trials) == 250
-
-
-def test_options_reach_the_samplers():
-    optimizer = make("tpe", CONTINUOUS, horizon=10, candidates=7, startup=1)
-    optimizer._synchronized()
-    assert optimizer._sampler(0)._n_ei_candidates == 7
-    assert make("tpe", CONTINUOUS, horizon=10)._sample is not None
-    assert make("tpe", CONTINUOUS, horizon=10, most_results=None)._sample is None
-    assert math.isinf(optimizer.relax)

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
+from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import History, Record
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers._own_results import OwnResults, ranks
 from autorl.testing.optimizers import space_of
-from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
 
 SPACE = space_of("continuous")
 
@@ -43,7 +43,7 @@ def config(number):
 
 
 def normal_scores(places, count):
-    """Of ranks from 0, none of them equal."""
+    """Return normal scores of ranks from 0, no two of them equal."""
     return norm.ppf((np.array(places) + 0.5) / count)
 
 
@@ -86,7 +86,7 @@ def test_parameters_are_fitted_to_the_latest_96_outcomes(monkeypatch):
 
 
 def test_parameters_are_fitted_to_outcomes_as_they_were(monkeypatch):
-    """So that a resumed study, which knows the later scores, has the same parameters."""
+    """A resumed study, which knows the later scores, has the same parameters."""
     played = Played(monkeypatch)
     for number in range(4):
         played.run(number, number)
@@ -139,7 +139,7 @@ def test_places_from_the_worst_failures_then_the_infeasible_then_by_score():
 
 
 def test_of_equal_results_the_earliest_count_among_the_best(monkeypatch):
-    """Of 240 equal ones the process knows the latest 192, and the first 32 as the best."""
+    """The process knows the latest 192 of 240 equal results, and the first 32 as the best."""
     played = Played(monkeypatch)
     for number in range(240):
         played.run(number, 1.0)

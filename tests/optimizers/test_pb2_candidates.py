@@ -7,18 +7,11 @@ import pytest
 from driving import told
 from scipy.stats import multivariate_normal, norm
 
+from autorl.core.types import Config, Continue, FrozenMap, Proposal, Proposed, Scored
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers import make
 from autorl.optimizers.pb2 import Improvement
 from autorl.space import load_space
-from autorl.types import (
-    Config,
-    Continue,
-    FrozenMap,
-    Proposal,
-    Proposed,
-    Scored,
-)
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}
 SPACE = load_space(
@@ -95,6 +88,9 @@ def test_a_variance_that_rounding_makes_negative_is_a_trillionth():
         (0, 1, [0.3, 2.0, 1.0]),
         (1, 2, [0.3, 2.0, 8.0, 0.5, 0.5]),
         (8, 0, [0.3, 2.0, *[1.0] * 8]),
+        (2, 1, [0.3, 2.0, 4.0, 4.0, 1.0]),
+        (4, 2, [0.3, 2.0, *[2.0] * 4, 0.5, 0.5]),
+        (0, 0, [0.3, 2.0]),
     ],
 )
 def test_prior_weights_of_few_and_many(numbers, categories, weights):
@@ -229,7 +225,7 @@ def donor_of(optimizer, **values):
 
 
 def chosen(monkeypatch, rows, choices, **values):
-    """What is taken of candidate rows (x, size, depth), and where they were to be drawn."""
+    """Return the row taken of candidate rows (x, size, depth), and where they were to be drawn."""
     optimizer = pb2()
     donor = donor_of(optimizer, **values)
     asked = []

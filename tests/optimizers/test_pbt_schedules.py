@@ -1,16 +1,10 @@
 """Schedules that are trained again part by part, and what populations do at ties and ends."""
 
-import math
-
 import numpy as np
 import pytest
 from driving import told
 
-from autorl.optimizers import History, make
-from autorl.optimizers._retraining import Retraining
-from autorl.optimizers.pbt import PBTOptions, _changes, _sizes
-from autorl.testing.optimizers import space_of
-from autorl.types import (
+from autorl.core.types import (
     Change,
     Config,
     Continue,
@@ -24,6 +18,10 @@ from autorl.types import (
     Status,
     Wait,
 )
+from autorl.optimizers import History, make
+from autorl.optimizers._retraining import Retraining
+from autorl.optimizers.pbt import _changes
+from autorl.testing.optimizers import space_of
 
 SPACE = space_of("types")
 CHANGEABLE = {"rate", "gamma"}
@@ -227,24 +225,6 @@ def test_changes_are_what_differs_in_the_order_of_the_new_configuration():
 
 
 # -- sizes and ends --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("budget", "options", "sizes"),
-    [
-        (math.inf, {"retrain": 5}, (8, 5)),
-        (math.inf, {"population": 3}, (3, 1)),
-        (math.inf, {"population": 2}, (2, 0)),
-        (4.0, {"population": 8}, (8, 0)),  # more members than runs: nothing is left
-        (85.0, {}, (64, 21)),
-        (86.9, {}, (64, 22)),
-        (5.0, {"retrain": 4}, (2, 4)),
-        (7.9, {"population": 3}, (3, 3)),
-        (5.9, {"population": 3}, (3, 2)),
-    ],
-)
-def test_members_and_schedules_that_a_budget_affords(budget, options, sizes):
-    assert _sizes(budget, PBTOptions(**options)) == sizes
 
 
 def test_only_as_many_schedules_as_were_planned_are_trained_again():

@@ -5,10 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from autorl.optimizers import make
-from autorl.optimizers.sobol import SobolOptions, SobolSearch
-from autorl.space import load_space
-from autorl.types import (
+from autorl.core.types import (
     Done,
     Exploit,
     Failed,
@@ -19,6 +16,9 @@ from autorl.types import (
     Status,
     Wait,
 )
+from autorl.optimizers import make
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
+from autorl.space import load_space
 
 SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
 
@@ -48,12 +48,7 @@ def test_kept_are_those_that_may_begin_the_next_phase_and_the_one_the_present_be
 
 @pytest.mark.parametrize(
     ("budget", "options", "count"),
-    [
-        (math.inf, {}, 64),
-        (7.9, {}, 7),
-        (0.5, {}, 1),
-        (7.9, {"configurations": 3}, 3),
-    ],
+    [(math.inf, {}, 64), (7.9, {}, 7), (0.5, {}, 1), (7.9, {"configurations": 3}, 3)],
 )
 def test_a_phase_has_as_many_configurations_as_the_budget_affords(budget, options, count):
     optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, budget=budget, **options)

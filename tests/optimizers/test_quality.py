@@ -11,11 +11,11 @@ import optuna
 import pytest
 from mixed_task import MIXED, mixed
 
+from autorl.core.types import Config, Proposal
 from autorl.optimizers import make
 from autorl.space import Space, load_space
 from autorl.testing.optimizers import assert_alike
 from autorl.testing.simulation import simulate
-from autorl.types import Config, Proposal
 
 START = 0.75
 CUBE = load_space(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from autorl.core.types import Done, InputError
 from autorl.optimizers import BaseOptimizer, NoOptions, cuts, describe, find, make, names, option
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.median_stop import MedianStop
@@ -26,7 +27,6 @@ from autorl.optimizers.registry import (
     search_kind,
 )
 from autorl.testing.optimizers import space_of
-from autorl.types import Done, InputError
 
 SPACE = space_of("continuous")
 
@@ -136,10 +136,10 @@ def test_what_is_left_out_has_its_default():
 
 
 def test_options_that_there_are_none_of():
-    with pytest.raises(InputError, match=f"{CUT} has no options") as caught:
+    with pytest.raises(InputError, match=f"the options of {CUT}: none") as caught:
         make(CUT, SPACE, horizon=10, size=3)
     assert caught.value.key == "optimizer.size"
-    with pytest.raises(InputError, match="the options of random are stop"):
+    with pytest.raises(InputError, match="the options of random: stop"):
         make("random", SPACE, horizon=10, size=3)
 
 
@@ -294,6 +294,8 @@ def test_both_an_optimizer_and_its_rule_resolve_their_options(monkeypatch):
         (MINE, {"stop": "median", "rungs": 2, "whole": 4}, (45, 90)),
         (MINE, {"stop": "learned"}, (18, 36, 54, 72, 90)),
         (CUT, {}, (90,)),
+        ("random", {"stop": None}, (90,)),
+        ("pbt", {"generations": 2}, (45, 90)),
         ("hyperband", {"stop": "median", "eta": 3}, (10, 30, 90)),  # refused when it is built
     ],
 )

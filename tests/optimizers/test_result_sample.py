@@ -3,12 +3,10 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import Proposal, Proposed, Scored
 from autorl.optimizers import make
 from autorl.optimizers._result_sample import BEST, ResultSample
 from autorl.space import load_space
-from autorl.spec import load_spec, thaw
-from autorl.testing.optimizers import space_of
-from autorl.types import Failed, Proposal, Proposed, Scored, Status
 
 SPACE = load_space({"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}})
 MOST = 250
@@ -90,13 +88,6 @@ def test_beyond_it_the_sampler_sees_no_more_of_them_and_all_pending_ones():
     assert seen(tpe(400, pending=3, most=None)) == list(range(403))
 
 
-def test_what_is_asked_beyond_it_does_not_depend_on_the_order_of_outcomes():
-    order = np.random.default_rng(2).permutation(300).tolist()
-    one, other = tpe(300, pending=2), tpe(300, order=order, pending=2)
-    assert seen(one) == seen(other)
-    assert asked(one) == asked(other) == asked(one)
-
-
 def test_a_draft_is_seen_beside_them_and_leaves_nothing():
     optimizer = tpe(300)
     table = optimizer._synchronized()
@@ -104,24 +95,6 @@ def test_a_draft_is_seen_beside_them_and_leaves_nothing():
         table.create_new_trial(0)
         assert table.get_all_trials(0, deepcopy=False)[-1].number == 300
     assert len(table.get_all_trials(0, deepcopy=False)) == MOST
-
-
-def test_what_breaks_a_constraint_is_no_best_result():
-    optimizer = make("tpe", SPACE, horizon=10, most_results=MOST)
-    for number in range(300):
-        optimizer.observe(Proposed(number, Proposal(SPACE.default(), 10)))
-        violated = float(number < 100)
-        optimizer.observe(Scored(number, (-float(number),), constraints=(violated - 0.5,)))
-    assert set(range(100, 100 + BEST)) <= set(seen(optimizer))
-    assert not set(range(100)) <= set(seen(optimizer))
-
-
-def test_a_failure_without_a_penalty_counts_for_nothing():
-    optimizer = tpe(300)
-    number = seen(optimizer)[0]
-    optimizer.observe(Failed(number, Status.CRASH, ()))
-    assert number not in seen(optimizer)
-    assert len(seen(optimizer)) == MOST
 
 
 def test_several_objectives_are_modelled_by_all_results():
@@ -132,30 +105,8 @@ def test_several_objectives_are_modelled_by_all_results():
     assert len(seen(optimizer)) == 300
 
 
-@pytest.mark.parametrize(("name", "given"), [("tpe", 1000), ("bohb", 1000)])
-def test_studies_of_earlier_versions_know_all_results(name, given):
-    document = {
-        "trainer": "synthetic",
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-        "optimizer": name,
-        "fidelity": {"steps": 10},
-        "budget": {"runs": 8},
-    }
-    text = load_spec(document).freeze()
-    assert thaw(text, "study.yaml").optimizer.options["most_results"] == given
-    lines = [line for line in text.splitlines() if "most_results" not in line]
-    assert len(lines) == len(text.splitlines()) - 1
-    assert thaw("\n".join(lines), "study.yaml").optimizer.options["most_results"] is None
-
-
-def test_arms_know_all_results():
-    space = space_of("types")
-    optimizer = make("rising_bandits", space, horizon=10)
-    assert [arm.optimizer.options.most_results for arm in optimizer._arms] == [None]
-
-
 def test_the_sample_stays_as_it_is():
-    """Of 60 results, ever better, 25 are the best and 5 of the others a sample by their hashes.
+    """The sample of 60 results, ever better, has the best 25 and 5 of the others by their hashes.
 
     Stored studies go on with the same ones.
     """
@@ -185,16 +136,6 @@ def test_more_than_the_best_must_be_chosen():
     assert ResultSample(26).chosen() == []
     with pytest.raises(AssertionError):
         ResultSample(25)
-
-
-@pytest.mark.parametrize(
-    ("inner", "given", "most"),
-    [("tpe", {}, None), ("tpe", {"most_results": MOST}, MOST), ("bohb", {}, None)],
-)
-def test_an_arm_reads_all_results_unless_told(inner, given, most):
-    """No study stores the options of an arm, and earlier versions read all."""
-    bandit = make("rising_bandits", SPACE, horizon=10, inner=inner, inner_options=given)
-    assert [arm.optimizer.options.most_results for arm in bandit._arms] == [most]
 
 
 def test_an_arm_of_another_optimizer_is_told_nothing():

@@ -6,24 +6,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from autorl.optimizers import make
-from autorl.space import load_space
-from autorl.space.algorithms import compile_algorithms
-from autorl.testing.optimizers import space_of
-from autorl.testing.simulation import simulate
-from autorl.types import (
+from autorl.core.types import (
     Config,
     Continue,
     Done,
     Failed,
     FrozenMap,
-    InputError,
     Proposal,
     Proposed,
     Scored,
     Status,
     Wait,
 )
+from autorl.optimizers import make
+from autorl.space import load_space
+from autorl.space.algorithms import compile_algorithms
+from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SPACE = compile_algorithms(
@@ -262,10 +261,7 @@ def test_each_arm_has_an_equal_part_of_the_budget_and_what_may_change_of_it():
     assert [problem.horizon for problem in problems] == [100, 100]
     assert [problem.changeable for problem in problems] == [{"ppo.x"}, {"dqn.y"}]
     assert [problem.n_objectives for problem in problems] == [1, 1]
-    assert [tuple(problem.space.names) for problem in problems] == [
-        ("ppo.x",),
-        ("dqn.x", "dqn.y"),
-    ]
+    assert [tuple(problem.space.names) for problem in problems] == [("ppo.x",), ("dqn.x", "dqn.y")]
 
 
 def test_an_arm_begins_with_the_studys_configurations_and_then_its_default():
@@ -309,13 +305,7 @@ def test_a_split_that_is_named():
 def test_options_of_the_arms_reach_their_optimizers():
     optimizer = bandits(inner="tpe", inner_options={"startup": 3, "candidates": 5})
     given = [arm.optimizer.options for arm in optimizer._arms]
-    assert [(one.startup, one.candidates, one.most_results) for one in given] == [(3, 5, None)] * 2
-
-
-def test_a_stopping_rule_in_an_arm_is_refused_at_its_key():
-    with pytest.raises(InputError, match="cannot be combined with rising_bandits") as caught:
-        bandits(inner_options={"stop": "median"})
-    assert caught.value.key == "optimizer.inner_options.stop"
+    assert [(one.startup, one.candidates, one.most_results) for one in given] == [(3, 5, 1000)] * 2
 
 
 # -- what is kept and said ---------------------------------------------------------------------------------

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import Done, InputError, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Done, InputError, Proposed, Scored, Status, Wait
 
 SPACE = space_of("types")
 CHANGEABLE = {"rate", "gamma"}
@@ -43,31 +43,23 @@ def test_a_failed_part_ends_it():
     assert len(simulation.proposals) == 1
 
 
-def test_kept_is_the_part_that_the_next_one_continues():
-    optimizer = planned({"0": {}, "50": {"rate": 1e-4}})()
-    assert list(optimizer.keeps()) == []
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    assert list(optimizer.keeps()) == [0]
-    optimizer.observe(Scored(0, (1.0,), reached=50))
-    assert list(optimizer.keeps()) == [0]
-    optimizer.observe(Proposed(1, optimizer.ask(np.random.default_rng(1))))
-    assert list(optimizer.keeps()) == []
-
-
 @pytest.mark.parametrize(
-    ("schedule", "message"),
+    ("schedule", "key", "message"),
     [
-        ({"10": {}}, "starts at step 0, got 10"),
-        ({"0": {}, "100": {}}, "a step below 100, got '100'"),
-        ({"0": {}, "soon": {}}, "a step below 100, got 'soon'"),
-        ({"0": 3}, "expected a configuration, got 3"),
-        ({"0": {}, "50": {"layers": 3}}, "layers cannot change during training"),
-        ({"0": {"rate": 9.0}}, "outside"),
+        ({"10": {}}, "optimizer.schedule", "starts at step 0, got 10"),
+        ({"0": {}, "100": {}}, "optimizer.schedule.100", "a step below 100, got '100'"),
+        ({"0": {}, "soon": {}}, "optimizer.schedule.soon", "a step below 100, got 'soon'"),
+        ({"0": {}, "-5": {}}, "optimizer.schedule.-5", "a step below 100, got '-5'"),
+        ({"0": {}, "7.5": {}}, "optimizer.schedule.7.5", "a step below 100, got '7.5'"),
+        ({"0": 3}, "optimizer.schedule.0", "expected a configuration, got 3"),
+        ({"0": {}, "60": {"layers": 3}}, "optimizer.schedule.60", "layers cannot change during"),
+        ({"0": {"rate": 9.0}}, "rate", "outside"),
     ],
 )
-def test_what_is_wrong_is_named(schedule, message):
-    with pytest.raises(InputError, match=message):
+def test_what_is_wrong_is_named(schedule, key, message):
+    with pytest.raises(InputError, match=message) as caught:
         planned(schedule)()
+    assert caught.value.key == key
 
 
 def test_without_a_schedule_the_default_and_the_warm_starts_are_trained_whole():
@@ -104,23 +96,6 @@ def test_a_part_waits_for_the_one_before_and_two_runs_wait_for_nobody():
 
 
 # -- keys, steps next to the ends, and what is kept ------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("schedule", "key"),
-    [
-        ({"10": {}}, "optimizer.schedule"),
-        ({"0": {}, "100": {}}, "optimizer.schedule.100"),
-        ({"0": {}, "-5": {}}, "optimizer.schedule.-5"),
-        ({"0": {}, "7.5": {}}, "optimizer.schedule.7.5"),
-        ({"0": 3}, "optimizer.schedule.0"),
-        ({"0": {}, "50": {}, "60": {"layers": 3}}, "optimizer.schedule.60"),
-    ],
-)
-def test_where_it_is_wrong(schedule, key):
-    with pytest.raises(InputError) as caught:
-        planned(schedule)()
-    assert caught.value.key == key
 
 
 def test_a_schedule_of_nothing_is_none():

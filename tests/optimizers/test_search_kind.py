@@ -1,4 +1,4 @@
-"""What optimizers declare of themselves, which other rooms ask instead of knowing their names."""
+"""Declarations of optimizers, which other rooms ask instead of knowing names."""
 
 import pytest
 

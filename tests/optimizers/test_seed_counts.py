@@ -5,17 +5,17 @@ import dataclasses
 import numpy as np
 import pytest
 
+from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
 from autorl.optimizers.base import Record, seed_counts
 from autorl.testing.optimizers import space_of
-from autorl.types import Config, Failed, Proposal, Proposed, Scored, Status
 
 CONTINUOUS = space_of("continuous")
 TYPES = space_of("types")
 
 
 def asked(name, space, counts, *, weigh, pending=0, draws=1, **options):
-    """What is proposed by one that knows a score for each count, for some random generators."""
+    """Return proposals of an optimizer that knows a score for each count, for some generators."""
     rng = np.random.default_rng(0)
     optimizer = make(name, space, horizon=10, budget=40, **options)
     optimizer.problem = dataclasses.replace(optimizer.problem, weigh_seeds=weigh)

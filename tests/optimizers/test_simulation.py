@@ -2,10 +2,10 @@
 
 import pytest
 
+from autorl.core.types import Done, Failed, Proposed, Scored, Status, Wait
 from autorl.optimizers import BaseOptimizer, NoOptions, make
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import from_json, replayed, simulate, to_json
-from autorl.types import Done, Failed, Proposed, Scored, Status, Wait
 
 SPACE = space_of("types")
 

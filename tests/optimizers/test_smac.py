@@ -13,16 +13,15 @@ import numpy as np
 import pytest
 from mixed_task import MIXED, mixed
 
-from autorl import seeds
-from autorl.optimizers import base, make, smac_
+from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
+from autorl.optimizers import make, smac_
 from autorl.optimizers.base import Record
 from autorl.optimizers.smac_ import _Fit, costs
 from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import Space, load_space
 from autorl.space.configspace import from_configuration, to_configuration
 from autorl.testing.optimizers import assert_alike, score, space_of
-from autorl.testing.simulation import replayed, simulate
-from autorl.types import Config, Failed, InputError, Proposal, Proposed, Scored, Status
+from autorl.testing.simulation import simulate
 
 CONTINUOUS = space_of("continuous")
 pytestmark = pytest.mark.cpu_seconds(
@@ -36,31 +35,6 @@ needs_smac = pytest.mark.skipif(
 def scored(number: int, value: float, constraints: tuple[float, ...] = ()) -> Record:
     result = Scored(number, (value,), constraints=constraints)
     return Record(number, Proposal(CONTINUOUS.default(), 10), result)
-
-
-def test_a_missing_package_is_one_clear_line(monkeypatch):
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        base.importlib.util, "find_spec", lambda name: None if name == "smac" else found(name)
-    )
-    with pytest.raises(
-        InputError, match=r"^optimizer.name: smac needs smac: pip install 'autorl\[smac\]'$"
-    ):
-        make("smac", CONTINUOUS, horizon=10)
-
-
-@needs_smac
-def test_the_forest_is_smacs_own_but_for_its_leaves(tmp_path):
-    from ConfigSpace import ConfigurationSpace
-    from smac import HyperparameterOptimizationFacade, Scenario
-
-    from autorl.optimizers._smac_facade import _forest
-
-    configspace = ConfigurationSpace({"x": (0.0, 1.0)})
-    scenario = Scenario(configspace, n_trials=9, output_directory=tmp_path, seed=3)
-    ours = _forest(scenario, most=1, n=5)._model.meta
-    theirs = HyperparameterOptimizationFacade.get_model(scenario).meta
-    assert ours == theirs | {"max_leaf_nodes": 5, "n_jobs": 1}
 
 
 def test_costs_of_scored_failed_infeasible_and_pending_proposals():
@@ -144,22 +118,6 @@ def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd,
 
 
 @needs_smac
-@pytest.mark.slow
-def test_one_fit_serves_refit_proposals_and_does_not_see_later_results():
-    """Proposals 4..7 come from the results before proposal 4, whatever is told in between, and after a resume."""
-    space = space_of("conditional")
-    factory = lambda: make("smac", space, horizon=10, startup=4, refit=4)  # noqa: E731
-    events = simulate(factory, score(space), 8).events
-    fitted = [event.proposal.origin for event in events if isinstance(event, Proposed)][4:]
-    assert fitted == ["smac, fitted anew", "smac", "smac", "smac"]
-    told_later = [e for e in events if isinstance(e, Scored) and e.proposal >= 4]
-    silent = [event for event in events if event not in told_later and not _is_last(event)]
-    resumed = replayed(factory, silent)
-    last = [event.proposal.config for event in events if isinstance(event, Proposed)][-1]
-    assert resumed.ask(seeds.generator(9, "ask", 7)).config == last
-
-
-@needs_smac
 @pytest.mark.parametrize(
     ("results", "refit", "expected"),
     [(1, None, 1), (19, None, 1), (35, None, 3), (500, None, 8), (500, 2, 2)],
@@ -171,76 +129,6 @@ def test_a_fit_serves_the_more_proposals_the_more_results_it_knows(results, refi
         results + 1, 0, (*(scored(number, 1.0) for number in range(results)), *optimizer.history)
     )
     assert optimizer._serves(fit) == expected
-
-
-@needs_smac
-@pytest.mark.slow
-def test_with_eight_in_flight_every_early_proposal_knows_all_there_is_to_know():
-    factory = lambda: make("smac", CONTINUOUS, horizon=10, budget=32)  # noqa: E731
-    whole = simulate(factory, score(CONTINUOUS), 14, lag=8)
-    assert [p.origin for p in whole.proposals[8:]] == ["smac, fitted anew"] * 6
-    assert (
-        simulate(factory, score(CONTINUOUS), 14, lag=8, kill=True).fingerprint()
-        == whole.fingerprint()
-    )
-
-
-@needs_smac
-@pytest.mark.slow
-def test_pending_proposals_are_told_to_the_model(monkeypatch):
-    """SMAC itself would not know of them, and propose their neighbours."""
-    told = list[int]()
-    bridge = smac_._bridge()
-    challengers = bridge.challengers
-    monkeypatch.setattr(
-        bridge,
-        "challengers",
-        lambda space, t, *rest: told.append(len(t)) or challengers(space, t, *rest),
-    )
-    simulate(lambda: make("smac", CONTINUOUS, horizon=10, startup=4), score(CONTINUOUS), 7, lag=3)
-    assert told == [4, 5, 6]
-
-
-def _is_last(event) -> bool:
-    return isinstance(event, Proposed) and event.id == 7
-
-
-@needs_smac
-@pytest.mark.slow
-def test_rules_that_configspace_cannot_express_hold():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "n": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 2},
-                "m": {"type": "int", "lower": 1, "upper": 64, "scale": "log", "default": 2},
-            },
-            "constraints": ["n * m <= 64"],
-        }
-    )
-    simulation = simulate(
-        lambda: make("smac", space, horizon=1, startup=4),
-        lambda i, p: p.config["n"] * p.config["m"],
-        20,
-    )
-    assert all(p.config["n"] * p.config["m"] <= 64 for p in simulation.proposals)
-    assert (
-        sum(p.origin.startswith("smac") and "random" not in p.origin for p in simulation.proposals)
-        == 19
-    )
-    assert len({p.config for p in simulation.proposals}) == 20
-
-
-@needs_smac
-@pytest.mark.slow
-def test_an_exhausted_space_is_searched_on():
-    space = load_space(
-        {"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b", "c"]}}}
-    )
-    simulation = simulate(
-        lambda: make("smac", space, horizon=1, startup=2), lambda i, p: float(i), 5
-    )
-    assert {p.config["c"] for p in simulation.proposals} == {"a", "b", "c"}
-    assert len(simulation.proposals) == 5
 
 
 @needs_smac

@@ -1,4 +1,4 @@
-"""What SMAC's facades are built with, and how their challengers are streamed, beside SMAC itself."""
+"""Arguments of SMAC's facades and the order of their challengers, beside SMAC itself."""
 
 import importlib.abc
 import importlib.machinery
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import autorl.optimizers
+from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make, smac_
 from autorl.optimizers.base import Record
 from autorl.optimizers.smac_ import costs
@@ -20,7 +21,6 @@ from autorl.optimizers.sobol import SobolOptions, SobolSearch
 from autorl.space import load_space
 from autorl.space.configspace import from_configuration, to_configuration
 from autorl.testing.optimizers import space_of
-from autorl.types import Failed, Proposal, Proposed, Scored, Status
 
 pytest.importorskip("smac", reason="the extra `smac` is not installed")
 pytestmark = pytest.mark.cpu_seconds(300)
@@ -51,10 +51,7 @@ def facades(bridge, scenario):
     """Ours, and SMAC's own with what it is by itself."""
     from smac import BlackBoxFacade, HyperparameterOptimizationFacade
 
-    ours = {
-        "forest": bridge._forest(scenario, most=12, n=5),
-        "gp": bridge._gp(scenario, most=12),
-    }
+    ours = {"forest": bridge._forest(scenario, most=12, n=5), "gp": bridge._gp(scenario, most=12)}
     kinds = {"forest": HyperparameterOptimizationFacade, "gp": BlackBoxFacade}
     theirs = {
         name: kind(scenario, logging_level=False, overwrite=True).meta
@@ -167,7 +164,7 @@ class Facade:
 
 @pytest.fixture
 def built(bridge, monkeypatch):
-    """What the facades are built with, and what answers for them."""
+    """Record the arguments of the facades, and answer for them."""
     calls = types.SimpleNamespace(forest=[], gp=[], facade=Facade(["first", "second"]))
 
     def forest(scenario, most, n, weights=None):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy.stats import qmc
 
+from autorl.core.types import InputError
 from autorl.optimizers import make
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import replayed, simulate
-from autorl.types import InputError
 
 CUBE = space_of("continuous")
 
@@ -18,19 +18,6 @@ def test_points_are_those_of_scipy_in_any_order_of_access():
     optimizer = make("sobol", CUBE, horizon=1, seed=11)
     for index in [0, 1, 2, 40, 7, 7, 63, 0]:
         np.testing.assert_array_equal(optimizer.point(index), reference[index])
-
-
-def test_seeds_give_other_points():
-    points = [make("sobol", CUBE, horizon=1, seed=seed).point(5) for seed in (0, 1)]
-    assert not np.allclose(*points)
-
-
-def test_the_sequence_fills_space_more_evenly_than_random_points():
-    def discrepancy(name, **options):
-        simulation = simulate(lambda: make(name, CUBE, horizon=1, **options), lambda i, p: 0.0, 65)
-        return qmc.discrepancy(np.array([CUBE.to_unit(p.config) for p in simulation.proposals[1:]]))
-
-    assert discrepancy("sobol", seed=3) < 0.25 * discrepancy("random")
 
 
 def test_invalid_points_are_skipped_and_the_index_recorded():

@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import (
+    Config,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+)
 from autorl.optimizers import make
 from autorl.optimizers.priors.build import fitted_prior
-from autorl.optimizers.priors.ensemble import ensemble_of, gains, greedy_portfolio, ranking_weights
+from autorl.optimizers.priors.ensemble import gains, ranking_weights
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import map_task, proposable
 from autorl.optimizers.priors.sources import Gathered
@@ -14,9 +24,9 @@ from autorl.optimizers.priors.table import Prior, TaskTable, load_prior, save_pr
 from autorl.space import load_space
 from autorl.testing.optimizers import SPACES, OptimizerConformance, score, space_of
 from autorl.testing.simulation import simulate
-from autorl.types import Config, Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
+LOG = {"type": "float", "scale": "log"}
 SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT, "z": UNIT}})
 
 
@@ -100,18 +110,6 @@ def test_the_arm_whose_runs_rank_higher_gets_the_proposals(sign, share):
     assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
 
 
-def test_plain_search_proposes_whenever_its_shares_pass_one():
-    data = prior_data(SQUARE, table(SQUARE, environment="CartPole-v1"), environment="ALE/Pong-v5")
-    made = simulate(
-        lambda: make("transfer", SQUARE, horizon=100, budget=80, prior_data=data, startup=20),
-        lambda number, proposal: 0.0,
-        20,
-    )
-    arms = [proposal.meta.get("arm") for proposal in made.proposals]
-    # Nine in ten: 0.9 after the default configuration, then 1.8, 1.7, ... 1.0, and 0.9 once more.
-    assert arms[1:12] == ["prior", *["plain"] * 9, "prior"]
-
-
 def test_a_prior_of_other_families_alone_is_hardly_followed_at_first():
     cart_pole = table(SQUARE, environment="CartPole-v1")
     for environment, trust in (("Acrobot-v1", 0.8), ("ALE/Pong-v5", 0.1), (None, 0.8)):
@@ -150,21 +148,6 @@ def test_a_portfolio_adds_what_improves_most():
     assert int(gains(values, np.zeros(2), half).argmax()) == 2
     # After the third the first adds 0.05 and the second 0.2.
     assert gains(values, values[:, 2], half) == pytest.approx([0.0505, 0.2005, 0.00075])
-
-
-def test_the_start_up_is_the_portfolio_and_every_proposal_is_another():
-    data = prior_data(SQUARE, table(SQUARE, 64, objective=peak))
-    prior = study_prior_of(data, SQUARE)
-    portfolio = greedy_portfolio(ensemble_of(prior, SQUARE), 8)
-    assert len(set(portfolio)) == 8
-    optimizer = make("transfer", SQUARE, horizon=100, budget=40, prior_data=data, startup=8)
-    played = simulate(lambda: optimizer, lambda n, p: peak(p.config), 8)
-    by_portfolio = [
-        p.config for p in played.proposals if p.origin.startswith("transfer, portfolio")
-    ]
-    assert len(by_portfolio) == 7  # the default configuration came first
-    assert set(by_portfolio) <= set(ensemble_of(prior, SQUARE).pool)
-    assert not any(proposal.informed for proposal in played.proposals)
 
 
 # -- what a user says ---------------------------------------------------------------------------
@@ -216,13 +199,7 @@ def test_other_names_ranges_and_choices_are_mapped():
     space = load_space(
         {
             "hyperparameters": {
-                "learning_rate": {
-                    "type": "float",
-                    "lower": 1e-4,
-                    "upper": 1e-2,
-                    "scale": "log",
-                    "default": 1e-3,
-                },
+                "learning_rate": {**LOG, "lower": 1e-4, "upper": 1e-2, "default": 1e-3},
                 "batch_size": {"type": "ordinal", "choices": [32, 128], "default": 32},
                 "vf_coef": {**UNIT, "default": 0.25},
                 "activation": {"type": "categorical", "choices": ["tanh", "relu"]},

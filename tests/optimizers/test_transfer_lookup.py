@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
 from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.build import fitted_prior
@@ -13,9 +14,8 @@ from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import StudyPrior
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
-from autorl.spec import load_spec
-from autorl.spec.study_file import thaw
-from autorl.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status
+from autorl.study.spec import load_spec
+from autorl.study.spec.study_file import thaw
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
@@ -51,11 +51,11 @@ def built(trust=0.8, **options):
 
 @pytest.fixture
 def read(monkeypatch):
-    """What is looked up and by what; every look-up brings a table of its own."""
+    """Record each look-up and its key; every look-up brings a table of its own."""
     calls = []
 
     def automatic(folder, algorithms, replays, *, studies):
-        calls.append(("automatic" if studies else "landscapes", folder, algorithms, replays))
+        calls.append(("studies" if studies else "automatic", folder, algorithms, replays))
         return Gathered([[table("tests/found")]])
 
     def named(names, folder, algorithms):
@@ -75,7 +75,7 @@ LOOKED = ("automatic", Path("here"), ("ppo", "dqn"), "a/landscape")
     [
         ({}, [LOOKED], ["tests/found"]),
         ({"prior": "auto", "beliefs": {}}, [LOOKED], ["tests/found"]),
-        ({"prior": "landscapes"}, [("landscapes", *LOOKED[1:])], ["tests/found"]),
+        ({"prior": "studies"}, [("studies", *LOOKED[1:])], ["tests/found"]),
         ({"beliefs": BELIEFS}, [LOOKED], ["stated beliefs", "tests/found"]),
         ({"prior": ["a"]}, [(["a"], Path("here"), ("ppo", "dqn"))], ["tests/named"]),
         ({"prior": "none", "beliefs": BELIEFS}, [], ["stated beliefs"]),
@@ -146,11 +146,6 @@ def played(optimizer, outcomes):
 )
 def test_results_have_a_part_from_the_fourth_on(outcomes, informed):
     assert played(built(startup=4), outcomes).informed is informed
-
-
-def test_results_have_no_part_in_the_start_up():
-    assert not played(built(startup=6), [1, 2, 3, 4, 5]).informed
-    assert played(built(startup=6), [1, 2, 3, 4, 5, 6]).informed
 
 
 def test_the_portfolio_proposes_no_configuration_twice():
@@ -318,7 +313,7 @@ def test_the_seeds_of_a_study_that_leaves_optimizer_and_seeds_to_the_defaults(
 
 
 def test_the_default_is_what_the_long_form_says():
-    optimizer = {"name": "transfer", "prior": "landscapes"}  # the same file twice gives one table
+    optimizer = {"name": "transfer", "prior": "auto"}
     said = {"optimizer": optimizer, "evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 5}}
     assert load_spec(DEFAULT).freeze() == load_spec(DEFAULT | said).freeze()
 

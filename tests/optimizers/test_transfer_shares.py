@@ -10,6 +10,16 @@ import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import mannwhitneyu
 
+from autorl.core.types import (
+    Config,
+    Failed,
+    FrozenMap,
+    InputError,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+)
 from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.build import fitted_prior
@@ -18,7 +28,6 @@ from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
 from autorl.store.events import ENQUEUED
-from autorl.types import Config, Failed, FrozenMap, InputError, Proposal, Proposed, Scored, Status
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
@@ -30,7 +39,7 @@ def config(number):
 
 @functools.cache
 def prior_of(tasks):
-    """So many tasks, better towards another corner each."""
+    """Return a prior of tasks, each better towards another corner."""
     configs = tuple(config(1000 + number) for number in range(12))
     tables = []
     for task in range(tasks):
@@ -350,7 +359,7 @@ def test_distances_of_numbers_are_euclidean_to_the_bit():
 
 
 def drawn_by(optimizer, count=60, *, informed=False):
-    """What plain search draws, y of each."""
+    """Return y of each configuration that plain search draws."""
     return [
         optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)[0]["y"]
         for seed in range(count)
@@ -395,25 +404,12 @@ def test_agreement_is_measured_in_standard_errors_of_the_rank_correlation():
         assert optimizer._agrees() is agrees
 
 
-def test_a_study_that_was_stored_without_these_options_goes_on_as_it_began():
-    before = {
-        "decay": 2.0,
-        "agreement": None,
-        "spacing": 0.0,
-        "leave_out": 0.0,
-        "count_enqueued": True,
-    }
-    assert find("transfer").earlier_defaults(lambda: SQUARE) == before
-    assert find("transfer").unstored_defaults == before | {"explore": 0.2}
-
-
-@pytest.mark.parametrize("counted", [False, True])
-def test_an_enqueued_configuration_is_no_draw_of_an_arm_but_in_earlier_studies(counted):
-    optimizer = built(count_enqueued=counted)
+def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
+    optimizer = built()
     meta = FrozenMap(arm="plain", due=0.75)
     taken = Proposal(config(0), 10, origin=ENQUEUED, meta=meta)
     optimizer.observe(Proposed(0, taken))
-    assert (optimizer._arms, optimizer._due) == (({0: "plain"}, 0.75) if counted else ({}, 0.0))
+    assert (optimizer._arms, optimizer._due) == ({}, 0.0)
     # It is not proposed again, and its result is known.
     assert config(0) in optimizer._proposed
     optimizer.observe(Scored(0, (1.0,)))

@@ -1,4 +1,4 @@
-"""What several tests of the engine ask pytest for."""
+"""Fixtures of several tests of the engine."""
 
 import numpy as np
 import pytest

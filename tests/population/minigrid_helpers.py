@@ -1,4 +1,5 @@
-"""What tests of MiniGrid tasks share: states of the engine put into the package's tasks, and read from them."""
+"""Shared parts of MiniGrid's tests: states of the engine put into the package's tasks, and read
+from them."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import gymnasium
 import numpy as np
 
 from autorl.population.environments import Environment
-from autorl.population.environments.grid_world import CELLS, DIRECTION
+from autorl.population.environments.minigrid import CELLS, DIRECTION
 from autorl.population.kernels import Array
 
 # The tasks that ARLBench has; 6x6 and 8x8 beside them.
@@ -44,7 +45,7 @@ def wrapped(env: Any, wrappers: Sequence[str]) -> list[Any]:
 
 
 def observation(seen: Any, layers: Sequence[Any]) -> Any:
-    """What the outermost wrapper makes of what the task itself shows."""
+    """Return the outermost wrapper's view of the task's own observation."""
     for layer in layers:
         seen = layer.observation(seen)
     return seen

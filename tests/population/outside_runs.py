@@ -6,50 +6,41 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
+from segments import segment, train
 
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import EnvironmentSpec, Outcome, Segment
 from autorl.population import engine, ppo
 from autorl.population.export import to_sb3
-from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Outcome, Segment, TrainerSpec
+from autorl.trainers.saved_state import STATE, read
 
 SMALL = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 4}
 CARTPOLE = "Outside/CartPole-v1"
 PENDULUM = "Outside/Pendulum-v1"
+trained = train
 
 
 def segment_in(
     folder: Path, environment: EnvironmentSpec, name: str = "ppo", **changes: Any
 ) -> Segment:
     """A segment of 128 steps that saves."""
-    segment = Segment(
-        id="a",
-        trainer=TrainerSpec(f"population/{name}", FrozenMap(SMALL)),
-        environment=environment,
-        config=Config(learning_rate=1e-2),
-        seed=3,
-        role="tuning",
-        until=128,
-        horizon=128,
-        evaluate_at=(128,),
-        episodes=3,
-        save=True,
-        folder=str(folder),
-    )
-    return replace(segment, **changes)
+    config, of_run = {"learning_rate": 1e-2}, {"seed": 3, "episodes": 3}
+    first = segment(f"population/{name}", environment, config, 128, folder, SMALL, **of_run)
+    return replace(first, **changes)
 
 
-def trained(segment: Segment) -> Outcome:
-    outcome: Outcome = load(segment.trainer).train(segment, lambda report: None)
-    return outcome
+def state_of(outcome: Outcome) -> dict[str, Any]:
+    """What a checkpoint holds."""
+    assert outcome.checkpoint is not None
+    return read(Path(outcome.checkpoint.path) / STATE)
 
 
 def arrays_of(outcome: Outcome) -> dict[str, Any]:
     """The arrays of a checkpoint."""
-    assert outcome.checkpoint is not None
-    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
-        return {name: archive[name] for name in archive.files}
+    return dict(state_of(outcome)["arrays"])
 
 
 def collect_given(model: Any, actions: Any, monkeypatch: Any) -> Any:
@@ -86,6 +77,21 @@ def greedy_returns(model: Any, venv: Any, episodes: int) -> list[float]:
             observations, reward, over, _ = venv.step(action)
             returns[episode] += float(reward[0])
     return returns
+
+
+def mean_return(model: Any, name: str) -> float:
+    """The mean return of a model in Gymnasium's task, on the seeds of an evaluation of `segment_in`."""
+    env = gymnasium.make(name)
+    total = 0.0
+    for seed in evaluation_seeds(3, "tuning", 128, 3):
+        observation, _ = env.reset(seed=seed)
+        over = False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            total += float(reward)
+            over = terminated or truncated
+    return total / 3
 
 
 def compare_rollout(

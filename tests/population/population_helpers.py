@@ -1,8 +1,10 @@
-"""What the tests of the engine share: members made by hand, and their training as programs or as plain Python."""
+"""Shared parts of the engine's tests: members made by hand, and their training as programs or as
+plain Python."""
 
 from __future__ import annotations
 
 import importlib
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,10 +13,17 @@ from autorl.population import engine, ppo
 from autorl.population.environments import ENVIRONMENTS, Environment
 from autorl.population.hyperparameters import record
 from autorl.population.networks import layer_views
-from autorl.population.normalisation import make_views, normaliser_of
+from autorl.population.normalisation import normaliser_of, observer_of
 
 CARTPOLE = ENVIRONMENTS["CartPole-v1"]
+PENDULUM = ENVIRONMENTS["Pendulum-v1"]
+# Two action dimensions, for the losses alone.
+TWO = replace(PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0))
 SMALL = {"n_envs": 3, "n_steps": 12, "batch_size": 10, "n_epochs": 2, "net_width": 9}
+OFF_POLICY = {"learning_starts": 10, "batch_size": 9, "buffer_size": 60, "train_freq": 4}
+OFF_POLICY |= {"n_envs": 2, "net_width": 9}
+DQN = {"learning_starts": 20, "batch_size": 10, "buffer_size": 60, "train_freq": 8}
+DQN |= {"n_envs": 2, "net_width": 9}
 
 
 def make(
@@ -63,6 +72,7 @@ def trained_in_python(
     """The state of a new float64 member after some iterations of the page run as plain Python."""
     _, hp, state = make(name, key, environment, np.float64, **config)
     page = importlib.import_module(f"autorl.population.{name}")
+    normaliser_of(state, environment, float(hp.gamma))
     agent = (
         ppo_parts(hp, state, environment)[0]
         if name == "ppo"
@@ -71,16 +81,29 @@ def trained_in_python(
     functions = (environment.reset, environment.step, environment.observe)
     arguments = (state["member"], agent, hp, engine.limits(environment), *functions, iterations)
     with np.errstate(over="ignore"):
-        normaliser = normaliser_of(state, environment, float(hp.gamma))
-        if name == "ppo" and normaliser is not None:
-            views = make_views(agent.inputs, state["member"], environment.action_size)
-            page.train_normalised.py_func(*arguments, normaliser, views)
-        else:
-            page.train.py_func(*arguments)
+        getattr(page, "LOOP", page).train.py_func(*arguments)
     return state
+
+
+def made_up_agent(name: str, seed: int, environment: Environment, **config: Any) -> Any:
+    """(record, agent, parameters, target's) of SAC or TD3, with a full memory of made-up rows."""
+    _, hp, state = make(name, seed, environment, np.float64, **config)
+    generator = np.random.default_rng(seed)
+    parameters, target = state["member"].parameters, state["target"].parameters
+    parameters += 0.5 * generator.normal(size=len(parameters)) * (parameters != 0.0)
+    target += 0.5 * generator.normal(size=len(target)) * (target != 0.0)
+    if name == "sac":
+        parameters[-1] = generator.normal()
+    agent = importlib.import_module(f"autorl.population.{name}").make_agent(state, environment, hp)
+    rows = agent.replay.rows
+    rows[:] = generator.normal(size=rows.shape)
+    rows[:, -1] = generator.integers(2, size=len(rows))
+    agent.replay.counts[0] = len(rows)
+    agent.batch[:] = generator.integers(len(rows), size=len(agent.batch))
+    return hp, agent, parameters, target
 
 
 def ppo_parts(hp: Any, state: Any, environment: Environment) -> tuple[ppo.Agent, ppo.Rollout]:
     """Agent and rollout memory of a PPO member."""
-    agent = ppo.make_agent(state["member"].parameters, environment, hp)
+    agent = ppo.make_agent(state["member"].parameters, environment, hp, observer_of(state))
     return agent, agent.rollout

@@ -4,20 +4,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population_helpers import CARTPOLE, advanced, close, make, torch_mlp, trained_in_python
+from population_helpers import CARTPOLE, DQN, advanced, close, make, torch_mlp
 
 from autorl.population import dqn
 from autorl.population.environments import ENVIRONMENTS
 
 ACROBOT = ENVIRONMENTS["Acrobot-v1"]
-SMALL = {
-    "learning_starts": 20,
-    "batch_size": 10,
-    "buffer_size": 60,
-    "train_freq": 8,
-    "n_envs": 2,
-    "net_width": 9,
-}
 
 
 def _agent(seed, environment, **config):
@@ -91,21 +83,6 @@ def test_the_gradient_is_that_of_sb3s_loss(
         )
 
 
-@pytest.mark.parametrize("extra", [{}, {"double": True, "prioritized": True, "gradient_steps": -1}])
-def test_the_program_does_what_the_page_says_in_plain_python(extra):
-    config = {**SMALL, "learning_rate": 3e-3, "target_update_interval": 6, "tau": 0.7, **extra}
-    compiled = advanced("dqn", 5, (6,), **config)
-    plain = trained_in_python("dqn", 5, 6, CARTPOLE, **config)
-    assert np.array_equal(compiled["member"].counts, plain["member"].counts)
-    np.testing.assert_allclose(compiled["replay"].rows, plain["replay"].rows, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(
-        compiled["member"].parameters, plain["member"].parameters, rtol=2e-3, atol=2e-4
-    )
-    np.testing.assert_allclose(
-        compiled["target"].parameters, plain["target"].parameters, rtol=2e-3, atol=2e-4
-    )
-
-
 def test_exploration_falls_linearly_over_its_fraction_of_the_horizon():
     _, hp, _ = make(
         "dqn", 0, exploration_fraction=0.4, exploration_initial_eps=0.9, exploration_final_eps=0.1
@@ -115,7 +92,7 @@ def test_exploration_falls_linearly_over_its_fraction_of_the_horizon():
 
 
 def test_memory_holds_transitions_of_the_environment_with_terminations_but_not_truncations():
-    state = advanced("dqn", 3, (40,), **{**SMALL, "buffer_size": 640, "learning_starts": 10_000})
+    state = advanced("dqn", 3, (40,), **{**DQN, "buffer_size": 640, "learning_starts": 10_000})
     rows = state["replay"].rows
     assert state["replay"].counts[0] == 640
     ends = 0
@@ -131,7 +108,7 @@ def test_memory_holds_transitions_of_the_environment_with_terminations_but_not_t
 
 
 def test_updates_begin_after_learning_starts_and_follow_the_ratio():
-    config = {**SMALL, "learning_starts": 32}
+    config = {**DQN, "learning_starts": 32}
     assert (
         advanced("dqn", 0, (2,), **config)["member"].counts[1] == 0
     )  # 32 steps: not more than learning_starts
@@ -140,8 +117,8 @@ def test_updates_begin_after_learning_starts_and_follow_the_ratio():
 
 
 def test_the_target_network_follows_at_its_interval():
-    state = advanced("dqn", 0, (5,), **SMALL, target_update_interval=10**6)
-    _, _, first = make("dqn", 0, **SMALL)
+    state = advanced("dqn", 0, (5,), **DQN, target_update_interval=10**6)
+    _, _, first = make("dqn", 0, **DQN)
     assert np.array_equal(state["target"].parameters, first["member"].parameters)
-    state = advanced("dqn", 0, (5,), **SMALL, target_update_interval=1)
+    state = advanced("dqn", 0, (5,), **DQN, target_update_interval=1)
     assert not np.array_equal(state["target"].parameters, first["member"].parameters)

@@ -13,8 +13,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from population_helpers import CARTPOLE, advanced, close, make, same, trained_in_python
+from population_helpers import CARTPOLE, DQN, advanced, close, make, same, trained_in_python
 
+from autorl.core.seeds import digest
+from autorl.core.types import InputError
 from autorl.population import dqn, engine, rng
 from autorl.population import replay as memory
 from autorl.population.dueling import folded
@@ -22,19 +24,9 @@ from autorl.population.environments import ENVIRONMENTS
 from autorl.population.hyperparameters import record
 from autorl.population.members import begin
 from autorl.population.networks import layer_views
-from autorl.seeds import digest
-from autorl.types import InputError
 
 pytestmark = pytest.mark.filterwarnings("ignore:overflow encountered")  # hashing in plain Python
 ACROBOT = ENVIRONMENTS["Acrobot-v1"]
-SMALL = {
-    "learning_starts": 20,
-    "batch_size": 10,
-    "buffer_size": 60,
-    "train_freq": 8,
-    "n_envs": 2,
-    "net_width": 9,
-}
 ALL = {"double": True, "dueling": True, "prioritized": True, "n_steps": 3}
 COMBINATIONS = [
     dict(zip(ALL, values, strict=True))
@@ -229,14 +221,14 @@ def test_the_exponent_of_the_weights_is_annealed_over_the_horizon(monkeypatch):
 
     monkeypatch.setattr(dqn, "sample_batch", sample_batch)
     annealed = {"priority_beta": 0.4, "priority_beta.shape": "linear", "priority_beta.end": 1.0}
-    trained_in_python("dqn", 0, 6, CARTPOLE, **{**SMALL, **ALL, **annealed})
+    trained_in_python("dqn", 0, 6, CARTPOLE, **{**DQN, **ALL, **annealed})
     assert len(seen) >= 4
     for progress, beta in seen:
         assert beta == pytest.approx(0.4 + 0.6 * progress, rel=1e-12)
 
 
 def test_a_folded_head_has_the_q_values_of_the_streams():
-    hp, agent, state, _ = _filled(1, ACROBOT, {**SMALL, **ALL}, 20)
+    hp, agent, state, _ = _filled(1, ACROBOT, {**DQN, **ALL}, 20)
     observations = np.random.default_rng(0).normal(size=(8, ACROBOT.observation_size))
     q, _, tops = Reference(state["member"].parameters, agent.online, hp, ACROBOT.n_actions).run(
         observations
@@ -244,13 +236,13 @@ def test_a_folded_head_has_the_q_values_of_the_streams():
     weights, biases = folded(*layer_views(state["member"].parameters, agent.online.layers, 2))
     top = np.concatenate([tops[1], tops[0]], axis=1)  # the value's units come first
     assert close(top @ weights + biases, q)
-    agent.inputs[:8] = observations
+    agent.observations[:8] = observations
     dqn.q_values(agent.online, agent, hp, 8, ACROBOT.n_actions)
     assert close(agent.online.outputs[:8, : ACROBOT.n_actions], q)
 
 
 def test_streams_stay_apart_in_training_and_begin_like_layers_of_their_own():
-    config = {**SMALL, **ALL, "net_width": 64, "learning_rate": 1e-2}
+    config = {**DQN, **ALL, "net_width": 64, "learning_rate": 1e-2}
     _, hp, state = make("dqn", 3, ACROBOT, np.float64, **config)
     layers = dqn.make_agent(state, ACROBOT, hp).online.layers
     head, biases = layer_views(state["member"].parameters, layers, 2)
@@ -267,21 +259,8 @@ def test_streams_stay_apart_in_training_and_begin_like_layers_of_their_own():
         assert (head[:32, -1] != 0.0).all()
 
 
-@pytest.mark.parametrize("option", [{"dueling": True}, {"n_steps": 4}, ALL], ids=str)
-def test_the_program_does_what_the_page_says_in_plain_python(option):
-    config = {**SMALL, "learning_rate": 3e-3, "target_update_interval": 6, "tau": 0.7, **option}
-    compiled = advanced("dqn", 5, (6,), **config)
-    plain = trained_in_python("dqn", 5, 6, CARTPOLE, **config)
-    assert np.array_equal(compiled["member"].counts, plain["member"].counts)
-    np.testing.assert_allclose(compiled["replay"].rows, plain["replay"].rows, rtol=1e-3, atol=1e-4)
-    for part in ("member", "target"):
-        np.testing.assert_allclose(
-            compiled[part].parameters, plain[part].parameters, rtol=2e-3, atol=2e-4
-        )
-
-
 def test_options_have_an_effect_and_are_off_by_default():
-    config = {**SMALL, "learning_rate": 1e-2}
+    config = {**DQN, "learning_rate": 1e-2}
     plain = advanced("dqn", 2, (30,), **config)
     off = {"double": False, "dueling": False, "prioritized": False, "n_steps": 1}
     assert same(plain, advanced("dqn", 2, (30,), **config, **off))
@@ -293,7 +272,7 @@ def test_options_have_an_effect_and_are_off_by_default():
 
 def test_ends_are_marked_at_terminations_and_truncations():
     short = replace(CARTPOLE, time_limit=13)
-    config = {**SMALL, "n_envs": 1, "n_steps": 2, "buffer_size": 400, "learning_starts": 10_000}
+    config = {**DQN, "n_envs": 1, "n_steps": 2, "buffer_size": 400, "learning_starts": 10_000}
     rows = advanced("dqn", 3, (50,), short, **config)["replay"].rows
     assert rows.shape == (400, 2 * 4 + 4)
     terminated, ended = rows[:, -2] == 1.0, rows[:, -1] == 1.0
@@ -345,7 +324,7 @@ def test_several_steps_are_learned_from_as_in_stable_baselines3(environment_id, 
         agent = dqn.make_agent(before, environment, hp)
         begin(before["member"], _world(environment))
         for _ in range(int(hp.train_freq)):
-            dqn.step_environments(before["member"], agent, hp, _world(environment))
+            dqn.LOOP.step_environments(before["member"], agent, hp, _world(environment))
         _train(dqn, state, environment, hp, dqn.make_agent(state, environment, hp))
         model.q_net_target.load_state_dict(
             {
@@ -378,11 +357,11 @@ def _targets(model, state, environment, hp):
 
 
 def _n_step_samples(model, agent, hp, monkeypatch):
-    """What SB3's memory makes of the engine's transitions and of the rows the engine has drawn."""
+    """Return the samples of SB3's memory for the engine's transitions and the rows it has drawn."""
     from stable_baselines3.common.buffers import NStepReplayBuffer
 
     n_envs, rows = int(hp.n_envs), agent.replay.rows
-    length, inputs = len(rows) // n_envs, agent.inputs.shape[1]
+    length, inputs = len(rows) // n_envs, agent.observations.shape[1]
     table = rows.reshape(length, n_envs, -1)
     buffer = NStepReplayBuffer(
         len(rows),

@@ -1,4 +1,4 @@
-"""What `autorl export` makes of DQN with double, dueling, prioritised and several steps."""
+"""Exported models of DQN with double, dueling, prioritised and several steps."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from test_export import _environments, _observations, _state, _trained
 
+from autorl.core.types import InputError
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX
 from autorl.population.hyperparameters import record
 from autorl.population.networks import forward, with_rows
-from autorl.types import InputError
 
 stable_baselines3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from numba import njit
 
+from autorl.core.types import InputError
 from autorl.population.environments import ENVIRONMENTS, Environment, find_environment
-from autorl.types import InputError
 
 TRANSITIONS = 10_000
 

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
+from segments import segment
 
+from autorl.core.types import InputError
 from autorl.population import engine, rng
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.evaluation import ARGMAX, SQUASHED
@@ -12,7 +16,7 @@ from autorl.population.members import UPDATES
 from autorl.population.networks import forward, with_rows
 from autorl.space import schedule_function
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
+from autorl.trainers.saved_state import STATE, read
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 
@@ -41,26 +45,15 @@ def _observations(name, n):
 
 def _trained(name, environment_id, config, folder, horizon=128, until=128):
     """(trainer, outcome) of a member trained from step 0."""
-    spec = TrainerSpec(f"population/{name}")
-    segment = Segment(
-        id="a",
-        trainer=spec,
-        environment=EnvironmentSpec(environment_id),
-        config=Config(config),
-        seed=3,
-        role="tuning",
-        until=until,
-        horizon=horizon,
-        save=True,
-        folder=str(folder / "a"),
-    )
-    trainer = load(spec)
-    return trainer, trainer.train(segment, lambda report: None)
+    of_run = {"horizon": horizon, "evaluate_at": (), "seed": 3}
+    place = folder / "a"
+    one = segment(f"population/{name}", environment_id, config, until, place, **of_run)
+    trainer = load(one.trainer)
+    return trainer, trainer.train(one, lambda report: None)
 
 
 def _state(trainer, outcome):
-    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
-        arrays = {key: archive[key] for key in archive.files if key != "meta"}
+    arrays = read(Path(outcome.checkpoint.path) / STATE)["arrays"]
     return engine.from_arrays(trainer.algorithm, arrays)
 
 
@@ -289,20 +282,26 @@ def test_the_moments_of_the_optimizers_are_those_of_the_member(name, tmp_path):
 
 
 def test_what_stable_baselines3_has_no_place_for_is_said(tmp_path):
-    config = {**_REPLAY, "double": True, "prioritized": True, "use_target_network": False}
+    config = {
+        **_REPLAY,
+        "double": True,
+        "prioritized": True,
+        "use_target_network": False,
+        "priority_beta": 0.5,
+    }
     trainer, outcome = _trained("dqn", "CartPole-v1", config, tmp_path)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     notes = " ".join(written.notes)
     for text in (
         "double=True",
         "prioritized=True",
-        "priority_beta=0.4",
+        "priority_beta=0.5",
         "use_target_network=False",
         "n_envs=2",
     ):
         assert text in notes
     model = stable_baselines3.DQN.load(written.path, device="cpu")
-    assert (model.target_update_interval, model.tau) == (2, 1.0)
+    assert (model.target_update_interval, model.tau) == (1, 1.0)
 
 
 def test_a_file_that_is_there_is_replaced_only_when_told(tmp_path):

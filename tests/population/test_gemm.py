@@ -169,19 +169,14 @@ def test_every_lane_count_gives_the_same_bits(lanes):
 
     @njit
     def run(out, a, b, start):
-        panel(
-            out.ctypes.data,
-            columns,
-            start.ctypes.data,
-            0,
-            a.ctypes.data,
-            depth,
-            1,
-            b.ctypes.data,
-            columns,
-            rows,
-            depth,
+        places = (
+            np.intp(out.ctypes.data),
+            np.intp(start.ctypes.data),
+            np.intp(a.ctypes.data),
+            np.intp(b.ctypes.data),
+            np.intp(0),
         )
+        panel(places, (columns, 0, depth, 1, columns, 0), rows, depth)
 
     a, b, start = _case(4, rows, columns, depth)
     out, reference = np.zeros((rows, columns), np.float32), np.zeros((rows, columns), np.float32)

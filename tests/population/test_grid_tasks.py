@@ -5,14 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from population_helpers import advanced, same
+from segments import segment
 
+from autorl.core.seeds import digest
+from autorl.core.types import EnvironmentSpec, InputError, TrainerSpec
 from autorl.population import engine
 from autorl.population.environments import GRID_TASKS, find_environment
 from autorl.population.environments.minigrid import OBSERVATIONS
 from autorl.population.hyperparameters import record
-from autorl.seeds import digest
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 
 DOOR_KEY = GRID_TASKS["MiniGrid-DoorKey-5x5-v0"]
 _FLAT, _ONE_HOT, _WITH_MISSION = OBSERVATIONS
@@ -48,39 +49,25 @@ def test_a_training_that_was_cut_is_the_same_to_the_bit():
     assert same(whole, advanced("ppo", 5, (1, 3), DOOR_KEY, **_SMALL))
 
 
-def _segment(folder, wrappers, parent=None, until=600):
-    return Segment(
-        id=f"a{until}",
-        trainer=TrainerSpec("population/ppo"),
-        environment=EnvironmentSpec(DOOR_KEY.id, wrappers=wrappers),
-        config=Config(_SMALL),
-        seed=1,
-        role="tuning",
-        start=0 if parent is None else 300,
-        until=until,
-        horizon=600,
-        parent=parent,
-        save=True,
-        folder=str(folder / f"a{until}"),
-    )
+def _segment(folder, wrappers, after=None, until=600):
+    environment = EnvironmentSpec(DOOR_KEY.id, wrappers=wrappers)
+    place, of_run = folder / f"a{until}", {"after": after, "horizon": 600, "evaluate_at": ()}
+    return segment("population/ppo", environment, _SMALL, until, place, **of_run)
 
 
 def test_a_checkpoint_goes_on_with_its_own_observations_alone(tmp_path):
     trainer = load(TrainerSpec("population/ppo"))
     first = trainer.train(_segment(tmp_path, (), until=300), lambda report: None)
     # The chain that is meant where none is named.
-    second = trainer.train(_segment(tmp_path, _FLAT, first.checkpoint), lambda report: None)
+    second = trainer.train(_segment(tmp_path, _FLAT, first), lambda report: None)
     assert second.reached == 600
     with pytest.raises(InputError, match="OneHotPartialObsWrapper"):
-        trainer.train(_segment(tmp_path, _ONE_HOT, first.checkpoint), lambda report: None)
+        trainer.train(_segment(tmp_path, _ONE_HOT, first), lambda report: None)
 
 
 # Steps, and the median greedy return over five seeds that is reached: thresholds lie well below what was
 # measured, the least of the optimal play being about 0.9.
-_LEARNT = {
-    "MiniGrid-Empty-Random-5x5-v0": (40_960, 0.9),
-    "MiniGrid-DoorKey-5x5-v0": (204_800, 0.9),
-}
+_LEARNT = {"MiniGrid-Empty-Random-5x5-v0": (40_960, 0.9), "MiniGrid-DoorKey-5x5-v0": (204_800, 0.9)}
 _PPO = {"n_envs": 8, "n_steps": 128, "batch_size": 256, "n_epochs": 4, "learning_rate": 1e-3}
 _PPO |= {"ent_coef": 0.01}
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import pytest
 from population_helpers import CARTPOLE, SMALL, make
 
 from autorl.population.hyperparameters import CONSTANT, scheduled
@@ -25,11 +24,3 @@ def test_an_infinite_clip_range_clips_nothing():
         parameters.append(state["member"].parameters)
     np.testing.assert_array_equal(*parameters)
     assert np.isfinite(parameters[0]).all()
-
-
-def test_the_oracle_knows_infinite_constants():
-    pytest.importorskip("torch")
-    from stacked.members import Hyper
-
-    _, hp, _ = make("ppo", 3, clip_range=math.inf)
-    assert Hyper([hp]).scheduled("clip_range", 0.5).tolist() == [math.inf]

@@ -15,14 +15,15 @@ from autorl.population import kernels, rng
 from autorl.population.environments import Environment
 from autorl.population.kernels import (
     CACHE_LINE,
+    LinkOnlyLibrary,
     Program,
     aligned_copy,
     aligned_zeros,
+    inlined_kernel,
     kernel,
     kind_of,
     program,
 )
-from autorl.population.link_only import LinkOnlyLibrary
 
 _TRAIN = """
 import numpy as np
@@ -104,6 +105,35 @@ def test_a_function_of_numba_alone_may_call_a_kernel():
     key = np.uint64(7)
     with np.errstate(over="ignore"):
         assert draw(key) == rng.uniform(key, 0) + 3
+
+
+def _filling(part):
+    """A program of a factory, and a kernel of its own between."""
+
+    @inlined_kernel
+    def fill(out):
+        for i in range(len(out)):
+            out[i] = part(i)
+
+    def run(out):
+        fill(out)
+
+    return Program(run)
+
+
+@kernel
+def _zero(x):
+    return 0.0 * x
+
+
+def test_programs_of_a_factory_are_told_apart_and_loaded_by_the_next_process(tmp_path, monkeypatch):
+    monkeypatch.setattr(kernels, "cache_directory", lambda: tmp_path)
+    for _ in range(2):  # the second time as another process: both are loaded
+        for part, expected in ((_double, [0, 2]), (_zero, [0, 0])):
+            out = np.ones(2)
+            _filling(part)(out)
+            assert list(out) == expected
+        assert len(list(tmp_path.rglob("*.nbc"))) == 2
 
 
 def _ones(out):

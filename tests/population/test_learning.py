@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from autorl.core.seeds import digest
+from autorl.core.types import FrozenMap
 from autorl.population import engine
 from autorl.population.environments import ENVIRONMENTS, find_environment
 from autorl.population.hyperparameters import record
-from autorl.seeds import digest
-from autorl.types import FrozenMap
 
 stable_baselines3 = pytest.importorskip("stable_baselines3")
 pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(900)]
@@ -26,45 +26,27 @@ _A2C = {
 }
 _DQN = {"learning_rate": 1e-3, "batch_size": 64, "buffer_size": 50_000, "learning_starts": 1000}
 _DQN |= {"target_update_interval": 240, "exploration_fraction": 0.2}
+_RATE = {"learning_rate": 7e-4, "gae_lambda": 1.0}
+_SMALL = {"policy_kwargs": {"net_arch": [64, 64]}}
+_NOISE = {"noise_type": "ornstein-uhlenbeck"}
 # name: (algorithm, SB3's class, environment, ours, SB3's, steps)
 CASES = {
     "ppo": ("ppo", "PPO", "CartPole-v1", {}, {}, 12_000),
-    "a2c": (
-        "ppo",
-        "A2C",
-        "CartPole-v1",
-        {**_A2C, "learning_rate": 7e-4, "gae_lambda": 1.0},
-        {},
-        12_000,
-    ),
+    "a2c": ("ppo", "A2C", "CartPole-v1", {**_A2C, **_RATE}, {}, 12_000),
     "dqn": ("dqn", "DQN", "CartPole-v1", _DQN, _DQN, 12_000),
-    "sac": (
-        "sac",
-        "SAC",
-        "Pendulum-v1",
-        {"net_width": 64},
-        {"policy_kwargs": {"net_arch": [64, 64]}},
-        2_500,
-    ),
+    "sac": ("sac", "SAC", "Pendulum-v1", {"net_width": 64}, _SMALL, 2_500),
 }
 _NET = {"net_width": 64, "noise_std": 0.1}
 CASES |= {
     "ppo-normalised": ("ppo", "PPO", "CartPole-v1", {}, {}, 12_000),
     "a2c-pendulum": ("a2c", "A2C", "Pendulum-v1", {}, {}, 12_000),
-    "td3": (
-        "td3",
-        "TD3",
-        "Pendulum-v1",
-        _NET,
-        {"policy_kwargs": {"net_arch": [64, 64]}, "noise_std": 0.1},
-        3_000,
-    ),
+    "td3": ("td3", "TD3", "Pendulum-v1", _NET, {**_SMALL, "noise_std": 0.1}, 3_000),
     "ddpg": (
         "ddpg",
         "DDPG",
         "Pendulum-v1",
-        {**_NET, "noise_type": "ornstein-uhlenbeck"},
-        {"policy_kwargs": {"net_arch": [64, 64]}, "noise_std": 0.1},
+        {**_NET, **_NOISE},
+        {**_SMALL, "noise_std": 0.1},
         3_000,
     ),
 }

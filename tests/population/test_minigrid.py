@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
 from minigrid_helpers import TASKS, begin_as, observation, original, state_of, wrapped
 from scipy.stats import chi2
+from segments import segment
 
+from autorl.core.types import EnvironmentSpec
 from autorl.population import engine, rng
 from autorl.population.environments import GRID_TASKS, find_environment
-from autorl.population.environments.grid_world import CELLS, MISSIONS
-from autorl.population.environments.minigrid import OBSERVATIONS
+from autorl.population.environments.minigrid import CELLS, MISSIONS, OBSERVATIONS
 from autorl.population.hyperparameters import record
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, Segment, TrainerSpec
+from autorl.trainers.saved_state import STATE, read
 
 pytest.importorskip("minigrid", reason="needs the extra minigrid")
 
@@ -102,7 +105,7 @@ def test_every_reward_and_every_space_is_the_packages(name):
 
 
 def _features(name, states, width):
-    """What of first states is compared, each a column of whole numbers."""
+    """Return the compared features of first states, each a column of whole numbers."""
     cells = states[:, CELLS:].astype(int)
     kinds = cells & 15
     x, y, direction = states[:, :3].astype(int).T
@@ -199,21 +202,10 @@ def test_an_exported_model_has_the_same_greedy_returns_in_the_package(chain, tmp
     stable_baselines3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     name = "MiniGrid-Empty-Random-5x5-v0"
     config = {**_CONFIG, "net_width": 32}
-    spec = TrainerSpec("population/ppo")
-    segment = Segment(
-        id="a",
-        trainer=spec,
-        environment=EnvironmentSpec(name, wrappers=chain),
-        config=Config(config),
-        seed=3,
-        role="tuning",
-        until=8192,
-        horizon=8192,
-        save=True,
-        folder=str(tmp_path / "a"),
-    )
-    trainer = load(spec)
-    outcome = trainer.train(segment, lambda report: None)
+    task = EnvironmentSpec(name, wrappers=chain)
+    one = segment("population/ppo", task, config, 8192, tmp_path / "a", seed=3, evaluate_at=())
+    trainer = load(one.trainer)
+    outcome = trainer.train(one, lambda report: None)
     written = trainer.export_model(outcome.checkpoint, tmp_path / "model")
     assert any(all(wrapper in note for wrapper in chain) for note in written.notes)
     model = stable_baselines3.PPO.load(written.path, device="cpu")
@@ -223,8 +215,7 @@ def test_an_exported_model_has_the_same_greedy_returns_in_the_package(chain, tmp
     assert model.action_space == env.action_space
 
     environment = find_environment(name, wrappers=chain)
-    with np.load(f"{outcome.checkpoint.path}/state.npz") as archive:
-        arrays = {key: archive[key] for key in archive.files if key != "meta"}
+    arrays = read(Path(outcome.checkpoint.path) / STATE)["arrays"]
     state = engine.from_arrays(trainer.algorithm, arrays)
     hp = record(trainer.algorithm.settings, config, 8192)
     bound = trainer.algorithm.bind(state, environment, hp)

@@ -12,14 +12,14 @@ import pytest
 from outside_runs import CARTPOLE, SMALL, arrays_of, greedy_returns, segment_in, trained
 from population_helpers import make
 
-from autorl.population import normalisation, outside
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
+from autorl.population import normalisation, outside, ppo
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.members import World
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
-from autorl.seeds import evaluation_seeds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
 OPTIONS = {
     "defaults": {},
@@ -85,14 +85,17 @@ def test_every_step_of_a_native_task_is_that_of_vec_normalize(
     monkeypatch.setattr(outside, "_SEED_BITS", 64)  # the whole key of an episode
     given = FrozenMap(OPTIONS[options])
     native = replace(ENVIRONMENTS[name], time_limit=outside_tasks.SHORT, normalize=given)
-    _, hp, state = make("ppo", 3, native, np.float32, **{**SMALL, "n_envs": n_envs})
+    config = {**SMALL, "n_envs": n_envs, "n_steps": 1}
+    _, hp, state = make("ppo", 3, native, np.float32, **config)
     _, _, fresh = make("ppo", 3, native, np.float32, **{**SMALL, "n_envs": n_envs})
     member = state["member"]
     limits = (native.time_limit, native.n_actions, native.bounds)
     world = World(native.reset, native.step, native.observe, *limits)
     normaliser = normalisation.normaliser_of(state, native, float(hp.gamma))
-    inputs = np.zeros((32, native.observation_size), np.float32)
-    views = normalisation.make_views(inputs, member, native.action_size)
+    agent = ppo.make_agent(member.parameters, native, hp, normalisation.observer_of(state))
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr(ppo, "act", lambda member, agent, t: None)
+    monkeypatch.setattr(ppo, "forward", lambda net, rows, n: seen.append(rows[:n].copy()))
 
     def made():
         env = Single(EpisodeMonitor(gymnasium.make("Outside/Native-v0", name=name)))
@@ -100,26 +103,27 @@ def test_every_step_of_a_native_task_is_that_of_vec_normalize(
 
     venv = _theirs([made] * n_envs, given, float(hp.gamma))
     near = partial(np.testing.assert_allclose, rtol=tolerance, atol=tolerance)
-    normalisation.begin_normalised(member, world, normaliser, views)
-    near(views.rows, venv.reset())
+    normalisation.begin_observed(agent.observer, member, world)
+    normalisation.look(agent.observer, member, world, agent.inputs)
+    near(agent.inputs[:n_envs], venv.reset())
     _assert_equal(normaliser, venv, tolerance)
-    rewards, ended = np.zeros((2, n_envs))
     truncations = 0
     for actions in _actions(native, n_envs, 50):
-        cut = normalisation.step_normalised(
-            member, world, normaliser, views, actions, rewards, ended
-        )
+        seen.clear()
+        agent.rollout.actions[:] = actions
+        ppo.collect_rollout(member, agent, hp, world)
+        *finals, observed = seen
         applied = actions.clip(*native.bounds)
         if native.n_actions:
             applied = actions[:, 0].astype(int)
         observations, their_rewards, dones, infos = venv.step(applied)
-        near(views.rows, observations)
-        near(rewards, their_rewards)
-        assert np.array_equal(ended, dones)
-        for row, index in enumerate(views.cut[:cut]):
-            near(views.finals[row], infos[index]["terminal_observation"])
+        near(observed, observations)
+        near(agent.rollout.rewards, their_rewards)
+        assert np.array_equal(agent.rollout.dones, dones)
+        for index, final in zip(agent.cut, *finals[:1] or [()], strict=False):
+            near(final, infos[index]["terminal_observation"])
+            truncations += 1
         _assert_equal(normaliser, venv, tolerance)
-        truncations += cut
     assert truncations > 0
 
 
@@ -220,7 +224,7 @@ def test_a_checkpoint_of_another_kind_of_training_is_refused(tmp_path, plain_pyt
     for number, (before, after) in enumerate(((False, True), (True, False))):
         folder = tmp_path / str(number)
         parent = trained(segment_in(folder / "a", replace(spec, normalize=before), until=64))
-        rest = {"parent": parent.checkpoint, "start": 64}
+        rest = {"parent": parent.checkpoint, "start": parent.reached}
         with pytest.raises(InputError, match="normalisation"):
             trained(segment_in(folder / "b", replace(spec, normalize=after), **rest))
 

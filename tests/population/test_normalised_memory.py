@@ -11,14 +11,7 @@ from types import SimpleNamespace
 import gymnasium
 import numpy as np
 import pytest
-from outside_runs import (
-    CARTPOLE,
-    PENDULUM,
-    arrays_of,
-    collect_given,
-    greedy_returns,
-    trained,
-)
+from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, greedy_returns, trained
 from population_helpers import make
 from test_normalisation import _assert_equal, _statistics, _theirs
 from test_outside import _equal, _segment
@@ -36,15 +29,16 @@ from test_sb3_updates import (
     _world,
 )
 
-from autorl.population import dqn, engine, minibatch, normalisation, outside, rng, td3
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap
+from autorl.population import dqn, engine, minibatch, normalisation, off_policy, outside, rng, td3
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.export import to_sb3, vec_normalize
+from autorl.population.kernels import kernel
 from autorl.population.normalisation import begin_observed, normaliser_of
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
-from autorl.seeds import evaluation_seeds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap
 
 pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3")
 torch = pytest.importorskip("torch", reason="compares with Stable-Baselines3")
@@ -141,10 +135,9 @@ def test_updates_are_those_of_stable_baselines3(kind, options, n_steps, monkeypa
     for _ in range(12):
         before = _copy(state)
         agent = page.make_agent(before, environment, hp)
-        inputs = agent.inputs if page is dqn else agent.observations
-        begin_observed(agent.observer, before["member"], _world(environment), inputs)
+        begin_observed(agent.observer, before["member"], _world(environment))
         for _ in range(int(hp.train_freq)):
-            page.step_environments(before["member"], agent, hp, _world(environment))
+            page.LOOP.step_environments(before["member"], agent, hp, _world(environment))
         _train(page, state, environment, hp, page.make_agent(state, environment, hp))
         if page is dqn:
             # Its target follows in `learn`, which is not called here: it gets the engine's.
@@ -183,8 +176,8 @@ def test_updates_are_those_of_stable_baselines3(kind, options, n_steps, monkeypa
 
 
 def _assert_sampled(agent, hp, sample):
-    """What networks are given of a minibatch is what Stable-Baselines3's memory hands out."""
-    inputs = agent.inputs if hasattr(agent, "inputs") else agent.observations
+    """Check that networks get the minibatch that Stable-Baselines3's memory hands out."""
+    inputs = agent.observations
     size = inputs.shape[1]
     n = len(agent.batch)
     column = agent.replay.rows.shape[1] - 2 - int(hp.n_steps > 1)
@@ -266,25 +259,21 @@ def test_it_acts_on_normalised_observations(name):
     _, hp, state = make(name, 3, environment, np.float64, **config)
     page = {"dqn": dqn, "td3": td3}.get(name) or PAGES["SAC"]
     agent = page.make_agent(state, environment, hp)
-    inputs = agent.inputs if name == "dqn" else agent.observations
+    inputs = agent.observations
     world = _world(environment)
     member = state["member"]
-    begin_observed(agent.observer, member, world, inputs)
+    begin_observed(agent.observer, member, world)
     for _ in range(30):
-        page.step_environments(member, agent, hp, world)
+        page.LOOP.step_environments(member, agent, hp, world)
     seen = []
 
     def stop(member, agent, *rest):
         seen.append(inputs[:3].copy())
         raise StopIteration
 
-    choose = page.choose_actions
-    page.choose_actions = stop
-    try:
-        with pytest.raises(StopIteration):
-            page.step_environments(member, agent, hp, world)
-    finally:
-        page.choose_actions = choose
+    loop = off_policy.make_loop(page.__name__, kernel(stop), page.update_networks)
+    with pytest.raises(StopIteration):
+        loop.step_environments(member, agent, hp, world)
     raw = np.zeros((3, environment.observation_size))
     for index in range(3):
         world.observe(member.states[index], raw[index])

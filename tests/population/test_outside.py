@@ -17,26 +17,20 @@ from outside_runs import (
     SMALL,
     arrays_of,
     compare_rollout,
+    mean_return,
     segment_in,
+    state_of,
     trained,
 )
 from population_helpers import make, trained_in_python
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.population import outside, outside_evaluation, ppo, vector_worlds
 from autorl.population.environment_ids import NATIVE_IDS, is_outside
 from autorl.population.environments import ENVIRONMENTS, GRID_TASKS
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds
-from autorl.seeds import evaluation_seeds
 from autorl.trainers import info, load, outside_environments
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Status,
-    TrainerSpec,
-)
 
 pytestmark = pytest.mark.usefixtures("plain_python")
 
@@ -47,8 +41,10 @@ def _segment(folder, environment=CARTPOLE, **changes):
 
 
 def _equal(left, right):
+    """Compare all but the pickles of environments, which may say the same in other bytes."""
     a, b = arrays_of(left), arrays_of(right)
-    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in a)
+    data = [*a]
+    return a.keys() == b.keys() and all(np.array_equal(a[name], b[name]) for name in data)
 
 
 @pytest.mark.parametrize("normalize", [None, FrozenMap(clip_obs=1.5)])
@@ -127,21 +123,6 @@ def test_episodes_end_by_limit_and_by_terminal_states():
     bootstrapped = ends & (rollout.rewards != 1.0)
     assert 0 < bootstrapped.sum() < ends.sum()
     assert (rollout.rewards[~ends] == 1.0).all()
-
-
-@pytest.mark.parametrize("environment_id", [CARTPOLE, PENDULUM])
-def test_a_cut_run_is_the_uncut_one(environment_id, tmp_path):
-    whole = trained(_segment(tmp_path / "whole", environment_id, evaluate_at=(64, 128)))
-    first = trained(_segment(tmp_path / "first", environment_id, until=64, evaluate_at=(64,)))
-    rest = {"parent": first.checkpoint, "start": 64}
-    second = trained(_segment(tmp_path / "second", environment_id, **rest))
-    assert not second.notes
-    assert _equal(whole, second)
-    assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = trained(_segment(tmp_path / "fork", environment_id, fork=7, **rest))
-    assert not _equal(fork, second)
-    again = trained(_segment(tmp_path / "again", environment_id, fork=7, **rest))
-    assert _equal(fork, again)
 
 
 def test_where_the_state_cannot_be_saved_episodes_begin_anew_and_it_is_said(tmp_path):
@@ -329,34 +310,15 @@ def test_an_exported_model_acts_as_the_agent_did(tmp_path, monkeypatch):
         spaces = gymnasium.make(name)
         assert model.observation_space == spaces.observation_space
         assert model.action_space == spaces.action_space
-        returns = []
-        for seed in evaluation_seeds(3, "tuning", 128, 3):
-            env = gymnasium.make(name)
-            observation, _ = env.reset(seed=seed)
-            returns.append(0.0)
-            over = False
-            while not over:
-                action, _ = model.predict(observation, deterministic=True)
-                observation, reward, terminated, truncated, _ = env.step(action)
-                returns[-1] += float(reward)
-                over = terminated or truncated
-        assert outcome.reports[0].metrics["eval_return"] == pytest.approx(
-            np.mean(returns), rel=1e-4
-        ), name
-
-
-def test_a_diverged_member_takes_no_further_steps(tmp_path):
-    config = Config(learning_rate=1e30, normalize_advantage=False)
-    outcome = trained(_segment(tmp_path / "a", PENDULUM, config=config))
-    assert outcome.status.value == "diverged"
-    assert outcome.reached < 128
+        expected = pytest.approx(mean_return(model, name), rel=1e-4)
+        assert outcome.reports[0].metrics["eval_return"] == expected, name
 
 
 def test_torch_is_not_needed(tmp_path, monkeypatch):
     """Neither to train nor to save: it is no dependency of the engine."""
     monkeypatch.setitem(sys.modules, "torch", None)
     outcome = trained(_segment(tmp_path / "a"))
-    assert "environments" in arrays_of(outcome)
+    assert state_of(outcome)["environments"]
 
 
 WRONG = {
@@ -373,25 +335,6 @@ WRONG = {
 def test_an_unknown_id_is_one_line(name, message):
     with pytest.raises(InputError, match=message) as error:
         load(TrainerSpec("population/ppo")).check(EnvironmentSpec(name), ())
-    assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("spaces", "message"),
-    [
-        ({"observations": "dict"}, "has Dict; gymnasium.wrappers:Flat"),
-        ({"observations": "states"}, "has Discrete"),
-        ({"observations": "image"}, "shows images 84x84x3"),
-        ({"actions": "several"}, "has MultiDiscrete"),
-        ({"actions": "from-one"}, "begin with 1"),
-        ({"actions": "unbounded"}, "have no bounds"),
-        ({"actions": "whole"}, "has Box of int64"),
-    ],
-)
-def test_spaces_that_do_not_fit_are_said_in_one_line(spaces, message):
-    spec = EnvironmentSpec("Outside/Spaces-v0", kwargs=FrozenMap(spaces))
-    with pytest.raises(InputError, match=message) as error:
-        load(TrainerSpec("population/ppo")).check(spec, ())
     assert "\n" not in str(error.value)
 
 
@@ -448,7 +391,7 @@ def test_box2d_and_mujocotrained(name, modules, tmp_path):
     segment = _segment(tmp_path / "a", name, until=32, horizon=32, evaluate_at=(), episodes=1)
     outcome = trained(segment)
     assert outcome.reached == 32
-    assert ("environments" in arrays_of(outcome)) == ("mujoco" in modules)
+    assert bool(state_of(outcome)["environments"]) == ("mujoco" in modules)
     again = trained(replace(segment, folder=str(tmp_path / "b")))
     assert _equal(outcome, again)
 

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import gymnasium
 import numpy as np
 import outside_tasks
 import pytest
-from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, trained
+from outside_runs import CARTPOLE, PENDULUM, arrays_of, collect_given, mean_return, trained
 from population_helpers import make, trained_in_python
 from test_outside import _equal, _segment
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.population import engine, outside, replay, rng, vector_worlds
 from autorl.population.environments import ENVIRONMENTS
 from autorl.population.export import to_sb3
 from autorl.population.outside import SeededEpisodes, Worlds
-from autorl.seeds import evaluation_seeds
 from autorl.trainers import load
 from autorl.trainers.outside_environments import outside_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
 pytestmark = pytest.mark.usefixtures("plain_python")
 SMALL = {
@@ -92,12 +90,7 @@ def _collected(name, environment_id, n_envs=3, **config):
 
 @pytest.mark.parametrize(
     ("name", "environment_id"),
-    [
-        ("dqn", CARTPOLE),
-        ("sac", PENDULUM),
-        ("td3", "Outside/Tall-v0"),
-        ("ddpg", PENDULUM),
-    ],
+    [("dqn", CARTPOLE), ("sac", PENDULUM), ("td3", "Outside/Tall-v0"), ("ddpg", PENDULUM)],
 )
 def test_a_memory_is_that_of_stable_baselines3(name, environment_id, monkeypatch):
     """The same actions in `DummyVecEnv` and `Monitor`, collected by `collect_rollouts`."""
@@ -177,23 +170,26 @@ def _trainer(name, **changes):
     return TrainerSpec(f"population/{name}", FrozenMap({**SMALL, **changes}))
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
+@pytest.mark.parametrize("name", ["ppo", "ppo-continuous", "dqn", "sac", "td3", "ddpg"])
 def test_a_cut_run_is_the_uncut_one(name, tmp_path):
     noise = {"noise_std": 0.2, "noise_type": "ornstein-uhlenbeck"}
     changes = {"dqn": {"n_steps": 3}, "td3": noise, "ddpg": noise}.get(name, {})
-    of_run = {"trainer": _trainer(name, **changes)}
-    # 72 and 128 steps lie within episodes of 20.
-    whole = trained(_segment(tmp_path / "whole", ON[name], evaluate_at=(72, 128), **of_run))
-    of_first = {"until": 72, "evaluate_at": (72,), **of_run}
-    first = trained(_segment(tmp_path / "first", ON[name], **of_first))
-    rest = {"parent": first.checkpoint, "start": 72, **of_run}
-    second = trained(_segment(tmp_path / "second", ON[name], **rest))
+    # They lie within episodes of 20.
+    cut, task = (64, CARTPOLE) if name == "ppo" else (64, PENDULUM)
+    of_run = {}
+    if name in ON:
+        cut, task, of_run = 72, ON[name], {"trainer": _trainer(name, **changes)}
+    whole = trained(_segment(tmp_path / "whole", task, evaluate_at=(cut, 128), **of_run))
+    of_first = {"until": cut, "evaluate_at": (cut,), **of_run}
+    first = trained(_segment(tmp_path / "first", task, **of_first))
+    rest = {"parent": first.checkpoint, "start": cut, **of_run}
+    second = trained(_segment(tmp_path / "second", task, **rest))
     assert not second.notes
     assert _equal(whole, second)
     assert whole.reports[1].metrics == second.reports[0].metrics
-    fork = trained(_segment(tmp_path / "fork", ON[name], fork=7, **rest))
+    fork = trained(_segment(tmp_path / "fork", task, fork=7, **rest))
     assert not _equal(fork, second)
-    assert _equal(fork, trained(_segment(tmp_path / "again", ON[name], fork=7, **rest)))
+    assert _equal(fork, trained(_segment(tmp_path / "again", task, fork=7, **rest)))
 
 
 def test_where_the_state_cannot_be_saved_no_sum_of_rewards_goes_over_the_cut(tmp_path):
@@ -264,24 +260,16 @@ def test_an_exported_model_acts_as_the_agent_did(name, tmp_path):
     assert (model.learning_starts, model.train_freq.frequency) == (20, 4)
     assert (model.buffer_size, model.gradient_steps, model.n_envs) == (300, 2, 2)
     assert model.policy_kwargs["net_arch"] == [4, 4]
-    env = gymnasium.make(ON[name])
-    returns = []
-    for seed in evaluation_seeds(3, "tuning", 128, 3):
-        observation, _ = env.reset(seed=seed)
-        returns.append(0.0)
-        over = False
-        while not over:
-            action, _ = model.predict(observation, deterministic=True)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            returns[-1] += float(reward)
-            over = terminated or truncated
-    assert outcome.reports[0].metrics["eval_return"] == pytest.approx(np.mean(returns), rel=1e-4)
+    expected = pytest.approx(mean_return(model, ON[name]), rel=1e-4)
+    assert outcome.reports[0].metrics["eval_return"] == expected
 
 
-@pytest.mark.parametrize("name", ["sac", "td3"])
+@pytest.mark.parametrize("name", ["ppo", "sac", "td3"])
 def test_a_diverged_member_takes_no_further_steps(name, tmp_path):
-    config = Config(learning_rate=1e30)
-    outcome = trained(_segment(tmp_path / "a", PENDULUM, trainer=_trainer(name), config=config))
+    config, of_run = {"learning_rate": 1e30}, {"trainer": _trainer(name)}
+    if name == "ppo":
+        config, of_run = {**config, "normalize_advantage": False}, {}
+    outcome = trained(_segment(tmp_path / "a", PENDULUM, config=Config(config), **of_run))
     assert outcome.status.value == "diverged"
     assert outcome.reached < 128
 
@@ -297,6 +285,9 @@ def test_a_diverged_member_takes_no_further_steps(name, tmp_path):
         ("sac", {"actions": "unbounded"}, "have no bounds"),
         ("td3", {"actions": "whole"}, "has Box of int64"),
         ("ddpg", {"observations": "image"}, "shows images 84x84x3"),
+        ("ppo", {"observations": "dict"}, "has Dict; gymnasium.wrappers:Flat"),
+        ("ppo", {"observations": "states"}, "has Discrete"),
+        ("ppo", {"actions": "from-one"}, "begin with 1"),
     ],
 )
 def test_spaces_that_do_not_fit_are_said_in_one_line(name, spec, message):

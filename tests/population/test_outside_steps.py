@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from population_helpers import make
 
+from autorl.core.types import InputError
 from autorl.population import outside
 from autorl.population.outside import EpisodeMonitor, SeededEpisodes, Worlds, of_spaces
-from autorl.types import InputError
 
 BOX = partial(gymnasium.spaces.Box, -1e3, 1e3, dtype=np.float32)
 N_ENVS = 3

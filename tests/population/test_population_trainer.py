@@ -4,24 +4,28 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from segments import segment, train
 
-from autorl.population.hyperparameters import SHAPES, scheduled
-from autorl.seeds import evaluation_seeds
-from autorl.space import load_space, schedule_function
-from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
-from autorl.types import (
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
     FrozenMap,
     InputError,
-    Segment,
     Status,
     TrainerSpec,
 )
+from autorl.population.hyperparameters import SHAPES, scheduled
+from autorl.space import load_space, schedule_function
+from autorl.testing.trainers import Case, TrainerConformance
+from autorl.trainers import load
+from autorl.trainers.saved_state import STATE, read
 
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_width": 16}
+
+
+_FALLING = {"learning_rate.shape": "linear", "learning_rate.end": 1e-3}
 
 
 class TestPPO(TrainerConformance):
@@ -29,22 +33,8 @@ class TestPPO(TrainerConformance):
         TrainerSpec("population/ppo", FrozenMap(_PPO)),
         EnvironmentSpec("CartPole-v1", n_envs=2),
         configs=(
-            Config(
-                {
-                    "learning_rate": 1e-2,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-3,
-                    "gamma": 0.99,
-                }
-            ),
-            Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-3,
-                    "gamma": 0.9,
-                }
-            ),
+            Config({"learning_rate": 1e-2, "gamma": 0.99, **_FALLING}),
+            Config({"learning_rate": 1e-3, "gamma": 0.9, **_FALLING}),
         ),
         fixed=("net_width", 8),
     )
@@ -125,35 +115,20 @@ class TestA2C(TrainerConformance):
 
 
 def _segment(tmp_path, **changes):
-    segment = Segment(
-        id="a",
-        trainer=TrainerSpec("population/ppo", FrozenMap(_PPO)),
-        environment=EnvironmentSpec("CartPole-v1"),
-        config=Config(learning_rate=1e-3),
-        seed=1,
-        role="tuning",
-        until=256,
-        horizon=512,
-        evaluate_at=(100, 256),
-        episodes=40,
-        save=True,
-        folder=str(tmp_path / "a"),
-    )
-    return replace(segment, **changes)
-
-
-def _train(segment):
-    return load(segment.trainer).train(segment, lambda report: None)
+    environment, config = "CartPole-v1", {"learning_rate": 1e-3}
+    of_run = {"horizon": 512, "evaluate_at": (100, 256), "episodes": 40}
+    first = segment("population/ppo", environment, config, 256, tmp_path / "a", _PPO, **of_run)
+    return replace(first, **changes)
 
 
 def test_evaluations_are_those_of_the_seeds_and_leave_training_alone(tmp_path):
-    often = _train(_segment(tmp_path))
+    often = train(_segment(tmp_path))
     assert [report.step for report in often.reports] == [100, 256]
     assert often.reached == 256
     assert 1 <= often.reports[0].metrics["eval_return"] <= 500
-    once = _train(_segment(tmp_path, evaluate_at=(256,)))
+    once = train(_segment(tmp_path, evaluate_at=(256,)))
     assert once.reports[0] == often.reports[1]
-    fewer = _train(_segment(tmp_path, evaluate_at=(256,), episodes=3))
+    fewer = train(_segment(tmp_path, evaluate_at=(256,), episodes=3))
     assert fewer.reports[0].metrics["eval_return"] != once.reports[0].metrics["eval_return"]
     assert (
         len(set(evaluation_seeds(1, "tuning", 256, 40)) & set(evaluation_seeds(1, "test", 256, 40)))
@@ -162,14 +137,14 @@ def test_evaluations_are_those_of_the_seeds_and_leave_training_alone(tmp_path):
 
 
 def test_the_archive_is_plain_arrays(tmp_path):
-    _train(_segment(tmp_path))
-    with np.load(tmp_path / "a" / "state.npz", allow_pickle=False) as archive:
-        assert archive["member.counts"][0] == 256
-        assert archive["member.parameters"].dtype == np.float32
+    train(_segment(tmp_path))
+    arrays = read(tmp_path / "a" / STATE)["arrays"]
+    assert arrays["member.counts"][0] == 256
+    assert arrays["member.parameters"].dtype == np.float32
 
 
 def test_divergence_is_a_status(tmp_path):
-    outcome = _train(_segment(tmp_path, config=Config(learning_rate=1e30, max_grad_norm=1e30)))
+    outcome = train(_segment(tmp_path, config=Config(learning_rate=1e30, max_grad_norm=1e30)))
     assert outcome.status is Status.DIVERGED
     assert outcome.checkpoint is None
     assert outcome.reports == ()
@@ -177,15 +152,15 @@ def test_divergence_is_a_status(tmp_path):
 
 
 def test_another_number_of_environments_starts_new_episodes(tmp_path):
-    outcome = _train(_segment(tmp_path))
+    outcome = train(_segment(tmp_path))
     parent = Checkpoint("a", outcome.checkpoint.path)
     after = _segment(
         tmp_path, id="b", parent=parent, start=256, until=512, evaluate_at=(), save=False
     )
-    more = _train(replace(after, config=Config(learning_rate=1e-3, n_envs=4)))
+    more = train(replace(after, config=Config(learning_rate=1e-3, n_envs=4)))
     assert more.reached == 512
     assert "new episodes" in more.notes[0]
-    assert _train(after).notes == ()
+    assert train(after).notes == ()
 
 
 @pytest.mark.parametrize("shape", sorted(SHAPES))
@@ -240,7 +215,7 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
             config=config,
             until=until,
         )
-        outcome = _train(replace(segment, horizon=until, evaluate_at=(), save=False))
+        outcome = train(replace(segment, horizon=until, evaluate_at=(), save=False))
         assert outcome.reached == until
         assert {
             key: value for key, value in outcome.applied.items() if ".shape" not in key
@@ -271,4 +246,4 @@ def test_shipped_spaces_hold_hyperparameters_the_trainer_takes(name, tmp_path):
 )
 def test_wrong_input_is_named(tmp_path, environment, config, message):
     with pytest.raises(InputError, match=message):
-        _train(_segment(tmp_path, environment=environment, config=config))
+        train(_segment(tmp_path, environment=environment, config=config))

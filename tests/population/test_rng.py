@@ -40,11 +40,7 @@ def compiled():
 def test_bits_are_those_of_splitmix64():
     assert [
         int(x) for x in rng.bits_array(np.zeros(3, np.uint64), np.arange(3, dtype=np.uint64))
-    ] == [
-        0xE220A8397B1DCDAF,
-        0x6E789E6AA1B965F4,
-        0x06C45D188009454F,
-    ]
+    ] == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
 
 def test_numpy_twins_draw_the_same(compiled):

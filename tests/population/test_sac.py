@@ -1,45 +1,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from population_helpers import advanced, close, make, torch_mlp, trained_in_python
+from population_helpers import OFF_POLICY, PENDULUM, TWO, advanced, close, made_up_agent, torch_mlp
 
 from autorl.population import sac
-from autorl.population.environments import ENVIRONMENTS
-
-PENDULUM = ENVIRONMENTS["Pendulum-v1"]
-TWO = replace(
-    PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0)
-)  # two action dimensions, for the losses alone
-SMALL = {
-    "learning_starts": 10,
-    "batch_size": 9,
-    "buffer_size": 60,
-    "train_freq": 4,
-    "n_envs": 2,
-    "net_width": 9,
-}
-
-
-def _agent(seed, environment, **config):
-    _, hp, state = make("sac", seed, environment, np.float64, **config)
-    generator = np.random.default_rng(seed)
-    parameters, target = state["member"].parameters, state["target"].parameters
-    parameters += 0.5 * generator.normal(size=len(parameters)) * (parameters != 0.0)
-    target += 0.5 * generator.normal(size=len(target)) * (target != 0.0)
-    parameters[-1] = generator.normal()
-    agent = sac.make_agent(state, environment, hp)
-    rows = agent.replay.rows
-    rows[:] = generator.normal(size=rows.shape)
-    rows[:, -1] = generator.integers(2, size=len(rows))
-    agent.replay.counts[0] = len(rows)
-    agent.batch[:] = generator.integers(len(rows), size=len(agent.batch))
-    return hp, agent, parameters, target
 
 
 def _policy(torch, outputs, size, noise):
@@ -76,7 +45,9 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
         "gamma": gamma,
     }
     config |= {"ent_coef": ent_coef, "target_entropy": target_entropy}
-    hp, agent, parameters, target = _agent(seed, environment, buffer_size=30, **config)
+    hp, agent, parameters, target = made_up_agent(
+        "sac", seed, environment, buffer_size=30, **config
+    )
     n, inputs, size = rows, environment.observation_size, environment.action_size
     alpha = math.exp(parameters[-1]) if ent_coef == "auto" else ent_coef
     with np.errstate(over="ignore"):
@@ -137,35 +108,8 @@ def test_the_three_gradients_are_those_of_sb3s_losses(
     assert close(agent.gradient[:a], gradient(actor_loss)[:a])
 
 
-@pytest.mark.parametrize(
-    "extra", [{}, {"ent_coef": 0.2, "gradient_steps": 3, "target_update_interval": 2}]
-)
-def test_the_program_does_what_the_page_says_in_plain_python(extra):
-    config = {**SMALL, "learning_rate": 3e-3, "tau": 0.1, **extra}
-    compiled = advanced("sac", 5, (6,), PENDULUM, **config)
-    plain = trained_in_python("sac", 5, 6, PENDULUM, **config)
-    assert np.array_equal(compiled["member"].counts, plain["member"].counts)
-    np.testing.assert_allclose(compiled["replay"].rows, plain["replay"].rows, rtol=5e-3, atol=1e-3)
-    np.testing.assert_allclose(
-        compiled["member"].parameters, plain["member"].parameters, rtol=5e-3, atol=5e-4
-    )
-    np.testing.assert_allclose(
-        compiled["target"].parameters, plain["target"].parameters, rtol=5e-3, atol=5e-4
-    )
-
-
 def test_a_fixed_temperature_stays_and_a_learned_one_moves():
-    fixed = advanced("sac", 1, (6,), PENDULUM, **SMALL, ent_coef=0.3)["member"]
-    learned = advanced("sac", 1, (6,), PENDULUM, **SMALL)["member"]
+    fixed = advanced("sac", 1, (6,), PENDULUM, **OFF_POLICY, ent_coef=0.3)["member"]
+    learned = advanced("sac", 1, (6,), PENDULUM, **OFF_POLICY)["member"]
     assert fixed.parameters[-1] == pytest.approx(math.log(0.3))
     assert learned.parameters[-1] != 0.0
-
-
-def test_actions_in_memory_are_scaled_and_random_at_first():
-    state = advanced(
-        "sac", 2, (60,), PENDULUM, **{**SMALL, "buffer_size": 480, "learning_starts": 10_000}
-    )
-    actions = state["replay"].rows[:, 6]
-    assert np.abs(actions).max() <= 1.0
-    assert actions.std() == pytest.approx(1 / math.sqrt(3), rel=0.1)
-    assert (state["replay"].rows[:, -1] == 0.0).all()  # time limits are not terminations

@@ -1,8 +1,9 @@
 """Update by update, the engine does what Stable-Baselines3's own `train` does: same weights, same data.
 
 The engine collects the experience; Stable-Baselines3 gets it through a stand-in for its buffer, minibatch by minibatch
-in the engine's order, and its own code trains on it; neither is ever put back to the other's state. So the losses, the
-clipping, the optimizers and their moments are compared too. Last, the compiled float32 program over many updates.
+in the engine's order, and its own code trains on it; neither is ever put back to the other's state.
+The losses, the clipping, the optimizers and their moments are therefore compared too. Last, the
+compiled float32 program over many updates.
 """
 
 from __future__ import annotations
@@ -107,12 +108,7 @@ OFF_POLICY = {
     "ddpg-others": (
         "DDPG",
         "MountainCarContinuous-v0",
-        {
-            **REPLAY,
-            "activation": "tanh",
-            "noise_type": "ornstein-uhlenbeck",
-            "noise_std": 0.5,
-        },
+        {**REPLAY, "activation": "tanh", "noise_type": "ornstein-uhlenbeck", "noise_std": 0.5},
     ),
     "sac-entropy": ("SAC", "Pendulum-v1", {**REPLAY, "target_entropy": -3.0, "tau": 0.1}),
 }
@@ -127,7 +123,7 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
     )
     name = "ppo" if kind == "A2C" else kind.lower()
     algorithm, hp, state = make(name, 5, environment, dtype, **{**NET, **config})
-    arguments = export.constructor_arguments(sb3_arguments(algorithm.settings, hp))
+    arguments = export.constructor_arguments(sb3_arguments(algorithm, hp))
     if kind == "A2C":
         arguments = {key: value for key, value in arguments.items() if key not in NOT_OF_A2C}
     model = getattr(stable_baselines3, kind)(
@@ -147,7 +143,7 @@ def _pair(kind, environment, config, monkeypatch, dtype=np.float64):
 
 
 def _fill(model, name, state, environment, hp):
-    export._FILL[name](model, state, environment, hp)
+    export._FILL[engine.find_algorithm(name).general or name](model, state, environment, hp)
 
 
 def _copy(state):
@@ -235,7 +231,8 @@ def _assert_advantages(model, agent, hp):
 def _train(page, state, environment, hp, agent):
     """One iteration of the page in plain Python."""
     functions = (environment.reset, environment.step, environment.observe)
-    page.train.py_func(state["member"], agent, hp, engine.limits(environment), *functions, 1)
+    train = getattr(page, "LOOP", page).train.py_func
+    train(state["member"], agent, hp, engine.limits(environment), *functions, 1)
 
 
 def _rollout(rollout, hp, key, iteration):
@@ -310,7 +307,7 @@ def test_memories_are_learned_from_as_in_stable_baselines3(case, monkeypatch):
         agent = page.make_agent(before, environment, hp)
         begin(before["member"], _world(environment))
         for _ in range(int(hp.train_freq)):
-            page.step_environments(before["member"], agent, hp, _world(environment))
+            page.LOOP.step_environments(before["member"], agent, hp, _world(environment))
         batches = [_batch(page, before, agent, hp, noise) for _ in range(updates)]
         _train(page, state, environment, hp, page.make_agent(state, environment, hp))
         if before["member"].counts[0] <= hp.learning_starts:

@@ -14,8 +14,6 @@ from autorl.population.environments import ENVIRONMENTS
 
 torch = pytest.importorskip("torch")
 
-from stacked import environments, rng  # noqa: E402
-
 _OFF_POLICY = {
     "learning_starts": 12,
     "batch_size": 8,
@@ -171,75 +169,3 @@ def test_native_members_follow_the_oracle(case):
         (member.parameters != start).any()
         for member, start in zip((s["member"] for *_, s in native), first, strict=True)
     )
-
-
-def test_a_stacked_members_result_does_not_depend_on_its_companions():
-    environment = ENVIRONMENTS["CartPole-v1"]
-    module = importlib.import_module("stacked.ppo")
-    made = [make("ppo", key, environment, np.float64, **_PPO) for key in range(3)]
-    together = module.StackedPPO(
-        [state for *_, state in made], environment, [hp for _, hp, _ in made]
-    )
-    together.advance(2)
-    _, hp, state = make("ppo", 1, environment, np.float64, **_PPO)
-    alone = module.StackedPPO([state], environment, [hp])
-    alone.advance(2)
-    torch.testing.assert_close(
-        alone.members.parameters[0], together.members.parameters[1], rtol=1e-10, atol=1e-12
-    )
-
-
-def test_torch_draws_are_the_engines():
-    keys = native_rng.bits_array(np.uint64(1), np.arange(50, dtype=np.uint64))
-    signed, counters = torch.tensor(keys.view(np.int64)), torch.arange(50)
-    unsigned = np.arange(50, dtype=np.uint64)
-    assert np.array_equal(
-        rng.bits(signed, counters).numpy().view(np.uint64), native_rng.bits_array(keys, unsigned)
-    )
-    assert np.array_equal(
-        rng.uniform(signed, counters).numpy(), native_rng.uniform_array(keys, unsigned)
-    )
-    assert np.array_equal(
-        rng.integer(signed, counters, 11).numpy(),
-        native_rng.integer_array(keys, unsigned, np.uint64(11)),
-    )
-    assert np.array_equal(
-        rng.stream(signed, 3).numpy().view(np.uint64),
-        native_rng.stream_array(keys, np.array([3], np.uint64)),
-    )
-    np.testing.assert_allclose(
-        rng.normal(signed, counters), native_rng.normal_array(keys, unsigned), atol=1e-14
-    )
-    assert np.array_equal(rng.permute(signed[:2], 20)[1], native_rng.permute_array(20, keys[1:2]))
-
-
-@pytest.mark.parametrize("name", sorted(ENVIRONMENTS))
-def test_stacked_environments_are_the_native_ones(name):
-    native, stacked, generator = (
-        ENVIRONMENTS[name],
-        environments.STACKED[name],
-        np.random.default_rng(0),
-    )
-    keys = np.arange(200, dtype=np.uint64)
-    states = np.zeros((len(keys), native.state_size))
-    for key, state in zip(keys, states, strict=True):
-        native.reset(state, key)
-    tensors = stacked.reset(torch.tensor(keys.view(np.int64)))
-    np.testing.assert_allclose(tensors, states, atol=1e-12)
-    for _ in range(30):
-        if native.n_actions:
-            actions = generator.integers(native.n_actions, size=(len(keys), 1)).astype(np.float64)
-        else:
-            actions = generator.uniform(-2.5, 2.5, size=(len(keys), 1))
-        found = [
-            native.step(state, action, np.uint64(0))
-            for state, action in zip(states, actions, strict=True)
-        ]
-        tensors, rewards, terminated = stacked.step(tensors, torch.tensor(actions))
-        np.testing.assert_allclose(tensors, states, rtol=1e-7, atol=1e-7)
-        np.testing.assert_allclose(rewards, [reward for reward, _ in found], rtol=1e-9, atol=1e-9)
-        assert terminated.tolist() == [end for _, end in found]
-        seen = np.zeros((len(keys), native.observation_size))
-        for state, row in zip(states, seen, strict=True):
-            native.observe(state, row)
-        np.testing.assert_allclose(stacked.observe(tensors), seen, rtol=1e-7, atol=1e-7)

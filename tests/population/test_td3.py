@@ -7,40 +7,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from population_helpers import advanced, close, make, same, torch_mlp, trained_in_python
+from population_helpers import (
+    CARTPOLE,
+    OFF_POLICY,
+    PENDULUM,
+    TWO,
+    advanced,
+    close,
+    made_up_agent,
+    make,
+    same,
+    torch_mlp,
+)
 
 from autorl.population import a2c, ddpg, engine, td3
-from autorl.population.environments import ENVIRONMENTS
 from autorl.population.members import UPDATES
 from autorl.population.networks import hidden_widths
-
-PENDULUM = ENVIRONMENTS["Pendulum-v1"]
-TWO = replace(
-    PENDULUM, low=(-2.0, -1.0), high=(2.0, 3.0)
-)  # two action dimensions, for the losses alone
-SMALL = {
-    "learning_starts": 10,
-    "batch_size": 9,
-    "buffer_size": 60,
-    "train_freq": 4,
-    "n_envs": 2,
-    "net_width": 9,
-}
-
-
-def _agent(seed, environment, **config):
-    _, hp, state = make("td3", seed, environment, np.float64, **config)
-    generator = np.random.default_rng(seed)
-    parameters, target = state["member"].parameters, state["target"].parameters
-    parameters += 0.5 * generator.normal(size=len(parameters)) * (parameters != 0.0)
-    target += 0.5 * generator.normal(size=len(target)) * (target != 0.0)
-    agent = td3.make_agent(state, environment, hp)
-    rows = agent.replay.rows
-    rows[:] = generator.normal(size=rows.shape)
-    rows[:, -1] = generator.integers(2, size=len(rows))
-    agent.replay.counts[0] = len(rows)
-    agent.batch[:] = generator.integers(len(rows), size=len(agent.batch))
-    return hp, agent, parameters, target
 
 
 @settings(max_examples=25)
@@ -71,7 +53,9 @@ def test_both_gradients_are_those_of_sb3s_losses(
         "target_policy_noise": noise,
         "target_noise_clip": limit,
     }
-    hp, agent, parameters, target = _agent(seed, environment, buffer_size=30, **config)
+    hp, agent, parameters, target = made_up_agent(
+        "td3", seed, environment, buffer_size=30, **config
+    )
     inputs, size = environment.observation_size, environment.action_size
     with np.errstate(over="ignore"):
         td3.critic_targets(agent, hp, np.uint64(seed))
@@ -115,36 +99,15 @@ def test_both_gradients_are_those_of_sb3s_losses(
     assert close(agent.gradient[:a], gradient(actor_loss)[:a])
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        {"noise_std": 0.3},
-        {"n_critics": 1, "gradient_steps": 3, "policy_delay": 1}
-        | {"noise_type": "ornstein-uhlenbeck", "noise_std": 0.5},
-    ],
-)
-def test_the_program_does_what_the_page_says_in_plain_python(extra):
-    config = {**SMALL, "learning_rate": 3e-3, "tau": 0.1, **extra}
-    compiled = advanced("td3", 5, (6,), PENDULUM, **config)
-    plain = trained_in_python("td3", 5, 6, PENDULUM, **config)
-    for part, name in (("member", "counts"), ("target", "updates")):
-        left, right = (getattr(state[part], name) for state in (compiled, plain))
-        assert np.array_equal(left, right)
-    for part, name in (("replay", "rows"), ("exploration", "noise")):
-        left, right = (getattr(state[part], name) for state in (compiled, plain))
-        np.testing.assert_allclose(left, right, rtol=5e-3, atol=1e-3)
-    for part in ("member", "target"):
-        np.testing.assert_allclose(
-            compiled[part].parameters, plain[part].parameters, rtol=5e-3, atol=5e-4
-        )
-
-
-def test_actions_in_memory_are_scaled_and_random_at_first():
-    config = {**SMALL, "buffer_size": 480, "learning_starts": 10_000}
-    actions = advanced("td3", 2, (60,), PENDULUM, **config)["replay"].rows
+@pytest.mark.parametrize("name", ["sac", "td3"])
+def test_actions_in_memory_are_scaled_and_random_at_first(name):
+    config = {**OFF_POLICY, "buffer_size": 480, "learning_starts": 10_000}
+    actions = advanced(name, 2, (60,), PENDULUM, **config)["replay"].rows
     assert np.abs(actions[:, 6]).max() <= 1.0
     assert actions[:, 6].std() == pytest.approx(1 / math.sqrt(3), rel=0.1)
     assert (actions[:, -1] == 0.0).all()  # time limits are not terminations
+    if name == "sac":
+        return
     noisy = advanced("td3", 2, (60,), PENDULUM, **config, noise_std=0.5)["replay"].rows
     # Random actions get noise too, and are cut at their bounds, as in Stable-Baselines3.
     assert (np.abs(noisy[:, 6]) == 1.0).mean() > 0.1
@@ -169,7 +132,7 @@ def test_exploration_noise_is_that_of_stable_baselines3s_class(kind, monkeypatch
 
 def test_noise_begins_anew_with_every_episode():
     short = replace(PENDULUM, time_limit=12)
-    config = {**SMALL, "n_envs": 1, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.4}
+    config = {**OFF_POLICY, "n_envs": 1, "noise_type": "ornstein-uhlenbeck", "noise_std": 0.4}
     ends = [advanced("td3", 4, (n,), short, **config)["exploration"].noise[0, 0] for n in (2, 3, 4)]
     assert ends[0] != 0.0
     assert ends[1] == 0.0  # twelve steps: the episode is over
@@ -177,7 +140,7 @@ def test_noise_begins_anew_with_every_episode():
 
 
 def test_the_delayed_networks_wait():
-    config = {**SMALL, "policy_delay": 4, "gradient_steps": 3, "learning_starts": 0}
+    config = {**OFF_POLICY, "policy_delay": 4, "gradient_steps": 3, "learning_starts": 0}
     algorithm, hp, state = make("td3", 6, PENDULUM, **config)
     bound, split = algorithm.bind(state, PENDULUM, hp), td3.make_agent(state, PENDULUM, hp)
     split = len(split.actor.parameters)
@@ -193,30 +156,29 @@ def test_the_delayed_networks_wait():
 
 
 def test_ddpg_is_td3_with_one_critic_and_no_delay_or_smoothing():
-    config = {**SMALL, "noise_std": 0.2}
+    config = {**OFF_POLICY, "noise_std": 0.2}
     special = {"policy_delay": 1, "target_noise_clip": 0.0, "n_critics": 1}
     special |= {"target_policy_noise": 0.0}
     assert same(
         advanced("ddpg", 8, (5,), PENDULUM, **config),
         advanced("td3", 8, (5,), PENDULUM, **config, **special),
     )
-    assert not {"policy_delay", "n_critics"} & set(ddpg.HYPERPARAMETERS)
+    assert not {"policy_delay", "n_critics"} & set(ddpg.ALGORITHM.settings)
 
 
 @pytest.mark.parametrize("use_rms_prop", [True, False])
 def test_a2c_is_ppo_with_one_update_per_rollout(use_rms_prop):
-    environment = ENVIRONMENTS["CartPole-v1"]
     config = {"n_envs": 3, "n_steps": 6, "net_width": 9, "learning_rate": 1e-2, "ent_coef": 0.01}
     special = {"n_epochs": 1, "batch_size": 18, "clip_range": math.inf, "gae_lambda": 1.0}
     special |= {"normalize_advantage": False}
     special |= {"optimizer": "rmsprop", "optimizer_eps": 3e-6} if use_rms_prop else {}
     mine = {"use_rms_prop": use_rms_prop, "rms_prop_eps": 3e-6}
     assert same(
-        advanced("a2c", 8, (5,), environment, **config, **mine),
-        advanced("ppo", 8, (5,), environment, **config, **special),
+        advanced("a2c", 8, (5,), CARTPOLE, **config, **mine),
+        advanced("ppo", 8, (5,), CARTPOLE, **config, **special),
     )
     # Names and defaults of Stable-Baselines3's constructor.
-    assert a2c.HYPERPARAMETERS["gae_lambda"].default == 1.0
+    assert a2c.ALGORITHM.settings["gae_lambda"].default == 1.0
 
 
 @pytest.mark.parametrize("name", ["a2c", "td3", "ddpg"])

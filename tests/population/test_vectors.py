@@ -15,13 +15,13 @@ from gymnasium.wrappers import TimeLimit
 from outside_runs import SMALL, arrays_of, compare_rollout, segment_in, trained
 from population_helpers import make
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.population import ppo
 from autorl.population.outside import next_seed, propagate
 from autorl.population.vector_worlds import VectorWorlds
 from autorl.testing.trainers import Case, TrainerConformance, metrics
 from autorl.trainers import load
 from autorl.trainers.vector_environments import vector_environment
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 
 try:
     from gymnasium.vector import AutoresetMode, SyncVectorEnv

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-from autorl.spec import load_spec
+from autorl.core.types import Config, Incumbent
 from autorl.statistics import Interval, iqm
 from autorl.study import Entry, Estimate, Result, Study
-from autorl.types import Config, Incumbent
+from autorl.study.spec import load_spec
 
 CONFIG = Config(lr=3e-4, layers=(64, 64), kind="a")
 DEFAULT = Config(lr=1e-3, layers=(64,), kind="b")

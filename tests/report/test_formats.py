@@ -6,8 +6,8 @@ import shlex
 
 import pytest
 
+from autorl.core.types import Config, TrainerSpec
 from autorl.report.formats import Candidate, arguments, flags, keyword_arguments, render
-from autorl.types import Config, TrainerSpec
 
 CONFIG = Config(
     {

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 import pytest
 from report_support import run_study
 
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import InputError
 from autorl.report.configurations import configuration_rows, counts_text
 from autorl.report.live import LiveStudy, search_seconds_left
 from autorl.report.reading import open_view
 from autorl.report.watching import block, screen, watched
-from autorl.seeds import SeedPlan
-from autorl.study.record import StudyRecord
-from autorl.tuner import Tuner
-from autorl.types import InputError
+from autorl.study.results.record import StudyRecord
+from autorl.study.tuner import Tuner
 
 SPACE = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
 
@@ -148,7 +148,9 @@ def test_what_waits_for_its_outcome_is_running(tuner, tmp_path):
     tuner.tell(tuner.ask(), 1.0)
     tuner.ask()
     view = open_view(tmp_path / "study")
-    assert [row.state for row in configuration_rows(view.record)] == ["complete", "running"]
+    rows = configuration_rows(view.record)
+    assert [row.state for row in rows] == ["complete", "running"]
+    assert [row.until for row in rows] == [view.spec.fidelity.steps, 0]
     view.close()
 
 
@@ -204,3 +206,14 @@ def test_a_configuration_that_a_population_gave_up_is_pruned(tmp_path):
     short = [row for row in rows if row.until < 100]
     assert {row.state for row in short if row.proposal in parents} <= {"continued"}
     assert {row.state for row in short if row.proposal not in parents} == {"pruned"}
+
+
+def test_a_driver_that_ends_during_a_look_drives_to_its_end(tuner, tmp_path):
+    view = open_view(tmp_path / "study")
+    try:
+        tuner.close()
+        look = watched(view)
+    finally:
+        view.close()
+    assert "state        running" in block(look)
+    assert not look.over, "the next look shows how the study ended"

@@ -1,4 +1,4 @@
-"""What `autorl best` prints of an RLHF study, fed to TRL's own classes: the values the run was trained with."""
+"""Output of `autorl best` on an RLHF study, fed to TRL's own classes: the values of the run."""
 
 import dataclasses
 import shlex
@@ -8,12 +8,12 @@ import yaml
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 from autorl.report.formats import arguments
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers import load
 from autorl.trainers.trl.arguments import trl_arguments
 from autorl.trainers.trl.methods import find
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 OF_STUDY = {  # fields that say where and how a study runs, not what is trained

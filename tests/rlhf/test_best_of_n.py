@@ -5,8 +5,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from autorl.rlhf.best_of_n import best_of_n, curve
-from autorl.rlhf.overoptimization import fit
+from autorl.trainers.language.best_of_n import best_of_n, curve
+from autorl.trainers.language.overoptimization import fit
 
 
 def by_hand(proxy, gold, n):
@@ -61,9 +61,9 @@ def test_wrong_input(gold, n, message):
 def test_a_curve_on_a_tiny_policy(tmp_path):
     torch = pytest.importorskip("torch", reason="completions are sampled with torch")
     pytest.importorskip("transformers", reason='needs "autorl[rlhf]"')
-    from autorl.rlhf.contract import Built
-    from autorl.rlhf.tasks.letters import GOLDPROXY, LETTERS, load
-    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+    from autorl.trainers.language.contract import Built
+    from autorl.trainers.language.tasks.letters import GOLDPROXY, LETTERS, load
+    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     new_policy(0, len(LETTERS), hidden=16, layers=1).save_pretrained(tmp_path)
@@ -101,7 +101,7 @@ def test_a_proxy_that_misleads_at_the_top_over_optimises():
     scores = np.random.default_rng(2).standard_normal((200, 512))
     counts = [1, 2, 4, 8, 16, 32, 64, 128, 256]
     gold = [best_of_n(scores, scores - 0.25 * scores**2, n) for n in counts]
-    from autorl.rlhf.overoptimization import best_of_n_kl
+    from autorl.trainers.language.overoptimization import best_of_n_kl
 
     found = fit(best_of_n_kl(counts), gold, "best_of_n", origin=gold[0])
     assert found.r2 > 0.9

@@ -5,13 +5,13 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs the extra rlhf")
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.rlhf.completion_scores import log_likelihoods  # noqa: E402
-from autorl.rlhf.contract import Built  # noqa: E402
-from autorl.rlhf.policy_metrics import measure, pair_likelihoods  # noqa: E402
-from autorl.rlhf.ppo.algorithm import PPO  # noqa: E402
-from autorl.rlhf.sampling import ends_of_sequence, sample  # noqa: E402
-from autorl.rlhf.tasks.letters import load  # noqa: E402
-from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
+from autorl.trainers.language.completion_scores import log_likelihoods  # noqa: E402
+from autorl.trainers.language.contract import Built  # noqa: E402
+from autorl.trainers.language.policy_metrics import measure, pair_likelihoods  # noqa: E402
+from autorl.trainers.language.ppo.algorithm import PPO  # noqa: E402
+from autorl.trainers.language.sampling import ends_of_sequence, sample  # noqa: E402
+from autorl.trainers.language.tasks.letters import load  # noqa: E402
+from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
 
 WORDS = ("a", "b", "c", "d", "<turn>")
 EOS, TURN = 2, 8  # ids: that of the tokenizer, and the end of a turn

@@ -8,14 +8,14 @@ from user_code import importable
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.rlhf.completion_scores import _encode
-from autorl.rlhf.models import load_policy, load_tokenizer, model_folder
-from autorl.rlhf.policy_metrics import measure
-from autorl.rlhf.tasks import build, task
-from autorl.rlhf.tasks.files import FILES, pinned
-from autorl.rlhf.tasks.letters import LETTERS
-from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
-from autorl.types import FrozenMap, InputError
+from autorl.core.types import FrozenMap, InputError
+from autorl.trainers.language.completion_scores import _encode
+from autorl.trainers.language.models import load_policy, load_tokenizer, model_folder
+from autorl.trainers.language.policy_metrics import measure
+from autorl.trainers.language.tasks import build, task
+from autorl.trainers.language.tasks.files import FILES, pinned
+from autorl.trainers.language.tasks.letters import LETTERS
+from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
 CODE = """
 def vowels(prompts, completions):
@@ -160,7 +160,7 @@ def test_labelled_completions_and_texts(given, tmp_path):
 
 
 def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
-    """What is sampled, scored and trained on begins alike; padding is the end of sequence, and masked."""
+    """Sampled, scored and training texts begin alike; padding is the end of sequence, and masked."""
     tokenizer = load_tokenizer(models / "begins")
     assert tokenizer.pad_token_id == tokenizer.eos_token_id == 2
     tokens, attention, mask = _encode(tokenizer, [("a b", "c"), ("a", "b")])
@@ -182,7 +182,7 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"columns": {}}, "data", "its columns are question, answer"),
         ({"held_out": 2}, "held_out", "expected a share"),
         ({"held_out": 0.01}, "held_out", "at least two"),
-        ({"max_completion": 0}, "max_completion", "above 0"),
+        ({"max_completion": 0}, "max_completion", "at least 1"),
         ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "call the signal otherwise"),
         (
             {"signals": {"vowels": "own_letter_rewards:vowels"}},

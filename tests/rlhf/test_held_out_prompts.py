@@ -1,4 +1,5 @@
-"""What is held out is trained on nowhere, and no prompt is seen by both seed roles: every kind of data, by force."""
+"""No run trains on held-out rows, and no prompt is seen by both seed roles: every kind of data, by
+force."""
 
 import json
 from itertools import product
@@ -6,9 +7,9 @@ from itertools import product
 import numpy as np
 import pytest
 
-from autorl.rlhf.data.splits import hold_out_all, hold_out_share
-from autorl.rlhf.tasks.files import FILES
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.data.splits import hold_out_all, hold_out_share
+from autorl.trainers.language.tasks.files import FILES
 
 PROMPTS = [f"question {number}" for number in range(64)]
 MORE = {  # columns of a data set beside `prompt`
@@ -64,7 +65,7 @@ def keys(*parts):
 
 
 def of_roles(built):
-    """What is trained on, what tuning seeds see, and what test seeds see."""
+    """Return prompts of training, of tuning seeds and of test seeds."""
     trained = keys(built.pairs, built.labelled, built.completions) | set(built.prompts)
     tuning = keys(built.held_out_pairs, built.held_out_completions) | set(built.held_out[0::2])
     test = keys(built.test_pairs, built.test_completions) | set(built.held_out[1::2])
@@ -111,7 +112,8 @@ def test_no_prompt_has_two_roles(more, answers, asked, apart, build):
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_texts_are_held_out_beside_prompts(apart, build):
-    """Of texts that are a data set of their own all are held out, and a fifth of the prompts that are sampled from."""
+    """All texts of a separate data set are held out, and a fifth of the prompts that are sampled
+    from."""
     texts = [{"text": text} for text in PROMPTS]
     for asked, instance in product(ASKED.values(), range(3)):
         built = build(instance, texts, [{"text": text} for text in APART] if apart else 0.25, asked)
@@ -135,7 +137,7 @@ def test_held_out_texts_beside_data_that_has_prompts(build):
 
 
 def test_the_same_prompts_named_twice_are_split_as_named_once(build):
-    """What a study without `prompts` is evaluated on stays what it was: the first six of instance 0."""
+    """A study without `prompts` is evaluated on the first six of instance 0."""
     data = rows_of(PROMPTS, "pairs", "")
     for instance in range(3):
         once, twice = build(instance, data), build(instance, data, prompts=PROMPTS)

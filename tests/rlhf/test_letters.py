@@ -5,12 +5,14 @@ import json
 import numpy as np
 import pytest
 
-from autorl.rlhf.rewards.options import RewardOptions
-from autorl.rlhf.tasks import build, cache, task, tasks
-from autorl.rlhf.tasks.cache import cached
-from autorl.rlhf.tasks.letters import (
+from autorl.core.types import InputError
+from autorl.trainers.language.rewards.options import RewardOptions
+from autorl.trainers.language.tasks import build, task, tasks
+from autorl.trainers.language.tasks import tiny_models as cache
+from autorl.trainers.language.tasks.letters import (
     GOLDPROXY,
     LETTERS,
+    PAIRS,
     LinearReward,
     Source,
     bootstrapped,
@@ -18,8 +20,7 @@ from autorl.rlhf.tasks.letters import (
     gold,
     split_prompts,
 )
-from autorl.rlhf.tasks.letters_pairs import PAIRS
-from autorl.types import InputError
+from autorl.trainers.language.tasks.tiny_models import cached
 
 
 def assemble(built, options):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autorl.rlhf.tasks import letters, task
-from autorl.rlhf.tasks.letters_pairs import PAIRS
+from autorl.trainers.language.tasks import letters, task
+from autorl.trainers.language.tasks.letters import PAIRS
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What is measured of a policy: exact KL, paired win rates, and streams that belong to (seed, step) alone."""
+"""Measures of a policy: exact KL, paired win rates, and streams that belong to (seed, step) alone."""
 
 import copy
 import math
@@ -10,12 +10,17 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 import torch
 
-from autorl.rlhf.completion_scores import log_likelihoods
-from autorl.rlhf.contract import Built
-from autorl.rlhf.policy_metrics import evaluation_prompts, measure, pair_likelihoods, pair_measures
-from autorl.rlhf.sampling import sample, sequence_kl
-from autorl.rlhf.tasks.letters import LETTERS, golds, load
-from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+from autorl.trainers.language.completion_scores import log_likelihoods
+from autorl.trainers.language.contract import Built
+from autorl.trainers.language.policy_metrics import (
+    evaluation_prompts,
+    measure,
+    pair_likelihoods,
+    pair_measures,
+)
+from autorl.trainers.language.sampling import sample, sequence_kl
+from autorl.trainers.language.tasks.letters import LETTERS, golds, load
+from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
 HELD_OUT = tuple(f"{one} {other}" for one in "abcdefgh" for other in "abcdefgh")
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from autorl.rlhf.data.splits import comparable
-from autorl.rlhf.tasks.files import FILES
+from autorl.trainers.language.data.splits import comparable
+from autorl.trainers.language.tasks.files import FILES
 
 PROMPTS = [f"Question caf\u00e9 {number}" for number in range(40)]
 VARIANTS = {

@@ -4,11 +4,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
 from autorl.landscapes.schema import TABLES
-from autorl.rlhf.overoptimization import best_of_n_kl, curve, fit, fit_landscape, frontier, policies
 from autorl.space import load_space
-from autorl.types import FrozenMap, InputError
+from autorl.trainers.language.overoptimization import (
+    best_of_n_kl,
+    curve,
+    fit,
+    fit_landscape,
+    frontier,
+    policies,
+)
 
 KL = np.array([0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0])
 

@@ -7,12 +7,12 @@ import pytest
 torch = pytest.importorskip("torch", reason="PPO on language models needs torch")
 pytest.importorskip("transformers", reason='PPO on language models needs "autorl[rlhf]"')
 
-from autorl.rlhf import sampling  # noqa: E402
-from autorl.rlhf.contract import Built  # noqa: E402
-from autorl.rlhf.ppo.algorithm import PPO, NotFiniteError, _merged  # noqa: E402
-from autorl.rlhf.ppo.settings import DEFAULTS, Settings, align, settings_at  # noqa: E402
-from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
-from autorl.types import InputError  # noqa: E402
+from autorl.core.types import InputError  # noqa: E402
+from autorl.trainers.language import sampling  # noqa: E402
+from autorl.trainers.language.contract import Built  # noqa: E402
+from autorl.trainers.language.ppo.algorithm import PPO, NotFiniteError, _merged  # noqa: E402
+from autorl.trainers.language.ppo.settings import DEFAULTS, Settings, align, settings_at  # noqa: E402
+from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer  # noqa: E402
 
 WORDS = "abcdef"
 CONFIG = {

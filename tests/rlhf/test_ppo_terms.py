@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch", reason="the terms of PPO are torch functions")
 
-from autorl.rlhf.ppo.terms import (  # noqa: E402
+from autorl.trainers.language.ppo.terms import (  # noqa: E402
     advantages_and_returns,
     final_scores,
     kl_estimate,

@@ -5,9 +5,9 @@ import json
 import pytest
 from user_code import importable
 
-from autorl.rlhf.rewards.user_signals import function_signal
-from autorl.rlhf.tasks.files import FILES
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.rewards.user_signals import function_signal
+from autorl.trainers.language.tasks.files import FILES
 
 CODE = """
 def checked(prompts, completions, answer=None):

@@ -6,12 +6,12 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
-from autorl.rlhf.contract import Built
-from autorl.rlhf.models import load_tokenizer
-from autorl.rlhf.rewards.options import RewardOptions
-from autorl.rlhf.sampling import sample
-from autorl.rlhf.tasks.letters import LETTERS
-from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+from autorl.trainers.language.contract import Built
+from autorl.trainers.language.models import load_tokenizer
+from autorl.trainers.language.rewards.options import RewardOptions
+from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.tasks.letters import LETTERS
+from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
 
 def assemble(built, options):

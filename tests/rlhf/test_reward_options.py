@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from user_code import importable
 
-from autorl.rlhf.contract import Built
-from autorl.rlhf.rewards.options import (
+from autorl.core.types import InputError
+from autorl.trainers.language.contract import Built
+from autorl.trainers.language.rewards.options import (
     RewardOptions,
     check,
     is_option,
     maybe_trained_on,
 )
-from autorl.types import InputError
 
 
 def assemble(built, options):
@@ -44,7 +44,7 @@ BATCH = (["p", "p"], ["a a a", "b c"])
 @pytest.fixture(autouse=True)
 def _words_are_tokens(monkeypatch):
     monkeypatch.setattr(
-        "autorl.rlhf.rewards.options.load_tokenizer",
+        "autorl.trainers.language.rewards.options.load_tokenizer",
         lambda folder: lambda text, **rest: {"input_ids": text.split()},
     )
 
@@ -92,7 +92,10 @@ def test_a_python_function_is_a_signal(tmp_path, monkeypatch):
 def test_process_rewards_with_clip():
     """Sorting `2 1 >`: `1 1` has steps 1, 0. Clipped at 0.5: 0, -0.5."""
     built = replace(BUILT, signals={"exact": lambda p, c: [0.0]}, training="exact")
-    options = {"reward.process": "autorl.rlhf.sorting:steps", "reward.process_weight": 2.0}
+    options = {
+        "reward.process": "autorl.trainers.language.tasks.sorting:steps",
+        "reward.process_weight": 2.0,
+    }
     case = (["2 1 >"], ["1 1"])
     assert assemble(built, options)(*case) == [2.0]
     assert assemble(built, {**options, "reward.process_clip": 0.5})(*case) == [-1.0]
@@ -168,10 +171,7 @@ def test_what_a_run_is_trained_on():
     }
     assert RewardOptions.read({"reward.rule": "mean"}).trained_on(
         "proxy", ("proxy_0", "proxy_1")
-    ) == {
-        "proxy_0",
-        "proxy_1",
-    }
+    ) == {"proxy_0", "proxy_1"}
 
 
 def test_what_some_configuration_of_a_space_is_trained_on():

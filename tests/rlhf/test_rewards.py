@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from autorl.rlhf.rewards.composition import (
+from autorl.core.types import InputError
+from autorl.trainers.language.rewards.composition import (
     Ensemble,
     WithLength,
     WithProcess,
@@ -15,8 +16,7 @@ from autorl.rlhf.rewards.composition import (
     soft_overlong,
     words,
 )
-from autorl.rlhf.rewards.constraints import Constrained, Constraint
-from autorl.types import InputError
+from autorl.trainers.language.rewards.constraints import Constrained, Constraint
 
 TABLE = [[1.0, 4.0], [3.0, 0.0]]  # two models, two completions: means 2 and 2, variances 1 and 4
 

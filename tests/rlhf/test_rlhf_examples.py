@@ -1,12 +1,12 @@
-"""What rows of a user's data mean, column by column, and what is said of a row that means nothing."""
+"""Meaning of rows of a user's data, column by column, and the error of a row without meaning."""
 
 from types import SimpleNamespace
 
 import pytest
 
-from autorl.rlhf.data.columns import Reader, chat_renderer
-from autorl.rlhf.data.splits import comparable
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.data.columns import Reader, chat_renderer
+from autorl.trainers.language.data.splits import comparable
 
 
 def shown(messages):

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from autorl.rlhf.data.rows import local, read_rows
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.data.rows import local, read_rows
 
 ROWS = [{"prompt": "a b", "answer": "1"}, {"prompt": "c d", "answer": "2"}]
 KEY = "environment.kwargs.data"
@@ -106,7 +106,7 @@ def test_a_name_that_is_nowhere_says_that_nothing_is_downloaded():
 
 
 def test_a_name_on_a_hub_is_read_by_its_split_and_subset(monkeypatch):
-    """What `datasets` is asked for, and that a process that imported it earlier is offline too."""
+    """Record the calls of `datasets`; a process that imported it earlier is offline too."""
     datasets = pytest.importorskip("datasets", reason="needs the extra rlhf")
     asked = []
 

@@ -3,9 +3,8 @@
 import pytest
 from user_code import importable
 
-from autorl.rlhf.rewards.functions import import_function
-from autorl.rlhf.rewards.user_signals import function_signal, is_function
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.rewards.user_signals import function_signal, is_function
 
 CODE = """
 def plain(texts, answers):
@@ -170,7 +169,7 @@ def test_failures_of_the_machine_keep_their_kind(faults):
 def test_functions_among_the_options_of_the_reward_are_named_too(options, message, faults):
     from types import SimpleNamespace
 
-    from autorl.rlhf.rewards.options import RewardOptions
+    from autorl.trainers.language.rewards.options import RewardOptions
 
     built = SimpleNamespace(
         name="t",
@@ -186,7 +185,7 @@ def test_a_reward_is_called_once_before_a_study(faults, tmp_path):
     """The task `files` calls every signal on a few rows; nothing is trained for it."""
     import json
 
-    from autorl.rlhf.tasks.files import FILES
+    from autorl.trainers.language.tasks.files import FILES
 
     (tmp_path / "config.json").write_text("{}")
     (tmp_path / "data.jsonl").write_text(
@@ -208,9 +207,3 @@ def test_a_reward_is_called_once_before_a_study(faults, tmp_path):
         FILES.with_options(options).check(options)
     options["signals"]["gold"] = "users_own_rewards:plain"
     assert FILES.with_options(options).check(options) == ["prompts"]
-
-
-@pytest.mark.parametrize("name", ["sorting:steps", "letters:golds", "sentiment:gold"])
-def test_functions_of_the_package_are_found_by_the_names_of_earlier_study_files(name):
-    function = import_function(f"autorl.rlhf.{name}", "reward.process")
-    assert function is import_function(f"autorl.rlhf.tasks.{name}", "reward.process")

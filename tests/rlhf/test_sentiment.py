@@ -9,9 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from autorl.rlhf.tasks import sentiment, task
-from autorl.rlhf.tasks.sentiment import SENTIMENT, Snippet, WordReward, _comparisons, snippets
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.tasks import sentiment, task
+from autorl.trainers.language.tasks.sentiment import (
+    SENTIMENT,
+    Snippet,
+    WordReward,
+    _comparisons,
+    snippets,
+)
 
 GOOD, BAD, FILLER = (
     ("lovely", "funny"),

@@ -2,9 +2,18 @@
 
 import pytest
 
-from autorl.rlhf.tasks import task, tasks
-from autorl.rlhf.tasks.sorting import SORT, WORDS, Probe, Reward, answer, exact, position, problems
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.trainers.language.tasks import task, tasks
+from autorl.trainers.language.tasks.sorting import (
+    SORT,
+    WORDS,
+    Probe,
+    Reward,
+    answer,
+    exact,
+    position,
+    problems,
+)
 
 
 @pytest.mark.parametrize(
@@ -69,8 +78,8 @@ def test_a_built_task_keeps_its_problems_apart(easy):
 
 
 def test_the_probe_tells_a_policy_that_sorts_from_one_that_does_not(easy):
-    from autorl.rlhf.tasks.letters import load
-    from autorl.rlhf.tasks.tiny_models import new_policy
+    from autorl.trainers.language.tasks.letters import load
+    from autorl.trainers.language.tasks.tiny_models import new_policy
 
     policy, tokenizer = load(easy.reference)
     seen = list(easy.prompts)
@@ -83,7 +92,7 @@ def test_the_probe_tells_a_policy_that_sorts_from_one_that_does_not(easy):
 
 
 def test_greedy_answers_do_not_depend_on_the_seed(easy):
-    from autorl.rlhf.tasks.letters import load
+    from autorl.trainers.language.tasks.letters import load
 
     policy, tokenizer = load(easy.reference)
     first, second = (Probe(5)(policy, tokenizer, easy.held_out, seed)["greedy"] for seed in (0, 1))
@@ -93,7 +102,7 @@ def test_greedy_answers_do_not_depend_on_the_seed(easy):
 def test_the_same_instance_builds_the_same_policy_elsewhere(tmp_path):
     torch = pytest.importorskip("torch", reason="tasks are built with torch")
     pytest.importorskip("transformers", reason='tasks need "autorl[rlhf]"')
-    from autorl.rlhf.tasks.letters import load
+    from autorl.trainers.language.tasks.letters import load
 
     built = [
         SORT.build(seed, tmp_path / str(place), digits=3, sft_steps=3)

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from autorl.core.types import InputError
 from autorl.space import Space, read_space
-from autorl.types import InputError
 
 CHOICES: list[list[Any]] = [
     ["adam", "sgd", "rmsprop"],

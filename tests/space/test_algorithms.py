@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import Config, InputError
 from autorl.space import compile_algorithms, load_space, read_space, split_algorithm
-from autorl.types import Config, InputError
 
 PPO = load_space({
     "hyperparameters": {

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from property_tests import examples
 from random_spaces import spaces
 
+from autorl.core.types import InputError
 from autorl.space import Space, from_configspace, load_space, read_space
 from autorl.space.configspace import from_configuration, to_configuration, unexpressed
-from autorl.types import InputError
 
 COMMON = settings(max_examples=examples(60), suppress_health_check=list(HealthCheck))
 seeds = st.integers(0, 2**32 - 1)

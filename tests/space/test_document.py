@@ -2,8 +2,8 @@
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.space import parse_document, read_document, unknown_key
-from autorl.types import InputError
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,32 @@ def test_merge_keys_and_anchors_work():
     assert data["y"] == {"lower": 0, "upper": 1}
 
 
-def test_aliases_do_not_explode():
-    text = "a0: &a0 [x, x]\n" + "".join(
-        f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
-    )
-    assert len(parse_document(text).lines) < 500
+def bomb(first, again="[{}]"):
+    """Nine of the line before in each line, nine lines."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{i}: &a{i} {again.format(', '.join([f'*a{i - 1}'] * 9))}" for i in range(1, 9)]
+    return "\n".join(lines) + "\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        bomb("[x, x]"),
+        bomb("{x: 1}", "{{<<: [{}]}}"),
+        bomb("[x, x]") + "? *a8\n: 1\n",
+        f"a: &a {'x' * 1000}\nb: [{', '.join(['*a'] * 200)}]\n",
+    ],
+    ids=["lists", "merged mappings", "a key", "one long text"],
+)
+def test_what_aliases_stand_for_is_counted(text):
+    with pytest.raises(InputError, match="aliases written out") as error:
+        parse_document(text)
+    assert error.value.line is not None
+
+
+def test_a_long_document_without_aliases_is_read():
+    text = "a" * 150_000
+    assert parse_document(f"[{text}]").data == [text]
 
 
 def test_json_with_tabs(tmp_path):

@@ -2,10 +2,10 @@
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.space import load_space
 from autorl.space.extend import extended as extend
-from autorl.spec import load_spec
-from autorl.types import InputError
+from autorl.study.spec import load_spec
 
 BASE = """
 hyperparameters:
@@ -48,10 +48,26 @@ def test_what_is_narrowed_keeps_everything_else(base):
     assert all(found[name] == base.hyperparameters[name] for name in others)
 
 
-def test_a_default_that_narrower_bounds_exclude_is_dropped(base):
-    assert extended(hyperparameters={"rate": {"lower": 1e-2}}).default()["rate"] == pytest.approx(
-        10**-1.5
-    )
+@pytest.mark.parametrize(
+    ("name", "entry", "key"),
+    [
+        ("rate", {"upper": 1e9}, "upper"),
+        ("rate", {"lower": 1e-6, "upper": 1e-2}, "lower"),
+        ("interval", {"lower": 0}, "lower"),
+    ],
+)
+def test_bounds_are_widened_only_by_an_entry_with_a_type(base, name, entry, key):
+    with pytest.raises(InputError) as error:
+        extended(hyperparameters={name: entry})
+    assert error.value.key == f"hyperparameters.{name}.{key}"
+    assert f"{entry[key]} is outside" in error.value.message
+    whole = {"lower": 1, "upper": 100} | entry | {"type": "float"}
+    assert extended(hyperparameters={name: whole}).hyperparameters[name].upper == whole["upper"]
+
+
+def test_a_default_that_narrower_bounds_exclude_is_the_nearest_bound(base):
+    assert extended(hyperparameters={"rate": {"lower": 1e-2}}).default()["rate"] == 1e-2
+    assert extended(hyperparameters={"interval": {"upper": 4}}).default()["interval"] == 4
     assert extended(hyperparameters={"batch": {"choices": [8, 32]}}).default()["batch"] in (8, 32)
     assert (
         extended(hyperparameters={"rate": {"lower": 1e-2, "default": 0.05}}).default()["rate"]

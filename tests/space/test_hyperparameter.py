@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.space import Hyperparameter
-from autorl.types import FrozenMap, InputError
 
 # Chance that a chi-square test here fails for a correct generator, were its seed not fixed.
 FALSE_ALARM = 1e-6

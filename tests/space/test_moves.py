@@ -8,43 +8,21 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from autorl.core.types import InputError
 from autorl.space import canonical_json, load_space, read_space, to_yaml
-from autorl.types import InputError
 
 FALSE_ALARM = 1e-6
 
+MAY = {"changeable": True}
+LOG, INT = {"type": "float", "scale": "log"}, {"type": "int"}
 MIXED = {
     "hyperparameters": {
-        "learning_rate": {
-            "type": "float",
-            "lower": 1e-5,
-            "upper": 1e-2,
-            "scale": "log",
-            "changeable": True,
-        },
-        "gamma": {
-            "type": "float",
-            "lower": 0.9,
-            "upper": 0.9999,
-            "scale": "flipped_log",
-            "changeable": True,
-        },
-        "clip": {"type": "float", "lower": 0, "upper": 0.5, "changeable": True},
-        "epochs": {"type": "int", "lower": 1, "upper": 20, "default": 10, "changeable": True},
-        "n_steps": {
-            "type": "int",
-            "lower": 16,
-            "upper": 4096,
-            "scale": "log",
-            "default": 1024,
-            "changeable": True,
-        },
-        "batch_size": {
-            "type": "ordinal",
-            "choices": [32, 64, 128, 256],
-            "default": 64,
-            "changeable": True,
-        },
+        "learning_rate": {**LOG, "lower": 1e-5, "upper": 1e-2, **MAY},
+        "gamma": {**LOG, "lower": 0.9, "upper": 0.9999, "scale": "flipped_log", **MAY},
+        "clip": {"type": "float", "lower": 0, "upper": 0.5, **MAY},
+        "epochs": {**INT, "lower": 1, "upper": 20, "default": 10, **MAY},
+        "n_steps": {**INT, "lower": 16, "upper": 4096, "scale": "log", "default": 1024, **MAY},
+        "batch_size": {"type": "ordinal", "choices": [32, 64, 128, 256], "default": 64, **MAY},
         "optimizer": {"choices": ["adam", "sgd"], "changeable": True},
         "momentum": {"type": "float", "lower": 0, "upper": 0.99, "changeable": True},
         "net": {"type": "categorical", "choices": [[64], [64, 64]]},
@@ -98,9 +76,7 @@ def test_hundred_thousand_perturbations_never_leave_the_space(mixed):
 @pytest.mark.parametrize("start", [1, 2, 3])
 def test_an_integer_always_moves(start):
     """Multiplying by 0.8 or 1.2 and truncating leaves 1 for ever."""
-    space = read_space(
-        {"hyperparameters": {"x": {"type": "int", "lower": 1, "upper": 3, "changeable": True}}}
-    )
+    space = read_space({"hyperparameters": {"x": {**INT, "lower": 1, "upper": 3, **MAY}}})
     rng = np.random.default_rng(0)
     moved = {space.perturb({"x": start}, rng, step=0.01, resample=0)["x"] for _ in range(50)}
     assert moved == {max(1, start - 1), min(3, start + 1)} - {start}
@@ -108,19 +84,7 @@ def test_an_integer_always_moves(start):
 
 def test_perturbation_is_symmetric_on_the_scale_of_the_hyperparameter():
     """On the log scale of 1e-6..1e-1, 0.2 is a factor of 10."""
-    space = read_space(
-        {
-            "hyperparameters": {
-                "x": {
-                    "type": "float",
-                    "lower": 1e-6,
-                    "upper": 0.1,
-                    "scale": "log",
-                    "changeable": True,
-                }
-            }
-        }
-    )
+    space = read_space({"hyperparameters": {"x": {**LOG, "lower": 1e-6, "upper": 0.1, **MAY}}})
     rng = np.random.default_rng(0)
     found = {space.perturb({"x": 1e-3}, rng, step=0.2, resample=0)["x"] for _ in range(50)}
     assert found == {1e-2, 1e-4}
@@ -167,7 +131,7 @@ def test_children_follow_their_parent():
 
 
 def test_what_may_not_change_neither_appears_nor_disappears():
-    """What is fixed at the start of a run cannot change later."""
+    """A hyperparameter that is fixed at the start of a run cannot change later."""
     space = read_space(
         {
             "hyperparameters": {
@@ -355,12 +319,7 @@ def test_repair_of_foreign_values(mixed):
         repaired["clip"],
         repaired["epochs"],
         repaired["batch_size"],
-    ) == (
-        0.01,
-        0,
-        8,
-        128,
-    )
+    ) == (0.01, 0, 8, 128)
     with pytest.raises(InputError, match="unknown hyperparameter"):
         mixed.repair({"lr": 1}, rng)
 
@@ -431,20 +390,8 @@ def test_a_factor_multiplies_the_value_on_its_own_scale():
     space = load_space(
         {
             "hyperparameters": {
-                "rate": {
-                    "type": "float",
-                    "lower": 1e-5,
-                    "upper": 1e-1,
-                    "scale": "log",
-                    "changeable": True,
-                },
-                "gamma": {
-                    "type": "float",
-                    "lower": 0.8,
-                    "upper": 0.9999,
-                    "scale": "flipped_log",
-                    "changeable": True,
-                },
+                "rate": {**LOG, "lower": 1e-5, "upper": 1e-1, **MAY},
+                "gamma": {**LOG, "lower": 0.8, "upper": 0.9999, "scale": "flipped_log", **MAY},
                 "clip": {"type": "float", "lower": 0.05, "upper": 0.5, "changeable": True},
                 "epochs": {"type": "int", "lower": 1, "upper": 20, "changeable": True},
             }

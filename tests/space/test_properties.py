@@ -1,4 +1,4 @@
-"""What holds for every search space: valid configurations, a codec without loss."""
+"""Properties of every search space: valid configurations, a codec without loss."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from property_tests import examples
 from random_spaces import spaces
 
+from autorl.core.types import Config
 from autorl.space import Space, canonical_json, load_space, parse_document, read_space, to_yaml
-from autorl.types import Config
 
 COMMON = settings(
     max_examples=examples(80),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import InputError
 from autorl.space import load_space, read_space
 from autorl.space.algorithms import compile_algorithms
 from autorl.space.restrict import restrict, splitting
-from autorl.types import InputError
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 NESTED = {

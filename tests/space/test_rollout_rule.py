@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from autorl.core.types import InputError
 from autorl.space import load_space
-from autorl.spec import load_spec
-from autorl.spec.study_file import thaw
-from autorl.study.landscape import read_study
-from autorl.types import InputError
+from autorl.study.results.landscape import read_study
+from autorl.study.spec import load_spec
+from autorl.study.spec.study_file import thaw
 
 SHIPPED = ["sb3/ppo", "sb3/ppo-small", "sb3/a2c", "population/ppo"]
 
@@ -64,20 +64,71 @@ def test_the_interval_is_the_shortest_between_evaluations_or_rungs(optimizer, in
         {"optimizer": {"name": "pbt", "generations": 50}},
     ],
 )
-def test_a_default_that_breaks_it_is_one_clear_line(changes):
+def test_only_what_somebody_wrote_breaks_it(changes):
+    written = {"extends": "sb3/ppo", "hyperparameters": {"n_steps": {"default": 2048}}}
     with pytest.raises(InputError) as caught:
-        study(**changes)
+        study(**changes | {"space": written})
     (line,) = str(caught.value).splitlines()
-    assert line.startswith(
-        "space: the default configuration breaks the constraint 'n_steps * n_envs <= evaluation_int"
-    )
+    assert line.startswith("space: ")
+    assert "'n_steps * n_envs <= evaluation_interval'" in line
     assert "n_steps 2,048" in line
-    assert (
-        "more fidelity.steps, fewer fidelity.evaluations or rungs, fewer environment.n_envs, or a smaller "
-        in line
-    )
-    smaller = {"extends": "sb3/ppo", "hyperparameters": {"n_steps": {"default": 64}}}
-    assert study(**changes | {"space": smaller}).search_space.default()["n_steps"] == 64
+    assert "fewer fidelity.evaluations" in line
+    spec = study(**changes)
+    assert spec.search_space.default()["n_steps"] < 2048
+    assert any("n_steps" in text for text in spec.given_way)
+
+
+@pytest.mark.parametrize(
+    ("steps", "n_envs", "evaluations", "n_steps"),
+    [(100_000, 1, 10, 2048), (20_000, 1, 9, 2048), (100_000, 16, 3, 2048), (4096, 16, 1, 256)],
+)
+def test_defaults_give_way_to_the_steps(steps, n_envs, evaluations, n_steps):
+    document = {"trainer": "sb3/ppo", "space": "sb3/ppo", "budget": {"runs": 300}}
+    environment = {"id": "CartPole-v1", "n_envs": n_envs}
+    spec = load_spec(document | {"environment": environment, "fidelity": {"steps": steps}})
+    assert spec.fidelity.evaluations == evaluations
+    assert spec.search_space.default()["n_steps"] == n_steps
+    assert bool(spec.given_way) == ((evaluations, n_steps) != (10, 2048))
+    stored = thaw(spec.freeze(), "study.yaml")
+    assert stored.fidelity.evaluations == evaluations
+    assert stored.search_space == spec.search_space
+
+
+def test_defaults_of_each_algorithm_give_way_to_the_steps():
+    parts = {name: {"trainer": f"sb3/{name}", "space": f"sb3/{name}"} for name in ("ppo", "a2c")}
+    document = {"algorithms": parts, "budget": {"runs": 300}}
+    environment = {"id": "CartPole-v1", "n_envs": 16}
+    fidelity = {"steps": 4096, "evaluations": 4}
+    spec = load_spec(document | {"environment": environment, "fidelity": fidelity})
+    assert spec.spaces["ppo"].default()["n_steps"] == 64
+    assert spec.given_way == ("ppo: default of n_steps: 64, not 2048: evaluations are near",)
+    parts["ppo"]["space"] = {"extends": "sb3/ppo", "hyperparameters": {"n_steps": {"default": 128}}}
+    with pytest.raises(InputError, match="n_steps 128"):
+        load_spec(document | {"environment": environment, "fidelity": fidelity})
+
+
+def test_a_default_that_goes_to_the_nearest_bound_is_said():
+    narrow = {"gamma": {"lower": 0.9, "upper": 0.95}, "ent_coef": {"lower": 0.0, "upper": 0.01}}
+    spec = study(steps=100_000, space={"extends": "sb3/ppo", "hyperparameters": narrow})
+    assert spec.search_space.default()["gamma"] == 0.95
+    assert "default of gamma: 0.95, not 0.99: it is the nearest bound" in spec.given_way
+    assert not any("ent_coef" in line for line in spec.given_way)
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"trainer": {"name": "population/ppo", "kwargs": {"policy": "NoPolicy"}}}, "policy"),
+        ({"environment": {"id": "CartPole-v1", "wrappers": ["gymnasium:Nothing"]}}, "wrappers"),
+        ({}, "space"),
+    ],
+)
+def test_what_cannot_be_built_is_said_before_the_rollout(changes, key):
+    space = {"extends": "population/ppo", "hyperparameters": {"n_steps": {"default": 2048}}}
+    fidelity = {"steps": 2048, "evaluations": 2}
+    with pytest.raises(InputError) as error:
+        study("population/ppo", **{"space": space, "fidelity": fidelity} | changes)
+    assert key in str(error.value.key)
 
 
 def test_a_stored_study_keeps_its_space():

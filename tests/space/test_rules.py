@@ -6,10 +6,10 @@ import pickle
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.space import load_space, read_space
-from autorl.space.constraints import Compiler
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.types import InputError
+from autorl.space.rules import read_constraint
 
 NUMBERS = {name: Hyperparameter.real(name, -10, 10) for name in ("a", "b", "lr.end", "x-y")}
 NUMBERS["n"] = Hyperparameter.ordinal("n", [1, 2, 4])
@@ -21,7 +21,7 @@ NUMBERS["size"] = Hyperparameter.ordinal("size", ["small", "medium", "large"])
 
 def holds(text, **values):
     values = {name.replace("__", "."): value for name, value in values.items()}
-    return not Compiler(NUMBERS, {"n_envs": 8}, ()).read(text).violated(values)
+    return not read_constraint(text, NUMBERS, {"n_envs": 8}).violated(values)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_words_lists_and_undefined_arithmetic(text, values, expected):
 
 
 def test_a_name_with_a_hyphen():
-    constraint = Compiler(NUMBERS, {}, ()).read("x-y < a - b")
+    constraint = read_constraint("x-y < a - b", NUMBERS, {})
     assert constraint.names == {"x-y", "a", "b"}
     assert not constraint.violated({"x-y": 0, "a": 2, "b": 1})
     assert constraint.violated({"x-y": 1, "a": 2, "b": 1})
@@ -118,7 +118,7 @@ def test_a_constraint_on_an_inactive_hyperparameter_is_true():
 )
 def test_what_is_not_a_constraint(text):
     with pytest.raises(InputError):
-        Compiler(NUMBERS, {}, ()).read(text)
+        read_constraint(text, NUMBERS, {})
 
 
 CONDITIONED = {

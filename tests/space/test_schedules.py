@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
+from autorl.core.types import Config, InputError
 from autorl.space import load_space, resolve_schedules, schedule_function
-from autorl.types import Config, InputError
 
 LR = {
     "type": "float",

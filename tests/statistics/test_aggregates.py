@@ -9,20 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from autorl.core.types import InputError
 from autorl.statistics import (
     aggregate_names,
     cvar,
     iqm,
     mean,
     median,
-    median_of_task_means,
-    optimality_gap,
     parse_aggregate,
     quantile,
     ranking,
     select,
 )
-from autorl.types import InputError
 
 X = np.array([[1, 2], [2, 2], [1, 1], [2, 1]])
 Y = np.array([[1, 1], [2, 2], [3, 3]])
@@ -37,7 +35,7 @@ tables = hnp.arrays(
 )
 
 
-@pytest.mark.parametrize("aggregate", [mean, median, median_of_task_means, iqm])
+@pytest.mark.parametrize("aggregate", [mean, median, iqm])
 @pytest.mark.parametrize(("scores", "expected"), [(X, 1.5), (Y, 2.0), (GRID, 0.49375)])
 def test_reference_arrays(aggregate, scores, expected):
     assert aggregate(scores) == pytest.approx(expected, abs=1e-12)
@@ -62,18 +60,6 @@ def test_hpo_rl_bench_enduro_values():
     assert np.std(ENDURO_A, ddof=1) == pytest.approx(21.4064, abs=1e-4)
     assert mean(ENDURO_B) == pytest.approx(402.82)
     assert iqm(ENDURO_B) == pytest.approx(408.0667, abs=1e-4)
-
-
-def test_optimality_gap_reference_values():
-    assert optimality_gap(2)(X) == pytest.approx(0.5)
-    assert optimality_gap()(GRID) == pytest.approx(0.50625)
-    assert optimality_gap()([2.0, 5.0]) == 0.0
-
-
-def test_median_of_one_task_is_over_runs_but_median_of_task_means_is_its_mean():
-    values = [0.0, 0.0, 9.0]
-    assert median(values) == 0.0
-    assert median_of_task_means(values) == 3.0
 
 
 def test_cvar_by_hand():
@@ -110,9 +96,6 @@ def test_pooled_aggregates_equal_loops(scores):
     middle = len(values) // 2
     expected = ordered[middle] if len(values) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
     assert median(scores) == pytest.approx(expected, abs=1e-9)
-    assert optimality_gap(3.0)(scores) == pytest.approx(
-        sum(3 - min(v, 3) for v in values) / len(values), abs=1e-9
-    )
 
 
 @given(tables, st.floats(0.01, 1))
@@ -134,19 +117,11 @@ def test_quantile_is_linear_between_order_statistics(scores, q):
 
 @given(hnp.arrays(np.float64, (3, 5, 2), elements=st.floats(-10, 10)))
 def test_stacked_equals_one_at_a_time(stack):
-    for aggregate in (
-        mean,
-        median,
-        median_of_task_means,
-        iqm,
-        cvar(0.3),
-        quantile(0.1),
-        optimality_gap(2),
-    ):
+    for aggregate in (mean, median, iqm, cvar(0.3), quantile(0.1)):
         assert aggregate.stacked(stack) == pytest.approx([aggregate(scores) for scores in stack])
 
 
-@pytest.mark.parametrize("aggregate", [mean, iqm, cvar(0.2), quantile(0.5), optimality_gap()])
+@pytest.mark.parametrize("aggregate", [mean, iqm, cvar(0.2), quantile(0.5)])
 @pytest.mark.parametrize(
     ("scores", "rule"),
     [

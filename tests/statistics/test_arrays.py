@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 
-from autorl.statistics.arrays import (
-    as_scores,
-    as_table,
-    as_vector,
-    finite,
-    in_range,
-    same_shape,
-)
+from autorl.statistics.arrays import as_scores, as_table, as_vector, finite, in_range, same_shape
 
 
 def test_flat_values_are_runs_of_one_task():

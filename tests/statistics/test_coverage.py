@@ -6,18 +6,14 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_1samp
 
-from autorl.statistics import (
-    FEW_RUNS,
-    FEW_RUNS_OF_MEAN,
-    measured_coverage,
-    student_interval,
-)
+from autorl.statistics import FEW_RUNS, level_text, measured_coverage, student_interval
 from autorl.statistics.coverage import MEASURED
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "error_rates.md"
 ROWS = {
     "iqm": "IQM, percentile",
-    "mean": "mean, Student's t",
+    "mean": "mean, percentile",
+    "difference of iqm": "difference of IQMs, paired percentile",
     "median": "median, percentile",
     "quantile(0.25)": "quantile(0.25), percentile",
     "cvar(0.2)": "cvar(0.2), percentile",
@@ -31,8 +27,9 @@ def cells(line):
 def published(name):
     """Coverage by number of runs, from the benchmark's table."""
     lines = RESULTS.read_text(encoding="utf-8").splitlines()
-    header = next(line for line in lines if line.startswith("| interval |"))
-    row = next(line for line in lines if line.startswith(f"| {name} |"))
+    place = next(at for at, line in enumerate(lines) if line.startswith(f"| {name} |"))
+    row = lines[place]
+    header = next(line for line in lines[place::-1] if line.startswith("| interval |"))
     sizes = [int(cell.split()[0]) for cell in cells(header)[1:]]
     return dict(zip(sizes, (float(cell.split()[0]) for cell in cells(row)[1:]), strict=True))
 
@@ -83,8 +80,10 @@ def test_refusals(scores, options, rule):
 
 def test_few_runs_are_fewer_than_those_whose_interval_was_measured_to_hold():
     assert measured_coverage("iqm", FEW_RUNS - 1) < 0.93 <= measured_coverage("iqm", FEW_RUNS)
-    assert FEW_RUNS_OF_MEAN == 10
-    assert measured_coverage("mean", FEW_RUNS_OF_MEAN - 1) < 0.89
+    assert level_text("iqm", FEW_RUNS - 1) == ""
+    assert level_text("iqm", FEW_RUNS) == "93 % "
+    assert level_text("mean", 10) == "85 % "
+    assert level_text("cvar(0.3)", 10) == "", "not measured"
 
 
 def test_students_interval_is_of_95_percent_unless_told_otherwise():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autorl.core.types import InputError
 from autorl.statistics import auc, best, last, mean_last, parse_reduction, reduction_names
-from autorl.types import InputError
 
 CURVE = [1.0, 5.0, 3.0, 5.0, 2.0]
 curves = st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=8)

@@ -6,17 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from autorl.store.cache import (
-    CheckpointCache,
-    DamagedError,
-    cache_bound,
-    cache_folder,
-    content_key,
-)
-from autorl.store.checkpoints import file_hashes
-from autorl.types import InputError
+from autorl.core.shipped import cache_folder
+from autorl.core.types import InputError
+from autorl.store.cache import CheckpointCache, DamagedError, cache_bound, content_key
+from autorl.store.checkpoints import damage, file_hashes
 
 KILOBYTE = 1024
+NO_SIZES = ("much", "-0.5", "inf", "nan", "")
 
 
 def saved(folder: Path, letter: str) -> dict[str, str]:
@@ -63,46 +59,37 @@ def test_the_least_recently_used_go_first(tmp_path):
     cache = CheckpointCache(tmp_path / "cache", bound=2 * KILOBYTE)
     for number, source in enumerate([*sources[:2], sources[0]]):
         use(cache, source)
-        lock = tmp_path / "cache" / f"{content_key(source.files)}.lock"
-        os.utime(lock, ns=(number, number))  # no luck with clocks
+        entry = tmp_path / "cache" / content_key(source.files)
+        os.utime(entry, ns=(number, number))  # no luck with clocks
     use(cache, sources[2])
     keys = [content_key(source.files) for source in sources]
     assert entries(tmp_path / "cache") == {keys[0], keys[2]}
-    assert {path.stem for path in (tmp_path / "cache").glob("*.lock")} == {keys[0], keys[2]}
 
 
-def test_what_is_read_is_never_evicted(tmp_path):
+def test_what_is_read_stays_readable_although_its_entry_goes(tmp_path):
     read, other = Source(tmp_path / "a", "a"), Source(tmp_path / "b", "b")
     cache = CheckpointCache(tmp_path / "cache", bound=0)
-    with cache.reading(read.files, read.fetch) as folder:
+    with (
+        cache.reading(read.files, read.fetch) as first,
+        cache.reading(read.files, read.fetch) as second,
+    ):
         use(CheckpointCache(tmp_path / "cache", bound=0), other)
-        assert (folder / "weights").is_file()
-    new = Source(tmp_path / "c", "c")
-    use(cache, new)  # what is new makes room for itself
-    assert entries(tmp_path / "cache") == {content_key(new.files)}
+        assert content_key(read.files) not in entries(tmp_path / "cache")
+        for folder in (first, second):
+            assert damage(folder, read.files) is None
+    assert read.fetched == 1
+    assert entries(tmp_path / "cache") == {content_key(other.files)}
 
 
-def test_what_another_process_reads_is_never_evicted(tmp_path):
-    read, other = Source(tmp_path / "a", "a"), Source(tmp_path / "b", "b")
-    cache = CheckpointCache(tmp_path / "cache", bound=0)
-    began, end = os.pipe(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        with cache.reading(read.files, read.fetch):
-            os.write(began[1], b"x")
-            os.close(end[1])
-            os.read(end[0], 1)
-        os._exit(0)
-    os.read(began[0], 1)
-    use(cache, other)
-    assert content_key(read.files) in entries(tmp_path / "cache")
-    for descriptor in (*began, *end):
-        os.close(descriptor)
-    os.waitpid(child, 0)
-    use(cache, other)
-    assert content_key(read.files) in entries(tmp_path / "cache")  # nothing new came
-    use(cache, Source(tmp_path / "c", "c"))
-    assert content_key(read.files) not in entries(tmp_path / "cache")
+def test_where_there_are_no_links_files_are_copied(monkeypatch, tmp_path):
+    def refused(*names):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refused)
+    source = Source(tmp_path / "a", "a")
+    cache = CheckpointCache(tmp_path / "cache", bound=9 * KILOBYTE)
+    assert [use(cache, source), use(cache, source)] == ["a", "a"]
+    assert source.fetched == 1
 
 
 def test_an_entry_that_was_changed_is_fetched_again(tmp_path):
@@ -111,9 +98,7 @@ def test_an_entry_that_was_changed_is_fetched_again(tmp_path):
     use(cache, source)
     (tmp_path / "cache" / content_key(source.files) / "weights").write_text("torn")
     assert [use(cache, source) for _ in range(3)] == ["a"] * 3
-    assert source.fetched == 3  # the second replaces the copy, once nobody reads it
-    assert use(cache, source) == "a"
-    assert source.fetched == 3
+    assert source.fetched == 2
 
 
 def test_what_differs_from_what_was_saved_is_damaged(tmp_path):
@@ -151,35 +136,28 @@ def test_what_a_killed_process_left_goes(tmp_path):
     assert entries(tmp_path / "cache") == set()
 
 
-def test_the_bound_is_a_number(monkeypatch):
-    monkeypatch.setenv("AUTORL_CACHE_GB", "much")
-    with pytest.raises(InputError, match="AUTORL_CACHE_GB: expected a number of gigabytes"):
-        cache_bound()
-    monkeypatch.setenv("AUTORL_CACHE_GB", "0.5")
-    assert cache_bound() == 2**29
-
-
-@pytest.mark.parametrize("text", ["-0.5", "inf", "nan", ""])
-def test_a_bound_is_a_size(monkeypatch, text):
-    monkeypatch.setenv("AUTORL_CACHE_GB", text)
-    with pytest.raises(InputError, match="expected a number of gigabytes"):
-        cache_bound()
-
-
-def test_the_bound_is_twenty_gigabytes_and_may_be_nothing(monkeypatch):
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [(None, 20 * 2**30), ("0", 0), ("0.5", 2**29), *dict.fromkeys(NO_SIZES).items()],
+)
+def test_the_bound_is_twenty_gigabytes_or_what_is_said(monkeypatch, text, bound):
     monkeypatch.delenv("AUTORL_CACHE_GB", raising=False)
-    assert cache_bound() == 20 * 2**30
-    monkeypatch.setenv("AUTORL_CACHE_GB", "0")
-    assert cache_bound() == 0
+    if text is not None:
+        monkeypatch.setenv("AUTORL_CACHE_GB", text)
+    if bound is None:
+        with pytest.raises(InputError, match="AUTORL_CACHE_GB: expected a number of gigabytes"):
+            cache_bound()
+    else:
+        assert cache_bound() == bound
 
 
 def test_where_the_cache_lies(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("AUTORL_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    assert cache_folder() == tmp_path / ".cache" / "autorl" / "checkpoints"
+    assert cache_folder("checkpoints") == tmp_path / ".cache" / "autorl" / "checkpoints"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "x"))
-    assert cache_folder() == tmp_path / "x" / "autorl" / "checkpoints"
+    assert cache_folder("checkpoints") == tmp_path / "x" / "autorl" / "checkpoints"
     monkeypatch.setenv("AUTORL_CACHE", str(tmp_path / "deep" / "er"))
     monkeypatch.setenv("AUTORL_CACHE_GB", "1")
     source = Source(tmp_path / "a", "a")
@@ -190,20 +168,13 @@ def test_where_the_cache_lies(monkeypatch, tmp_path):
 
 
 def test_a_cache_may_be_full_to_its_bound(tmp_path):
-    """And a lock file that says no size, of an entry that was not fetched to its end, counts for nothing."""
     sources = [Source(tmp_path / letter, letter) for letter in "ab"]
     cache = CheckpointCache(tmp_path / "deep" / "cache", bound=2 * KILOBYTE)
     for source in sources:
         use(cache, source)
-    (cache.folder / "other.lock").write_text("")
     third = Source(tmp_path / "c", "")
     use_empty(cache, third)
     assert entries(cache.folder) == {content_key(one.files) for one in (*sources, third)}
-    locks = [cache.folder / f"{content_key(source.files)}.lock" for source in sources]
-    assert [lock.read_text() for lock in locks] == [str(KILOBYTE)] * 2
-    umask = os.umask(0)
-    os.umask(umask)
-    assert [lock.stat().st_mode & 0o777 for lock in locks] == [0o644 & ~umask] * 2
 
 
 def use_empty(cache, source):

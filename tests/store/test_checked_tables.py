@@ -1,4 +1,4 @@
-"""What follows from the check of a study's tables: any change is seen, and events are read once."""
+"""The check of a study's tables: any change is seen, and events are read once."""
 
 import json
 import shutil
@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_many_events import LIFE
 
-from autorl.store import Store, schema
-from autorl.store.chain import Chain, Head
-from autorl.store.codec import dumps
-from autorl.store.events import ProposalMade, SearchGivenUp, SegmentEnded, SegmentPlace
-from autorl.store.log import EventLog, add_event
-from autorl.store.rebuild import check_tables
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     InputError,
@@ -27,20 +21,26 @@ from autorl.types import (
     SegmentId,
     Status,
 )
+from autorl.store import Store, schema
+from autorl.store.chain import Chain, Head
+from autorl.store.codec import body_of, dumps
+from autorl.store.events import ProposalMade, SearchGivenUp, SegmentEnded, SegmentPlace
+from autorl.store.log import EventLog, add_event
+from autorl.store.rebuild import check_tables
 
 TABLES = (
-    "configs",
-    "evals",
+    "configurations",
+    "reports",
     "noted",
     "places",
     "proposals",
     "runs",
-    "scores",
+    "reductions",
     "segments",
     "standing",
     "tests",
 )
-CHAIN = Chain(Head(len(LIFE)), first_hashed=1)
+CHAIN = Chain(Head(len(LIFE)))
 
 
 @pytest.fixture(scope="module")
@@ -49,9 +49,9 @@ def whole(tmp_path_factory):
     path = tmp_path_factory.mktemp("whole") / "study.sqlite"
     with closing(sqlite3.connect(path)) as connection:
         schema.create(connection)
-        for seq, (kind, body) in enumerate(LIFE, start=1):
-            add_event(connection, seq, kind, dumps(body), float(seq), None)
-            schema.apply(connection, seq, kind, json.loads(dumps(body)))
+        for seq, event in enumerate(LIFE, start=1):
+            add_event(connection, seq, event.kind, dumps(body_of(event)), float(seq), None)
+        schema.apply_all(connection, enumerate(LIFE, start=1))
         connection.commit()
     return path
 
@@ -73,7 +73,7 @@ def changed(path, copy, sql, parameters=()):
 def test_tables_that_follow_from_the_events_are_taken_and_the_events_shown(whole):
     entries = []
     check(whole, entries.extend)
-    assert [(entry.kind, entry.body) for entry in entries] == LIFE
+    assert [entry.event for entry in entries] == LIFE
     assert [(entry.seq, entry.time) for entry in entries] == [
         (seq, float(seq)) for seq in range(1, len(LIFE) + 1)
     ]
@@ -115,7 +115,7 @@ def test_bodies_that_are_json_only_together_are_refused(tmp_path, bodies):
         for seq, text in enumerate(bodies, start=1):
             add_event(connection, seq, "finished", text, 0.0, None)
         with pytest.raises(ValueError, match="line 1 column"):
-            EventLog.of(connection).entries_between(0, len(bodies))
+            EventLog.of(connection).between(0, len(bodies))
 
 
 numbers = st.integers() | st.floats() | st.booleans() | st.none() | st.text(max_size=2)
@@ -141,7 +141,7 @@ def saved(proposal):
 
 @pytest.fixture
 def store(tmp_path):
-    first = Store.create(tmp_path / "s", "text")
+    first = Store.create(tmp_path / "s", "text", "")
     first.append(SearchGivenUp("a note"))
     first.append(ProposalMade(Proposed(0, Proposal(Config(x=0.5), 9)), "hash"))
     first.append(saved(0))
@@ -153,7 +153,7 @@ def store(tmp_path):
 
 def test_events_are_those_of_the_log_and_read_once(store, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(EventLog, "entries_between", None)  # whoever reads the log fails
+        patch.setattr(EventLog, "between", None)  # whoever reads the log fails
         first = list(store.events())
     assert [recorded.seq for recorded in first] == [1, 2, 3, 4]
     assert list(store.events()) == first

@@ -1,5 +1,6 @@
 """Hashes of the files of a checkpoint: taken where it is saved, recorded in the outcome event, compared later."""
 
+import errno
 import hashlib
 import os
 import shutil
@@ -7,12 +8,11 @@ import sqlite3
 
 import pytest
 
-from autorl.spec import load_spec
-from autorl.store.checkpoints import damage, file_hashes, folder_size, set_aside
-from autorl.store.codec import body_of, loads, read_event
-from autorl.store.events import SegmentEnded, SegmentPlace
+from autorl.store.checkpoints import damage, file_hashes, folder_size, remove, set_aside, sync_tree
+from autorl.store.events import SegmentEnded
+from autorl.store.log import EventLog
 from autorl.study import Study
-from autorl.types import Checkpoint, FrozenMap, Outcome, SegmentId, Status
+from autorl.study.spec import load_spec
 
 
 @pytest.fixture
@@ -90,23 +90,6 @@ def test_other_files_do_not_count_and_without_hashes_nothing_is_checked(saved):
     assert damage(saved / "nowhere", {}) is None
 
 
-def test_an_outcome_keeps_its_hashes_and_one_of_an_earlier_version_has_none():
-    segment = SegmentId(1, 0)
-    place = SegmentPlace(segment, 20_000, "tuning", "toy", None, None, 0, None, None, 0)
-    saved = Checkpoint(segment, "checkpoints/1.0", FrozenMap(a="f" * 64))
-    body = body_of(SegmentEnded(Outcome(segment, Status.DONE, 5, checkpoint=saved), place))
-
-    def files():
-        return read_event("outcome", body, lambda proposal: None).outcome.checkpoint.files
-
-    assert body["checkpoint_files"] == {"a": "f" * 64}
-    assert files() == {"a": "f" * 64}
-    del body["checkpoint_files"]
-    assert files() == {}
-    unsaved = SegmentEnded(Outcome(segment, Status.DONE, 5), place)
-    assert "checkpoint_files" not in body_of(unsaved)
-
-
 def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
     study = {
         "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.7}}},
@@ -122,14 +105,12 @@ def test_the_event_of_an_outcome_holds_the_hashes_of_its_checkpoint(tmp_path):
     study.run()
     study.close()
     with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
-        bodies = [
-            loads(body)
-            for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")
-        ]
-    assert len(bodies) >= 3
-    for body in bodies:
-        assert body["checkpoint_files"] == file_hashes(tmp_path / "study" / body["checkpoint"])
-        assert body["checkpoint_files"]
+        ended = EventLog.of(connection).events(SegmentEnded)
+    assert len(ended) >= 3
+    for event in ended:
+        checkpoint = event.outcome.checkpoint
+        assert checkpoint.files == file_hashes(tmp_path / "study" / checkpoint.path)
+        assert checkpoint.files
 
 
 def test_damaged_checkpoints_of_one_name_are_numbered(tmp_path):
@@ -150,3 +131,30 @@ def test_the_size_of_a_folder_is_that_of_its_files_and_links(saved):
     size = 256 * 100 + len('{"step": 5}') + len("weights.bin")
     assert folder_size(saved) == size, "a link to a folder is none of its files"
     assert folder_size(saved / "nowhere") == 0
+
+
+def refusing(function, name):
+    """A function that the disk answers EIO for one file or folder of this name."""
+
+    def called(path, *args, **values):
+        if os.fspath(path).endswith(name):
+            raise OSError(errno.EIO, "it failed", os.fspath(path))
+        return function(path, *args, **values)
+
+    return called
+
+
+@pytest.mark.parametrize("look", [file_hashes, folder_size, sync_tree])
+def test_a_folder_that_the_disk_does_not_list_is_never_an_empty_one(saved, monkeypatch, look):
+    monkeypatch.setattr(os, "scandir", refusing(os.scandir, "inner"))
+    with pytest.raises(OSError, match="it failed"):
+        look(saved)
+
+
+def test_what_the_disk_does_not_remove_stays_until_the_next_try(saved, monkeypatch):
+    monkeypatch.setattr(os, "unlink", refusing(os.unlink, "weights.bin"))
+    remove(saved)
+    assert os.listdir(saved) == ["weights.bin"]
+    monkeypatch.undo()
+    remove(saved)
+    assert not saved.exists()

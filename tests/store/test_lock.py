@@ -1,4 +1,4 @@
-"""Who holds a study's folder, as its lock file says."""
+"""Holder of a study's folder, by its lock file."""
 
 import json
 import os
@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from autorl.core.types import InputError
 from autorl.store import lock as locks
 from autorl.store.folder import LOCK_FILE
 from autorl.store.lock import FolderLock, _may_live, lock_holder
-from autorl.types import InputError
 
 
 def test_the_holder_of_a_study_is_named_while_it_holds_the_lock(tmp_path):

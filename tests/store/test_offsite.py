@@ -1,4 +1,4 @@
-"""What a driver writes to its storage, when, and what it removes: with a database that is a number."""
+"""Writes and removals of a driver in its storage, with a database that is a number."""
 
 import itertools
 import json
@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from autorl.core.types import InputError, StudyError
+from autorl.store import lease, remote
 from autorl.store import offsite as offsites
 from autorl.store.lease import Lease, current_holder
 from autorl.store.offsite import Offsite, check_free, checkpoint_names, database_copies
 from autorl.store.remote import MANIFEST, RemoteFolder
-from autorl.types import InputError, StudyError
 
 pytest.importorskip("fsspec", reason="the extra storage is not installed")
 
@@ -44,7 +45,8 @@ class Log:
 
 
 @pytest.fixture
-def url():
+def url(monkeypatch):
+    monkeypatch.setattr(remote, "_FORGETS", ())
     return f"memory://offsite-{next(_numbers)}"
 
 
@@ -144,9 +146,11 @@ def test_the_end_copies_and_gives_the_lease_back(url, clock):
     assert current_holder(RemoteFolder(url)).released
 
 
-def test_a_driver_that_was_taken_over_writes_nothing_at_its_end(url, clock):
+def test_a_driver_that_was_taken_over_writes_nothing_at_its_end(url, clock, monkeypatch):
     offsite = Offsite.take(url, Log())
-    other = Lease.take(RemoteFolder(url), "s", take_over=True)
+    with monkeypatch.context() as much_later:
+        much_later.setattr(lease, "EXPIRE_SECONDS", -1.0)
+        other = Lease.take(RemoteFolder(url), "s")
     for do in (
         lambda: offsite.close(Log(events=2)),
         lambda: offsite.back_up(Log(events=2), at_once=True),
@@ -162,11 +166,12 @@ def test_a_driver_that_was_taken_over_writes_nothing_at_its_end(url, clock):
     other.release()
 
 
-def test_a_driver_that_lives_is_not_taken_over_unasked(url):
+def test_a_driver_that_lives_is_not_taken_over(url, monkeypatch):
     offsite = Offsite.take(url, Log())
     with pytest.raises(InputError, match="another driver works on this study"):
         Offsite.take(url, Log())
-    second = Offsite.take(url, Log(), take_over=True)
+    monkeypatch.setattr(lease, "EXPIRE_SECONDS", -1.0)
+    second = Offsite.take(url, Log())
     assert second.epoch == 2
     second.let_go()
     offsite.let_go()

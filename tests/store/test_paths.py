@@ -13,7 +13,7 @@ URL = "memory://bucket/study"
 
 @pytest.fixture
 def store(tmp_path):
-    opened = Store.create(tmp_path / "s", "text")
+    opened = Store.create(tmp_path / "s", "text", "")
     yield opened
     opened.close()
 
@@ -51,8 +51,7 @@ def test_a_whole_path_leads_where_it_says(tmp_path, storage):
 
 
 @pytest.mark.parametrize(
-    ("name", "owned"),
-    [("1.0-1-0", True), ("", False), (".", False), ("..", False), ("a/b", False)],
+    ("name", "owned"), [("1.0-1-0", True), ("", False), (".", False), ("..", False), ("a/b", False)]
 )
 def test_a_study_owns_what_lies_among_its_checkpoints(store, name, owned):
     place = f"{store.checkpoints}/{name}"

@@ -1,4 +1,4 @@
-"""What identifies the code that made the data: packages, this package's files, its commit."""
+"""Identity of the code that made the data: packages, this package's files, its commit."""
 
 import hashlib
 import importlib.metadata

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from autorl.core.types import InputError, StorageError
 from autorl.store import remote
 from autorl.store.checkpoints import file_hashes
-from autorl.store.remote import MANIFEST, Manifest, RemoteFolder, StorageError, storage_url
-from autorl.types import InputError
+from autorl.store.remote import MANIFEST, Manifest, RemoteFolder, storage_url
 
 pytest.importorskip("fsspec", reason="the extra storage is not installed")
 
@@ -17,9 +17,10 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(params=["file", "memory"])
-def storage(request, tmp_path):
+def storage(request, tmp_path, monkeypatch):
     if request.param == "file":
         return RemoteFolder(f"file://{tmp_path}/a storage")
+    monkeypatch.setattr(remote, "_FORGETS", ())
     return RemoteFolder(f"memory://remote-{os.getpid()}-{next(_numbers)}")
 
 
@@ -28,7 +29,6 @@ def checkpoint(folder):
     (folder / "empty").mkdir()
     (folder / "weights.bin").write_bytes(bytes(range(256)) * 9)
     (folder / "deep" / "state.json").write_text("{}")
-    (folder / "latest").symlink_to("weights.bin")
     return folder
 
 
@@ -59,13 +59,12 @@ def test_a_checkpoint_comes_back_as_it_was(storage, tmp_path):
     copy.mkdir()
     assert storage.below("x").fetch(copy) is None
     assert file_hashes(copy) == file_hashes(saved) == dict(manifest.hashes)
-    assert (copy / "latest").is_symlink()
     assert (copy / "empty").is_dir()
     assert storage.below("x").damage(manifest.hashes) is None
 
 
 def test_an_upload_that_ends_on_the_way_leaves_no_checkpoint(storage, tmp_path, monkeypatch):
-    """What has no manifest does not exist, whatever else lies there."""
+    """A checkpoint without a manifest does not exist, whatever else lies there."""
     saved = checkpoint(tmp_path / "saved")
     place = storage.below("x")
 
@@ -110,37 +109,80 @@ def test_a_checkpoint_is_deleted_and_moved(storage, tmp_path):
     [
         {"sizes": {"../../outside": 1}},
         {"sizes": {"/etc/passwd": 1}},
-        {"links": {"a/../../b": "c"}},
+        {"links": {"a": "b"}},
+        {"sizes": {"a": 1, "./a/b": 1}},
+        {"sizes": {"a": 1}, "folders": ["a"]},
         {"folders": ["../up"]},
         {"sizes": {"a": -1}},
         {"sizes": ["a"]},
         ["a"],
+        {"sizes": {"a": 1, "b": -1}},
+        {"sizes": {"a": "1"}},
+        {"sizes": {"a\0b": 1}},
+        {"sizes": {"": 1}},
+        {"sizes": {"a": 1}, "links": ["a"]},
+        {"sizes": {"a": 1}, "sha256": ["a"]},
+        {"sizes": {"a": 1}, "folders": "ab"},
+        {"sha256": {"b/../c": "0"}},
     ],
 )
 def test_a_manifest_of_somebody_else_leads_nowhere(body):
-    with pytest.raises(ValueError, match=r"a name leads|a size is|no mapping"):
+    with pytest.raises(ValueError, match=r"a name |a size is|no mapping|no links"):
         Manifest.parse(json.dumps(body))
 
 
-def test_no_file_is_written_through_a_link(tmp_path):
-    """A manifest may name a link and, below it, a file."""
-    storage = RemoteFolder(f"file://{tmp_path}/storage")
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    body = {"sizes": {"in/x": 4}, "links": {"in": str(outside)}}
-    storage.write("in/x", b"evil")
-    storage.write(MANIFEST, json.dumps(body).encode())
+def test_a_storage_makes_no_link(storage, tmp_path):
+    """A name below a link would lead anywhere, and what lies there would be replaced."""
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("mine")
+    body = {"links": {"in": str(victim), "in/file": "/anything"}}
+    storage.write(f"x/{MANIFEST}", json.dumps(body).encode())
     copy = tmp_path / "copy"
     copy.mkdir()
-    with pytest.raises(OSError, match="in"):
-        storage.fetch(copy)
-    assert list(outside.iterdir()) == []
+    assert storage.below("x").fetch(copy) == f"{MANIFEST} cannot be read"
+    assert (list(copy.iterdir()), (victim / "file").read_text()) == ([], "mine")
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda storage, file: storage.read("it"),
+        lambda storage, file: storage.receive("it", file),
+        lambda storage, file: storage.damage({"it": ""}),
+        lambda storage, file: storage.move(storage.below("elsewhere")),
+    ],
+    ids=["read", "receive", "damage", "move"],
+)
+def test_a_pipe_in_a_storage_is_one_line(tmp_path, use):
+    (tmp_path / MANIFEST).write_text("{}")
+    os.mkfifo(tmp_path / "it")
+    with pytest.raises(StorageError, match="not a regular file"):
+        use(RemoteFolder(f"file://{tmp_path}"), tmp_path / "copy")
+
+
+def test_a_pipe_is_replaced_by_what_is_sent(tmp_path):
+    (tmp_path / "file").write_text("sent")
+    os.mkfifo(tmp_path / "it")
+    RemoteFolder(f"file://{tmp_path}").send(tmp_path / "file", "it")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "it"]
+    assert (tmp_path / "it").read_text() == "sent"
+
+
+def test_a_checkpoint_with_a_link_is_not_uploaded(storage, tmp_path):
+    saved = checkpoint(tmp_path / "saved")
+    (saved / "deep" / "latest").symlink_to("state.json")
+    with pytest.raises(InputError, match="deep/latest") as error:
+        storage.below("x").upload(saved)
+    assert error.value.key == "storage"
+    assert storage.is_empty()
 
 
 @pytest.mark.parametrize(
     ("url", "words"),
     [
         ("s5://bucket/x", "unknown protocol s5://"),
+        ("memory://x", "memory:// ends with this process"),
         ("s3://bucket/x", "s3:// needs a package that is not installed"),
     ],
 )
@@ -186,39 +228,21 @@ def test_a_path_is_a_folder_beside_the_study_file(tmp_path):
     assert storage_url("s3://bucket/runs/", tmp_path) == "s3://bucket/runs"
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"sizes": {"a": 1, "b": -1}},
-        {"sizes": {"a": "1"}},
-        {"sizes": {"a\0b": 1}},
-        {"sizes": {"": 1}},
-        {"sizes": {"a": 1}, "links": ["a"]},
-        {"sizes": {"a": 1}, "folders": "ab"},
-        {"sha256": {"b/../c": "0"}},
-    ],
-)
-def test_one_wrong_entry_of_a_manifest_is_enough(body):
-    with pytest.raises(ValueError, match=r"a name leads|a size is|no mapping"):
-        Manifest.parse(json.dumps(body))
-
-
 def test_a_manifest_is_read_as_it_was_written():
-    manifest = Manifest({"b": 0, "a": 2}, {"b": "0", "a": "1", "l": "2"}, {"l": "a"}, ("f", "f/g"))
+    manifest = Manifest({"b": 0, "a": 2}, {"b": "0", "a": "1"}, ("f", "f/g"))
     assert Manifest.parse(manifest.text()) == manifest
-    other = Manifest({"a": 2, "b": 0}, {"a": "1", "l": "2", "b": "0"}, {"l": "a"}, ("f", "f/g"))
+    other = Manifest({"a": 2, "b": 0}, {"a": "1", "b": "0"}, ("f", "f/g"))
     assert other.text() == manifest.text(), "in one order"
-    assert Manifest.parse("{}") == Manifest({}, {}, {}, ())
+    assert Manifest.parse("{}") == Manifest({}, {}, ())
 
 
-def test_folders_and_links_of_a_manifest_come_in_any_order(storage, tmp_path):
-    body = {"folders": ["a/b", "a", "c"], "links": {"deep/er/l": "x", "c/l": "y"}}
+def test_folders_of_a_manifest_come_in_any_order(storage, tmp_path):
+    body = {"folders": ["a/b", "a", "c"]}
     storage.write(f"x/{MANIFEST}", json.dumps(body).encode())
     copy = tmp_path / "copy"
     copy.mkdir()
     assert storage.below("x").fetch(copy) is None
     assert (copy / "a" / "b").is_dir()
-    assert [os.readlink(copy / name) for name in ("deep/er/l", "c/l")] == ["x", "y"]
 
 
 def test_a_checkpoint_without_files_is_one(storage, tmp_path):
@@ -289,15 +313,9 @@ def test_names_of_files_in_messages_are_one_line(storage):
     storage.write(f"x/{MANIFEST}", json.dumps({"sizes": {"a\nb": 1}}).encode())
     assert "\n" not in storage.below("x").damage({"a\nb": "0"})
     assert storage.below("y").damage({}) == "the folder is missing"
-    storage.write(f"y/{MANIFEST}", b"[1")
-    assert storage.below("y").damage({}) == f"{MANIFEST} cannot be read"
-
-
-def test_a_link_is_known_by_its_text(storage, tmp_path):
-    manifest = storage.below("x").upload(checkpoint(tmp_path / "saved"))
-    body = json.loads(manifest.text())
-    storage.write(f"x/{MANIFEST}", json.dumps({**body, "links": {"latest": "other"}}).encode())
-    assert storage.below("x").damage(manifest.hashes) == "latest differs from what was saved"
+    for unreadable in (b"[1", b"[" * 200_000, b'{"folders": [1]}'):
+        storage.write(f"y/{MANIFEST}", unreadable)
+        assert storage.below("y").damage({}) == f"{MANIFEST} cannot be read"
 
 
 def test_what_has_a_protocol_is_a_url():

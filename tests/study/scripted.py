@@ -6,13 +6,7 @@ import json
 from pathlib import Path
 
 import autorl.study.study as study_module
-from autorl.executors import InProcess
-from autorl.executors.worker import run_segment
-from autorl.spec import load_spec
-from autorl.store.checkpoints import writing
-from autorl.study import Study
-from autorl.trainers.contract import AnyChange, Trainer
-from autorl.types import (
+from autorl.core.types import (
     Checkpoint,
     Config,
     Continue,
@@ -24,6 +18,12 @@ from autorl.types import (
     Report,
     Status,
 )
+from autorl.executors import InProcess
+from autorl.executors.worker import run_segment
+from autorl.store.checkpoints import writing
+from autorl.study import Study
+from autorl.study.spec import load_spec
+from autorl.trainers.contract import AnyChange, Trainer
 
 SPACE = {
     "hyperparameters": {
@@ -36,7 +36,7 @@ SPACE = {
 def toy_spec(**changes):
     """8 full runs of 100 steps with one tuning seed and no test seeds; `changes` are keys of the study file.
 
-    What the script leaves out is not trained: no baseline is added unless `test` says so.
+    Runs that the script leaves out are not trained: no baseline is added unless `test` says so.
     """
     study = {
         "trainer": "toy",
@@ -214,13 +214,13 @@ def run(study):
 
 
 TABLES = {
-    "configs": "*",
+    "configurations": "*",
     "proposals": "*",
     "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
     "environment_steps",
-    "evals": "*",
+    "reports": "*",
     "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied",
-    "scores": "*",
+    "reductions": "*",
     "tests": "*",
 }
 

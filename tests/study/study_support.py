@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study.spec import load_spec
 
 SPACE = {
     "hyperparameters": {
@@ -55,12 +55,12 @@ class StoppedError(Exception):
 def stop_after(study: Study, events: int) -> list[int]:
     """Have a study raise `StoppedError` after so many more events; the list holds how many are left.
 
-    Each event is a transaction of its own, as in earlier versions: a batch would be whole in the log.
+    Each event is a transaction of its own: a batch would be whole in the log.
     """
     study.journal.batch = nullcontext
     left = [events]
 
-    def on_append(kind, body):
+    def on_append(event):
         left[0] -= 1
         if left[0] == 0:
             raise StoppedError
@@ -98,14 +98,14 @@ def checkpoint_of(folder: Path, segment: str) -> Path:
 def table(folder: Path) -> dict[str, list[tuple]]:
     """Everything a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
     columns = {
-        "configs": "*",
+        "configurations": "*",
         "proposals": "*",
         "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
         "environment_steps",
-        "evals": "*",
+        "reports": "*",
         "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied, "
         "notes, message, checkpoint IS NOT NULL",
-        "scores": "*",
+        "reductions": "*",
         "tests": "*",
     }
     with sqlite3.connect(folder / "study.sqlite") as connection:

@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
-from study_support import part_of, run_small, small_spec, table
-from test_kill import killed_at_every_event
+from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, toy_spec
+from study_support import part_of, small_spec
 
+from autorl.core.types import Done, InputError, Scored, Status
 from autorl.executors.worker import run_segment
-from autorl.optimizers.registry import REGISTRY
 from autorl.study import Study
-from autorl.study.record import StudyRecord
-from autorl.types import Done, InputError, Scored, Status
+from autorl.study.results.record import StudyRecord
 
 ADAPTIVE = {
     "evaluation": {"seeds": "adaptive"},
@@ -53,32 +51,12 @@ def in_memory(**changes):
 
 
 def test_the_best_two_of_six_get_all_that_is_kept_for_them(monkeypatch):
-    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9])
+    optimizer, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9])
+    assert [number for call, number in optimizer.order if call == "ask"] == [0, 1, 2, 3, 4, 5]
     assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1}
     assert granted(study) == [((3, 4), (0, 1), (2,)), ((3, 4), (0, 1, 2), ())]
     assert study.driver.ranking.best() == 3
     assert study.driver.charged_steps == 1000
-
-
-def test_who_was_lucky_with_one_seed_falls_behind(monkeypatch):
-    curves = {0.5: [0.5] * 4, 0.2: [1.0, 0.0, 0.0, 0.0], 0.1: [0.6, 0.7, 0.6, 0.7]}
-
-    def curve(config, seed, step):
-        return curves.get(config["x"], [config["x"]] * 4)[seed]
-
-    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.3, 0.4, 0.05], curve=curve)
-    assert study.driver.ranking.best() == 2
-    assert seeds_of(study)[2] == max(seeds_of(study).values()) == 3
-
-
-def test_of_tied_scores_the_earliest_are_confirmed(monkeypatch):
-    def curve(config, seed, step):
-        return 500.0
-
-    _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.3, 0.4, 0.05], curve=curve)
-    assert seeds_of(study) == {0: 3, 1: 3, 2: 1, 3: 1, 4: 1, 5: 1}
-    choice = study.result().choice
-    assert (choice.confirmed, choice.probability, choice.overtuning) == (2, 1.0, 0.0)
 
 
 def test_smaller_is_better_where_the_study_minimises(monkeypatch):
@@ -88,12 +66,6 @@ def test_smaller_is_better_where_the_study_minimises(monkeypatch):
     assert seeds_of(study) == {0: 1, 1: 3, 2: 3, 3: 1, 4: 1, 5: 1}
     choice = study.result().choice
     assert choice.expected == pytest.approx(study.result().tuning + choice.overtuning)
-
-
-def test_the_optimizer_is_not_asked_for_what_is_kept_to_confirm(monkeypatch):
-    optimizer, _ = adaptive_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7, 0.3, 0.9])
-    asked = [number for call, number in optimizer.order if call == "ask"]
-    assert asked == [0, 1, 2, 3, 4, 5]
 
 
 def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
@@ -118,34 +90,6 @@ def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
     assert seeds_of(study) == {0: 1, 1: 0, 2: 1, 3: 3, 4: 3, 5: 1}
     assert study.driver.ranking.best() == 4, "the failed seed of 3 scores the worst so far"
     assert study.driver.charged_steps == 1000
-
-
-def test_nobody_that_breaks_a_constraint_is_confirmed(monkeypatch):
-    def curve(config, seed, step):
-        return {"eval_return": config["x"], "load": config["x"]}
-
-    _, study = adaptive_of(
-        monkeypatch,
-        [0.5, 0.9, 0.1, 0.8, 0.7, 0.3],
-        curve=curve,
-        constraints=[{"metric": "load", "max": 0.75}],
-    )
-    assert seeds_of(study) == {0: 3, 1: 1, 2: 1, 3: 1, 4: 3, 5: 1}
-
-
-def test_with_several_objectives_the_front_comes_first(monkeypatch):
-    """0 dominates 1 and 2; 5 is on the front although three are above it by the first objective."""
-    second = {0.9: 0.5, 0.8: 0.4, 0.7: 0.3, 0.2: 0.2, 0.1: 0.1, 0.5: 0.9}
-
-    def curve(config, seed, step):
-        return {"eval_return": config["x"], "second": second[config["x"]]}
-
-    objectives = [{"metric": "eval_return"}, {"metric": "second"}]
-    _, study = adaptive_of(
-        monkeypatch, list(second), curve=curve, objective=objectives, parallelism=1
-    )
-    assert seeds_of(study) == {0: 3, 1: 1, 2: 1, 3: 1, 4: 1, 5: 3}
-    assert study.driver.ranking.best() == 0
 
 
 # -- the budget ----------------------------------------------------------------------------------
@@ -194,26 +138,6 @@ def test_the_budget_is_kept_and_the_incumbent_has_the_most_seeds(changes):
     longest = [n for n in driver.ranking.ordered() if driver.lineage[n].until == 100]
     assert driver.ranking[best].n_seeds == max(driver.ranking[n].n_seeds for n in longest) > first
     assert StudyRecord(study.spec, study.store, None).spent.charged_steps == driver.charged_steps
-
-
-OTHERS = {"pbt", "pb2", "phases", "schedule"}  # refused, or with nothing to choose from
-SLOW = {"gp", "smac"}
-
-
-@pytest.mark.parametrize(
-    "optimizer",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in SLOW else ())
-        for name in sorted(set(REGISTRY) - OTHERS)
-    ],
-)
-def test_every_optimizer_has_its_best_confirmed_with_all_seeds(optimizer):
-    changes = {"evaluation": {"seeds": "adaptive", "share": 0.3}, "budget": {"runs": 20}}
-    driver = in_memory(optimizer=optimizer, **changes).driver
-    best = driver.ranking.best()
-    assert 1900 < driver.charged_steps <= 2000
-    assert driver.ranking[best].n_seeds == 4
-    assert driver.lineage[best].until == 100
 
 
 def test_a_budget_of_configurations_has_the_confirmation_on_top():
@@ -287,86 +211,10 @@ def test_a_study_that_is_over_says_when_more_budget_trains_nothing(monkeypatch):
 # -- the same table ------------------------------------------------------------------------------
 
 
-def test_arrival_order_changes_nothing(monkeypatch):
-    noise = np.random.default_rng(9).normal(0, 0.2, (100, 4))
-
-    def curve(config, seed, step):
-        return config["x"] + noise[round(config["x"] * 10), seed]
-
-    found = []
-    for order in range(4):
-        xs = [0.5, 0.6, 0.55, 0.7, 0.4, 0.72]
-        _, study = adaptive_of(monkeypatch, xs, order, curve, parallelism=2)
-        found.append(tables(study))
-    assert found[0] == found[1] == found[2] == found[3]
-
-
-@pytest.mark.parametrize(
-    "changes", [SHARE, ASHA, {**SHARE, "optimizer": "sobol"}], ids=["random", "asha", "sobol"]
-)
-def test_one_and_three_workers_give_the_same_table(tmp_path, changes):
-    from autorl import executors, trainers
-
-    run_small(tmp_path / "alone", **changes)
-    executor = executors.make("threads", trainers.load, 3)
-    run_small(tmp_path / "3", executor=executor, **changes)
-    assert table(tmp_path / "3") == table(tmp_path / "alone")
-
-
-@pytest.mark.parametrize(
-    ("changes", "stride"),
-    [
-        (SHARE, 2),
-        ({**SHARE, "trainer": {"crash": 0.3}}, 4),
-        (ASHA, 9),
-        pytest.param({**SHARE, "optimizer": "tpe"}, 2, marks=pytest.mark.slow),
-        pytest.param({**SHARE, "optimizer": "cmaes"}, 2, marks=pytest.mark.slow),
-        pytest.param(
-            {**ASHA, "optimizer": {"name": "hyperband", "rungs": 3}}, 2, marks=pytest.mark.slow
-        ),
-    ],
-    ids=["random", "failing", "asha", "tpe", "cmaes", "hyperband"],
-)
-def test_killed_over_and_over_gives_the_same_table(tmp_path, changes, stride):
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("changes", [SHARE, ASHA], ids=["random", "asha"])
-def test_live_state_is_resumed_state_after_every_event(tmp_path, changes):
-    from test_journal import resumed, state_of
-
-    study = Study.create(small_spec(**changes), tmp_path / "study")
-    seen = []
-
-    def compare(event):
-        seen.append(event.kind)
-        driver, tests, models = resumed(study)
-        assert state_of(study.driver, study.tests, study.models) == state_of(driver, tests, models)
-        live, again = (
-            {
-                name: value
-                for name, value in vars(one.purse.confirmation).items()
-                if name in ("under_way", "_begun", "_confirmed", "_last")
-            }
-            for one in (study.driver, driver)
-        )
-        assert live == again, f"after event {len(seen)}, {event.kind}"
-
-    # Not with a baseline, which is begun anew.
-    study.journal.subscribe(lambda event: compare(event) if not study.driver.ended else None)
-    study.run()
-    study.extend(4)
-    study.run()
-    study.close()
-    assert seen.count("confirm") >= 3
-
-
 def test_a_study_that_was_left_while_it_confirmed_can_be_read(tmp_path):
     events = 0
     whole = Study.create(small_spec(**SHARE), tmp_path / "whole")
-    whole.store.on_append = lambda kind, body: kinds.append(kind)
+    whole.store.on_append = lambda event: kinds.append(event.kind)
     kinds = []
     whole.run()
     whole.close()
@@ -397,12 +245,6 @@ def test_the_result_says_how_sure_the_choice_is_and_how_far_it_is_over_tuned():
         f"the best of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
         in result_text(result)
     )
-
-
-def test_a_study_with_fixed_seeds_says_nothing_of_the_kind():
-    study = Study.in_memory(small_spec(budget={"runs": 4}, seeds={"tuning": 2, "test": 0}))
-    run(study)
-    assert study.result().choice is None
 
 
 def test_the_dry_run_counts_what_the_study_does():
@@ -456,8 +298,3 @@ def test_populations_are_refused():
     changes = {**ADAPTIVE, "optimizer": "pbt"}
     with pytest.raises(InputError, match=r"evaluation.seeds: .* pbt confirms nobody afterwards"):
         Study.in_memory(small_spec(**changes))
-
-
-def test_a_study_file_without_a_share_is_stored_as_before():
-    assert "share" not in small_spec(**ADAPTIVE).freeze()
-    assert "share: 0.4" in small_spec(**SHARE).freeze()

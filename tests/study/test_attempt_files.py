@@ -1,34 +1,27 @@
-"""What attempts write: places of their own, logs that are counted, and what is removed."""
+"""Files of attempts: places of their own, counted logs, removals."""
 
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from segments import segment_of
 
+from autorl.core.types import Fence, SegmentId
 from autorl.store import Store
-from autorl.study.attempt_files import AttemptFiles, remove
-from autorl.types import Config, Fence, Segment, SegmentId, TrainerSpec
+from autorl.store.checkpoints import remove
+from autorl.study.attempts import AttemptFiles
 
 NAME = SegmentId(3, 1)
 
 
 def segment(save=True, number=3):
-    return Segment(
-        id=SegmentId(number, 1),
-        trainer=TrainerSpec("toy"),
-        config=Config(),
-        seed=1,
-        role="tuning",
-        until=9,
-        horizon=9,
-        save=save,
-    )
+    return segment_of(SegmentId(number, 1), seed=1, save=save)
 
 
 @pytest.fixture
 def store(tmp_path):
-    made = Store.create(tmp_path / "study", "name: x\n")
+    made = Store.create(tmp_path / "study", "name: x\n", "")
     (tmp_path / "study" / "checkpoints").mkdir(exist_ok=True)
     (tmp_path / "study" / "logs").mkdir(exist_ok=True)
     yield made
@@ -120,14 +113,6 @@ def test_logs_of_earlier_sessions_count_when_a_study_is_opened(store):
     files = files_of(store)
     files.sweep([], [])
     assert files.bytes_logged == 11
-
-
-def test_an_attempt_without_a_log_prints_nothing_that_counts(store):
-    files = files_of(store)
-    attempt = replace(segment(), fence=Fence(1, 0))
-    files.begin(attempt)
-    files.end(attempt)
-    assert files.bytes_logged == 0
 
 
 # -- what is removed ---------------------------------------------------------------------------------------------------

@@ -1,22 +1,16 @@
 """Attempts at segments: fences, who lives, and when lost workers are the segment's fault."""
 
+import pytest
+from segments import segment_of
+
+from autorl.core.types import Fence, SegmentId
 from autorl.study.attempts import Attempts
-from autorl.types import Config, Fence, Segment, SegmentId, TrainerSpec
 
 FIRST, SECOND = SegmentId(0, 0), SegmentId(1, 0)
 
 
 def attempt(name, fence):
-    return Segment(
-        id=name,
-        trainer=TrainerSpec("toy"),
-        config=Config(),
-        seed=0,
-        role="tuning",
-        until=9,
-        horizon=9,
-        fence=fence,
-    )
+    return segment_of(name, fence=fence)
 
 
 def begun(attempts, name=FIRST):
@@ -26,12 +20,6 @@ def begun(attempts, name=FIRST):
 
 
 # -- fences ------------------------------------------------------------------------------------------------------------
-
-
-def test_before_any_session_the_epoch_is_none():
-    attempts = Attempts(retries=1)
-    assert (attempts.epoch, attempts.study) == (0, "")
-    assert attempts.next_fence(FIRST) == Fence(0, 0, "")
 
 
 def test_attempts_of_a_segment_are_numbered_from_0_in_each_session():
@@ -107,48 +95,31 @@ def test_all_attempts_at_a_segment_end_at_once():
 # -- losses ------------------------------------------------------------------------------------------------------------
 
 
-def lose(attempts, *hosts, preempted=False):
-    for host in hosts:
-        attempts.count_loss(FIRST, host, preempted=preempted)
-
-
-def test_a_segment_is_at_fault_once_it_was_lost_more_often_than_it_is_retried_on_one_host():
-    attempts = Attempts(retries=2)
-    assert not attempts.at_fault(FIRST)
-    verdicts = []
-    for _ in range(3):
-        lose(attempts, "a")
-        verdicts.append(attempts.at_fault(FIRST))
-    assert verdicts == [False, False, True]
-    assert attempts.losses == {FIRST: {"a": 3}}
+@pytest.mark.parametrize(
+    ("retries", "losses", "at_fault"),
+    [
+        (3, "ab", False),
+        (3, "abc", True),
+        (3, "aaa", False),
+        (3, "aaaa", True),
+        (3, "aaabbb", False),
+        (3, "aaaBC", False),
+        (1, "abb", True),
+        (0, "", False),
+        (0, "a", True),
+        (0, "A" * 20, False),
+        (0, "ABC", False),
+    ],
+)
+def test_three_hosts_or_one_too_often_make_a_segment_at_fault(retries, losses, at_fault):
+    """Capitals are hosts that were preempted."""
+    attempts = Attempts(retries=retries)
+    for host in losses:
+        attempts.count_loss(FIRST, host.lower(), preempted=host.isupper())
+    assert attempts.at_fault(FIRST) is at_fault
     assert not attempts.at_fault(SECOND)
-
-
-def test_losses_on_two_hosts_are_no_fault_and_on_three_they_are():
-    attempts = Attempts(retries=2)
-    lose(attempts, "a", "b", "a", "b")
-    assert not attempts.at_fault(FIRST)
-    lose(attempts, "c")
-    assert attempts.at_fault(FIRST)
-
-
-def test_the_host_with_the_most_losses_decides():
-    attempts = Attempts(retries=1)
-    lose(attempts, "a", "b", "b")
-    assert attempts.at_fault(FIRST)
-
-
-def test_without_retries_the_first_loss_is_a_failure():
-    attempts = Attempts(retries=0)
-    lose(attempts, "a")
-    assert attempts.at_fault(FIRST)
-
-
-def test_a_preempted_host_says_nothing_against_a_segment():
-    attempts = Attempts(retries=0)
-    lose(attempts, "a", "b", "c", preempted=True)
-    assert not attempts.at_fault(FIRST)
-    assert attempts.losses == {}
+    counted = {host: losses.count(host) for host in losses if host.islower()}
+    assert attempts.losses == ({FIRST: counted} if counted else {})
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------

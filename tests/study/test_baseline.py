@@ -4,15 +4,14 @@ from itertools import groupby
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
-from study_support import run_small, small_spec, table
-from test_kill import EIGHTH, THIRD, killed_at_every_event
+from study_support import small_spec
 
+from autorl.core.types import Exploit, Proposed, Status
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
-from autorl.study.baseline import BASELINE
-from autorl.types import Exploit, Proposed, Status
+from autorl.study.proposing import BASELINE
 
 TESTED = {"seeds": {"tuning": 2, "test": 6}, "parallelism": 1, "test": {"top": 1, "baseline": True}}
 
@@ -168,24 +167,6 @@ def test_nothing_is_added_where_the_search_has_trained_it(monkeypatch):
     assert (baselines(study), study.result().beyond) == ([], 0)
 
 
-def test_a_finished_study_of_before_is_not_added_to(monkeypatch, tmp_path):
-    """Its candidates are frozen; more test seeds are for those."""
-    optimizer = lambda: Scripted(listed(full(0.9)))  # noqa: E731
-    spec = toy_spec(**TESTED | {"seeds": {"tuning": 1, "test": 1}})
-    study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
-    for segment in study.driver.advance():
-        study.record(study.load(None).train(segment, lambda report: None))
-    study.driver.settle()
-    study.store._append_body("frozen", {"candidates": [["incumbent", 0, None]], "seeds": [100]})
-    study.close()
-    study = study_with(monkeypatch, spec, optimizer, Toy(curve=by_x), tmp_path / "study")
-    run(study)
-    study.add_test_seeds(2)
-    assert [entry.label for entry in run(study).entries] == ["incumbent"]
-    assert baselines(study) == []
-    study.close()
-
-
 def test_the_dry_run_counts_it():
     plan = make_plan(small_spec(optimizer="asha"))
     assert plan.baseline.proposals == 1
@@ -221,29 +202,6 @@ def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
         result.incumbent.proposal
     )
     assert same or result.difference is not None
-
-
-@pytest.mark.parametrize(
-    ("method", "stride"),
-    [
-        ("asha", EIGHTH),
-        pytest.param("pbt", THIRD, marks=[pytest.mark.slow, pytest.mark.cpu_seconds(600)]),
-        ("racing", THIRD),
-    ],
-)
-def test_killed_every_few_events_the_baseline_is_the_same(tmp_path, method, stride):
-    changes = METHODS[method]
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-def test_three_workers_give_the_same_baseline(tmp_path):
-    from autorl import executors, trainers
-
-    run_small(tmp_path / "alone", optimizer="asha")
-    run_small(tmp_path / "three", executors.make("threads", trainers.load, 3), optimizer="asha")
-    assert table(tmp_path / "three") == table(tmp_path / "alone")
 
 
 def test_a_study_with_a_baseline_reopens_and_goes_on(tmp_path):

@@ -7,11 +7,11 @@ import pytest
 from study_support import run_small, small_spec, table
 from test_kill import run_and_die
 
+from autorl.core.types import SearchEnd, StudyError
 from autorl.executors import InProcess
 from autorl.store import Store, schema
-from autorl.store.events import SearchGivenUp, StudyFinished
+from autorl.store.events import ProposalScored, SearchGivenUp, StudyFinished
 from autorl.study import Study
-from autorl.types import StudyError
 
 SIGKILL = 9
 CHANGES = {"optimizer": "tpe", "parallelism": 4, "budget": {"runs": 24}}
@@ -39,7 +39,7 @@ def in_second_batch(moment):
         batches = []
 
         def deadly(entries):
-            several = sum(entry.kind == "outcome" for entry in entries) > 1
+            several = sum(entry.event.kind == "outcome" for entry in entries) > 1
             batches.extend([entries] if several else [])
             if len(batches) == 2 and moment == "before":
                 die()
@@ -59,11 +59,11 @@ def in_second_batch(moment):
     return prepare
 
 
-@pytest.mark.parametrize("moment", ["before", "in", "after"])
+ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "parallelism": 4, "budget": {"runs": 8}}
+
+
 @pytest.mark.parametrize(
-    "changes",
-    [CHANGES, {"optimizer": {"name": "asha", "rungs": 3}, "parallelism": 4, "budget": {"runs": 8}}],
-    ids=["tpe", "asha"],
+    ("changes", "moment"), [(CHANGES, "before"), (ASHA, "in"), (CHANGES, "after")]
 )
 def test_killed_around_the_commit_of_several_outcomes(tmp_path, changes, moment):
     run_small(tmp_path / "whole", **changes)
@@ -81,7 +81,7 @@ def commits_of(study, kinds):
     write = study.store._write
 
     def noted(entries):
-        kinds.append([entry.kind for entry in entries])
+        kinds.append([entry.event.kind for entry in entries])
         write(entries)
 
     study.store._write = noted
@@ -116,35 +116,32 @@ def test_an_exception_leaves_what_was_decided_before_it(tmp_path):
 
 def full_disk(study, monkeypatch):
     """Have the next batch with an outcome meet a full disk at its second scored proposal."""
-    apply = schema.apply
+    apply = schema.apply_all
 
-    def full(connection, seq, kind, body):
-        if kind == "scored" and body["proposal"] == 1:
-            raise sqlite3.OperationalError("database or disk is full")
-        apply(connection, seq, kind, body)
+    def full(connection, events):
+        for _, event in events:
+            if isinstance(event, ProposalScored) and event.scored.proposal == 1:
+                raise sqlite3.OperationalError("database or disk is full")
+        apply(connection, events)
 
-    monkeypatch.setattr(schema, "apply", full)
+    monkeypatch.setattr(schema, "apply_all", full)
 
 
-def test_a_batch_that_cannot_be_written_leaves_nothing_and_is_acted_on_by_nobody(
-    tmp_path, monkeypatch
-):
+def test_a_batch_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
     run_small(tmp_path / "whole", **CHANGES)
     study = Study.create(small_spec(**CHANGES), tmp_path / "s")
     submitted, told = [], []
-    study.store.on_append = lambda kind, body: told.append(kind)
+    study.store.on_append = lambda event: told.append(event.kind)
     executor = Drained(study.load)
     submit = executor.submit
     executor.submit = lambda segments: (submitted.extend(segments), submit(segments))
     full_disk(study, monkeypatch)
-    with pytest.raises(
-        StudyError, match=r"the study cannot be written .*what was recorded is kept"
-    ):
+    with pytest.raises(StudyError, match=r"study.sqlite cannot be .*what was recorded is kept"):
         study.run(executor=executor)
     assert len(submitted) == 8, "nothing that follows from the lost batch was handed out"
     assert "outcome" not in told
     with pytest.raises(StudyError, match="open the study again"):
-        study.journal.record(StudyFinished())
+        study.journal.record(StudyFinished(SearchEnd.BUDGET))
     study.close()
     monkeypatch.undo()
     with sqlite3.connect(tmp_path / "s" / "study.sqlite") as connection:
@@ -159,7 +156,7 @@ NOTE = SearchGivenUp("note")
 
 
 def test_a_batch_in_a_batch_is_a_part_of_it_and_reads_see_what_was_recorded(tmp_path):
-    store = Store.create(tmp_path / "s", "text")
+    store = Store.create(tmp_path / "s", "text", "")
     done = []
     with store.batch():
         store.append(NOTE)
@@ -178,13 +175,13 @@ def test_a_batch_in_a_batch_is_a_part_of_it_and_reads_see_what_was_recorded(tmp_
 
 
 def test_a_listener_that_records_in_a_batch_is_heard(tmp_path):
-    store = Store.create(tmp_path / "s", "text")
+    store = Store.create(tmp_path / "s", "text", "")
     kinds = []
 
-    def once(kind, body):
-        kinds.append(kind)
+    def once(event):
+        kinds.append(event.kind)
         if len(kinds) == 1:
-            store.append(StudyFinished())
+            store.append(StudyFinished(SearchEnd.BUDGET))
 
     store.on_append = once
     with store.batch():

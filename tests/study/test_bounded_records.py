@@ -1,11 +1,10 @@
-"""What a study stores of a trainer's words is bounded: messages, names in messages, logs on its disk."""
+"""A study stores a bounded part of a trainer's words: messages, names in messages, logs on its
+disk."""
 
-import pytest
 from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
 
-from autorl.plain_text import LONGEST_MESSAGE
-from autorl.plain_text import listed as listed_names
-from autorl.types import StudyError
+from autorl.core.plain_text import LONGEST_MESSAGE
+from autorl.core.plain_text import listed as listed_names
 
 
 def messages(study):
@@ -38,24 +37,3 @@ def test_a_message_lists_a_few_of_many_metrics():
     assert text.endswith("metric_19 and 99,980 more")
     assert len(listed_names(["n" * 10_000] * 30)) < 2_000
     assert listed_names(["a", "b"]) == "a, b"
-
-
-def test_logs_count_as_disk(monkeypatch, tmp_path):
-    class Chatty(Toy):
-        def train(self, segment, report):
-            from pathlib import Path
-
-            Path(segment.log).parent.mkdir(exist_ok=True)
-            Path(segment.log).write_bytes(b"0" * 2**20)
-            return super().train(segment, report)
-
-    limit = 3.5 / 1024  # GiB: three and a half logs
-    optimizer = Scripted(lambda number, seen: full(number / 20), keeps=lambda seen: ())
-    spec = toy_spec(
-        limits={"disk_gb": limit}, parallelism=1, budget={"runs": 8}, seeds={"tuning": 1, "test": 1}
-    )
-    study = study_with(monkeypatch, spec, optimizer, Chatty(), tmp_path / "study")
-    with pytest.raises(StudyError, match=r"checkpoints and logs take .* over limits.disk_gb"):
-        run(study)
-    assert len(list((tmp_path / "study" / "logs").iterdir())) == 4
-    study.close()

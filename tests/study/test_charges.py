@@ -1,12 +1,12 @@
-"""What a search and its baseline are charged for: every (proposal, seed) once."""
+"""Charges of a search and its baseline: every (proposal, seed) once."""
 
 import pytest
 from scripted import chain
 
-from autorl.seeds import SeedPlan
-from autorl.study.charges import Charges
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import Proposed
+from autorl.study.budget import Charges
 from autorl.study.lineage import Lineage
-from autorl.types import Proposed
 
 
 @pytest.fixture

@@ -4,16 +4,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from autorl.store.remote import StorageError
-from autorl.study.checkpoint_places import (
+from autorl.core.types import Checkpoint, SegmentId, StorageError
+from autorl.study.checkpoints import (
+    CheckpointSizes,
     bytes_of,
     is_there,
     remove_own,
     set_aside_own,
     sweep_storage,
 )
-from autorl.study.checkpoint_sizes import CheckpointSizes
-from autorl.types import Checkpoint, SegmentId
 
 URL = "s3://bucket/x/checkpoints/0.0-1-0"
 OTHER = "s3://elsewhere/0.0-1-0"

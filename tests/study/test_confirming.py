@@ -5,13 +5,13 @@ import math
 import pytest
 from scripted import chain
 
-from autorl.evaluation import Adaptive, Ranking
-from autorl.seeds import SeedPlan
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import Config, Proposal, Proposed, Scored
+from autorl.statistics.evaluation import Adaptive, Ranking
 from autorl.store.events import SeedsGranted
-from autorl.study.charges import Charges
-from autorl.study.confirming import Confirmation, Funds
+from autorl.study.budget import Charges
 from autorl.study.lineage import Lineage
-from autorl.types import Config, Proposal, Proposed, Scored
+from autorl.study.more_seeds import Confirmation, Funds
 
 HORIZON = 100
 

@@ -4,13 +4,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
-from study_support import small_spec
+from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
 
-from autorl import seeds, trainers
-from autorl.executors import InProcess
-from autorl.study import Study
-from autorl.types import Proposed, Scored, Status, StudyError, Wait
+from autorl.core import seeds
+from autorl.core.types import Proposed, Scored, Status, StudyError, Wait
 
 
 def expected_order(n, lag):
@@ -131,59 +128,6 @@ def test_proposals_are_durable_before_the_optimizer_sees_them_and_before_work_st
     assert stored == [True] * 8
 
 
-CASES = {
-    "fixed": {},
-    "tpe": {"optimizer": "tpe"},
-    "racing": {
-        "evaluation": {"seeds": "racing", "min": 1, "max": 3},
-        "seeds": {"tuning": 3, "test": 1},
-        "budget": {"runs": 12},
-    },
-    "stop": {"optimizer": {"name": "random", "stop": "median", "rungs": 3}},
-    "asha": {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 9.5}},
-    "pbt": {"optimizer": {"name": "pbt", "generations": 3, "population": 4}, "budget": {"runs": 8}},
-    "failing": {
-        "trainer": {"crash": 0.3, "nan": {"above": {"x": 0.8}, "seeds": [1]}},
-        "budget": {"runs": 20},
-    },
-}
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_table_does_not_depend_on_the_order_in_which_outcomes_arrive(case):
-    found = []
-    for order in (None, 1, 2):
-        study = Study.in_memory(small_spec(**CASES[case]))
-        rng = np.random.default_rng(order)
-        study.run(
-            executor=InProcess(trainers.load) if order is None else Shuffled(trainers.load, rng)
-        )
-        found.append(tables(study))
-        study.close()
-    assert found[0] == found[1] == found[2]
-    assert len(found[0]["proposals"]) >= 5
-
-
-@settings(max_examples=10)
-@given(order=st.integers(0, 10**9), lag=st.integers(1, 6))
-def test_arrival_order_never_changes_the_table(order, lag):
-    changes = {
-        "optimizer": {"name": "random", "stop": "median", "rungs": 2},
-        "parallelism": lag,
-        "budget": {"runs": 9},
-    }
-    found = []
-    for executor in (
-        InProcess(trainers.load),
-        Shuffled(trainers.load, np.random.default_rng(order)),
-    ):
-        study = Study.in_memory(small_spec(**changes))
-        study.run(executor=executor)
-        found.append(tables(study))
-        study.close()
-    assert found[0] == found[1]
-
-
 def test_asynchronous_mode_observes_outcomes_as_they_come(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(number / 10))
     study = study_with(monkeypatch, toy_spec(asynchronous=True, parallelism=4), optimizer)
@@ -239,5 +183,10 @@ def test_a_cut_run_has_the_curve_of_an_uncut_one(monkeypatch):
     optimizer = Scripted(listed(chain(0.8, 30), chain(0.8, 70, 0), chain(0.8, 100, 1)))
     cut = study_with(monkeypatch, toy_spec(objective=objective, parallelism=1), optimizer, Toy())
     cut.run()
-    assert cut.store.query("SELECT step FROM evals ORDER BY step") == [(30,), (50,), (70,), (100,)]
+    assert cut.store.query("SELECT step FROM reports ORDER BY step") == [
+        (30,),
+        (50,),
+        (70,),
+        (100,),
+    ]
     assert cut.driver.ranking[2].values == whole.driver.ranking[0].values

@@ -16,7 +16,7 @@ TUNING, TEST = 0, 100
 
 def tuned(folder, document):
     """The result of a study on one tuning and one test seed, and its exported model's path."""
-    from autorl.spec import load_spec
+    from autorl.study.spec import load_spec
 
     common = {
         "seeds": {"tuning": [TUNING], "test": [TEST]},
@@ -95,7 +95,7 @@ def completions(folder, prompts, most, seed):
 @pytest.mark.parametrize("trainer", RLHF)
 def test_an_exported_language_model_scores_what_the_study_says(tmp_path, trainer):
     pytest.importorskip("trl", reason="needs the extra rlhf")
-    from autorl.rlhf.tasks.letters import COMPLETION, gold, split_prompts
+    from autorl.trainers.language.tasks.letters import COMPLETION, gold, split_prompts
 
     task, fixed, steps = RLHF[trainer]
     rate = fixed.pop("learning_rate") if "learning_rate" in fixed else 3e-3
@@ -127,7 +127,7 @@ def test_an_exported_language_model_scores_what_the_study_says(tmp_path, trainer
 def stored_spread(folder, step):
     """The deviation over episodes of the evaluation the test score is of."""
     query = (
-        "SELECT value FROM evals JOIN runs USING (run_id) WHERE metric = 'eval_return_std' AND step = ? AND seed = ? "
+        "SELECT value FROM reports JOIN runs USING (run_id) WHERE metric = 'eval_return_std' AND step = ? AND seed = ? "
         "AND config_id = 0"
     )
     with sqlite3.connect(folder / "study.sqlite") as connection:

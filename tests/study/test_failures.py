@@ -1,10 +1,13 @@
 """Crash, timeout, out of memory, diverged, lost: what each costs and what goes on. DESIGN, contract 3."""
 
+import errno
 import math
 import os
-import resource
 import sqlite3
+import time
 from dataclasses import replace
+from operator import attrgetter
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,9 +16,11 @@ from hypothesis import strategies as st
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 
-from autorl.executors.worker import NO_SPACE, run_segment
+from autorl.core.types import Failed, Scored, Status, StorageError, StudyError
+from autorl.executors.worker import NO_STORAGE
 from autorl.study import Study
-from autorl.types import Failed, Outcome, Scored, Status, StudyError
+from autorl.study import study as studies
+from autorl.study.several_studies import run_together
 
 KINDS = [Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.DIVERGED]
 
@@ -116,40 +121,17 @@ def test_a_metric_that_is_not_finite_is_diverged(monkeypatch, value):
     assert study.store.query("SELECT status FROM segments WHERE segment = '1.0'") == [("diverged",)]
 
 
-def test_nan_in_the_middle_of_a_curve_is_diverged_although_the_last_value_is_fine(monkeypatch):
-    trainer = Toy(
-        curve=lambda config, seed, step: (
-            math.nan if (config["x"], step) == (0.3, 50) else config["x"]
-        )
-    )
-    _, optimizer, _ = run_listed(monkeypatch, [0.7, 0.3], trainer)
-    assert optimizer.told[1].kind is Status.DIVERGED
-
-
 def test_nan_in_a_metric_nobody_needs_is_kept_and_harmless(monkeypatch):
     trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": math.nan})
     result, _, study = run_listed(monkeypatch, [0.7, 0.3], trainer)
     assert result.counts == {"scored": 2}
-    assert len(study.store.query("SELECT * FROM evals WHERE metric = 'kl'")) == 4
+    assert len(study.store.query("SELECT * FROM reports WHERE metric = 'kl'")) == 4
 
 
 def test_a_missing_metric_is_a_crash_that_names_what_was_reported(monkeypatch):
     trainer = Toy(curve=lambda config, seed, step: {"loss": 1.0, "reward": 2.0})
     with pytest.raises(StudyError, match="'eval_return'; the trainer reported loss, reward"):
         run_listed(monkeypatch, [0.7, 0.3, 0.1, 0.2], trainer)
-
-
-@pytest.mark.parametrize("constraints", [[], [{"metric": "kl", "max": 1.0}]])
-def test_a_run_that_ends_before_its_first_evaluation_is_a_crash_that_says_so(
-    monkeypatch, constraints
-):
-    def train(segment, report):
-        return Outcome(segment.id, Status.STOPPED, segment.start)
-
-    trainer = Toy()
-    trainer.train = train
-    with pytest.raises(StudyError, match="needs metric 'eval_return'; the trainer reported none"):
-        run_listed(monkeypatch, [0.1] * 4, trainer, constraints=constraints)
 
 
 def test_the_error_of_the_trainer_is_recorded(monkeypatch):
@@ -192,30 +174,6 @@ def test_lost_once_leaves_the_table_as_if_nothing_had_happened(monkeypatch):
         )
         found.append((tables(study), optimizer.calls))
     assert found[0] == found[1]
-
-
-def test_attempts_are_counted_over_restarts(monkeypatch, tmp_path):
-    trainer = failing({"1.0"}, Status.LOST)
-
-    def at():
-        return study_with(
-            monkeypatch,
-            toy_spec(parallelism=1),
-            lambda: Scripted(listed(full(0.1), full(0.2))),
-            trainer,
-            tmp_path / "s",
-        )
-
-    study = at()
-    for _ in range(3):  # proposal 0, then two attempts at proposal 1
-        for segment in study.advance():
-            study.record(run_segment(study.load, segment, lambda report: None))
-    study.close()
-    study = at()
-    result = run(study)
-    assert [segment.id for segment in trainer.segments].count("1.0") == 4, "three retries in all"
-    assert result.counts == {"lost": 1, "scored": 1}
-    study.close()
 
 
 # -- the study ends ----------------------------------------------------------------------------------------------------
@@ -266,14 +224,24 @@ def test_a_study_whose_cause_of_crashes_was_removed_goes_on(tmp_path):
         return Toy(curve=lambda config, seed, step: {broken["reported"]: config["x"]})
 
     study = Study.create(toy_spec(), tmp_path / "study", load)
-    with pytest.raises(StudyError):
-        run(study)
-    study.close()
+    for _ in range(2):
+        with pytest.raises(StudyError, match=r"run 0.0 failed: .*'eval_return'.*reported wrong"):
+            run(study)
+        assert study.store.query("SELECT COUNT(*) FROM segments") == [(0,)]
+        study.close()
+        study = Study.open(tmp_path / "study", load)
     broken["reported"] = "eval_return"
-    study = Study.open(tmp_path / "study", load)
-    result = run(study)
-    assert result.counts == {"crash": 3, "scored": 5}
+    assert run(study).counts == {"scored": 8}, "the run that logged nothing is trained again"
     study.close()
+
+
+def test_a_metric_that_is_missing_after_a_success_is_a_crash(monkeypatch):
+    def curve(config, seed, step):
+        return {"eval_return" if config["x"] < 0.15 else "wrong": config["x"]}
+
+    optimizer = Scripted(listed(full(0.1), full(0.2), full(0.3)))
+    study = study_with(monkeypatch, toy_spec(parallelism=1), optimizer, Toy(curve=curve))
+    assert run(study).counts == {"crash": 2, "scored": 1}
 
 
 def test_a_study_that_still_crashes_after_it_was_taken_up_ends_after_three_more(tmp_path):
@@ -327,80 +295,83 @@ def test_nothing_scored_is_a_study_error(monkeypatch):
             run(study)
 
 
-def test_a_full_disk_while_saving_ends_the_session_and_loses_nothing(tmp_path):
-    whole = Study.create(small_spec(keep={"checkpoints": "lineage"}), tmp_path / "whole")
+def test_a_disk_that_fails_while_saving_is_tried_again_then_ends_the_session(tmp_path, monkeypatch):
+    """Nothing is lost, and no configuration is charged."""
+    pauses = []
+    monkeypatch.setattr(studies, "PAUSES", (0.01, 0.02))
+    clock = SimpleNamespace(sleep=pauses.append, monotonic=time.monotonic)
+    monkeypatch.setattr(studies, "time", clock)  # not of all modules: git is waited for in turns
+    changes = {"keep": {"checkpoints": "lineage"}, "failures": {"retries": 3}}
+    whole = Study.create(small_spec(**changes), tmp_path / "whole")
     run(whole)
-    full_at = {"2.1", "5.0"}
+    full_at = ["2.1", *["5.0"] * 4]  # one time, and once too often
 
     class Full(Shuffled):
         def poll(self, timeout):
             found = super().poll(timeout)
             if found and found[0].segment in full_at:
-                full_at.discard(found[0].segment)
-                message = f"{NO_SPACE}: [Errno 28]"
-                return [replace(found[0], status=Status.LOST, message=message)]
+                full_at.remove(found[0].segment)
+                message = f"{NO_STORAGE}: [Errno 28]"
+                return [replace(found[0], status=Status.LOST, message=message, preempted=True)]
             return found
 
-    study = Study.create(small_spec(keep={"checkpoints": "lineage"}), tmp_path / "full")
-    for _ in range(2):
-        with pytest.raises(StudyError, match=rf"{NO_SPACE}.*what was recorded is kept"):
-            study.run(executor=Full(study.load, np.random.default_rng(0)))
-        study.close()
-        study = Study.open(tmp_path / "full")
+    study = Study.create(small_spec(**changes), tmp_path / "full")
+    with pytest.raises(StudyError, match=rf"{NO_STORAGE}.*what was recorded is kept"):
+        study.run(executor=Full(study.load, np.random.default_rng(0)))
+    study.close()
+    assert [pause for pause in pauses if pause] == [0.01, 0.01, 0.02, 0.02]
+    study = Study.open(tmp_path / "full")
     study.run(executor=Full(study.load, np.random.default_rng(0)))
     assert tables(study) == tables(whole)
-    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(0,)], (
-        "no retry was used up"
-    )
+    assert study.driver.work.attempts.losses == {}
+    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'") == [(4,)]
     study.close()
     whole.close()
 
 
-def test_a_real_file_size_limit_in_a_checkpoint_write_is_no_failure_of_the_configuration(tmp_path):
-    """EFBIG is not ENOSPC: it is a crash, with its text; the study goes on."""
-    pid = os.fork()
-    if pid == 0:
-        code = 1
-        try:
-            import signal
+def answering(error):
+    """A function or a connection that the disk answers with an error."""
 
-            study = Study.create(
-                small_spec(keep={"checkpoints": "lineage"}, budget={"runs": 2}), tmp_path / "study"
-            )
-            segments = study.advance()
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
+    def called(*args):
+        raise error
 
-            outcome = run_segment(study.load, segments[0], lambda report: None)
-            code = (
-                0 if outcome.status is Status.CRASH and "File too large" in outcome.message else 2
-            )
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return called
 
 
-def test_a_store_that_cannot_be_written_ends_the_study_without_losing_what_it_has(tmp_path):
+def stale(place):
+    return OSError(errno.ESTALE, os.strerror(errno.ESTALE), place)
+
+
+LOST = SimpleNamespace(
+    execute=answering(sqlite3.OperationalError("disk I/O error")), in_transaction=False
+)
+HARMS = {
+    "database": (("store", "_connection", LOST), StorageError, "disk I/O error.*autorl resume"),
+    "checkpoints": (
+        ("driver.work.files", "begin", answering(stale("study/checkpoints/0.0"))),
+        StorageError,
+        "answered 'Stale file handle' .*autorl resume",
+    ),
+    "user": (("driver.work.files", "begin", answering(stale("of/a/user"))), OSError, "of/a/user"),
+}
+
+
+@pytest.mark.parametrize(("harm", "error", "line"), HARMS.values(), ids=HARMS)
+@pytest.mark.parametrize(
+    "drive", [Study.run, lambda study: answering(run_together([study], 1)[0].error)()]
+)
+def test_a_disk_that_fails_the_driver_is_one_line(tmp_path, monkeypatch, harm, error, line, drive):
+    monkeypatch.chdir(tmp_path)
     study = Study.create(small_spec(), tmp_path / "study")
-    segments = study.advance()
-    trainer = study.load(segments[0].trainer)
-    study.store._connection.execute("PRAGMA max_page_count = 1")  # as small as it already is
-    outcomes = [(segment, trainer.train(segment, lambda report: None)) for segment in segments]
-
-    def fill():
-        for segment, outcome in outcomes * 200:
-            work = study.driver.work
-            if segment.id not in work.in_flight:
-                work.attempts.begin(segment)
-            study.record(outcome)
-
-    with pytest.raises(StudyError, match=r"cannot be written .*; what was recorded is kept"):
-        fill()
-    recorded = study.store.query("SELECT MAX(seq) FROM event")
+    place, name, answer = harm
+    monkeypatch.setattr(attrgetter(place)(study), name, answer)
+    with pytest.raises(error, match=line):
+        drive(study)
+    monkeypatch.undo()
     study.close()
-    with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
-        assert connection.execute("SELECT MAX(seq) FROM event").fetchall() == recorded
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+    study = Study.open(tmp_path / "study")
+    run(study)
+    study.close()
 
 
 @settings(max_examples=15)

@@ -1,13 +1,14 @@
-"""What a study file fixes is what is trained; said in two places that disagree it is an error that names both."""
+"""A study trains the values that its file fixes; two places that disagree are an error that names
+both."""
 
 import json
 
 import pytest
 
-from autorl.spec import load_spec
+from autorl.core.types import InputError
 from autorl.study import Study
 from autorl.study.setup import check, trainer_loader
-from autorl.types import InputError
+from autorl.study.spec import load_spec
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2}}
 COMMON = {
@@ -39,7 +40,7 @@ def study(trainer, space=RATE, kwargs=None, environment="CartPole-v1", **more):
 
 def trained(spec, folder):
     """The configuration and the exported model of the one run of a study."""
-    from autorl.study.models import load_model
+    from autorl.study.results.models import load_model
 
     made = Study.create(spec, folder)
     try:

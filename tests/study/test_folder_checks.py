@@ -5,17 +5,18 @@ from types import SimpleNamespace
 import pytest
 from study_support import small_spec
 
-from autorl.study.folder_checks import (
+from autorl.core.types import InputError
+from autorl.study.folder.checks import (
     SEGMENT_NAME,
     check_covers_folder,
     check_space,
     storage_of,
     unknown_segments,
 )
-from autorl.types import InputError
 
 
-def tables(recorded=None, proposals=0):
+def tables(space=None, proposals=0):
+    recorded = SimpleNamespace(space=space)
     return SimpleNamespace(study_file=lambda: recorded, count_events=lambda event: proposals)
 
 
@@ -44,11 +45,9 @@ def test_other_names_name_no_segment(name):
 
 def test_the_space_that_a_study_began_with_is_the_one_it_goes_on_with(tmp_path):
     spec = small_spec()
-    check_space(spec, tables({"space": spec.search_space.hash}), tmp_path)
-    check_space(spec, tables({"space": None}), tmp_path)
-    check_space(spec, tables(None), tmp_path)
+    check_space(spec, tables(spec.search_space.hash), tmp_path)
     with pytest.raises(InputError, match="reads another search space") as refused:
-        check_space(spec, tables({"space": "other"}), tmp_path)
+        check_space(spec, tables("other"), tmp_path)
     assert (refused.value.file, refused.value.key) == (str(tmp_path / "study.yaml"), "space")
 
 
@@ -68,11 +67,7 @@ def folder(tmp_path):
 def test_what_is_of_proposals_that_a_log_does_not_know_is_listed_latest_first(folder):
     assert unknown_segments(folder, 11) == []
     assert unknown_segments(folder, 10) == ["logs/10.0.log"]
-    assert unknown_segments(folder, 3) == [
-        "logs/10.0.log",
-        "logs/3.0.log",
-        "checkpoints/3.0-1-0",
-    ]
+    assert unknown_segments(folder, 3) == ["logs/10.0.log", "logs/3.0.log", "checkpoints/3.0-1-0"]
     assert unknown_segments(folder, 2)[-1] == "checkpoints/2.1@40-1-0"
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autorl.study.front import spread
+from autorl.study.test_phase import spread
 
 FRONT = [30, 31, 32, 33, 34, 35, 36]
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from autorl.study.garbage import collection_paused
+from autorl.study.journal import collection_paused
 
 
 @pytest.fixture(params=[True, False], ids=["on", "off"])

@@ -3,15 +3,16 @@
 import pytest
 from scripted import Toy
 from study_support import small_spec
+from test_kill import ADAPTIVE, ASHA
 
+from autorl.core.types import Status, StudyError
 from autorl.executors import InProcess
+from autorl.store.events import BudgetExtended
 from autorl.study import Study
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
-from autorl.study.kept_models import KeptModels
 from autorl.study.setup import make_optimizer
-from autorl.study.test_phase import TestPhase
-from autorl.types import Status, StudyError
+from autorl.study.test_phase import KeptModels, TestPhase
 
 RACING = {
     "evaluation": {"seeds": "racing", "min": 1, "max": 3},
@@ -58,7 +59,9 @@ def state_of(driver, tests, models):
         "order": upcoming(driver),
         "trace": driver.steps_at_outcome,
         "seeds": driver._seeds_of,
+        "confirmed": confirmed(driver),
         "charged": vars(driver.charges) | {"_lineage": None},
+        "crashed": driver.refunds._crashed,
         "asked": (
             driver._asks.number,
             driver.purse.begun,
@@ -74,10 +77,18 @@ def state_of(driver, tests, models):
     }
 
 
+def confirmed(driver):
+    """Whom an adaptive study has confirmed."""
+    if driver.purse.confirmation is None:
+        return None
+    state = vars(driver.purse.confirmation)
+    return [state[name] for name in ("under_way", "_begun", "_confirmed", "_last")]
+
+
 def upcoming(driver):
     """The open proposals as they will be observed, if nothing more is asked.
 
-    What is due already is a decision that is made anew.
+    An outcome that is due already is a decision that is made anew.
     """
     order = driver._order
     due = [number for number, _ in order._due if not driver.lineage[number].baseline]
@@ -89,6 +100,8 @@ def compared(study, seen):
 
     def compare(event):
         seen.append(event.kind)
+        if study.driver.ended and study.driver.purse.confirmation is not None:
+            return  # the baseline of an adaptive study is begun anew
         live = state_of(study.driver, study.tests, study.models)
         again = state_of(*resumed(study))
         # The baseline of the driver is in the queue by a decision that is made anew.
@@ -105,8 +118,10 @@ def compared(study, seen):
         (RACING, {"proposed", "outcome", "scored", "frozen", "tested", "collected"}),
         (PBT, {"proposed", "scored", "collected"}),
         (FAILING, {"failed"}),
+        (ADAPTIVE, {"confirm"}),
+        ({**ADAPTIVE, **ASHA}, {"confirm"}),
     ],
-    ids=["racing", "pbt", "failing"],
+    ids=["racing", "pbt", "failing", "adaptive", "adaptive asha"],
 )
 def test_live_state_is_resumed_state_after_every_event(tmp_path, changes, kinds):
     study = Study.create(small_spec(**changes), tmp_path / "study")
@@ -156,5 +171,7 @@ def test_a_lost_worker_and_a_hopeless_search_leave_a_study_as_its_log_does(tmp_p
     compared(study, seen)
     with pytest.raises(StudyError, match="the first 3 proposals failed"):
         study.run(executor=InProcess(study.load))
-    assert {"attempt", "failed", "gave_up"} <= set(seen)
+    study.journal.record(BudgetExtended(0.0, (0, 2)))  # as with other code
+    assert {"attempt", "failed", "gave_up", "budget"} <= set(seen)
+    assert study.driver.purse.begun == 1
     study.close()

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from study_support import run_small, saved_segments, small_spec, table
+from test_learned_stopping import LEARNED
 
 from autorl.store import checkpoints
 from autorl.study import Study
@@ -17,6 +18,18 @@ RACING = {
     "budget": {"runs": 14},
 }
 STOP = {"optimizer": {"name": "random", "stop": "median", "rungs": 3}}
+ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 8}}
+ADAPTIVE = {
+    "evaluation": {"seeds": "adaptive", "share": 0.4},
+    "seeds": {"tuning": 4, "test": 2},
+    "budget": {"runs": 14},
+}
+BEST = {"objective": {"reduce": "best"}, "trainer": {"drift": 2.0}}  # which is in the middle
+PBT = {
+    "optimizer": {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5},
+    "budget": {"runs": 8},
+    "test": {"top": 1},
+}
 FAILING = {
     "trainer": {"crash": 0.2, "nan": {"above": {"x": 0.8}, "seeds": [1]}},
     "budget": {"runs": 20},
@@ -55,7 +68,7 @@ def after_events(count):
     def die(study):
         left = [count]
 
-        def on_append(kind, body):
+        def on_append(event):
             left[0] -= 1
             if left[0] == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -78,45 +91,50 @@ def killed_at_every_event(folder, changes, stride=EVERY):
     raise AssertionError("the study never ended")
 
 
+SLOW = pytest.mark.slow
+STUDIES = {  # (stride, keys of the study file)
+    "random": (EVERY, RACING),
+    "tpe": (THIRD, {**RACING, "optimizer": "tpe"}),
+    "sobol": (THIRD, {**RACING, "optimizer": "sobol"}),
+    "cmaes": (THIRD, {**RACING, "optimizer": "cmaes"}),
+    "nsga2": (THIRD, {**RACING, "optimizer": "nsga2"}),
+    "gp": (EVERY, {**RACING, "optimizer": "gp"}),
+    "fixed": (EVERY, FIXED),
+    "stop": (THIRD, STOP),
+    "failing": (THIRD, FAILING),
+    "kept": (THIRD, {"keep": {"checkpoints": "lineage"}}),
+    "asha": (EIGHTH, {"optimizer": "asha"}),
+    "adaptive": (EVERY, ADAPTIVE),
+    "adaptive failing": (THIRD, {**ADAPTIVE, "trainer": {"crash": 0.3}}),
+    "adaptive asha": (EIGHTH, {**ADAPTIVE, **ASHA}),
+    "learned": (THIRD, LEARNED),
+    "learned failing": (THIRD, {**LEARNED, **FAILING}),
+    "cut at the best step": (THIRD, BEST),
+    "cut of asha": (EIGHTH, {**BEST, "optimizer": "asha"}),
+    "cut untested": (THIRD, {**BEST, "seeds": {"tuning": 2, "test": 0}}),
+    "pbt": (EIGHTH, PBT),
+    "pbt trained again": (
+        EIGHTH,
+        {**PBT, "budget": {"runs": 12}, "optimizer": {**PBT["optimizer"], "retrain": 2}},
+    ),
+    "pbt asynchronous": (EVERY, {**PBT, "optimizer": {**PBT["optimizer"], "synchronous": False}}),
+    "pb2": (EVERY, {**PBT, "optimizer": {**PBT["optimizer"], "name": "pb2"}}),
+}
+RARE = ("gp", "fixed", "pbt asynchronous", "pb2")
+
+
+@pytest.mark.cpu_seconds(600)
 @pytest.mark.parametrize(
-    "seeds",
-    [pytest.param(FIXED, marks=pytest.mark.slow), RACING],
-    ids=["fixed", "racing"],
+    "name", [pytest.param(name, marks=SLOW if name in RARE else ()) for name in STUDIES]
 )
-@pytest.mark.parametrize(
-    ("optimizer", "stride"),
-    [("random", EVERY), ("tpe", THIRD), ("sobol", THIRD), ("cmaes", THIRD), ("nsga2", THIRD)],
-)
-def test_killed_over_and_over_gives_the_same_table(tmp_path, optimizer, stride, seeds):
-    changes = {**seeds, "optimizer": optimizer}
+def test_killed_over_and_over_gives_the_same_table(tmp_path, name):
+    stride, changes = STUDIES[name]
     run_small(tmp_path / "whole", **changes)
     killed_at_every_event(tmp_path / "killed", changes, stride)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seeds", [FIXED, RACING], ids=["fixed", "racing"])
-def test_killed_at_every_event_gives_the_same_table_gp(tmp_path, seeds):
-    import torch
-
-    torch.set_num_threads(1)
-    changes = {**seeds, "optimizer": "gp"}
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-@pytest.mark.parametrize("stride", [THIRD, pytest.param(EVERY, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(
-    "changes",
-    [STOP, FAILING, {"keep": {"checkpoints": "lineage"}}],
-    ids=["stop", "failing", "kept"],
-)
-def test_killed_over_and_over_with_rungs_failures_and_checkpoints(tmp_path, changes, stride):
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
+    whole = table(tmp_path / "whole")
+    assert table(tmp_path / "killed") == whole
     assert saved_segments(tmp_path / "killed") == saved_segments(tmp_path / "whole")
+    assert any("@" in segment for segment, *_ in whole["segments"]) == name.startswith("cut")
 
 
 @pytest.mark.parametrize("moment", ["before the rename", "after the rename"])
@@ -127,7 +145,7 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
 
     def die(study):
         """Die in the third checkpoint write of this session."""
-        from autorl.trainers import _json_checkpoint
+        from autorl.trainers import saved_state
 
         writes = [0]
 
@@ -143,7 +161,7 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         deadly_writing = __import__("contextlib").contextmanager(deadly)
-        monkeypatch.setattr(_json_checkpoint, "writing", deadly_writing)
+        monkeypatch.setattr(saved_state, "writing", deadly_writing)
 
     deaths = 0
     while not run_and_die(tmp_path / "killed", changes, die):
@@ -157,10 +175,11 @@ def test_killed_inside_a_checkpoint_write(tmp_path, monkeypatch, moment):
     ]
 
 
-@pytest.mark.parametrize("changes", [FIXED, RACING, STOP], ids=["fixed", "racing", "stop"])
-def test_one_and_three_workers_give_the_same_table(tmp_path, changes):
+@pytest.mark.parametrize("name", ["fixed", "random", "stop", "learned", "cut of asha"])
+def test_one_and_three_workers_give_the_same_table(tmp_path, name):
     from autorl import executors, trainers
 
+    _, changes = STUDIES[name]
     run_small(tmp_path / "alone", **changes)
     for workers in (1, 3):
         executor = executors.make("threads", trainers.load, workers)

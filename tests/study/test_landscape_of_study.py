@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 from study_support import small_spec
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes.schema import Tables
-from autorl.study import landscape
-from autorl.study.landscape import from_study
-from autorl.types import FrozenMap, InputError
+from autorl.study.results import landscape
+from autorl.study.results.landscape import from_study
 
 
 def test_a_field_that_no_manifest_has_is_refused(tmp_path):
@@ -82,12 +82,12 @@ def test_sessions_name_packages_commit_and_what_changed():
     assert landscape._sessions([]) == {}
 
 
-def data_of(environment, *, id_names):
+def data_of(environment, *, name):
     import pandas as pd
 
     return SimpleNamespace(
         tables=SimpleNamespace(runs=pd.DataFrame({"environment": [environment]})),
-        spec=SimpleNamespace(environment=SimpleNamespace(resolve=lambda: id_names)),
+        spec=SimpleNamespace(environment=SimpleNamespace(resolve=lambda: name)),
     )
 
 
@@ -101,13 +101,13 @@ def data_of(environment, *, id_names):
     ],
 )
 def test_an_id_is_a_namespace_an_algorithm_and_an_environment(monkeypatch, name, names):
-    monkeypatch.setattr(landscape, "allowed_names", lambda resolved: resolved)
-    assert landscape._names(name, "s", data_of("x", id_names=())) == names
+    monkeypatch.setattr(landscape, "landscape_name", lambda resolved: resolved)
+    assert landscape._names(name, "s", data_of("x", name=None)) == names
     if names[1]:
-        allowed = data_of(names[1], id_names=(names[1],))
+        allowed = data_of(names[1], name=names[1])
         assert landscape._names(name, "s", allowed) == names
     with pytest.raises(InputError, match="the study trained on 'Acrobot-v1', so the id is") as no:
-        landscape._names(name, "s", data_of("Acrobot-v1", id_names=("Acrobot-v1",)))
+        landscape._names(name, "s", data_of("Acrobot-v1", name="Acrobot-v1"))
     assert (no.value.file, no.value.key) == ("s", name)
 
 

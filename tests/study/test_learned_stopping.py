@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from study_support import run_small, saved_segments, small_spec, table
-from test_kill import THIRD, killed_at_every_event
+from study_support import small_spec
 
 from autorl.optimizers.priors.study_curves import SourceCurves, StudyCurves
 from autorl.study import Study
@@ -51,21 +50,3 @@ def test_some_runs_are_stopped_and_some_are_not(changes):
     assert 100 in steps
     assert min(steps) < 100
     assert len(steps) > 8  # the budget of eight full runs
-
-
-@pytest.mark.parametrize("changes", [LEARNED, FAILING], ids=["learned", "failing"])
-def test_killed_over_and_over_it_ends_with_the_same_table(tmp_path, changes):
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, THIRD)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-    assert saved_segments(tmp_path / "killed") == saved_segments(tmp_path / "whole")
-
-
-def test_one_and_three_workers_give_the_same_table(tmp_path):
-    from autorl import executors, trainers
-
-    run_small(tmp_path / "alone", **LEARNED)
-    for workers in (1, 3):
-        executor = executors.make("threads", trainers.load, workers)
-        run_small(tmp_path / f"{workers}", executor=executor, **LEARNED)
-        assert table(tmp_path / f"{workers}") == table(tmp_path / "alone")

@@ -3,12 +3,10 @@
 import sqlite3
 
 import pytest
-from scripted import toy_spec
 from study_support import run_small, small_spec
 
+from autorl.core.types import StudyError
 from autorl.study import Study
-from autorl.study.cautions import length_cautions
-from autorl.types import StudyError
 
 EVALUATIONS = {"steps": 100, "evaluations": 5}  # an interval of 20 steps
 
@@ -33,37 +31,11 @@ def test_more_than_one_interval_off_is_named(tmp_path, rollout, trained):
         assert f"the incumbent trained {trained} steps for nominal 100:" in caution(result)
 
 
-def test_a_study_that_is_not_tested_names_its_incumbent_too(tmp_path):
-    result = run_small(tmp_path / "s", trainer={"rollout": 60}, seeds={"tuning": 2, "test": 0})
-    assert "the incumbent trained 60 steps for nominal 100" in caution(result)
-
-
 def test_runs_shorter_than_a_rollout_fail(tmp_path):
     with pytest.raises(
         StudyError, match="a rollout, rollout 101 = 101 steps, is longer than a run, 100 steps"
     ):
         run_small(tmp_path / "s", trainer={"rollout": 101}, fidelity=EVALUATIONS)
-
-
-def said(ends, incumbent, tested):
-    """The cautions of a study whose proposals of nominal 100 steps ended at `ends`, an interval being 50."""
-    rows = [(proposal, 100, end) for proposal, end in enumerate(ends)]
-    return length_cautions(toy_spec(), rows, incumbent, tested)
-
-
-def test_the_furthest_off_is_named_beside_the_incumbent():
-    (text,) = said([100, 120, 151, 400, 400], incumbent=1, tested=[1, 2])
-    assert text.startswith(
-        "the incumbent trained 120 steps for nominal 100 (the furthest off is 400 for 100, proposal 3)"
-    )
-    (text,) = said([100, 160, 160], incumbent=1, tested=[])
-    assert text.startswith("the incumbent trained 160 steps for nominal 100:")
-    (text,) = said([100, 40, 45], incumbent=1, tested=[])
-    assert text.startswith("the incumbent trained 40 steps for nominal 100:")
-
-
-def test_runs_that_no_number_is_made_of_do_not_matter():
-    assert said([100, 120, 150, 400], incumbent=1, tested=[1, 2]) == []
 
 
 def test_runs_that_failed_early_are_not_off(tmp_path):

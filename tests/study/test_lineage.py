@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
 
-from autorl.seeds import SeedPlan
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import Config, Exploit, Proposed, Scored, Wait
 from autorl.study import Study
-from autorl.study.front import spread
 from autorl.study.lineage import Lineage
-from autorl.types import Config, Exploit, Proposed, Scored, Wait
 
 
 def waiting_for(script):
@@ -117,21 +116,6 @@ def test_runs_have_parents_start_steps_and_members(monkeypatch):
     ]
 
 
-def test_a_run_of_one_member_and_configuration_is_one_run(monkeypatch):
-    _, study = pbt_study(monkeypatch)
-    segments = study.store.query(
-        "SELECT segment, run_id, parent, from_step, to_step FROM segments ORDER BY segment"
-    )
-    mine = [row for row in segments if row[1] in (0, 30000)]
-    assert mine == [
-        ("0.4", 0, None, 0, 40),
-        ("2.4", 0, "0.4", 40, 80),
-        ("3.4", 30000, "0.4", 40, 80),
-        ("4.4", 0, "2.4", 80, 100),
-        ("5.4", 30000, "3.4", 80, 100),
-    ]
-
-
 def test_exploit_copies_per_seed_and_forks_the_streams(monkeypatch):
     trainer = Toy()
     pbt_study(monkeypatch, trainer)
@@ -168,21 +152,6 @@ def test_the_fork_depends_on_stream_seed_and_start():
     forks = [keys[proposal, seed] for proposal in (1, 2, 4) for seed in (0, 1, 100)]
     assert len(set(forks)) == len(forks)
     assert all(0 <= fork < 2**63 for fork in forks)
-
-
-def test_streams_are_those_of_earlier_versions_and_no_matter_of_the_member():
-    """The numbers are what the version before gave a member "b" that copied another at step 40."""
-    lineage = Lineage(SeedPlan(2, 1))
-    script = [
-        chain(0.9, 40, member="a"),
-        chain(0.9, 80, Exploit(0, "b"), "any name"),
-        chain(0.9, 80, 0, "another name"),
-    ]
-    for number, proposal in enumerate(script):
-        lineage.observe(Proposed(number, proposal))
-    assert [lineage.fork(1, seed) for seed in (0, 1)] == [3312359928704513998, 3236474459655086922]
-    assert lineage.fork(2, 0) is None
-    assert (lineage.root(1), lineage.root(2)) == (1, 0), "who continues is the same run"
 
 
 def test_the_schedule_merges_equal_neighbours():
@@ -241,26 +210,6 @@ def test_evaluations_lie_at_nominal_steps_and_at_every_cut(monkeypatch):
     assert {segment.horizon for segment in trainer.segments} == {100}
 
 
-def test_a_continuation_starts_where_its_parent_really_stopped(monkeypatch):
-    trainer = Toy()
-    original = trainer.train
-
-    def train(segment, report):
-        import dataclasses
-
-        outcome = original(segment, report)
-        return dataclasses.replace(outcome, reached=-(-segment.until // 32) * 32)
-
-    trainer.train = train
-    spec = toy_spec()
-    run(
-        study_with(
-            monkeypatch, spec, Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])), trainer
-        )
-    )
-    assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (64, 100)]
-
-
 class Overshooting(Toy):
     """Trains on to the end of a rollout of 32 steps, each of which takes half a second."""
 
@@ -283,7 +232,7 @@ def test_a_run_starts_at_the_nominal_step_of_its_change_wherever_its_parent_stop
     query = study.store.query
     assert query("SELECT start_step FROM runs ORDER BY run_id") == [(0,), (40,)]
     assert query("SELECT from_step, to_step FROM segments ORDER BY segment") == [(0, 64), (64, 128)]
-    assert query("SELECT step FROM evals WHERE run_id > 0 ORDER BY step") == [(50,), (100,)]
+    assert query("SELECT step FROM reports WHERE run_id > 0 ORDER BY step") == [(50,), (100,)]
 
 
 def test_the_cost_of_a_continued_run_is_that_of_all_its_segments(monkeypatch):
@@ -310,14 +259,14 @@ class Forgetful(Toy):
 
 def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(monkeypatch):
     trainer = Forgetful()
-    study = study_with(
-        monkeypatch,
-        toy_spec(),
-        Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)])),
-        trainer,
-    )
+    spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
+    script = Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)]))
+    study = study_with(monkeypatch, spec, script, trainer)
     run(study)
-    assert [(segment.start, segment.until) for segment in trainer.segments] == [(0, 40), (0, 100)]
+    assert [(segment.start, segment.evaluate_at) for segment in trainer.segments] == [
+        (0, (20, 40)),
+        (0, (20, 40, 60, 80, 100)),
+    ]
     assert study.store.query("SELECT segment, notes FROM segments ORDER BY segment") == [
         ("0.0", ""),
         ("1.0", "no checkpoint to continue: trained from step 0"),
@@ -325,27 +274,6 @@ def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(
     assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], (
         "what was really trained"
     )
-
-
-def test_a_run_trained_from_step_0_again_is_evaluated_from_there(monkeypatch):
-    trainer = Forgetful()
-    script = [chain(0.9, 60), chain(0.9, 100, 0)]
-    spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
-    run(study_with(monkeypatch, spec, Scripted(waiting_for(script)), trainer))
-    assert [segment.evaluate_at for segment in trainer.segments] == [
-        (20, 40, 60),
-        (20, 40, 60, 80, 100),
-    ]
-
-
-def test_without_checkpoints_nobody_can_be_exploited(monkeypatch):
-    from autorl.types import StudyError
-
-    study = study_with(
-        monkeypatch, toy_spec(budget={"runs": 20}), Scripted(waiting_for(PBT)), Forgetful()
-    )
-    with pytest.raises(StudyError, match=r"segment 3\.0 continues 0\.0, which has no checkpoint"):
-        run(study)
 
 
 # -- algorithm choice --------------------------------------------------------------------------------------------------
@@ -370,7 +298,7 @@ def test_each_algorithm_is_trained_by_its_own_trainer_with_its_own_configuration
 
 
 def cash_spec(number):
-    from autorl.spec import load_spec
+    from autorl.study.spec import load_spec
 
     return load_spec(
         {
@@ -436,38 +364,6 @@ def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
     assert optimizer.told[1].constraints == pytest.approx((0.3, -10))
 
 
-def limited(monkeypatch, most):
-    """Caveats of a study whose kl is 3 on tuning seeds and 7 on test seeds."""
-    trainer = Toy(
-        curve=lambda config, seed, step: {
-            "eval_return": config["x"],
-            "kl": 3.0 if seed < 100 else 7.0,
-        }
-    )
-    spec = toy_spec(constraints=[{"metric": "kl", "max": most}], seeds={"tuning": 2, "test": 3})
-    return run(
-        study_with(monkeypatch, spec, Scripted(listed(*map(full, [0.9, 0.7]))), trainer)
-    ).caveats
-
-
-def test_a_constraint_that_is_broken_on_test_seeds_is_said(monkeypatch):
-    caveats = limited(monkeypatch, 5.0)
-    assert "on test seeds the incumbent breaks kl <= 5: 7" in caveats
-    assert not any("no proposal keeps" in caveat for caveat in caveats)
-
-
-def test_an_incumbent_that_breaks_a_constraint_for_want_of_a_better_one_is_said(monkeypatch):
-    caveats = limited(monkeypatch, 2.0)
-    assert (
-        "no proposal keeps within the constraints: on tuning seeds the incumbent breaks kl <= 2"
-        in caveats
-    )
-
-
-def test_a_constraint_that_holds_is_not_mentioned(monkeypatch):
-    assert not any("kl" in caveat for caveat in limited(monkeypatch, 8.0))
-
-
 def test_the_front_is_the_brute_force_front(monkeypatch):
     rng = np.random.default_rng(3)
     gains = rng.integers(0, 20, 14)
@@ -507,11 +403,3 @@ def test_the_front_is_the_brute_force_front(monkeypatch):
         gain, cost = points[point.proposal]
         assert point.tuning == {"last eval_return": gain, "last cost": cost}
         assert point.test in (None, point.tuning)  # the toy has no seed noise
-
-
-@pytest.mark.parametrize(
-    ("k", "expected"),
-    [(0, []), (1, [7]), (2, [7, 3]), (3, [7, 5, 3]), (5, [7, 1, 5, 2, 3]), (9, [7, 1, 5, 2, 3])],
-)
-def test_of_a_front_both_ends_are_tested_and_what_lies_between(k, expected):
-    assert spread([7, 1, 5, 2, 3], k) == expected

@@ -5,24 +5,22 @@ from types import SimpleNamespace
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
-from test_kill import EIGHTH, THIRD, killed_at_every_event
 from test_lineage import waiting_for
 
+from autorl.core.types import Checkpoint, Config, Exploit, InputError, SegmentId, StudyError
 from autorl.report.reading import open_view
 from autorl.study import Study
-from autorl.study import models as models_module
-from autorl.study.models import (
+from autorl.study.results import models as models_module
+from autorl.study.results.models import (
     NO_STEPS,
     Steps,
     kept_checkpoints,
     load_model,
-    pickled_checkpoints,
     seed_of_model,
     steps_of,
     whole,
 )
-from autorl.study.record import StudyRecord
-from autorl.types import Checkpoint, Config, Exploit, InputError, SegmentId, StudyError
+from autorl.study.results.record import StudyRecord
 
 BEST = {
     "objective": {"reduce": "best"},
@@ -54,9 +52,7 @@ def test_the_name_of_a_shortened_segment_says_whose_it_is():
     assert (segment.proposal, segment.seed, segment.end) == (12, 101, 500)
 
 
-def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(
-    monkeypatch, tmp_path
-):
+def test_a_test_run_ends_at_the_step_of_its_score(monkeypatch, tmp_path):
     trainer = Toy(curve=peaked)
     spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 2}, test={"top": 2})
     study = study_with(
@@ -71,19 +67,11 @@ def test_a_test_run_ends_at_the_step_its_score_is_read_at_and_leaves_that_model(
         ("0.101@25", 25, 100),
     }
     assert result.test.seeds == {100: 0.9, 101: 0.9}
-    assert kept(study, 1) == {
-        100: "1.100@75",
-        101: "1.101@75",
-    }
+    assert kept(study, 1) == {100: "1.100@75", 101: "1.101@75"}
     assert str(result.steps) == "model and score are of step 75 of 100"
     assert study.store.query(
         "SELECT environment_steps FROM runs WHERE seed_role = 'test' ORDER BY 1"
-    ) == [
-        (25.0,),
-        (25.0,),
-        (75.0,),
-        (75.0,),
-    ]
+    ) == [(25.0,), (25.0,), (75.0,), (75.0,)]
     study.close()
 
 
@@ -110,55 +98,12 @@ def test_candidates_cut_at_different_steps_of_one_link_leave_each_curve_once(mon
     assert segments(study, "test") == [("0.100", 0, 50), ("0.100@25", 0, 25), ("1.100", 50, 100)]
     rows = study.store.query("SELECT run_id, environment_steps FROM runs WHERE seed_role = 'test'")
     assert rows == [(5000, 50.0), (15000, 50.0)], "the part trained twice counts once"
-    assert study.store.query("SELECT step FROM evals WHERE run_id = 5000 ORDER BY step") == [
+    assert study.store.query("SELECT step FROM reports WHERE run_id = 5000 ORDER BY step") == [
         (25,),
         (50,),
     ]
     assert kept(study, 1)[100] == "1.100"
     study.close()
-
-
-@pytest.mark.parametrize("order", [1, -1], ids=["short first", "long first"])
-def test_two_lengths_of_one_run_give_one_row_whichever_ends_first(order, tmp_path):
-    from autorl.store import Store
-
-    run_of = {
-        "proposal": 0,
-        "run_id": 7,
-        "seed": 100,
-        "role": "test",
-        "algorithm": "toy",
-        "environment": None,
-    }
-    run_of |= {"parent_run": None, "start_step": 0, "member": None, "parent": None, "from_step": 0}
-    made = {
-        "id": 0,
-        "config": {"x": 1},
-        "config_hash": "h",
-        "until": 100,
-        "resume_from": None,
-        "member": None,
-    }
-    store = Store.create(tmp_path / "study", "")
-    store._append_body("proposed", {**made, "origin": "", "meta": {}})
-    for name, reached in [("0.100@50", 50), ("0.100", 100)][::order]:
-        points = [[step, {"eval_return": float(step)}] for step in (50, 100) if step <= reached]
-        body = {
-            "segment": name,
-            "status": "done",
-            "reached": reached,
-            "reports": points,
-            "checkpoint": None,
-        }
-        cost = {"environment_steps": float(reached), "wall_seconds": reached / 10}
-        store._append_body(
-            "outcome",
-            {**body, "cost": cost, "applied": {}, "notes": [], "message": "", "run": run_of},
-        )
-    assert store.query("SELECT environment_steps, wall_seconds FROM runs") == [(100.0, 10.0)]
-    assert store.query("SELECT step, value FROM evals ORDER BY step") == [(50, 50.0), (100, 100.0)]
-    assert store.query("SELECT COUNT(*) FROM segments") == [(2,)]
-    store.close()
 
 
 def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
@@ -170,7 +115,7 @@ def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
 
 
 def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_path):
-    from autorl.building.plan import build_spec
+    from autorl.study.building.plan import build_spec
 
     file = tmp_path / "build.yaml"
     document = {
@@ -204,30 +149,6 @@ def test_scores_that_need_the_whole_run_keep_it(monkeypatch):
     ]
 
 
-def test_a_study_of_before_keeps_its_whole_test_runs_and_says_which_step_each_is_of(
-    monkeypatch, tmp_path
-):
-    """An older study froze its candidates without an end; more test seeds are trained as the first were."""
-    make = lambda: Scripted(listed(full(0.9)))  # noqa: E731
-    spec = toy_spec(**BEST, seeds={"tuning": 1, "test": 1})
-    study = study_with(monkeypatch, spec, make, Toy(curve=peaked), tmp_path / "study")
-    for segment in study.driver.advance():
-        study.record(study.load(None).train(segment, lambda report: None))
-    study.driver.settle()
-    study.driver.end_search()
-    study.store._append_body("frozen", {"candidates": [["incumbent", 0, 75]], "seeds": [100]})
-    study.close()
-    study = study_with(monkeypatch, spec, make, Toy(curve=peaked), tmp_path / "study")
-    result = run(study)
-    assert segments(study, "test") == [("0.100", 0, 100)]
-    assert result.test.seeds == {100: 0.9}
-    assert str(result.steps) == "the model is of step 100 of 100, the score of step 75"
-    study.add_test_seeds(2)
-    assert run(study).test.seeds == {100: 0.9, 101: 0.9}
-    assert segments(study, "test") == [("0.100", 0, 100), ("0.101", 0, 100)]
-    study.close()
-
-
 def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypatch, tmp_path):
     """A further tuning seed moves the best step of the incumbent from 25 to 75."""
     curves = {0: {25: 0.6, 50: 0, 75: 0.5, 100: 0}, 1: {25: 0.1, 50: 0, 75: 0.9, 100: 0}}
@@ -252,9 +173,7 @@ def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypat
     study.close()
 
 
-def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_more(
-    monkeypatch, tmp_path
-):
+def test_untested_the_incumbent_is_trained_to_its_step_again(monkeypatch, tmp_path):
     trainer = Toy(curve=peaked)
     spec = toy_spec(**BEST, seeds={"tuning": 2, "test": 0})
     study = study_with(
@@ -267,7 +186,7 @@ def test_without_test_seeds_the_incumbent_is_trained_to_the_chosen_step_once_mor
     assert study.store.query("SELECT DISTINCT environment_steps FROM runs") == [(100.0,)], (
         "the curves are there once"
     )
-    assert study.store.query("SELECT value FROM evals WHERE run_id = 10000 ORDER BY step")[2] == (
+    assert study.store.query("SELECT value FROM reports WHERE run_id = 10000 ORDER BY step")[2] == (
         0.9,
     )
     before = tables(study)
@@ -304,40 +223,6 @@ LIVE = {
     "objective": {"reduce": "best"},
     "trainer": {"drift": 2.0},
 }  # the best step is in the middle
-
-
-@pytest.mark.parametrize(
-    ("changes", "stride"),
-    [
-        (LIVE, THIRD),
-        ({**LIVE, "optimizer": "asha"}, EIGHTH),
-        ({**LIVE, "seeds": {"tuning": 2, "test": 0}}, THIRD),
-    ],
-    ids=["full", "asha", "untested"],
-)
-def test_killed_every_few_events_a_study_of_shortened_runs_ends_with_the_same_table(
-    tmp_path, changes, stride
-):
-    from study_support import run_small, saved_segments, table
-
-    run_small(tmp_path / "whole", **changes)
-    killed_at_every_event(tmp_path / "killed", changes, stride)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-    names = [name for name, *_ in table(tmp_path / "whole")["segments"]]
-    assert any("@" in name for name in names)
-    assert saved_segments(tmp_path / "killed") == saved_segments(tmp_path / "whole")
-
-
-def test_a_study_of_shortened_runs_is_the_same_with_three_workers(tmp_path):
-    from study_support import run_small, table
-
-    from autorl import executors, trainers
-
-    run_small(tmp_path / "alone", **LIVE, optimizer="asha")
-    run_small(
-        tmp_path / "three", executors.make("threads", trainers.load, 3), **LIVE, optimizer="asha"
-    )
-    assert table(tmp_path / "three") == table(tmp_path / "alone")
 
 
 def test_more_seeds_and_more_runs_after_shortened_ones(tmp_path):
@@ -404,38 +289,23 @@ def row(seed, value, status="done", proposal=1):
 @pytest.mark.parametrize(
     ("direction", "rows", "seed"),
     [
-        ("maximize", [row(100, 1.0), row(101, 3.0), row(102, 2.0)], 101),
-        ("minimize", [row(100, 1.0), row(101, 3.0), row(102, 2.0)], 100),
+        ("maximize", [row(100, 1.0), row(101, 3.0), row(102, 2.0)], 102),
+        ("maximize", [row(100, 1.0), row(101, 3.0)], 100),
+        ("minimize", [row(100, 1.0), row(101, 3.0)], 101),
         ("maximize", [row(102, 3.0), row(101, 3.0), row(100, 1.0)], 101),
         ("maximize", [row(100, 1.0), row(101, 9.0, "crash"), row(102, None)], 100),
-        ("maximize", [row(100, 1.0, "stopped"), row(102, 0.5)], 100),
+        ("maximize", [row(100, 1.0, "stopped"), row(102, 0.5)], 102),
         ("maximize", [row(100, 1.0), row(101, 9.0, proposal=2), row(103, 9.0)], 100),
         ("maximize", [], 100),
         ("maximize", [row(102, 9.0, "crash")], 100),
     ],
 )
-def test_the_model_is_of_the_best_test_seed_that_is_kept(direction, rows, seed):
+def test_the_model_is_of_the_median_test_seed_that_is_kept(direction, rows, seed):
     record = SimpleNamespace(
         spec=toy_spec(objective={"direction": direction}),
         tables=SimpleNamespace(tests=lambda: rows),
     )
     assert seed_of_model(record, 1, {102: None, 101: None, 100: None}) == seed
-
-
-@pytest.mark.parametrize(
-    ("files", "pickled"),
-    [
-        (["training.pkl"], True),
-        (["training.pkl", "state.json"], False),
-        (["state.json"], False),
-        ([], False),
-    ],
-)
-def test_pickles_of_earlier_versions_are_told_by_their_files(tmp_path, files, pickled):
-    for name in files:
-        (tmp_path / name).touch()
-    checkpoint = Checkpoint(SegmentId(0, 0), str(tmp_path))
-    assert pickled_checkpoints([checkpoint]) == ([checkpoint] if pickled else [])
 
 
 def kept_record(checkpoints, end=None, storage=None):
@@ -461,9 +331,7 @@ def kept_record(checkpoints, end=None, storage=None):
         (40, ["gone 1.0@40", "2.0"], "2.0"),
     ],
 )
-def test_the_model_that_the_score_is_of_goes_before_one_that_the_search_left(
-    tmp_path, end, saved, segment
-):
+def test_the_model_of_the_score_goes_before_that_of_the_search(tmp_path, end, saved, segment):
     """Proposal 2 goes on from 1, which ends at 60."""
     rows = []
     for text in saved:
@@ -490,8 +358,8 @@ def test_only_a_whole_model_is_given(tmp_path, monkeypatch):
     record = SimpleNamespace(tables=SimpleNamespace(saved_files=lambda segment: files))
     with whole(record, checkpoint) as given:
         assert given == checkpoint
-    files["wrong"] = "state.json differs"
-    message = r"is damaged \(state.json differs\): choose the model of another seed"
+    files["wrong"] = "state.autorl differs"
+    message = r"is damaged \(state.autorl differs\): choose the model of another seed"
     with pytest.raises(InputError, match=message), whole(record, checkpoint):
         pass
 
@@ -505,5 +373,9 @@ def test_a_model_that_was_not_kept_is_said(monkeypatch, tmp_path):
     )
     run(study)
     study.close()
-    with pytest.raises(StudyError, match=r"no model of proposal 0 was kept \(keep.checkpoints\)"):
+    loaded = SimpleNamespace(model_name="model.zip")
+    monkeypatch.setattr(models_module, "trainer_loader", lambda spec: lambda trainer: loaded)
+    with pytest.raises(
+        StudyError, match=r"no model of proposal 0 was kept \(keep.checkpoints: none\)"
+    ):
         load_model(tmp_path / "study", 0, Config({"x": 0.2, "y": 0.5}), None)

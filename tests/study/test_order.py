@@ -8,15 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scripted import Scripted, Toy, full, study_with, tables, toy_spec
 from study_support import SPACE, StoppedError, small_spec, stop_after, table
+from test_kill import ADAPTIVE, ASHA
 
 from autorl import trainers
+from autorl.core.types import InputError, Status, StudyError
 from autorl.executors.worker import run_segment
-from autorl.spec import load_spec, thaw
 from autorl.study import Study
-from autorl.study.order import AsTheyCome, Order, predicted_cost
+from autorl.study.open_proposals import AsTheyCome, Order, predicted_cost
+from autorl.study.spec import load_spec
 from autorl.testing import VirtualWorkers
 from autorl.trainers import Trainer, TrainerInfo
-from autorl.types import InputError, Status, StudyError
 
 # -- the order itself --------------------------------------------------------------------------------------------------
 
@@ -196,6 +197,10 @@ STUDIES = {
         "budget": {"runs": 16},
     },
     "failing": {"trainer": {"crash": 0.3}, "budget": {"runs": 24}},
+    "stop": {"optimizer": {"name": "random", "stop": "median", "rungs": 3}},
+    "pb2": {"optimizer": {"name": "pb2", "generations": 3, "population": 4}, "budget": {"runs": 8}},
+    "adaptive": ADAPTIVE,
+    "adaptive asha": {**ADAPTIVE, **ASHA},
 }
 
 
@@ -217,28 +222,6 @@ def test_the_table_is_the_same_whatever_the_durations_are(monkeypatch, name):
     assert len(set(ends)) > 1, "every order of ends was the same"
     assert all(record == recorded[0] for record in recorded)
     assert len(recorded[0]["proposals"]) >= 5
-
-
-def proposals_of(spec):
-    study = Study.in_memory(spec)
-    run_virtually(study, "random")
-    made = study.driver.lineage.proposals.values()
-    return [(proposal.config, proposal.until) for proposal in made]
-
-
-def test_a_stored_study_without_the_key_keeps_the_order_of_the_proposals(monkeypatch):
-    monkeypatch.setattr(trainers.families.SyntheticInfo, "relative_cost", LengthyInfo.relative_cost)
-    asha = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 20}}
-    spec = small_spec(**asha)
-    earlier = "\n".join(
-        line for line in spec.freeze().splitlines() if not line.startswith("observation_order")
-    )
-    thawed = thaw(earlier, "study.yaml")
-    assert (spec.observation_order, thawed.observation_order) == ("predicted_end", "proposal")
-    assert spec.same_study(thawed)
-    made = proposals_of(thawed)
-    assert made == proposals_of(small_spec(**asha, observation_order="proposal"))
-    assert made != proposals_of(spec), "the costs predicted order nothing"
 
 
 # -- blind asks --------------------------------------------------------------------------------------------------------

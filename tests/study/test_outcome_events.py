@@ -4,42 +4,35 @@ from dataclasses import replace
 
 import pytest
 from scripted import chain
+from segments import segment_of
 
-from autorl.evaluation import Judge, Objective, join
-from autorl.seeds import SeedPlan
-from autorl.study.lineage import Lineage
-from autorl.study.outcome_events import agree, ended, judged
-from autorl.types import (
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import (
     Checkpoint,
-    Config,
     EnvironmentSpec,
     Fence,
     Outcome,
     Proposed,
     Report,
-    Segment,
     SegmentId,
     Status,
-    TrainerSpec,
 )
+from autorl.statistics.evaluation import Judge, Objective, join
+from autorl.study.lineage import Lineage
+from autorl.study.outcome_events import agree, ended, judged
 
 NAME = SegmentId(1, 0)
 JUDGE = Judge([Objective("m")])
 
 
 def segment(**more):
-    made = Segment(
-        id=NAME,
-        trainer=TrainerSpec("toy"),
-        config=Config(),
-        seed=0,
-        role="tuning",
-        start=40,
-        until=100,
-        horizon=100,
-        environment=EnvironmentSpec("Pendulum-v1"),
-    )
-    return replace(made, **more)
+    place = {
+        "start": 40,
+        "until": 100,
+        "horizon": 100,
+        "environment": EnvironmentSpec("Pendulum-v1"),
+    }
+    return segment_of(NAME, **place | more)
 
 
 def outcome(*values, status=Status.DONE, reached=100, steps=(50, 100), **more):
@@ -74,9 +67,7 @@ def test_an_outcome_that_can_be_scored_is_recorded_as_it_is():
         (100, (35, 100), 48, 40, False),
     ],
 )
-def test_reports_lie_between_where_a_segment_starts_and_where_it_ends(
-    reached, steps, start, nominal, allowed
-):
+def test_reports_lie_within_their_segment(reached, steps, start, nominal, allowed):
     result = judge(
         outcome(1.0, 2.0, reached=reached, steps=steps), segment(start=start), nominal=nominal
     )
@@ -97,6 +88,8 @@ def test_a_metric_that_was_not_reported_is_named_beside_those_that_were():
     result = judge(outcome({"b": 1.0}, {"b": 1.0, "a": 2.0}))
     assert result.status is Status.CRASH
     assert result.message == "the study needs metric 'm'; the trainer reported a, b"
+    some = judge(outcome({"m": 1.0}, {"b": 1.0, "a": 2.0}))
+    assert some.message == "the study needs metric 'm'; at step 100 the trainer reported a, b"
     none = judge(outcome(steps=()))
     assert none.message == "the study needs metric 'm'; the trainer reported none"
 

@@ -5,8 +5,8 @@ from types import ModuleType
 
 import pytest
 
-from autorl.study.own_modules import refuse_equal_modules
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.study.several_studies import refuse_equal_modules
 
 
 def folder(path, imported=None, monkeypatch=None, **files):

@@ -1,16 +1,16 @@
-"""What segments need beside what this machine has: what counts, and how many run at once."""
+"""Needs of segments beside the resources of this machine, and how many run at once."""
 
 from types import SimpleNamespace
 
 import pytest
 from study_support import small_spec
 
+from autorl.core.types import FrozenMap, InputError, Resources
 from autorl.executors import machine
 from autorl.executors.devices import Capacity
-from autorl.spec import load_spec
-from autorl.study import placing
-from autorl.study.placing import capacity, check_resources, segments_at_once
-from autorl.types import FrozenMap, InputError, Resources
+from autorl.study import setup as placing
+from autorl.study.setup import capacity, check_resources, segments_at_once
+from autorl.study.spec import load_spec
 
 
 @pytest.fixture(autouse=True)

@@ -3,13 +3,10 @@
 import numpy as np
 import pytest
 from scripted import Shuffled
-from study_support import run_small, segment_of, small_spec, table
-from test_kill import EIGHTH, killed_at_every_event
+from study_support import segment_of, small_spec
 
-from autorl.executors import InProcess
 from autorl.report.schedule import schedule_text
 from autorl.study import Study
-from autorl.types import Status
 
 PBT = {"name": "pbt", "population": 4, "generations": 4, "quantile": 0.5}
 SIZE = {"budget": {"runs": 8}, "test": {"top": 1}}  # 4 members x 2 seeds
@@ -95,44 +92,6 @@ def test_a_donors_checkpoint_is_there_when_it_is_copied_and_the_disk_stays_small
 AGAIN = {"retrain": 2}, {"budget": {"runs": 12}}  # two schedules more
 
 
-@pytest.mark.parametrize(
-    ("options", "more"),
-    [({}, {}), pytest.param({"name": "pb2"}, {}, marks=pytest.mark.slow), AGAIN],
-    ids=["pbt", "pb2", "trained again"],
-)
-def test_killed_every_few_events_gives_the_same_table(tmp_path, options, more):
-    run_small(tmp_path / "whole", **(sized(**options) | more))
-    killed_at_every_event(tmp_path / "killed", sized(**options) | more, EIGHTH)
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options", [{}, {"synchronous": False}, {"frequencies": 2}, {"name": "pb2"}]
-)
-def test_killed_at_every_event_gives_the_same_table(tmp_path, options):
-    run_small(tmp_path / "whole", **sized(**options))
-    killed_at_every_event(tmp_path / "killed", sized(**options))
-    assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"synchronous": False}, {"name": "pb2"}], ids=["pbt", "asynchronous", "pb2"]
-)
-def test_the_order_in_which_workers_finish_changes_nothing(options):
-    def proposals(study):
-        return [
-            (number, one.config, one.resume_from)
-            for number, one in study.driver.lineage.proposals.items()
-        ]
-
-    spec = small_spec(**sized(**options))
-    quiet = finished(spec, lambda study: InProcess(study.load))
-    mixed = finished(spec, lambda study: Shuffled(study.load, np.random.default_rng(5)))
-    assert proposals(quiet) == proposals(mixed)
-    assert quiet.result().tuning == mixed.result().tuning
-
-
 @pytest.mark.parametrize("name", ["pbt", "pb2"])
 def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
     """The winner's score is that of its schedule from step 0, and the study stays within its budget."""
@@ -162,7 +121,7 @@ def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
     lines = schedule_text(study.result(), 99.0).splitlines()
     assert any(line.split()[:3] == ["population's", "best", "99"] for line in lines)
     assert any(
-        line.split()[:3] == ["schedule,", "chosen", f"{study.result().tuning:.6g}"]
+        line.split()[:3] == ["schedule,", "chosen", f"{study.result().tuning:.4g}"]
         for line in lines
     )
     ends = [number for number in again if lineage[number].until == 100]
@@ -179,30 +138,3 @@ def test_asynchronous_members_in_an_asynchronous_study():
     untils = [proposal.until for proposal in study.driver.lineage.proposals.values()]
     assert untils.count(100) == 4
     assert study.driver.ranking[study.driver.ranking.best()].reached == 100
-
-
-def test_lineage_is_append_only_and_reads_back_as_it_was_written(tmp_path):
-    """Published: schedules were stitched from member 0's configuration and the winner's own last entries."""
-    study = Study.create(small_spec(**sized() | {"test": {"baseline": False}}), tmp_path)
-    study.run()
-    schedules = {
-        number: study.driver.lineage.schedule(number) for number in study.driver.lineage.proposals
-    }
-    study.close()
-    again = Study.open(tmp_path)
-    assert {
-        number: again.driver.lineage.schedule(number) for number in again.driver.lineage.proposals
-    } == schedules
-    for number, schedule in schedules.items():
-        chain = again.driver.lineage.chain(number)
-        assert schedule[0] == (0, again.driver.lineage[chain[0]].config)
-        assert schedule[-1][1] == again.driver.lineage[number].config
-        assert [step for step, _ in schedule] == sorted({step for step, _ in schedule})
-        assert [again.driver.lineage[link].meta["generation"] for link in chain] == list(
-            range(len(chain))
-        )
-    assert max(len(schedule) for schedule in schedules.values()) > 2
-    assert {Status(status) for (status,) in again.store.query("SELECT status FROM segments")} == {
-        Status.DONE
-    }
-    again.close()

@@ -6,31 +6,19 @@ import re
 import shutil
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 import yaml
 from study_support import part_of, run_small, small_spec, table
 
+from autorl.core.types import InputError, StudyError
 from autorl.store.chain import check_chain, whole_events
-from autorl.store.codec import body_of
 from autorl.store.events import SearchGivenUp
 from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study
-from autorl.study.backup import backup
-from autorl.types import InputError, StudyError
+from autorl.study.folder.backup import backup
 
-OLD = Path(__file__).parents[1] / "store"
 KEPT = {"keep": {"checkpoints": "lineage"}}
-
-
-def old_study(folder):
-    """A study as schema version 1 wrote it: without hashes."""
-    folder.mkdir()
-    shutil.copy(OLD / "study_v1.yaml", folder / "study.yaml")
-    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        connection.executescript((OLD / "study_v1.sql").read_text(encoding="utf-8"))
-    return folder
 
 
 def change(folder, sql, *values):
@@ -53,7 +41,7 @@ def chain_of(folder):
 def test_every_event_is_chained_and_the_first_holds_the_study_file(tmp_path):
     run_small(tmp_path / "s")
     chain = chain_of(tmp_path / "s")
-    assert (chain.first_hashed, chain.break_at) == (1, None)
+    assert chain.break_at is None
     study = Study.open(tmp_path / "s")
     events = list(study.store.events())
     assert chain.head.seq == len(events)
@@ -94,33 +82,6 @@ def test_two_events_that_were_exchanged_are_noticed(tmp_path):
         Study.open(folder)
 
 
-def test_a_log_of_an_earlier_version_opens_and_is_chained_from_its_next_event(tmp_path):
-    folder = old_study(tmp_path / "s")
-    study = Study.open(folder)
-    last = list(study.store.events())[-1].seq
-    study.extend(4)
-    study.run()
-    study.close()
-    chain = chain_of(folder)
-    assert (chain.first_hashed, chain.break_at) == (last + 1, None)
-    change(folder, "UPDATE event SET time = time + 1 WHERE seq = 2")
-    with pytest.raises(
-        InputError, match=rf"one of the events 1 to {last + 1} is not what was recorded"
-    ):
-        Study.open(folder)
-
-
-def test_the_study_file_of_an_earlier_version_is_held_from_its_next_event_on(tmp_path):
-    folder = old_study(tmp_path / "s")
-    study = Study.open(folder)
-    study.extend(4)
-    study.run()
-    study.close()
-    edit(folder, "seed", 5)
-    with pytest.raises(InputError, match=r"seed \(was 0, is 5\)"):
-        Study.open(folder)
-
-
 def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
     """One flipped bit: refused with one line, or, in space that is not used, every table is what it was."""
     whole = part_of(tmp_path / "whole", 40)
@@ -150,13 +111,16 @@ def test_bits_that_flip_in_the_database_never_pass_unseen(tmp_path):
 
 @pytest.mark.parametrize(
     "sql",
-    ["UPDATE evals SET value = value + 1e-9 WHERE run_id = 1 AND step = 60", "DROP TABLE scores"],
+    [
+        "UPDATE reports SET value = value + 1e-9 WHERE run_id = 1 AND step = 60",
+        "DROP TABLE reductions",
+    ],
 )
 def test_a_table_that_does_not_follow_from_the_events_is_refused(tmp_path, sql):
     folder = part_of(tmp_path / "s", 40)
     change(folder, sql)
     with pytest.raises(
-        InputError, match=r"study.sqlite: is damaged \(table (evals|scores) "
+        InputError, match=r"study.sqlite: is damaged \(table '?(reports|reductions)\b"
     ) as error:
         Study.open(folder)
     assert "\n" not in str(error.value)
@@ -273,12 +237,12 @@ EDITS = {
 
 def test_the_log_holds_no_secret_and_a_secret_may_change(tmp_path):
     text = "trainer: {kwargs: {environment_variables: {WANDB_API_KEY: first-secret}}}\nseed: 0\n"
-    body = body_of(study_begun(text, None))
-    assert "first-secret" not in str(body)
+    begun = study_begun(text, None)
+    assert "first-secret" not in str(begun)
     changed = text.replace("first-secret", "second-secret")
-    check_unchanged(body, changed, tmp_path / "study.yaml")
+    check_unchanged(begun, changed, tmp_path / "study.yaml")
     with pytest.raises(InputError, match=r"began: seed \(was 0, is 5\); put it back") as caught:
-        check_unchanged(body, changed.replace("seed: 0", "seed: 5"), tmp_path / "study.yaml")
+        check_unchanged(begun, changed.replace("seed: 0", "seed: 5"), tmp_path / "study.yaml")
     assert "-secret" not in str(caught.value)
 
 
@@ -342,7 +306,7 @@ def test_as_many_changed_keys_as_a_line_names_are_not_counted(tmp_path):
 
 
 def test_what_is_no_part_of_the_table_may_be_edited(tmp_path):
-    """Where the study runs, by what, how much room it has; comments and the order of keys."""
+    """Place, executor and room of the study may change; so may comments and the order of keys."""
     run_small(tmp_path / "whole")
     folder = part_of(tmp_path / "s", 20)
     for key, value in {"path": "/", "executor.workers": 2, "limits.disk_gb": 50}.items():
@@ -380,8 +344,8 @@ def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose
     study = Study.create(small_spec(), tmp_path / "s")
     seen = []
 
-    def on_append(kind, body):
-        seen.append(kind)
+    def on_append(event):
+        seen.append(event.kind)
         if len(seen) == 10:
             lose(tmp_path / "s")
 
@@ -400,8 +364,8 @@ def test_a_folder_that_goes_away_ends_the_study_at_the_next_event(tmp_path, lose
 def test_a_study_that_moved_while_it_ran_goes_on_where_it_is(tmp_path):
     run_small(tmp_path / "whole")
     study = Study.create(small_spec(), tmp_path / "s")
-    study.store.on_append = lambda kind, body: (
-        kind == "scored" and (tmp_path / "s").exists() and move_folder(tmp_path / "s")
+    study.store.on_append = lambda event: (
+        event.kind == "scored" and (tmp_path / "s").exists() and move_folder(tmp_path / "s")
     )
     with pytest.raises(StudyError):
         study.run()

@@ -4,9 +4,9 @@ import pytest
 from study_support import run_small, small_spec, table
 from test_batches import Drained
 
-from autorl.evaluation import Racing
+from autorl.statistics.evaluation import Racing
 from autorl.study import Study
-from autorl.study.queue import Item, Queue
+from autorl.study.open_proposals import Item, Queue
 
 RACING = {
     "evaluation": {"seeds": "racing", "min": 1, "max": 3},
@@ -22,17 +22,14 @@ STUDIES = {
     },
     "racing": RACING,
     "racing asha": {**RACING, "optimizer": {"name": "asha", "rungs": 3}},
-    "constrained race": {
-        **RACING,
-        "constraints": [{"metric": "environment_steps", "max": 1000}],
-    },
+    "constrained race": {**RACING, "constraints": [{"metric": "environment_steps", "max": 1000}]},
     "failing": {"trainer": {"crash": 0.2}, "optimizer": {"name": "asha", "rungs": 3}},
 }
 KEEP = ["none", "incumbent", "top", "lineage"]
 
 
 def brute_force(study, models, *, tests):
-    """What can go, by looking through every item and every checkpoint."""
+    """Return the checkpoints that can go, by looking through every item and every checkpoint."""
     driver = study.driver
     work, keep = driver.work, study.spec.keep.checkpoints
     heads = {work.head(item.proposal, seed) for item in driver._queue for seed in item.seeds}
@@ -73,9 +70,7 @@ def ready_by_brute_force(study):
         *((name, "incumbent", True) for name in STUDIES),
     ],
 )
-def test_looking_at_changes_finds_what_looking_at_everything_does(
-    tmp_path, name, keep, asynchronous
-):
+def test_changes_tell_what_a_look_at_everything_does(tmp_path, name, keep, asynchronous):
     changes = {**STUDIES[name], "keep": {"checkpoints": keep}, "asynchronous": asynchronous}
     study = Study.create(small_spec(**changes), tmp_path / "s")
     driver = study.driver

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 import pytest
 from study_support import small_spec
 
+from autorl.core.types import SearchEnd, StudyError
 from autorl.report.reading import open_view
 from autorl.store import Store
 from autorl.store.events import BudgetExtended, CandidatesFrozen, ModelsNamed, StudyFinished
 from autorl.store.rows import ChargedRow, Link, ProposalCounts, RunValue
 from autorl.store.tables import StudyTables
 from autorl.study import Study
-from autorl.study.record import CandidateSteps, StudyRecord, with_added_test_seeds
-from autorl.types import SearchEnd, StudyError
+from autorl.study.results.record import CandidateSteps, StudyRecord, with_added_test_seeds
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_a_study_that_has_recorded_nothing_has_no_rows():
     tables = StudyTables(Store.in_memory().query)
     assert tables.has_log()
     assert not tables.holds_events()
-    assert (tables.last_event(), tables.newest_time(), tables.study_file()) == (None, None, None)
+    assert (tables.last_event(), tables.newest_time()) == (None, None)
     assert (tables.sessions(), tables.hours(), tables.kinds()) == ([], 0.0, [])
     assert (tables.proposals(), tables.runs(), tables.segments()) == ([], [], [])
     assert tables.count_trained_anew("note") == (0, 0)
@@ -132,9 +132,14 @@ def test_a_proposal_is_charged_for_the_seeds_its_chain_was_given():
     ]
     # 4: three seeds of 60. 3: two of 100, anew. 2, a baseline: one of 40. 1: those of 4. 0: none.
     charged = 3 * 60 + 2 * 100 + 40 + 3 * 40
-    record = record_of(charged=rows, count_begun=3, hours=0.0)
+    record = record_of(charged=rows, count_begun=3, hours=0.0, link=CHAIN.__getitem__)
     record.events = lambda kind: []
-    assert record.spent.charged_steps == charged
+    assert (record.spent.charged_steps, record.spent.begun) == (charged, 3)
+    record = record_of(charged=rows, count_begun=3, hours=0.0, link=CHAIN.__getitem__)
+    record.events = lambda kind: [BudgetExtended(0.0, (4,)), BudgetExtended(0.0, (3, 1))]
+    # The first two seeds of three proposals are given back, one of which began a configuration.
+    assert record.spent.charged_steps == charged - 2 * (60 + 100 + 40)
+    assert (record.spent.begun, record.spent.extra_runs) == (2, 0.0)
 
 
 def test_the_seeds_of_a_continuation_pass_to_every_link_before_it():
@@ -144,12 +149,13 @@ def test_the_seeds_of_a_continuation_pass_to_every_link_before_it():
         ChargedRow(1, 40, 0, None, 0, 0, None),
     ]
     record = record_of(charged=rows)
+    record.events = lambda kind: []
     assert record._charged_steps() == 4 * 40 + 5 * 20 + 5 * 40
 
 
 def test_what_was_added_to_the_budget_is_summed():
     record = record_of(1.5, charged=[], count_begun=2)
-    record.events = lambda kind: [BudgetExtended(2.0), BudgetExtended(float("nan"))]
+    record.events = lambda kind: [BudgetExtended(0.5), BudgetExtended(1.5)]
     spent = record.spent
     assert (spent.extra_runs, spent.begun, spent.hours, spent.charged_steps) == (2.0, 2, 1.5, 0)
 
@@ -159,10 +165,9 @@ def test_hours_are_those_given_or_those_recorded(given, hours):
     assert record_of(given, hours=lambda: 7.0).hours == hours
 
 
-def test_the_share_of_the_model_is_counted_or_not_known():
+def test_the_share_of_the_model_is_counted():
     share = record_of(counts_of_search=ProposalCounts(10, 6, 4)).share
     assert (share.new, share.modelled, share.continued) == (6, 4, 4)
-    assert record_of(counts_of_search=None).share is None
 
 
 FROZEN = CandidatesFrozen((), (), SearchEnd.OPTIMIZER)

@@ -9,16 +9,15 @@ import yaml
 from patience import PATIENCE
 from study_support import run_small, small_spec, table
 
-from autorl.executors import Processes, machine
-from autorl.spec import load_spec, thaw
+from autorl.core.types import Config, FrozenMap, InputError, Resources
+from autorl.executors import machine
 from autorl.store.sessions import changes_text
 from autorl.store.study_file import changed_keys
 from autorl.study import Study
-from autorl.study import placing as placing_of_studies
 from autorl.study.session import session
-from autorl.study.setup import check, executor_name, make_executor, trainer_loader
+from autorl.study.setup import executor_name, make_executor, trainer_loader
+from autorl.study.spec import load_spec, thaw
 from autorl.trainers import Trainer, TrainerInfo
-from autorl.types import Config, FrozenMap, InputError, Resources
 
 # Notes what it was given, and holds each share of a device for as long as it runs: another that is
 # given the same ends with an error. None goes on before as many have begun as the test expects.
@@ -70,7 +69,7 @@ def command_study(folder: Path, at_once: int, shares: int, resources, **changes)
 
 
 def printed(folder: Path):
-    """What each script said, from the logs of the segments."""
+    """Return the words of each script, from the logs of the segments."""
     return [json.loads(log.read_text()) for log in sorted((folder / "logs").iterdir())]
 
 
@@ -89,13 +88,6 @@ def test_two_gpus_a_segment_and_two_segments_at_once(tmp_path):
     assert len(said) == 6
     assert {line["visible"] for line in said} == {"0,1", "2,3"}
     assert {line["omp"] for line in said} == {"1"}
-
-
-def test_groups_of_devices_are_given_as_they_are_listed(tmp_path):
-    spec = command_study(
-        tmp_path, 2, 1, {"gpu": 2}, executor={"devices": ["cuda:0,cuda:2", "1,3"], "workers": 5}
-    )
-    assert {line["visible"] for line in run(spec, tmp_path / "study")} == {"0,2", "1,3"}
 
 
 def test_a_quarter_of_a_gpu_a_segment_and_four_segments_on_one(tmp_path, monkeypatch):
@@ -186,18 +178,6 @@ def test_resources_are_no_part_of_the_study():
     assert "resources" not in yaml.safe_load(plain.freeze())["algorithms"]["one"]
 
 
-def test_a_stored_study_goes_on_with_other_resources(tmp_path):
-    file = tmp_path / "study" / "study.yaml"
-    resources = {"memory_gb": 0.01}
-    Study.create(small_spec(resources=resources), tmp_path / "study").close()
-    text = file.read_text()
-    assert "  memory_gb: 0.01\n" in text
-    file.write_text(text.replace("  memory_gb: 0.01\n", "  memory_gb: 0.02\n"))
-    study = Study.open(tmp_path / "study")
-    assert study.spec.resources_by_algorithm == {"": Resources(memory_gb=0.02)}
-    study.close()
-
-
 @pytest.mark.parametrize(
     ("resources", "message"),
     [
@@ -245,21 +225,18 @@ def test_shares_and_whole_numbers_of_gpus_are_allowed(gpu):
             {"resources": {"memory_gb": 10_000}},
             "resources.memory_gb: 10000 GiB a segment, but this machine has 8.0",
         ),
-        (
-            {"resources": {"cpu": 999}},
-            "resources.cpu: 999 cores a segment, but this machine has 4",
-        ),
+        ({"resources": {"cpu": 999}}, "resources.cpu: 999 cores a segment, but this machine has 4"),
         (
             {"resources": {"gpu": 1}, "executor": {"name": "processes"}},
             "resources.gpu: GPUs are asked for, and CUDA_VISIBLE_DEVICES='' shows none here",
         ),
         (
             {"resources": {"gpu": 1}},
-            "resources.gpu: `in_process` assigns no GPUs to segments, only `processes` and `ray` do",
+            "resources.gpu: `in_process` assigns no GPUs to segments: use `processes`, `ray` or `slurm`",
         ),
         (
             {"resources": {"gpu": 1}, "executor": {"name": "threads"}},
-            "resources.gpu: `threads` assigns no GPUs to segments, only `processes` and `ray` do",
+            "resources.gpu: `threads` assigns no GPUs to segments: use `processes`, `ray` or `slurm`",
         ),
         (
             {"resources": {"nodes": 2}, "executor": {"name": "processes"}},
@@ -267,13 +244,11 @@ def test_shares_and_whole_numbers_of_gpus_are_allowed(gpu):
         ),
         (
             {"resources": {"custom": {"tpu": 1}}},
-            "resources.custom: tpu: only nodes of a cluster have such, use the executor `ray`",
+            "resources.custom: tpu: only nodes of Ray have such, use the executor `ray`",
         ),
     ],
 )
-def test_what_this_machine_does_not_have_is_one_line_before_anything_starts(
-    tmp_path, monkeypatch, changes, message
-):
+def test_what_this_machine_has_not_is_one_line(tmp_path, monkeypatch, changes, message):
     monkeypatch.setattr(machine, "cores", lambda: 4.0)
     monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -286,50 +261,6 @@ def test_what_this_machine_does_not_have_is_one_line_before_anything_starts(
         make_executor(spec, trainer_loader(spec))
 
 
-def test_the_key_is_that_of_the_algorithm_that_asks(monkeypatch):
-    monkeypatch.setattr(machine, "cores", lambda: 4.0)
-    monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    for resources, key in (
-        ({"gpu": 1}, "algorithms.one.resources.gpu"),
-        ({"cpu": 5}, "algorithms.one.resources.cpu"),
-    ):
-        spec = algorithms(resources=resources)
-        with pytest.raises(InputError) as refused:
-            check(spec, trainer_loader(spec))
-        assert refused.value.key == key
-
-
-@pytest.mark.parametrize(
-    ("changes", "slots"),
-    [
-        ({"resources": {"gpu": 0.25}}, 8),
-        ({"resources": {"gpu": 0.25}, "workers": 3}, 3),
-        ({"resources": {"gpu": 2, "cpu": 3}}, 1),
-        ({"resources": {"cpu": 0.5}}, 8),
-        ({"resources": {"memory_gb": 3}, "workers": 50}, 2),
-        ({"workers": 50}, 50),
-    ],
-)
-def test_cores_memory_and_gpus_bound_how_many_run_at_once(monkeypatch, changes, slots):
-    monkeypatch.setattr(machine, "cores", lambda: 4.0)
-    monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
-    workers = changes.pop("workers", None)
-    executor = {"name": "processes", "devices": ["0", "1"], "workers": workers}
-    spec = small_spec(executor=executor, **changes)
-    made = make_executor(spec, trainer_loader(spec))
-    made.close()
-    assert isinstance(made, Processes)
-    assert made.slots == slots
-
-
-def test_memory_alone_does_not_start_more_than_there_are_cores(monkeypatch):
-    monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
-    monkeypatch.setattr(placing_of_studies.os, "cpu_count", lambda: 3)
-    spec = small_spec(resources={"memory_gb": 0.01}, executor={"name": "processes"})
-    assert placing_of_studies.segments_at_once(spec, "processes") == 3
-
-
 def test_a_look_up_that_asks_for_a_gpu_does_not_run_in_the_driver():
     spec = small_spec(trainer={}, executor={})
     tabular = spec.changed(trainer=spec.trainer.model_copy(update={"name": "tabular"}))
@@ -340,7 +271,7 @@ def test_a_look_up_that_asks_for_a_gpu_does_not_run_in_the_driver():
 
 def test_a_session_with_more_threads_is_said():
     recorded = [
-        session(small_spec(executor={"name": "processes"}, resources=resources))
+        session(small_spec(executor={"name": "processes"}, resources=resources), {})
         for resources in (None, {"gpu": 0.5, "memory_gb": 1}, {"cpu": 4.5})
     ]
     assert changes_text(recorded[:2]) is None

@@ -7,13 +7,14 @@ from types import SimpleNamespace
 import pytest
 from study_support import small_spec
 
+from autorl.core.types import Config, Incumbent, StudyError
+from autorl.optimizers.model_share import NO_SHARE
 from autorl.statistics import Interval
 from autorl.store import rows as table_rows
-from autorl.study import result as results
-from autorl.study.estimates import Entry, Estimate
-from autorl.study.models import NO_STEPS
-from autorl.study.result import Point, Result
-from autorl.types import Config, Incumbent, StudyError
+from autorl.study.results import result as results
+from autorl.study.results.estimates import Entry, Estimate
+from autorl.study.results.models import NO_STEPS
+from autorl.study.results.result import Point, Result
 
 SCHEDULE = ((0, Config(x=0.5)),)
 WIDTH = Interval(1.0, 2.0, 0.95, "percentile")
@@ -80,7 +81,7 @@ def test_the_improvement_is_of_the_seeds_that_both_have():
 
 def test_what_was_not_said_of_a_result_is_nothing():
     plain = result()
-    assert (plain.tuning_seeds, plain.learns, plain.beyond, plain.share) == (0, False, 0, None)
+    assert (plain.tuning_seeds, plain.learns, plain.beyond, plain.share) == (0, False, 0, NO_SHARE)
     assert (plain.caveats, dict(plain.beside), plain.steps, plain.choice) == (
         (),
         {},
@@ -191,9 +192,12 @@ TWO = [
 def test_the_text_of_the_objective_names_those_beside_it():
     spec = small_spec(objective=TWO, evaluation={"aggregate": "iqm"})
     assert results._objectives_text(spec) == (
-        "last eval_return (iqm over seeds), minimize; beside it best eval_length, maximize"
+        "score: eval_return, last evaluation of a run, lower is better; "
+        "beside it eval_length, best evaluation of a run, higher is better; iqm over seeds"
     )
-    assert results._objectives_text(small_spec()) == "last eval_return (mean over seeds), maximize"
+    assert results._objectives_text(small_spec()) == (
+        "score: eval_return, last evaluation of a run, higher is better; mean over seeds"
+    )
 
 
 def test_a_front_comes_best_by_the_first_objective_first():
@@ -223,10 +227,7 @@ def test_a_failed_run_counts_in_a_front_where_the_study_file_says_its_value(pena
 
 
 def test_the_worse_end_of_a_front_is_that_of_each_metrics_direction():
-    rows = [
-        *rows_of(3, "incumbent", 2.0, 4.0),
-        *rows_of(3, "incumbent", 10.0, 30.0, objective=1),
-    ]
+    rows = [*rows_of(3, "incumbent", 2.0, 4.0), *rows_of(3, "incumbent", 10.0, 30.0, objective=1)]
     spec = small_spec(objective=TWO, evaluation={"aggregate": "cvar(0.5)"})
     assert results._test_scores(record_of(rows, spec), 3) == {
         "last eval_return": 4.0,

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from autorl.evaluation import Fixed, Racing
-from autorl.study.queue import Item, Queue
+from autorl.core.types import SegmentId
+from autorl.statistics.evaluation import Fixed, Racing
+from autorl.study.open_proposals import Item, Queue
 from autorl.study.retention import Retention
-from autorl.types import SegmentId
 
 TEST_SEED = 100
 
@@ -87,8 +87,7 @@ def test_the_incumbent_is_always_among_the_top(top):
 
 
 @pytest.mark.parametrize(
-    ("adds", "finished", "needed"),
-    [(True, False, {3, 6}), (True, True, {3}), (False, False, {3})],
+    ("adds", "finished", "needed"), [(True, False, {3, 6}), (True, True, {3}), (False, False, {3})]
 )
 def test_the_longest_default_stays_until_the_baseline_is_trained(adds, finished, needed):
     of = search(ranked=[3], longest=[6, 2], adds_baseline=adds, finished=finished)

@@ -4,10 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from autorl.rlhf.contract import DATA_NOTE
-from autorl.spec import load_spec
-from autorl.study import rlhf_metrics
-from autorl.study.rlhf_metrics import proxy_caution, training_cautions
+from autorl.study.results import rlhf_metrics
+from autorl.study.results.rlhf_metrics import proxy_caution, training_cautions
+from autorl.study.spec import load_spec
+from autorl.trainers.language.contract import DATA_NOTE
 
 STUDY = {
     "trainer": "trl/rloo",

@@ -1,17 +1,14 @@
 """Studies of RLHF tasks: what is selected by, what is refused, and what the result says of a proxy."""
 
-import json
-import sqlite3
+from types import SimpleNamespace
 
 import pytest
 
-from autorl.seeds import SeedPlan
-from autorl.spec import load_spec
-from autorl.store import Store, schema
-from autorl.study.record import StudyRecord
-from autorl.study.rlhf_metrics import proxy_caution, reward_metrics
-from autorl.tuner import space_study, tune
-from autorl.types import InputError
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import InputError
+from autorl.study.results.rlhf_metrics import proxy_caution, reward_metrics
+from autorl.study.spec import load_spec
+from autorl.study.tuner import space_study, tune
 
 STUDY = {
     "trainer": "trl/rloo",
@@ -53,53 +50,18 @@ def test_selecting_by_the_training_signal_is_refused_unless_it_is_said():
     check(spec, trainer_loader(spec))
 
 
-MEASURED = {
-    "gold": ((0.5, -2.0), (0.3, -3.0)),
-    "reference_gold": ((0.1, 0.2), (0.1, 0.0)),
-    "kl": ((1.0, 9.0),),
-}
-"""By metric the values of test runs at steps 5 and 10."""
+def test_metrics_that_were_not_selected_by_are_those_of_the_task():
+    means = {"gold": 0.4, "reference_gold": 0.1, "kl": 1.0, "loss": 3.0}
 
+    def metrics(**changes):
+        spec = load_spec(STUDY | changes)
+        mean = lambda proposal, name: means.get(name)  # noqa: E731
+        return reward_metrics(SimpleNamespace(spec=spec, mean_of_tests=mean), 4)
 
-def record_of(spec, step):
-    """A record of two test runs of proposal 4, which is read at a step."""
-    connection = sqlite3.connect(":memory:")
-    schema.create(connection)
-    frozen = json.dumps({"candidates": [["incumbent", 4, step]], "seeds": [100, 101]})
-    connection.execute("INSERT INTO event VALUES (1, 'frozen', ?, 0.0, NULL)", (frozen,))
-    connection.execute("INSERT INTO configs VALUES (4, 'hash', 'default', '{}')")
-    connection.execute(
-        "INSERT INTO proposals (proposal, config_id, until, origin, meta) VALUES (4, 4, 10, '', '')"
-    )
-    for run in (0, 1):
-        connection.execute(
-            "INSERT INTO runs VALUES (?, 4, ?, 'test', '', NULL, NULL, 0, NULL, 'done', 10, 1)",
-            (run, 100 + run),
-        )
-        connection.execute(
-            "INSERT INTO segments VALUES "
-            "(?, 4, ?, ?, NULL, NULL, 0, 10, 4, 'done', '', '', '', NULL)",
-            (f"4.{100 + run}", run, 100 + run),
-        )
-    for metric, runs in MEASURED.items():
-        for run, values in enumerate(runs):
-            rows = [(run, at, metric, value) for at, value in zip((5, 10), values, strict=True)]
-            connection.executemany("INSERT INTO evals VALUES (?, ?, ?, ?)", rows)
-    return StudyRecord(spec, Store(connection, None, None), None)
-
-
-def test_other_metrics_are_read_at_the_step_chosen_on_tuning_seeds():
-    spec = load_spec(STUDY | {"objective": {"metric": "proxy", "reduce": "best"}})
-    assert reward_metrics(record_of(spec, 5), 4) == pytest.approx(
-        {"gold": 0.4, "reference_gold": 0.1, "kl": 1.0}
-    )
-    assert reward_metrics(record_of(spec, 10), 4) == pytest.approx(
-        {"gold": -2.5, "reference_gold": 0.1, "kl": 9.0}
-    )
-    assert reward_metrics(record_of(spec, None), 4)["gold"] == -2.5
-    assert "gold" not in reward_metrics(record_of(load_spec(STUDY), 5), 4)
-    other = {"trainer": "sb3/sac", "environment": "Pendulum-v1", "space": "sb3/sac"}
-    assert reward_metrics(record_of(load_spec(STUDY | other), 5), 4) == {}
+    by_proxy = metrics(objective={"metric": "proxy", "reduce": "best"})
+    assert by_proxy == {"gold": 0.4, "reference_gold": 0.1, "kl": 1.0}
+    assert metrics() == {"reference_gold": 0.1, "kl": 1.0}
+    assert metrics(trainer="sb3/sac", environment="Pendulum-v1", space="sb3/sac") == {}
 
 
 def test_the_result_says_when_a_proxy_led_below_the_reference_policy():

@@ -1,43 +1,17 @@
-"""What a segment writes until it has ended lies in the study, is counted, and goes with the segment however it ends."""
+"""Scratch files of a segment lie in the study, are counted, and go with the segment however it
+ends."""
 
 import os
-import sys
-import textwrap
 from pathlib import Path
 
 import pytest
-import yaml
 from scripted import Scripted, full, study_with, toy_spec
+from segments import segment_of
 
+from autorl.core.types import Status, StudyError, TrainerSpec
 from autorl.executors.worker import failure
-from autorl.spec import load_spec
 from autorl.store.checkpoints import scratch, unfinished, writing
-from autorl.study import Study, attempt_files
-from autorl.types import Config, Segment, Status, StudyError, TrainerSpec
-
-# Its first attempt at each segment writes where it may, and then kills its worker, which takes it along.
-SCRIPT = """
-import argparse, json, os, pathlib, signal
-parser = argparse.ArgumentParser()
-parser.add_argument("--x", type=float)
-parser.add_argument("--seed", type=int)
-parser.add_argument("--until", type=int)
-parser.add_argument("--load", default="")
-parser.add_argument("--save", default="")
-parser.add_argument("--told", type=pathlib.Path)
-args = parser.parse_args()
-pathlib.Path("big.bin").write_bytes(b"0" * 100_000)
-if args.save:
-    pathlib.Path(args.save, "half.bin").write_bytes(b"0" * 100_000)
-attempt = args.told / f"{args.seed}-{args.until}-{args.x}"
-if not attempt.exists():
-    attempt.write_text(os.getcwd())
-    os.kill(os.getppid(), signal.SIGKILL)
-    signal.pause()
-others = [str(path) for path in pathlib.Path.cwd().parent.iterdir() if path != pathlib.Path.cwd()]
-attempt.write_text(json.dumps([os.getcwd(), others]))
-print(json.dumps({"step": args.until, "eval_return": args.x}))
-"""
+from autorl.study import attempts as attempt_files
 
 
 def hidden(folder):
@@ -46,18 +20,8 @@ def hidden(folder):
 
 
 def segment_in(folder, **changes):
-    spec = TrainerSpec("synthetic")
-    values = {
-        "id": "3.0",
-        "trainer": spec,
-        "config": Config(),
-        "seed": 0,
-        "role": "tuning",
-        "until": 1,
-        "horizon": 1,
-    }
-    values |= {"folder": str(folder / "3.0"), "scratch": str(unfinished(folder, "3.0"))}
-    return Segment(**(values | changes))
+    places = {"folder": str(folder / "3.0"), "scratch": str(unfinished(folder, "3.0"))}
+    return segment_of("3.0", trainer=TrainerSpec("synthetic"), **places | changes)
 
 
 def test_scratch_lies_beside_the_checkpoint_in_writing_and_both_go(tmp_path):
@@ -124,9 +88,7 @@ def dying_study(monkeypatch, folder, **changes):
 
 
 @pytest.mark.parametrize("kind", [Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.CRASH])
-def test_segments_ended_from_outside_and_a_study_that_gives_up_leave_nothing(
-    monkeypatch, tmp_path, kind
-):
+def test_segments_that_were_ended_leave_nothing(monkeypatch, tmp_path, kind):
     study = dying_study(monkeypatch, tmp_path / "study", parallelism=5)
     pool = Dying(kind, kind, kind)
     with pytest.raises(StudyError, match="the first 3 proposals failed"):
@@ -136,9 +98,7 @@ def test_segments_ended_from_outside_and_a_study_that_gives_up_leave_nothing(
     study.close()
 
 
-def test_what_a_lost_worker_left_is_gone_when_its_segment_is_handed_out_again(
-    monkeypatch, tmp_path
-):
+def test_what_a_lost_worker_left_is_gone_for_the_next(monkeypatch, tmp_path):
     study = dying_study(monkeypatch, tmp_path / "study", parallelism=1, failures={"retries": 2})
     pool = Dying(*[Status.LOST] * 9)
     with pytest.raises(StudyError):
@@ -156,48 +116,3 @@ def test_what_running_segments_write_counts_as_disk(monkeypatch, tmp_path):
         study.run(executor=Dying(Status.CRASH, size=400_000))
     assert hidden(tmp_path / "study") == []
     study.close()
-
-
-@pytest.mark.slow
-def test_a_worker_of_a_command_killed_while_it_saves_leaves_nothing(tmp_path):
-    (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT))
-    (tmp_path / "told").mkdir()
-    study = {
-        "trainer": {
-            "name": "command",
-            "kwargs": {
-                "command": [
-                    sys.executable,
-                    str(tmp_path / "script.py"),
-                    "--told",
-                    str(tmp_path / "told"),
-                ],
-                "seed_flag": "--seed",
-                "steps_flag": "--until",
-                "checkpoint_flag": "--load",
-                "save_flag": "--save",
-                "metrics": {"step": "step"},
-            },
-        },
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}},
-        "fidelity": {"steps": 10, "evaluations": 1},
-        "budget": {"runs": 2},
-        "seeds": {"tuning": 1, "test": 1},
-        "optimizer": "random",
-        "executor": {"name": "processes", "workers": 2},
-        "test": {"top": 0},
-    }
-    study = Study.create(load_spec(study), tmp_path / "study")
-    study.run()
-    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'attempt'")[0][0] >= 3
-    assert {status for (status,) in study.store.query("SELECT status FROM segments")} == {"done"}
-    study.close()
-    told = [yaml.safe_load(path.read_text()) for path in (tmp_path / "told").iterdir()]
-    assert told
-    for folder, others in told:
-        assert Path(folder).parent.parent == tmp_path / "study" / "checkpoints"
-        assert all(Path(other).name.startswith("checkpoint-") for other in others), (
-            "nothing of the first attempt"
-        )
-        assert len(others) <= 1
-    assert hidden(tmp_path / "study") == []

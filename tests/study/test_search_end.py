@@ -1,20 +1,21 @@
 """Why a search is over: a value of a closed set, in the event that freezes the candidates."""
 
+import re
+
 import pytest
-from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
 from study_support import StoppedError, run_small, small_spec, stop_after
 
 from autorl import Tuner
-from autorl.report.html import headline
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import SearchEnd, StudyError
+from autorl.report.html import result_blocks
 from autorl.report.reading import open_view
 from autorl.report.status import status_dict, status_text
 from autorl.report.text import result_dict, result_text
 from autorl.report.watching import watched
-from autorl.seeds import SeedPlan
-from autorl.store.events import CandidatesFrozen, ModelsNamed, StudyFinished
+from autorl.store.events import CandidatesFrozen, StudyFinished
 from autorl.study import Study
-from autorl.study.search_end import search_end_text, unspent_text
-from autorl.types import SearchEnd, StudyError
+from autorl.study.results.record import search_end_text, unspent_text
 
 FEW = {"seeds": {"tuning": 1, "test": 1}, "parallelism": 1}
 GRID = {"name": "grid", "levels": 2}
@@ -23,11 +24,7 @@ ONE = {
     "space": {"x": {"type": "float", "lower": 0.0, "upper": 1.0}},
     "trainer": {"optimum": {"x": 0.5}, "interaction": 0.0},
 }
-ADAPTIVE = {
-    "evaluation": {"seeds": "adaptive"},
-    "seeds": {"tuning": 3, "test": 1},
-    **ONE,
-}
+ADAPTIVE = {"evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 3, "test": 1}, **ONE}
 
 
 def reasons(study, kind=CandidatesFrozen):
@@ -60,12 +57,7 @@ def ended(folder, **changes):
             "what was left of the budget paid for no further proposal",
             None,
         ),
-        (
-            {"budget": {"configurations": 3}},
-            SearchEnd.BUDGET,
-            "the budget was used up",
-            None,
-        ),
+        ({"budget": {"configurations": 3}}, SearchEnd.BUDGET, "the budget was used up", None),
         (
             {"optimizer": GRID, **ONE},
             SearchEnd.OPTIMIZER,
@@ -181,25 +173,6 @@ def test_a_session_that_goes_on_after_the_freeze_keeps_the_reason(tmp_path):
     study.close()
 
 
-def test_without_test_seeds_the_end_of_the_study_has_it(tmp_path):
-    changes = {**FEW, "seeds": {"tuning": 1, "test": 0}, "optimizer": PBT}
-    assert run_small(tmp_path / "a", **changes).search_end is SearchEnd.OPTIMIZER
-    view = open_view(tmp_path / "a")
-    assert view.record.search_end is SearchEnd.OPTIMIZER
-    view.close()
-
-
-def test_models_that_are_named_have_it(monkeypatch):
-    script = Scripted(listed(full(0.2), full(0.7)))
-    toy = Toy(curve=lambda config, seed, step: config["x"] - abs(step - 50) / 100)
-    spec = toy_spec(
-        objective={"reduce": "best"}, seeds={"tuning": 1, "test": 0}, budget={"runs": 5}
-    )
-    study = study_with(monkeypatch, spec, script, toy)
-    run(study)
-    assert reasons(study, ModelsNamed) == [SearchEnd.OPTIMIZER]
-
-
 @pytest.mark.parametrize(("asked", "why"), [(2, SearchEnd.BUDGET), (1, SearchEnd.TEST)])
 def test_a_tuner_ends_its_search_when_it_is_asked_for_tests(asked, why):
     with Tuner(ONE["space"], "random", seeds=SeedPlan(1, 1), budget={"runs": 2}) as tuner:
@@ -219,7 +192,8 @@ def test_every_page_says_it_where_one_looks(tmp_path):
     assert result_dict(result)["search_end"] == "optimizer"
     assert status_dict(view)["search_end"] == "optimizer"
     assert ("search ended", text) in watched(view).facts
-    assert f"<td>search ended</td><td></td><td>{text}</td>" in headline(view, result)
+    rows = [row for block in result_blocks(view, result) for row in getattr(block, "rows", ())]
+    assert ("search ended", "", text) in rows
     view.close()
 
 
@@ -230,9 +204,8 @@ def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
     study.close()
     view = open_view(tmp_path / "study")
     assert view.record.search_end is None
-    assert "stopped because the first proposals failed: go on with `autorl resume" in status_text(
-        view
-    )
+    stands = r"stopped because the first 3 proposals failed.*: go on with `autorl resume"
+    assert re.search(stands, status_text(view))
     view.close()
 
 

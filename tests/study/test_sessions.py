@@ -1,26 +1,30 @@
-"""What changed between the sessions of a study is one line in `resume`, `status`, the result and the report."""
+"""Changes between the sessions of a study are one line in `resume`, `watch`, the result and the
+report."""
 
+import hashlib
 import json
 import sqlite3
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
-from autorl import __version__
 from autorl.cli import app
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import FrozenMap
 from autorl.report.html import report_html
 from autorl.report.reading import open_view
-from autorl.spec import load_spec
 from autorl.store.events import SessionBegun
 from autorl.store.provenance import _recorded_hash
 from autorl.store.sessions import changes, changes_text
 from autorl.study import Study
 from autorl.study import session as session_module
-from autorl.study.landscape import read_study
+from autorl.study.results.landscape import read_study
 from autorl.study.session import cpu, installed_version, session, user_files
-from autorl.types import FrozenMap
+from autorl.study.spec import load_spec
+from autorl.study.tuner import tune
 
 CHANGED = "sessions computed with other code, so one session may give another table: "
 
@@ -65,14 +69,14 @@ def other_optuna(tmp_path, monkeypatch):
 def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, monkeypatch, request):
     folder = tmp_path / "study"
     assert autorl("tune", small(tmp_path), "--out", folder, "-q").exit_code == 0
-    assert CHANGED not in autorl("status", folder).output
+    assert CHANGED not in autorl("watch", folder, "--once").output
     line = CHANGED + "optuna {}, then {}".format(*request.getfixturevalue("other_optuna"))
     resumed = autorl("resume", folder, "--runs", "+4", "-q")
     assert resumed.exit_code == 0
     assert f"caution: {line}" in resumed.stderr.splitlines()
     assert f"  caution: {line}" in resumed.stdout.splitlines()
-    assert line in autorl("status", folder).stdout
-    assert line in json.loads(autorl("status", folder, "--json").stdout)["warnings"]
+    assert line in autorl("watch", folder, "--once").stdout
+    assert line in json.loads(autorl("watch", folder, "--json").stdout)["warnings"]
     assert line in json.loads(autorl("resume", folder, "-q", "--json").stdout)["caveats"]
     view = open_view(folder)
     assert line in report_html(view)
@@ -83,11 +87,13 @@ def test_another_version_is_said_by_resume_status_result_and_report(tmp_path, mo
 def test_a_session_that_recorded_nothing_changes_nothing(tmp_path, request):
     folder = tmp_path / "study"
     study = Study.create(load_spec(small(tmp_path)), folder)
-    study.store.append(SessionBegun(FrozenMap(session(study.spec), python="2.7")))
+    study.store.append(
+        SessionBegun(FrozenMap(session(study.spec, user_files(study.spec)), python="2.7"))
+    )
     study.close()
     resumed = autorl("resume", folder, "-q")
     assert resumed.exit_code == 0
-    assert CHANGED not in resumed.output + autorl("status", folder).output
+    assert CHANGED not in resumed.output + autorl("watch", folder, "--once").output
 
 
 def test_nothing_is_said_of_a_study_that_is_over(tmp_path, request):
@@ -107,9 +113,9 @@ def test_an_edited_function_and_an_edited_script_are_named(tmp_path):
             objective={},
         )
     )
-    before = session(spec)
+    before = session(spec, user_files(spec))
     (tmp_path / "mine.py").write_text("def f(config, *, seed):\n    return 2 * config['x']\n")
-    after = session(spec)
+    after = session(spec, user_files(spec))
     assert list(changes([before, after])) == ["mine.py"]
     (tmp_path / "train.sh").write_text("true\n")
     command = {
@@ -123,6 +129,17 @@ def test_an_edited_function_and_an_edited_script_are_named(tmp_path):
     assert list(user_files(load_spec(small(tmp_path, trainer=command)))) == ["train.sh"]
     by_file = load_spec(small(tmp_path, trainer=f"python:{tmp_path / 'mine.py'}:f", objective={}))
     assert list(user_files(by_file)) == ["mine.py"]
+
+
+def test_a_session_records_the_file_of_a_function_given_to_tune(tmp_path):
+    space = {"x": {"type": "float", "lower": 0.0, "upper": 1.0}}
+    plan = SeedPlan(1, 0)
+    tune(lambda config, *, seed: 1.0, space, runs=1, seeds=plan, out=tmp_path / "study")
+    view = open_view(tmp_path / "study")
+    (facts,) = view.sessions()
+    view.close()
+    file = Path(__file__)
+    assert facts["files"] == {file.name: hashlib.sha256(file.read_bytes()).hexdigest()}
 
 
 def test_every_kind_of_change_is_named_once():
@@ -154,31 +171,17 @@ def test_many_changes_are_one_short_line():
     assert "\n" not in text
 
 
-def test_as_many_changes_as_a_line_names_are_not_counted():
-    before = {"packages": {f"package{number}": "1.0" for number in range(4)}}
-    after = {"packages": {f"package{number}": "2.0" for number in range(4)}}
-    text = changes_text([before, after])
-    assert text.count(", then 2.0") == 4
-    assert "more" not in text
-
-
-def test_sessions_of_earlier_versions_are_compared_by_what_they_recorded():
-    early = {"version": __version__, "python": "3.11.1", "packages": {"numpy": "2.0"}}
-    late = early | {"source": {"sha256": "a" * 64}, "files": {"a.py": "1"}, "cpu": "znver4 (A)"}
-    assert changes([early, late]) == {}
-
-
 def test_the_session_records_what_touches_results(tmp_path):
     study = Study.create(load_spec(small(tmp_path)), tmp_path / "study")
     study.run()
     study.close()
     with sqlite3.connect(tmp_path / "study" / "study.sqlite") as connection:
         ((text,),) = connection.execute("SELECT body FROM event WHERE kind = 'session'")
-    body = json.loads(text)
+    facts = json.loads(text)["facts"]
     expected = {"numpy", "scipy", "numba", "optuna", "ConfigSpace", "gymnasium", "pandas"}
-    assert expected <= set(body["packages"])
-    assert body["source"]["sha256"]
-    assert body["cpu"]
+    assert expected <= set(facts["packages"])
+    assert facts["source"]["sha256"]
+    assert facts["cpu"]
 
 
 @pytest.mark.parametrize(
@@ -214,7 +217,7 @@ def test_threads_are_those_of_the_algorithm_with_the_most():
         "fidelity": {"steps": 10},
         "budget": {"runs": 8},
     }
-    assert session(load_spec(study))["threads"] == 4
+    assert session(load_spec(study), {})["threads"] == 4
 
 
 def test_a_package_that_is_not_installed_has_no_version():

@@ -1,4 +1,4 @@
-"""What a study is made of: its executor, the limits of it, and what is refused before anything is trained."""
+"""Setting up a study: its executor, its limits, and refusals before anything is trained."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 from study_support import SPACE, small_spec
 
 from autorl import executors
-from autorl.spec import load_spec
+from autorl.core.types import Config, InputError, Resources
 from autorl.study import setup
 from autorl.study.setup import (
     changeable,
@@ -18,14 +18,14 @@ from autorl.study.setup import (
     ray_address,
     trainer_loader,
 )
-from autorl.types import Config, InputError, Resources
+from autorl.study.spec import load_spec
 
 
 def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
     """A study of trainers that run best on these executors."""
     limits = {"segment_seconds": None, "memory_gb": None} | (limits or {})
     section = {"name": name, "devices": list(devices), "workers": None, "address": None}
-    section |= {"autoscaler": False, "lost_after": 60.0} | executor
+    section |= {"autoscaler": False} | executor
     return SimpleNamespace(
         executor=SimpleNamespace(**section),
         limits=SimpleNamespace(**limits),
@@ -58,15 +58,12 @@ def spec_of(*best, name=None, limits=None, devices=(), needs=({},), **executor):
         (["in_process", "in_process"], None, "in_process"),
         (["in_process"], "processes", "processes"),
         (["processes"], "ray", "processes"),
-        (["in_process"], "folder", "in_process"),
     ],
 )
-def test_segments_run_on_what_their_trainers_run_best_on_unless_the_file_says_otherwise(
-    best, stated, name
-):
+def test_segments_run_on_what_suits_their_trainers(best, stated, name):
     spec = spec_of(*best, name=stated)
     assert local_executor_name(spec) == name
-    assert executor_name(spec) == (stated if stated in ("ray", "folder") else name)
+    assert executor_name(spec) == (stated if stated == "ray" else name)
 
 
 @pytest.mark.parametrize(
@@ -93,11 +90,16 @@ def test_limits_are_seconds_and_bytes():
 
 
 def of_ray(monkeypatch, spec, workers=None):
-    """What the executor of a cluster is made with."""
+    """Return the arguments that a cluster's executor is made with."""
     made = {}
-    monkeypatch.setattr(executors, "make_ray", lambda load, address, **more: made.update(more))
+
+    def cluster(address, cores):
+        made["cores"] = cores
+
+    monkeypatch.setattr(executors, "Cluster", cluster)
+    monkeypatch.setattr(executors, "Ray", lambda work, of, **more: made.update(more))
     monkeypatch.setattr(setup.os, "cpu_count", lambda: 4)
-    setup._make_ray(spec, None, workers, ["numpy"])
+    setup._make_ray(spec, None, workers)
     return made
 
 
@@ -113,11 +115,10 @@ def of_ray(monkeypatch, spec, workers=None):
         (["processes"], {}, "processes"),
     ],
 )
-def test_who_looks_a_value_up_has_no_process_of_its_own_on_a_cluster(
-    monkeypatch, best, limits, kind
-):
-    made = of_ray(monkeypatch, spec_of(*best, limits=limits))
-    assert (made["kind"], made["preload"], made["autoscaler"]) == (kind, ["numpy"], False)
+def test_who_looks_a_value_up_has_no_process_of_its_own_elsewhere(best, limits, kind):
+    work = setup._work_elsewhere(spec_of(*best, limits=limits), None, ["numpy"])
+    assert (work.kind, work.preload) == (kind, ("numpy",))
+    assert (work.limits.memory_bytes is None) is ("memory_gb" not in limits)
 
 
 @pytest.mark.parametrize(("workers", "cores"), [(None, None), (1, 4), (2, 6.0), (4, 12.0)])
@@ -129,10 +130,11 @@ def test_a_ray_of_the_studys_own_has_room_for_its_workers(monkeypatch, workers, 
 
 
 def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
-    made = {}
-    monkeypatch.setattr(executors, "make_ray", lambda load, address, **more: made.update(more))
+    spec = spec_of("processes", needs=[{"cpu": 0.25}])
+    made = of_ray(monkeypatch, spec, 2)
+    assert made["cores"] == 4
     monkeypatch.setattr(setup.os, "cpu_count", lambda: None)
-    setup._make_ray(spec_of("processes", needs=[{"cpu": 0.25}]), None, 2, [])
+    setup._make_ray(spec, None, 2)
     assert made["cores"] == 1
 
 
@@ -145,9 +147,7 @@ def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
         ("10.0.0.2:6379", "10.0.0.1:6379", "10.0.0.2:6379"),
     ],
 )
-def test_the_address_of_a_cluster_is_stated_or_the_environments(
-    monkeypatch, stated, variable, address
-):
+def test_a_cluster_is_where_the_file_or_a_variable_says(monkeypatch, stated, variable, address):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     if variable:
         monkeypatch.setenv("RAY_ADDRESS", variable)
@@ -164,28 +164,13 @@ def test_somebody_must_answer_where_a_study_has_a_cluster_and_only_there(monkeyp
 
 def test_the_workers_of_a_study_are_those_asked_for_or_stated(monkeypatch):
     given = []
-    monkeypatch.setattr(
-        setup, "_make_ray", lambda spec, load, workers, preload: given.append(workers)
-    )
+    monkeypatch.setattr(executors, "Cluster", lambda address, cores: None)
+    monkeypatch.setattr(executors, "Ray", lambda work, of, **more: given.append(more["workers"]))
     spec = small_spec(executor={"name": "ray", "workers": 3})
     load = trainer_loader(spec)
     for workers in (None, 2):
         make_executor(spec, load, workers)
     assert given == [3, 2]
-
-
-def test_the_executor_of_a_folder_is_given_no_number_of_workers(monkeypatch, tmp_path):
-    made = {}
-    monkeypatch.setattr(
-        executors, "Folder", lambda form, facts, **more: made.update(more, form=form)
-    )
-    spec = small_spec(executor={"name": "folder", "lost_after": 33.0})
-    load = trainer_loader(spec)
-    make_executor(spec, load, folder=tmp_path)
-    assert made["lost_after"] == 33.0
-    with pytest.raises(InputError) as refused:
-        make_executor(spec, load, 2, tmp_path)
-    assert refused.value.key == "--workers"
 
 
 def test_who_asks_for_workers_that_in_process_has_not_is_told(tmp_path):
@@ -202,14 +187,16 @@ def test_modules_are_imported_once_and_only_processes_know_what_this_machine_has
     monkeypatch.setattr(
         executors, "make", lambda name, load, slots, **more: made.append((name, slots, more))
     )
-    monkeypatch.setattr(setup, "capacity", lambda spec: "of this machine")
     spec = small_spec(executor={"name": "threads", "workers": 2}, limits={"memory_gb": 1})
+    machine = setup.capacity(spec)
+    monkeypatch.setattr(setup, "capacity", lambda spec: machine)
     load = trainer_loader(spec)
     setup.make_named_executor("threads", spec, load)
     setup.make_named_executor("threads", spec, load, preload=["mine"])
     (name, slots, own), (_, _, given) = made
     assert (name, slots) == ("threads", 2)
-    assert (own["capacity"], own["limits"].memory_bytes) == ("of this machine", 2**30)
+    assert own["capacity"] is machine
+    assert own["limits"].memory_bytes == 2**30
     assert given["preload"] == ["mine"]
     assert own["preload"] == sorted(
         {module for trainer in spec.trainers.values() for module in load(trainer).preload}
@@ -222,7 +209,6 @@ def test_modules_are_imported_once_and_only_processes_know_what_this_machine_has
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({"executor": {"name": "folder", "workers": 2}}, "executor.workers"),
         ({"executor": {"name": "ray", "autoscaler": True}}, "executor.autoscaler"),
         (
             {"executor": {"name": "processes", "workers": 2, "autoscaler": True}},
@@ -240,7 +226,6 @@ def test_what_an_executor_cannot_do_is_refused(monkeypatch, changes, key):
 @pytest.mark.parametrize(
     "executor",
     [
-        {"name": "folder"},
         {"name": "ray", "workers": 2, "autoscaler": True},
         {"name": "ray"},
         {"name": "processes", "workers": 2},
@@ -250,8 +235,7 @@ def test_what_an_executor_can_do_is_not(monkeypatch, executor):
     checked = []
     monkeypatch.setattr(executors, "check", lambda name, *asked: checked.append(name))
     setup._check_executor(small_spec(executor=executor))
-    local = ["processes"] if executor["name"] == "folder" else []
-    assert checked == [executor["name"], *local]
+    assert checked == [executor["name"]]
 
 
 # -- hyperparameters ---------------------------------------------------------------------------------------------------
@@ -260,11 +244,7 @@ def test_what_an_executor_can_do_is_not(monkeypatch, executor):
 def test_hyperparameters_of_an_algorithm_are_named_without_its_prefix():
     part = {"trainer": "synthetic", "space": SPACE}
     spec = load_spec(
-        {
-            "algorithms": {"one": part, "two": part},
-            "fidelity": {"steps": 10},
-            "budget": {"runs": 8},
-        }
+        {"algorithms": {"one": part, "two": part}, "fidelity": {"steps": 10}, "budget": {"runs": 8}}
     )
     choices = choices_of(spec, "one.")
     assert set(choices) == {"x", "rate", "kind", "only_b"}

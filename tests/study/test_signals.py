@@ -13,10 +13,10 @@ from patience import wait_until
 from signal_studies import Session, begun, children, gated_study, hold, parent, release, state
 from study_support import table
 
-from autorl import signals
 from autorl.cli import app
+from autorl.core import signals
+from autorl.core.signals import EndedBySignal
 from autorl.executors.stopped import MESSAGE
-from autorl.signals import EndedBySignal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -37,9 +37,7 @@ def quiet(tmp_path_factory):
 
 
 @pytest.mark.parametrize("trainer", ["command", "python"])
-def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
-    tmp_path, quiet, trainer
-):
+def test_killed_segments_change_no_table(tmp_path, quiet, trainer):
     file = gated_study(tmp_path, trainer)
     expected = quiet(trainer)
     hold(tmp_path)
@@ -51,6 +49,7 @@ def test_a_study_whose_segments_are_killed_ends_with_the_table_of_a_quiet_one(
     code, _, error = session.end()
     assert (code, error) == (0, "")
     assert table(tmp_path / "killed") == expected
+    assert not list((tmp_path / "killed").rglob(".*")), "what they had begun to write"
     assert session.wait_until_gone()
 
 
@@ -76,9 +75,7 @@ def tree(session):
         pytest.param("python", "warden", marks=pytest.mark.slow),
     ],
 )
-def test_a_fork_server_that_dies_is_replaced_and_what_it_ran_is_trained_again(
-    tmp_path, quiet, trainer, killed
-):
+def test_a_fork_server_that_dies_is_replaced(tmp_path, quiet, trainer, killed):
     file = gated_study(tmp_path, trainer)
     expected = quiet(trainer)
     hold(tmp_path)
@@ -215,9 +212,7 @@ def test_daemons_end_with_a_driver_that_is_killed(tmp_path):
         pytest.param("processes", signal.SIGHUP, marks=pytest.mark.slow),
     ],
 )
-def test_sigterm_and_sighup_end_a_session_with_a_line_and_the_study_goes_on(
-    tmp_path, quiet, number, executor
-):
+def test_sigterm_and_sighup_end_a_session_with_a_line(tmp_path, quiet, number, executor):
     file = gated_study(tmp_path, executor={"name": executor})
     expected, folder = quiet(), tmp_path / "s"
     hold(tmp_path)
@@ -288,14 +283,14 @@ def test_a_signal_waits_until_what_is_held_together_is_done():
 )
 def test_any_command_that_a_signal_ends_says_so(monkeypatch, capsys, error, code, line):
     monkeypatch.setattr("autorl.trainers.names", raising(error))
-    assert app(["trainers"], standalone_mode=False) == code
+    assert app(["list", "trainers"], standalone_mode=False) == code
     assert capsys.readouterr().err == line
 
 
 def test_an_end_of_file_is_no_interrupt(monkeypatch, capsys):
     monkeypatch.setattr("autorl.trainers.names", raising(EOFError("from within")))
     with pytest.raises(EOFError, match="from within"):
-        app(["trainers"], standalone_mode=False)
+        app(["list", "trainers"], standalone_mode=False)
     assert "interrupted" not in capsys.readouterr().err
 
 

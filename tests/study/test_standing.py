@@ -1,19 +1,15 @@
-"""What `status` and `best` read from the tables is what replaying every event of the study gives."""
+"""The standing that `watch` and `best` read from the tables equals a replay of every event of the
+study."""
 
 import json
-import re
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from study_support import small_spec
+from study_support import StoppedError, small_spec, stop_after
 
-from autorl.executors import InProcess
 from autorl.report.formats import candidates
 from autorl.report.reading import Replayed, open_view
 from autorl.report.status import status_dict
-from autorl.store import schema
 from autorl.study import Study
 
 STORE = Path(__file__).parents[1] / "store"
@@ -79,30 +75,14 @@ def assert_same(folder):
     view.close()
 
 
-def stopped_after(study, events):
-    """Run a study until so many events are recorded."""
-
-    class EnoughError(Exception):
-        pass
-
-    def count(kind, body):
-        nonlocal events
-        events -= 1
-        if not events:
-            raise EnoughError
-
-    study.store.on_append = count
-    with pytest.raises(EnoughError):
-        study.run()
-    study.store.on_append = None
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_tables_say_what_the_events_say(tmp_path, kind):
     """In the middle of the search, at its end, and extended."""
     folder = tmp_path / "study"
     study = Study.create(small_spec(**KINDS[kind]), folder)
-    stopped_after(study, 20)
+    stop_after(study, 20)
+    with pytest.raises(StoppedError):
+        study.run()
     assert_same(folder)
     study.close()
     study = Study.open(folder)
@@ -110,67 +90,11 @@ def test_tables_say_what_the_events_say(tmp_path, kind):
     assert_same(folder)
     if kind not in ("configurations", "pbt"):
         study.extend(6)
-        stopped_after(study, 8)
+        stop_after(study, 8)
+        with pytest.raises(StoppedError):
+            study.run()
         assert_same(folder)
     study.close()
-
-
-def earlier_version(folder):
-    """Make the database one of schema version 1: as it was before these tables."""
-    connection = sqlite3.connect(folder / "study.sqlite", isolation_level=None)
-    for statement in ("TABLE standing", "TABLE places", "TABLE noted", "INDEX event_kind"):
-        connection.execute(f"DROP {statement}")
-    connection.execute("ALTER TABLE event DROP COLUMN hash")
-    connection.execute("PRAGMA user_version = 1")
-    connection.close()
-
-
-def dump(folder):
-    """All tables but the log, whose hashes an earlier version does not have."""
-    with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
-        return sorted(
-            line
-            for line in connection.iterdump()
-            if not re.match(r'\w+ (INTO|TABLE) "?event"?\b', line)
-        )
-
-
-@pytest.mark.parametrize("kind", ["racing with failures", "pbt", "two objectives", "median"])
-def test_tables_filled_from_the_events_are_those_that_were_kept_up_to_date(tmp_path, kind):
-    folder = tmp_path / "study"
-    study = Study.create(small_spec(**KINDS[kind]), folder)
-    study.run()
-    study.close()
-    view = open_view(folder)
-    facts, best = status_dict(view, now=1.0), candidates(view, 3)
-    view.close()
-    before = dump(folder)
-    earlier_version(folder)
-    old = (folder / "study.sqlite").read_bytes()
-    assert_same(folder)
-    view = open_view(folder)
-    assert (status_dict(view, now=1.0), candidates(view, 3)) == (facts, best)
-    view.close()
-    assert (folder / "study.sqlite").read_bytes() == old, "reading changes nothing"
-    Study.open(folder).close()
-    assert dump(folder) == before
-    with sqlite3.connect(folder / "study.sqlite") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (schema.SCHEMA_VERSION,)
-
-
-def test_a_study_that_version_1_wrote(tmp_path):
-    folder = tmp_path / "study"
-    folder.mkdir()
-    (folder / "study.yaml").write_text((STORE / "study_v1.yaml").read_text())
-    with sqlite3.connect(folder / "study.sqlite") as connection:
-        connection.executescript((STORE / "study_v1.sql").read_text())
-    connection.close()
-    assert_same(folder)
-    study = Study.open(folder)
-    study.extend(2)
-    study.run(executor=InProcess(study.load))
-    study.close()
-    assert_same(folder)
 
 
 def test_status_and_best_replay_no_events(tmp_path, monkeypatch):

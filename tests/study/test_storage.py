@@ -1,7 +1,6 @@
 """Checkpoints and copies of the database in a storage: same table, one driver, whole or not at all."""
 
 import itertools
-import json
 import os
 import shutil
 import signal
@@ -14,16 +13,16 @@ from test_kill import after_events, run_and_die
 from typer.testing import CliRunner
 
 from autorl.cli.app import app
+from autorl.core.types import InputError, StorageError, StudyError
 from autorl.executors.worker import NO_STORAGE
+from autorl.store import lease, remote
 from autorl.store import offsite as offsites
-from autorl.store import remote
 from autorl.store.offsite import checkpoint_names, database_copies
-from autorl.store.remote import MANIFEST, RemoteFolder, StorageError
+from autorl.store.remote import RemoteFolder
 from autorl.study import Study
-from autorl.study.backup import backup
-from autorl.study.takeover import take_over
-from autorl.study.verify import verify
-from autorl.types import InputError, StudyError
+from autorl.study.folder.backup import backup
+from autorl.study.folder.takeover import take_over
+from autorl.study.folder.verify import verify
 
 ASHA = {"optimizer": {"name": "asha", "rungs": 3}, "budget": {"runs": 12}, "parallelism": 4}
 TPE = {"optimizer": {"name": "tpe", "startup": 3}, "budget": {"runs": 12}}
@@ -42,14 +41,15 @@ def _own_cache(tmp_path, monkeypatch):
 
 
 @pytest.fixture(params=["file", "memory"])
-def url(request, tmp_path):
+def url(request, tmp_path, monkeypatch):
     if request.param == "file":
         return f"file://{tmp_path}/storage"
+    monkeypatch.setattr(remote, "_FORGETS", ())
     return f"memory://study-{os.getpid()}-{next(_numbers)}"
 
 
 def names_in(url):
-    """What lies in a storage, without the probes and beats of drivers."""
+    """Name the files of a storage, without the probes and beats of drivers."""
     return {name for name in RemoteFolder(url).objects() if not name.startswith("lease/")}
 
 
@@ -87,18 +87,6 @@ def test_the_last_copy_is_the_whole_log(tmp_path, url):
     assert table(target) == table(tmp_path / "stored")
     assert verify(tmp_path / "stored").events == copy.events
     assert len([name for name in names_in(url) if name.startswith("backups/")]) <= 3
-
-
-def test_sizes_are_those_of_manifests(tmp_path):
-    url = f"file://{tmp_path}/storage"
-    run_small(tmp_path / "stored", storage=url, keep={"checkpoints": "lineage"})
-    study = Study.open(tmp_path / "stored")
-    sizes = [
-        json.loads(path.read_text())["sizes"]
-        for path in (tmp_path / "storage").glob(f"checkpoints/*/{MANIFEST}")
-    ]
-    assert study.driver.work.bytes_saved() == sum(sum(size.values()) for size in sizes) > 0
-    study.close()
 
 
 @pytest.mark.parametrize("changes", [TPE, ASHA, PBT], ids=["tpe", "asha", "pbt"])
@@ -171,15 +159,15 @@ def test_a_torn_checkpoint_counts_as_gone_and_is_kept(tmp_path):
     url = f"file://{tmp_path}/storage"
     interrupted(tmp_path / "stored", 30, **ASHA, storage=url).close()
     shutil.rmtree(tmp_path / "cache")
-    states = sorted((tmp_path / "storage").glob("checkpoints/*/state.json"))
+    states = sorted((tmp_path / "storage").glob("checkpoints/*/state.autorl"))
     assert len(states) > 2
     for state in states:
         state.write_text(state.read_text().replace("1", "2"))
     study = Study.open(tmp_path / "stored")
     study.run()
     study.close()
-    scores = table(tmp_path / "stored")["scores"], table(tmp_path / "stored")["tests"]
-    assert scores == (table(tmp_path / "plain")["scores"], table(tmp_path / "plain")["tests"])
+    scores = table(tmp_path / "stored")["reductions"], table(tmp_path / "stored")["tests"]
+    assert scores == (table(tmp_path / "plain")["reductions"], table(tmp_path / "plain")["tests"])
     assert list((tmp_path / "storage" / "checkpoints" / "damaged").iterdir())
 
 
@@ -187,7 +175,8 @@ def test_a_storage_that_fails_ends_the_session_and_nothing_is_lost(tmp_path, mon
     """It is no failure of a configuration."""
     run_small(tmp_path / "plain", **ASHA)
     url = f"file://{tmp_path}/storage"
-    study = Study.create(small_spec(**ASHA, storage=url), tmp_path / "stored")
+    changes = {**ASHA, "failures": {"retries": 0}}
+    study = Study.create(small_spec(**changes, storage=url), tmp_path / "stored")
     upload = RemoteFolder.upload
     left = [4]
 
@@ -219,7 +208,9 @@ def test_the_second_driver_takes_over_and_the_first_stops(tmp_path, monkeypatch)
     with pytest.raises(InputError, match="another driver works on this study"):
         take_over(url, tmp_path / "second")
     assert not (tmp_path / "second").exists()
-    second = Study.open(take_over(url, tmp_path / "second", from_living=True), take_over=True)
+    with monkeypatch.context() as much_later:
+        much_later.setattr(lease, "EXPIRE_SECONDS", -1.0)
+        second = Study.open(take_over(url, tmp_path / "second"))
     stop_after(second, 9)
     with pytest.raises(StoppedError):
         second.run()
@@ -259,11 +250,11 @@ def test_verify_reads_the_storage(tmp_path):
     run_small(tmp_path / "stored", storage=url, keep={"checkpoints": "lineage"})
     verdict = verify(tmp_path / "stored")
     assert (verdict.whole, verdict.checkpoints > 5) == (True, True)
-    torn = next((tmp_path / "storage").glob("checkpoints/*/state.json"))
+    torn = next((tmp_path / "storage").glob("checkpoints/*/state.autorl"))
     torn.write_text("{}")
     problems = verify(tmp_path / "stored").problems
     assert [problem.partition(": ")[2] for problem in problems] == [
-        "state.json differs from what was saved"
+        "state.autorl differs from what was saved"
     ]
 
 
@@ -357,23 +348,3 @@ def test_a_storage_of_another_study_is_refused_and_left(tmp_path):
     (tmp_path / "second" / "study.yaml").write_text(f"{text}storage: {url}-2\n")
     Study.open(tmp_path / "second").close()
     assert database_copies(RemoteFolder(f"{url}-2"))
-
-
-def test_a_storage_that_holds_no_study_cannot_be_taken_over(tmp_path):
-    refused = autorl("resume", tmp_path / "new", "--storage", tmp_path / "nothing", code=2)
-    assert "holds no study" in refused.stderr
-    assert not (tmp_path / "new").exists()
-
-
-def test_a_torn_copy_of_the_database_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(offsites, "BACKUP_SECONDS", 0.0)
-    url = f"file://{tmp_path}/storage"
-    interrupted(tmp_path / "first", 30, **ASHA, storage=url).close()
-    newest, before = database_copies(RemoteFolder(url))
-    (tmp_path / "storage" / newest.file).write_bytes(b"torn")
-    folder = take_over(url, tmp_path / "second")
-    assert verify(folder).events == before.events
-    (tmp_path / "storage" / before.file).write_bytes(b"torn")
-    with pytest.raises(InputError, match="no copy of the database there is whole"):
-        take_over(url, tmp_path / "third")
-    assert sorted(path.name for path in tmp_path.glob("*third*")) == []

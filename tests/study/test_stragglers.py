@@ -2,20 +2,14 @@
 
 from types import SimpleNamespace
 
+from segments import segment_of
+
+from autorl.core.types import Outcome, SegmentId, Status
 from autorl.study.stragglers import BackupCopies, Stragglers
-from autorl.types import Config, Outcome, Segment, SegmentId, Status, TrainerSpec
 
 
 def segment(number, steps=100):
-    return Segment(
-        id=SegmentId(number, 0),
-        trainer=TrainerSpec("toy"),
-        config=Config(),
-        seed=0,
-        role="tuning",
-        until=steps,
-        horizon=1000,
-    )
+    return segment_of(number, until=steps, horizon=1000)
 
 
 class Situation:

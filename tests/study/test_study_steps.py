@@ -4,24 +4,16 @@ import time
 
 import pytest
 from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
+from segments import segment_of
 from study_support import small_spec
 
-from autorl.seeds import MOST_SEEDS
+from autorl.core.seeds import MOST_SEEDS
+from autorl.core.types import InputError, StudyError
 from autorl.study import Study
-from autorl.types import Config, InputError, Segment, SegmentId, StudyError, TrainerSpec
 
 
 def segment(save):
-    return Segment(
-        id=SegmentId(0, 0),
-        trainer=TrainerSpec("toy"),
-        config=Config(),
-        seed=0,
-        role="tuning",
-        until=9,
-        horizon=9,
-        save=save,
-    )
+    return segment_of(save=save)
 
 
 # -- the disk ----------------------------------------------------------------------------------------------------------
@@ -73,6 +65,7 @@ def test_what_saves_nothing_starts_until_logs_alone_take_it_all(monkeypatch, log
 
 
 def test_where_nothing_starts_nothing_is_said(monkeypatch):
+    assert Disk(monkeypatch, limit=None).fits(3 * GIB, 3 * GIB, segment(True))
     disk = Disk(monkeypatch)
     assert disk.fits(3 * GIB, 3 * GIB)
     assert disk.collected == []

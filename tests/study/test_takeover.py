@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 import yaml
 
+from autorl.core.types import InputError
 from autorl.store.lease import Holder
-from autorl.study import takeover
-from autorl.study.takeover import study_folder, take_over
-from autorl.types import InputError
+from autorl.study.folder import takeover
+from autorl.study.folder.takeover import study_folder, take_over
 
 URL = "file:///somewhere/storage"
 STUDY = b"name: x\nbudget:\n  runs: 8\n"
@@ -109,7 +109,7 @@ def test_a_folder_that_is_not_empty_is_left(storage, tmp_path):
     assert [path.name for path in (tmp_path / "study").iterdir()] == ["mine"]
 
 
-def test_a_living_driver_is_not_robbed_unless_it_is_said(storage, tmp_path):
+def test_a_living_driver_is_not_robbed(storage, tmp_path):
     storage(holder=living())
     with pytest.raises(InputError) as refused:
         take_over(URL, tmp_path / "study")
@@ -118,7 +118,6 @@ def test_a_living_driver_is_not_robbed_unless_it_is_said(storage, tmp_path):
     )
     assert "last there 1 s ago" in str(refused.value)
     assert not (tmp_path / "study").exists()
-    take_over(URL, tmp_path / "study", from_living=True)
 
 
 @pytest.mark.parametrize("holder", [None, living(released=True), living(seconds=1e6)])
@@ -170,12 +169,9 @@ def test_a_folder_that_cannot_be_made_is_named(storage, tmp_path):
 def test_a_folder_that_holds_the_study_is_used_and_another_refused(monkeypatch, tmp_path):
     taken = []
     monkeypatch.setattr(takeover, "holds_study", lambda folder: folder.name == "there")
-    monkeypatch.setattr(
-        takeover, "take_over", lambda url, folder, *, from_living: taken.append(from_living)
-    )
+    monkeypatch.setattr(takeover, "take_over", lambda url, folder: taken.append(folder.name))
     study_folder(URL, tmp_path / "new")
-    study_folder(URL, tmp_path / "new", from_living=True)
-    assert taken == [False, True]
+    assert taken == ["new"]
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "study.yaml").write_text(f"storage: {URL}\n")
     assert study_folder(URL, tmp_path / "there") == tmp_path / "there"

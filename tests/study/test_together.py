@@ -6,11 +6,11 @@ import pytest
 import yaml
 from study_support import SPACE, TRAINER, run_small, small_spec, table
 
-from autorl.spec import load_spec
-from autorl.study import Study, together
-from autorl.study.own_modules import module_folders, refuse_equal_modules
-from autorl.study.together import backend_of, check_shareable, run_together, shared_workers
-from autorl.types import InputError, StudyError
+from autorl.core.types import InputError, StudyError
+from autorl.study import Study
+from autorl.study import several_studies as together
+from autorl.study.several_studies import backend_of, check_shareable, run_together, shared_workers
+from autorl.study.spec import load_spec
 
 # What differs between the studies: one learns from scores, one cuts runs, one is a population.
 STUDIES = {
@@ -104,7 +104,9 @@ def test_an_interruption_keeps_what_every_study_has_recorded(studies, tmp_path):
 
 
 def scores(folder):
-    return {name: table(folder)[name] for name in ("configs", "proposals", "scores", "tests")}
+    return {
+        name: table(folder)[name] for name in ("configurations", "proposals", "reductions", "tests")
+    }
 
 
 def test_progress_is_of_the_study_it_names(studies):
@@ -133,15 +135,6 @@ def test_limits_of_one_study_are_not_those_of_another():
     assert backend_of(free) == backend_of(same) != backend_of(limited)
 
 
-def test_devices_are_not_given_out_twice():
-    devices = {"name": "processes", "devices": ["0", "1"]}
-    alike = [small_spec(executor=devices), small_spec(executor=devices)]
-    check_shareable(alike)
-    different = [*alike, small_spec(executor=devices, limits={"segment_seconds": 60})]
-    with pytest.raises(InputError, match=r"executor\.devices: studies that share devices"):
-        check_shareable(different)
-
-
 def test_without_a_number_of_workers_there_is_one_for_each_core(monkeypatch):
     plain = [small_spec(), small_spec()]
     for cores, workers in ((6, 6), (None, 1)):
@@ -162,6 +155,7 @@ def test_one_study_that_is_given_devices_is_enough_to_refuse_different_ones():
     asking = small_spec(
         executor={"name": "processes"}, resources={"gpu": 1}, limits={"segment_seconds": 60}
     )
+    check_shareable([listing, listing])
     for specs in ([plain, listing], [listing, plain], [plain, asking]):
         with pytest.raises(InputError, match="studies that share devices"):
             check_shareable(specs)
@@ -172,15 +166,6 @@ def test_a_cluster_gives_out_devices_itself():
     asking = small_spec(executor=ray, resources={"gpu": 1})
     limited = small_spec(executor=ray, limits={"segment_seconds": 60})
     check_shareable([asking, limited])
-
-
-@pytest.mark.parametrize("place", [0, 1])
-def test_the_queue_of_a_folder_serves_one_study(place):
-    specs = [small_spec(), small_spec()]
-    specs[place] = small_spec(executor={"name": "folder"})
-    with pytest.raises(InputError, match="the queue of a folder serves one study") as refused:
-        check_shareable(specs)
-    assert refused.value.key == "executor.name"
 
 
 # -- modules of the user's ---------------------------------------------------------------------
@@ -213,19 +198,6 @@ def imports(monkeypatch):
     for name in set(sys.modules) - before:
         if name.startswith("ours_"):
             del sys.modules[name]
-
-
-@pytest.mark.usefixtures("imports")
-def test_different_modules_of_one_name_are_refused(tmp_path):
-    first = function_study(tmp_path / "first", "ours_equal", 1.0)
-    second = function_study(tmp_path / "second", "ours_equal", 2.0)
-    folders = {"first.yaml": module_folders(first), "second.yaml": module_folders(second)}
-    refuse_equal_modules(folders)  # nothing is imported yet: a script of `command` never is
-    Study.in_memory(first).close()
-    with pytest.raises(InputError, match=r"first.yaml and second.yaml .* called 'ours_equal'"):
-        refuse_equal_modules(folders)
-    (tmp_path / "second" / "ours_equal.py").write_text(FUNCTION.format(value=1.0))
-    refuse_equal_modules(folders)
 
 
 @pytest.mark.usefixtures("imports")

@@ -12,17 +12,18 @@ from pathlib import Path
 
 import pytest
 from study_support import checkpoint_of, part_of, run_small, segment_of, table
-from test_proof import change, edit, old_study
+from test_proof import change, edit
 
+from autorl.core.types import Checkpoint, FrozenMap, InputError, SegmentId
 from autorl.store import Store, checkpoints
+from autorl.store.codec import read_event
 from autorl.store.events import CheckpointsCollected
-from autorl.store.rebuild import SavedCheckpoint
 from autorl.study import Study
-from autorl.study import backup as backup_module
-from autorl.study import verify as verify_module
-from autorl.study.backup import Backup, backup
-from autorl.study.verify import Verdict, checkpoint_damage, verify
-from autorl.types import InputError, SegmentId
+from autorl.study.folder import backup as backup_module
+from autorl.study.folder import verify as verify_module
+from autorl.study.folder.backup import Backup, backup
+from autorl.study.folder.verify import Verdict, checkpoint_damage, verify
+from autorl.study.spec import thaw
 
 KEPT = {"keep": {"checkpoints": "lineage"}}
 
@@ -51,34 +52,21 @@ def whole_table(tmp_path_factory):
 def test_a_whole_study_is_whole(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     verdict = verify(folder)
-    assert (verdict.whole, verdict.problems, verdict.first_hashed) == (True, [], 1)
+    assert (verdict.whole, verdict.problems) == (True, [])
     assert verdict.events == last_event(folder)
     assert verdict.checkpoints == len(list((folder / "checkpoints").iterdir()))
     finish(folder)
     assert verify(folder).whole
 
 
-def test_a_study_of_an_earlier_version_is_whole_and_says_what_is_not_compared(tmp_path):
-    verdict = verify(old_study(tmp_path / "s"))
-    assert verdict.problems == [
-        f"checkpoint {name}: the folder is missing" for name in ("0.100", "1.100")
-    ]
-    assert verdict.first_hashed is None
-    assert [note for note in verdict.notes if "does not hold study.yaml" in note]
-    tables = [note for note in verdict.notes if note.startswith("table")]
-    assert [note.split()[1] for note in tables] == ["runs"], (
-        "seconds were made round in the test's data, nothing else"
-    )
-
-
 TABLES = {
     "UPDATE runs SET environment_steps = environment_steps + 1 WHERE run_id = 1": "table runs .*first at run_id 1$",
-    "UPDATE evals SET value = value + 1e-9 WHERE run_id = 1 AND step = 60": "table evals .*first at run_id 1, step 60",
+    "UPDATE reports SET value = value + 1e-9 WHERE run_id = 1 AND step = 60": "table reports .*first at run_id 1, step 60",
     "UPDATE segments SET status = 'crash' WHERE segment = '1.0'": "table segments .*first at segment '1.0'",
-    "DELETE FROM scores WHERE run_id = 1": "table scores .*first at run_id 1, metric",
+    "DELETE FROM reductions WHERE run_id = 1": "table reductions .*first at run_id 1, metric",
     "UPDATE proposals SET status = 'pending' WHERE proposal = 1": "table proposals .*first at proposal 1$",
     "INSERT INTO tests VALUES (7, 'x', 0, 1, 1.0, 'done')": "table tests .*first at proposal 7, objective 0, seed 1",
-    "DROP TABLE scores": "table scores cannot be read",
+    "DROP TABLE reductions": "table .reductions. is missing",
 }
 
 
@@ -112,8 +100,8 @@ def test_a_broken_chain_is_named_with_what_can_be_saved(tmp_path, whole_table):
 
 def test_tables_are_derived_anew_in_a_copy(tmp_path, whole_table):
     folder = part_of(tmp_path / "s", 40, **KEPT)
-    change(folder, "UPDATE evals SET value = 0")
-    with pytest.raises(InputError, match="table evals does not follow from the events"):
+    change(folder, "UPDATE reports SET value = 0")
+    with pytest.raises(InputError, match="table reports does not follow from the events"):
         backup(folder, tmp_path / "copy")
     backup(folder, tmp_path / "copy", until=verify(folder).events)
     finish(tmp_path / "copy")
@@ -124,22 +112,22 @@ def test_checkpoints_that_are_missing_or_differ_are_named(tmp_path, monkeypatch)
     folder = part_of(tmp_path / "s", 40, **KEPT)
     with closing(sqlite3.connect(folder / "study.sqlite")) as connection:
         saved = sorted(
-            json.loads(body)["segment"]
+            json.loads(body)["outcome"]["segment"]
             for (body,) in connection.execute("SELECT body FROM event WHERE kind = 'outcome'")
         )
     shutil.rmtree(checkpoint_of(folder, saved[0]))
     assert verify(folder).problems == [f"checkpoint {saved[0]}: the folder is missing"]
     with_hashes(folder)
     monkeypatch.setattr(checkpoints, "damage", damage)
-    (checkpoint_of(folder, saved[1]) / "state.json").write_text("{}", encoding="utf-8")
+    (checkpoint_of(folder, saved[1]) / "state.autorl").write_text("{}", encoding="utf-8")
     assert verify(folder).problems == [
         f"checkpoint {saved[0]}: the folder is missing",
-        f"checkpoint {saved[1]}: state.json differs from what was saved",
+        f"checkpoint {saved[1]}: state.autorl differs from what was saved",
     ]
 
 
 def damage(folder, files):
-    """What `autorl.store.checkpoints.damage` says, for sizes instead of hashes."""
+    """Answer as `autorl.store.checkpoints.damage` does, for sizes instead of hashes."""
     for name, size in files.items():
         if str((folder / name).stat().st_size) != size:
             return f"{name} differs from what was saved"
@@ -150,9 +138,9 @@ def with_hashes(folder):
     """Write the events anew, with the sizes of the files of every checkpoint."""
 
     def change_body(kind, body):
-        if kind == "outcome" and body["checkpoint"]:
-            files = [path for path in (folder / body["checkpoint"]).glob("*") if path.is_file()]
-            body["checkpoint_files"] = {path.name: str(path.stat().st_size) for path in files}
+        if kind == "outcome" and (saved := body["outcome"].get("checkpoint")):
+            files = [path for path in (folder / saved["path"]).glob("*") if path.is_file()]
+            saved["files"] = {path.name: str(path.stat().st_size) for path in files}
 
     rewrite(folder, change_body)
 
@@ -163,11 +151,11 @@ def rewrite(folder, change_body):
     events = store.query("SELECT kind, body FROM event ORDER BY seq")[1:]
     store.close()
     text = (folder / "study.yaml").read_text(encoding="utf-8")
-    anew = Store.create(folder.with_name("anew"), text)
+    anew = Store.create(folder.with_name("anew"), text, thaw(text, "").search_space.hash)
     for kind, text in events:
         body = json.loads(text)
         change_body(kind, body)
-        anew._append_body(kind, body)
+        anew.append(read_event(kind, body))
     anew.close()
     for path in folder.glob("study.*"):
         path.unlink()
@@ -203,9 +191,7 @@ def test_a_record_that_is_lost_is_a_problem_and_not_a_traceback(tmp_path, conten
     assert "nothing can be read from the log" in verdict.advice
 
 
-def test_a_study_file_that_is_missing_or_edited_is_a_problem_and_a_copy_has_the_recorded_one(
-    tmp_path, whole_table
-):
+def test_a_study_file_that_is_missing_or_edited_is_a_problem(tmp_path, whole_table):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     text = (folder / "study.yaml").read_text(encoding="utf-8")
     edit(folder, "seed", 9)
@@ -230,9 +216,9 @@ DRIVER = """
     from study_support import small_spec
     from autorl.study import Study
     study = Study.create(small_spec(keep={"checkpoints": sys.argv[3]}, budget={"runs": 60}), Path(sys.argv[1]))
-    def wait(kind, body):
-        if kind == "outcome":
-            print(kind, flush=True)
+    def wait(event):
+        if event.kind == "outcome":
+            print(event.kind, flush=True)
             sys.stdin.readline()
     study.store.on_append = wait
     study.run()
@@ -263,7 +249,7 @@ def test_a_copy_taken_while_the_study_runs_goes_on_to_the_same_table(tmp_path, k
     assert table(tmp_path / "copy") == table(tmp_path / "whole") == table(tmp_path / "s")
 
 
-def test_a_checkpoint_that_is_deleted_meanwhile_is_taken_from_a_newer_log(
+def test_a_checkpoint_that_goes_meanwhile_is_read_from_a_newer_log(
     tmp_path, monkeypatch, whole_table
 ):
     folder = part_of(tmp_path / "s", 40, **KEPT)
@@ -300,9 +286,9 @@ def test_a_checkpoint_that_is_lost_is_left_out_and_said(tmp_path, whole_table):
 def test_a_copy_never_writes_over_anything_or_out_of_its_folder(tmp_path):
     folder = part_of(tmp_path / "s", 40, **KEPT)
     (tmp_path / "there").mkdir()
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="is there already"):
         backup(folder, tmp_path / "there")
-    with pytest.raises(InputError, match="is inside the study"):
+    with pytest.raises(InputError, match="lies among the files"):
         backup(folder, folder / "copy")
     with pytest.raises(InputError, match=r"study.sqlite: is missing"):
         backup(tmp_path / "there", tmp_path / "copy")
@@ -310,8 +296,8 @@ def test_a_copy_never_writes_over_anything_or_out_of_its_folder(tmp_path):
     (tmp_path / "secret" / "file").write_text("x", encoding="utf-8")
 
     def leave(kind, body):
-        if kind == "outcome" and body["checkpoint"]:
-            body["checkpoint"] = f"checkpoints/../../secret/{body['segment']}/.."
+        if kind == "outcome" and (saved := body["outcome"].get("checkpoint")):
+            saved["path"] = f"checkpoints/../../secret/{body['outcome']['segment']}/.."
 
     rewrite(folder, leave)
     made = backup(folder, tmp_path / "copy")
@@ -340,7 +326,7 @@ def test_a_copy_that_cannot_be_written_leaves_nothing(tmp_path, monkeypatch):
 def test_before_anything_is_looked_at_nothing_was_found():
     assert vars(Backup()) == {"events": 0, "checkpoints": 0, "logs": 0, "notes": []}
     verdict = Verdict()
-    assert (verdict.events, verdict.checkpoints, verdict.first_hashed) == (0, 0, None)
+    assert (verdict.events, verdict.checkpoints) == (0, 0)
     assert (verdict.whole, verdict.advice) == (True, "")
 
 
@@ -370,7 +356,7 @@ def test_what_is_being_written_and_what_every_study_has_is_not_listed(tmp_path):
 
 
 def saved(path, **files):
-    return SavedCheckpoint(path, files)
+    return Checkpoint(SegmentId(0, 0), path, FrozenMap(files))
 
 
 def test_what_is_wrong_with_a_checkpoint_in_one_phrase(tmp_path):
@@ -449,5 +435,5 @@ def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):
             backup(folder, tmp_path / "other", until=until)
         assert refused.value.key == "--until"
     (tmp_path / "link").symlink_to("gone")
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="is there already"):
         backup(folder, tmp_path / "link")

@@ -1,4 +1,4 @@
-"""What a study's segments amount to: their bytes, fresh outcomes, heads and models."""
+"""Sums over a study's segments: their bytes, fresh outcomes, heads and models."""
 
 from pathlib import Path
 
@@ -6,9 +6,9 @@ import pytest
 from scripted import Scripted, Toy, chain, full, listed, study_with, toy_spec
 from test_lineage import waiting_for
 
+from autorl.core.types import SegmentId, Status
 from autorl.executors.worker import run_segment
 from autorl.store.events import ProposalMade
-from autorl.types import SegmentId, Status, StudyError
 
 
 def study_of(monkeypatch, *proposals, folder=None, **changes):
@@ -43,7 +43,7 @@ def test_folders_of_running_segments_are_not_looked_at_with_every_outcome(monkey
     work = study.driver.work
     (segment,) = study.advance()
     now = 100.0
-    monkeypatch.setattr("autorl.study.attempt_files.time.monotonic", lambda: now)
+    monkeypatch.setattr("autorl.study.attempts.time.monotonic", lambda: now)
     assert work.bytes_saved(lately=True) == 0
     Path(segment.scratch).mkdir(parents=True)
     (Path(segment.scratch) / "part").write_bytes(b"x" * 7)
@@ -120,17 +120,6 @@ def test_models_of_test_runs_are_kept_unless_nothing_is(monkeypatch, keep, saves
     assert (tested.role, tested.save) == ("test", saves)
 
 
-def test_evaluations_of_a_segment_lie_after_its_start(monkeypatch):
-    changes = {"fidelity": {"steps": 100, "evaluations": 4, "episodes": 3}}
-    study = study_of(monkeypatch, chain(0.5, 50), chain(0.5, 90, 0), **changes)
-    (first,) = study.advance()
-    assert (first.evaluate_at, first.start, first.horizon) == ((25, 50), 0, 100)
-    assert first.episodes == 3
-    study.record(train(study, first))
-    (second,) = study.advance()
-    assert (second.evaluate_at, second.until) == ((75, 90), 90)
-
-
 # -- what a driver says of its search ----------------------------------------------------------------------------------
 
 
@@ -144,9 +133,7 @@ def test_evaluations_of_a_segment_lie_after_its_start(monkeypatch):
         ("last", 25, None),
     ],
 )
-def test_a_run_ends_at_the_step_of_its_score_where_no_other_score_needs_more(
-    monkeypatch, reduce, step, end
-):
+def test_a_run_ends_at_the_step_of_its_score(monkeypatch, reduce, step, end):
     study = study_of(monkeypatch, full(0.5), objective={"reduce": reduce})
     study.advance()
     assert study.driver.end_at(0, step) == end
@@ -162,13 +149,6 @@ def test_the_best_score_of_a_length_is_in_the_metrics_own_direction(monkeypatch,
     assert study.driver.best_score(50) == (0.9 if direction == "maximize" else 0.01)
     with pytest.raises(ValueError, match="empty"):
         study.driver.best_score(7)
-
-
-def test_a_search_begins_with_nothing(monkeypatch):
-    driver = study_of(monkeypatch, full(0.5)).driver
-    assert (driver.ended, driver.search_end, driver.purse.extra_runs) == (False, None, 0.0)
-    assert (driver.steps_at_outcome, driver.charged_steps, driver.unsettled) == (0, 0, 0)
-    assert (driver.last_failure, driver.best_score and driver.ranking.best()) == ("", None)
 
 
 @pytest.mark.parametrize(
@@ -192,37 +172,13 @@ def test_a_continuation_starts_anew_where_one_seed_left_no_checkpoint(monkeypatc
     assert driver._asks.starts_anew(proposals[1]) is anew
 
 
-def test_nobody_looks_through_all_checkpoints_unless_it_is_said(monkeypatch):
-    driver = study_of(monkeypatch, full(0.5)).driver
-    asked = []
-    monkeypatch.setattr(
-        driver._retention, "collect", lambda models, *, over, at_once: asked.append((over, at_once))
-    )
-    driver.collect()
-    driver.collect(over=True)
-    driver.collect(at_once=True)
-    assert asked == [(False, False), (True, False), (False, True)]
-
-
-def test_a_study_that_was_given_up_has_three_more_tries(monkeypatch):
-    script = Scripted(lambda number, seen: full(0.1 * number))
-    trainer = Toy(before=lambda segment: Status.CRASH)
-    study = study_with(monkeypatch, toy_spec(parallelism=1), script, trainer)
-    for tried in (3, 6):
-        with pytest.raises(
-            StudyError, match="the first 3 proposals failed, the last with: told to"
-        ):
-            study.run()
-        assert len(study.driver.lineage) == tried
-
-
 def test_what_a_proposal_is_predicted_to_cost_is_what_it_trains(monkeypatch):
     info = type(toy_spec().info(toy_spec().trainer))
     monkeypatch.setattr(
         info, "relative_cost", lambda self, trainer, env, config, start, until: until - start
     )
     proposals = chain(0.5, 40), chain(0.5, 100, 0), full(0.2)
-    study = study_of(monkeypatch, *proposals, observation_order="predicted_end")
+    study = study_of(monkeypatch, *proposals)
     study.run()
     events = [recorded.event for recorded in study.store.events()]
     costs = [event.cost for event in events if isinstance(event, ProposalMade)]

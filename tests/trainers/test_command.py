@@ -11,22 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import segments
 from patience import wait_until
 
-from autorl.executors.gang import gang_environment
-from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
-from autorl.types import (
+from autorl.core.types import (
     Config,
     EnvironmentSpec,
     FrozenMap,
     InputError,
+    NotLoggedError,
     Outcome,
     Resources,
     Segment,
     Status,
     TrainerSpec,
 )
+from autorl.executors.gang import gang_environment
+from autorl.testing.trainers import Case, TrainerConformance
+from autorl.trainers import load
 
 # A training script of the usual kind: flags in, one record per "episode" of 10 steps out, in the form asked for.
 _SCRIPT = """
@@ -52,6 +54,8 @@ _SCRIPT = """
         if args.form == "dict":
             print("some text", {"not": "a record"})
             print({"global_step": step, "charts/episodic_return": score, "text": "x"})
+        if args.form == "pairs":
+            print(f"global_step={step}, charts/episodic_return=[{score}]")
     if args.form == "jsonlines":
         pathlib.Path("runs").mkdir()
         pathlib.Path("runs/log.jsonl").write_text("".join(json.dumps(row) + "\\n" for row in rows))
@@ -85,14 +89,8 @@ def command(scripts: Path, **options: Any) -> TrainerSpec:
 
 
 def segment(spec: TrainerSpec, config: dict[str, Any] | None = None, **changes: Any) -> Segment:
-    values: dict[str, Any] = {
-        "id": "s",
-        "trainer": spec,
-        "config": Config(config or {"learning_rate": 0.5}),
-        "seed": 3,
-    }
-    values |= {"role": "tuning", "until": 100, "horizon": 100, "evaluate_at": (50, 100)}
-    return Segment(**(values | changes))
+    of_run = {"until": 100, "evaluate_at": (50, 100), "seed": 3} | changes
+    return segments.segment(spec, config=config or {"learning_rate": 0.5}, **of_run)
 
 
 def train(spec: TrainerSpec, config: dict[str, Any] | None = None, **changes: Any) -> Outcome:
@@ -105,7 +103,7 @@ def returns(outcome: Outcome) -> list[tuple[int, float]]:
 
 @pytest.fixture(scope="module")
 def expected(scripts: Path) -> list[tuple[int, float]]:
-    """What the script logs at steps 50 and 100, by its own formula."""
+    """Return the values that the script logs at steps 50 and 100, by its own formula."""
     import random
 
     values, total = {}, 0.0
@@ -151,6 +149,7 @@ class TestResumableCommand(TestCommand):
     [
         ("json", {}),
         ("dict", {"map": {"eval_return": "charts/episodic_return"}}),
+        ("pairs", {"map": {"eval_return": "charts/episodic_return"}}),
         ("jsonlines", {"from": "jsonlines", "path": "runs/*.jsonl"}),
         (
             "csv",
@@ -300,6 +299,18 @@ def test_a_nan_metric_is_a_divergence(scripts: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "saved").exists()
 
 
+def test_a_script_that_ends_early_is_charged_whole_and_its_last_values_stand(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "early.py").write_text("print('step=60 eval_return=7')")
+    spec = command(tmp_path, command="{python} early.py {seed} {until}", metrics={})
+    outcome = train(spec, evaluate_at=(70, 100))
+    assert (outcome.status, outcome.reached) == (Status.DONE, 100)
+    assert returns(outcome) == [(70, 7.0), (100, 7.0)]
+    with pytest.raises(RuntimeError, match=r"of step 60 of 200.*`step_scale`"):
+        train(spec, until=200, horizon=200, evaluate_at=(100, 200))
+
+
 def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log(
     tmp_path: Path,
 ) -> None:
@@ -316,13 +327,29 @@ def test_a_failing_script_raises_with_its_last_line_and_everything_is_in_the_log
 def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(
     scripts: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "silent.py").write_text("pass")
-    with pytest.raises(RuntimeError, match="never logged any metric"):
-        train(command(tmp_path, command="{python} silent.py {seed} {until}", metrics={}))
+    (tmp_path / "says.py").write_text("import os, sys; print(os.environ['SAYS'])")
+
+    def says(text: str, **metrics: Any) -> None:
+        line = "{python} says.py {seed} {until}"
+        train(
+            command(tmp_path, command=line, metrics=metrics, environment_variables={"SAYS": text})
+        )
+
+    with pytest.raises(NotLoggedError, match=r"step=100 eval_return=0\.5; .* ended with no line"):
+        says("")
+    with pytest.raises(NotLoggedError, match=r"ended with .* \| c$") as silent:
+        says("a\nb\nhi ho\nc")
+    assert "a |" not in str(silent.value)
+    with pytest.raises(NotLoggedError, match="no number; logged were: other"):
+        says("step=3 other=text")
+    with pytest.raises(NotLoggedError, match="'other', but no number"):
+        says("step=3 other=text", map={"eval_return": "other"})
+    with pytest.raises(NotLoggedError, match=r"'eval_return'; logged were: a, b$"):
+        says("step=3 a=0 b=1", map={"eval_return": "eval_return"})
     metrics = {**_METRICS, "map": {"eval_return": "charts/episodic_retrun"}}
-    with pytest.raises(RuntimeError, match="did you mean 'charts/episodic_return'"):
+    with pytest.raises(NotLoggedError, match="did you mean 'charts/episodic_return'"):
         train(command(scripts, command=_COMMAND.replace("json", "dict"), metrics=metrics))
-    with pytest.raises(FileNotFoundError, match=r"wrote no log\.csv"):
+    with pytest.raises(NotLoggedError, match=r"no record to a log\.csv"):
         train(command(scripts, metrics={"from": "csv", "path": "log.csv"}))
 
 
@@ -342,7 +369,7 @@ def test_the_script_dies_with_the_worker(tmp_path: Path) -> None:
     )
     worker = textwrap.dedent(f"""
         from autorl.trainers import load
-        from autorl.types import *
+        from autorl.core.types import *
         command = "{{python}} sleeps.py {{seed}} {{until}}"
         spec = TrainerSpec("command", FrozenMap(command=command, path={str(tmp_path)!r}))
         segment = Segment(id="s", trainer=spec, config=Config(), seed=0, role="tuning", until=1, horizon=1)

@@ -1,7 +1,7 @@
 """The training signal as trainers call it: a signal that learns is the run's own, and is saved."""
 
-from autorl.rlhf.contract import FunctionSignal
-from autorl.rlhf.rewards.constraints import Constrained, Constraint
+from autorl.trainers.language.contract import FunctionSignal
+from autorl.trainers.language.rewards.constraints import Constrained, Constraint
 from autorl.trainers.rlhf.counted_reward import CountedReward
 
 BATCH = (["p", "p"], ["a a a", "b"])

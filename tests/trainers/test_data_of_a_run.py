@@ -10,46 +10,23 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import torch
+from segments import segment, train
 
-from autorl.spec import load_spec
+from autorl.core.types import Config, EnvironmentSpec, InputError, StudyError
 from autorl.study import Study
-from autorl.trainers import load
-from autorl.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Segment,
-    StudyError,
-    TrainerSpec,
-)
+from autorl.study.spec import load_spec
 
 torch.set_num_threads(1)
 LINE = EnvironmentSpec("trainer_environments:LineTest-v0", n_envs=8)
 PPO = {"n_epochs": 1, "batch_size": 4096, "net_arch": (8,)}
 
 
-def segment(tmp_path, name, **changes):
+def one_segment(tmp_path, name, n_steps=512, until=8000, **changes):
     """8,000 steps in 4 evaluations; a rollout of the configuration has 512 x 8 = 4,096."""
-    values = {
-        "id": name,
-        "trainer": TrainerSpec("sb3/ppo", FrozenMap(PPO)),
-        "environment": LINE,
-        "config": Config(n_steps=512, learning_rate=1e-2),
-        "seed": 0,
-        "role": "tuning",
-        "until": 8000,
-        "horizon": 8000,
-        "evaluate_at": (2000, 4000, 6000, 8000),
-        "episodes": 5,
-        "save": True,
-        "folder": str(tmp_path / name),
-    }
-    return Segment(**(values | changes))
-
-
-def train(segment):
-    return load(segment.trainer).train(segment, lambda report: None)
+    config = {"n_steps": n_steps, "learning_rate": 1e-2}
+    of_run = {"evaluate_at": (2000, 4000, 6000, 8000), "episodes": 5, "seed": 0}
+    of_run |= {"horizon": 8000}
+    return segment("sb3/ppo", LINE, config, until, tmp_path / name, PPO, **of_run | changes)
 
 
 def curve(*outcomes):
@@ -61,7 +38,7 @@ def curve(*outcomes):
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The outcome of a run that is not cut."""
-    return train(segment(tmp_path_factory.mktemp("whole"), "whole"))
+    return train(one_segment(tmp_path_factory.mktemp("whole"), "whole"))
 
 
 def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(whole):
@@ -76,18 +53,18 @@ def test_weights_are_those_of_the_last_whole_rollout_at_or_before_a_step(whole):
 
 @pytest.mark.parametrize("cut", [2000, 4000, 4096, 5000, 6000])
 def test_a_cut_inside_a_rollout_changes_nothing(tmp_path, whole, cut):
-    points = segment(tmp_path, "x").evaluate_at
+    points = one_segment(tmp_path, "x").evaluate_at
     before, after = tuple(p for p in points if p <= cut), tuple(p for p in points if p > cut)
-    first = train(segment(tmp_path, "first", until=cut, evaluate_at=before))
+    first = train(one_segment(tmp_path, "first", until=cut, evaluate_at=before))
     assert first.reached == cut // 4096 * 4096
     rest = {"parent": first.checkpoint, "start": first.reached, "evaluate_at": after}
-    second = train(segment(tmp_path, "second", **rest))
+    second = train(one_segment(tmp_path, "second", **rest))
     assert curve(first, second) == curve(whole)
     assert second.reached == whole.reached
 
 
 def test_a_rollout_longer_than_the_run_is_refused(tmp_path):
-    run = segment(tmp_path, "long", config=Config(n_steps=2048, learning_rate=1e-2))
+    run = one_segment(tmp_path, "long", 2048)
     with pytest.raises(
         InputError, match=r"n_steps 2,048 x n_envs 8 = 16,384 .* longer than a run, 8,000 steps"
     ):
@@ -118,7 +95,7 @@ def test_no_run_of_a_study_trains_more_than_it_is_charged():
     runs = with_all.store.query("SELECT environment_steps FROM runs ORDER BY run_id")
     assert sorted(steps for (steps,) in runs) == [4096, 7680, 8000]
     values = with_all.store.query(
-        "SELECT run_id, value FROM evals WHERE metric = 'eval_return' ORDER BY run_id, step"
+        "SELECT run_id, value FROM reports WHERE metric = 'eval_return' ORDER BY run_id, step"
     )
     assert len(values) == 12
 
@@ -129,8 +106,8 @@ def test_stopped_runs_are_compared_at_no_more_data_than_the_rung():
         space={"n_steps": {"type": "ordinal", "choices": [32, 128, 256], "default": 256}},
     )
     halted.run()
-    query = "SELECT until, to_step, n_steps FROM segments JOIN proposals USING (proposal) JOIN configs USING (config_id)"
-    rows = halted.store.query(query.replace("n_steps", "config"))
+    query = "SELECT until, to_step, config FROM segments JOIN proposals USING (proposal) "
+    rows = halted.store.query(query + "JOIN configurations USING (config_id)")
     assert len(rows) == 12
     for until, reached, config in rows:
         rollout = Config(json.loads(config))["n_steps"] * 8

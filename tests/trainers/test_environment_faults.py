@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 from typer.testing import CliRunner
 
 from autorl.cli import app
+from autorl.core.types import EnvironmentSpec, InputError
+from autorl.trainers.gymnasium_tasks import make_task
 
 MODULE = """
     import gymnasium
@@ -61,7 +64,7 @@ def line_of(text: str) -> int:
 
 
 def error_of(folder: Path, trainer: str, module: str, monkeypatch: Any, **environment: Any) -> str:
-    """What `autorl tune --dry-run` says of an environment; it must be one line, with exit code 2."""
+    """Return the line of `autorl tune --dry-run` on an environment, with exit code 2."""
     if trainer.startswith("sb3"):
         pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     (folder / f"{module}.py").write_text(textwrap.dedent(MODULE))
@@ -82,49 +85,33 @@ def error_of(folder: Path, trainer: str, module: str, monkeypatch: Any, **enviro
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.parametrize(
+    ("where", "said", "line"),
+    [
+        ("init", "raised ValueError: no licence buy one (", "raise ValueError"),
+        ("library", "raised ValueError: matmul: ", "np.zeros(2) @"),  # the user's line
+        ("spaces", "The environment must specify an ", None),
+        ("", "raised OSError: not connected", None),  # when it is closed
+    ],
+)
 def test_what_an_environment_raises_is_said_with_its_place(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
-) -> None:
-    module = f"unlicensed_{trainer[:3]}"
+    tmp_path, monkeypatch, trainer, where, said, line
+):
+    module = f"unlicensed_{trainer[:3]}_{where}"
     name = f"{module}:Unlicensed-v0"
-    text = error_of(tmp_path, trainer, module, monkeypatch, id=name)
-    place = f"{tmp_path / module}.py:{line_of('raise ValueError')}"
-    assert text.endswith(f"environment: '{name}' raised ValueError: no licence buy one ({place})")
+    text = error_of(tmp_path, trainer, module, monkeypatch, id=name, kwargs={"where": where})
     assert "study.yaml:2: environment" in text
+    assert f"environment: '{name}' raised " in text
+    assert said in text
+    if line is not None:
+        assert text.endswith(f"({tmp_path / module}.py:{line_of(line)})")
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
-def test_the_place_is_the_users_line_where_a_library_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
-) -> None:
-    module = f"mismatched_{trainer[:3]}"
-    name = f"{module}:Unlicensed-v0"
-    text = error_of(tmp_path, trainer, module, monkeypatch, id=name, kwargs={"where": "library"})
-    assert "ValueError: matmul: " in text
-    assert text.endswith(f"({tmp_path / module}.py:{line_of('np.zeros(2) @')})")
-
-
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_spaces_that_are_missing_or_unsupported_are_one_line_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
-) -> None:
+def test_spaces_that_are_unsupported_are_one_line_too(tmp_path, monkeypatch, trainer):
     module = f"spaces_{trainer[:3]}"
-    name = f"{module}:Unlicensed-v0"
-    text = error_of(tmp_path, trainer, module, monkeypatch, id=name, kwargs={"where": "spaces"})
-    assert f"'{name}' raised " in text
-    assert "The environment must specify an " in text
     text = error_of(tmp_path, trainer, module, monkeypatch, id=f"{module}:Unsupported-v0")
     assert "has Tuple" in text
-
-
-@pytest.mark.parametrize("trainer", TRAINERS)
-def test_what_an_environment_raises_when_it_is_closed_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trainer: str
-) -> None:
-    module = f"closed_{trainer[:3]}"
-    name = f"{module}:Unlicensed-v0"
-    text = error_of(tmp_path, trainer, module, monkeypatch, id=name, kwargs={"where": ""})
-    assert f"'{name}' raised OSError: not connected" in text
 
 
 @pytest.mark.parametrize("trainer", TRAINERS)
@@ -144,3 +131,10 @@ def test_what_a_game_of_several_agents_raises_is_said(
     text = error_of(tmp_path, "sb3/ppo", "games", monkeypatch, id=name)
     place = f"{tmp_path / 'games'}.py:{line_of('raise ConnectionError')}"
     assert text.endswith(f"'{name}' raised ConnectionError: the simulator is down ({place})")
+
+
+def test_an_old_version_is_refused_before_gymnasium_warns_of_it() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match="'Pendulum-v0'; did you mean 'Pendulum-v1'"):
+            make_task(EnvironmentSpec("Pendulum-v0"))

@@ -11,10 +11,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import segments
 
+from autorl.core.types import (
+    Checkpoint,
+    Config,
+    FrozenMap,
+    InputError,
+    NotLoggedError,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
-from autorl.types import Checkpoint, Config, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 _SELF = f"python:{Path(__file__).stem}:"
 
@@ -67,15 +77,8 @@ class TestResumableFunction(TrainerConformance):
 
 
 def segment(config: dict[str, Any], **changes: Any) -> Segment:
-    values: dict[str, Any] = {
-        "id": "s",
-        "trainer": TrainerSpec("python"),
-        "config": Config(config),
-        "seed": 7,
-    }
-    return Segment(
-        **({**values, "role": "tuning", "until": 10, "horizon": 10, "evaluate_at": (10,)} | changes)
-    )
+    of_run = {"until": 10, "horizon": 10, "evaluate_at": (10,), "seed": 7} | changes
+    return segments.segment("python", config=config, **of_run)
 
 
 def run(function: Callable[..., Any], config: dict[str, Any], **options: Any) -> Any:
@@ -175,7 +178,7 @@ def test_a_step_that_is_no_whole_number_is_an_error(step: Any) -> None:
     def f(config: dict[str, Any], *, report: Callable[..., None]) -> None:
         report(step, 1.0)
 
-    with pytest.raises(TypeError, match="whole number of steps in a report"):
+    with pytest.raises(TypeError, match=r"whole number of steps in report\(step, value\)"):
         run(f, {})
 
 
@@ -223,7 +226,7 @@ def test_a_result_that_is_no_number_is_an_error_that_names_it() -> None:
     for value in ("high", "0.5", True, np.True_, b"1", None, 10**400):
         with pytest.raises(TypeError, match="'accuracy' is not a number: "):
             run(lambda config, value=value: {"accuracy": value}, {})
-    with pytest.raises(ValueError, match="returned nothing and reported nothing"):
+    with pytest.raises(NotLoggedError, match="returned nothing and reported nothing"):
         run(lambda config: None, {})
     with pytest.raises(ValueError, match="step 2 after one at step 5"):
         run(lambda config, report: (report(5, 1.0), report(2, 1.0)), {})

@@ -1,24 +1,13 @@
-"""What a trainer of the user's is told costs the same for every point and every record."""
+"""Reports of a user's trainer cost the same for every point and every record."""
 
 from growth_exponent import exponent
+from segments import segment
 
+from autorl.core.types import Report
 from autorl.trainers.metrics import Collector, MetricSource
 from autorl.trainers.user_code import Told
-from autorl.types import Config, EnvironmentSpec, Report, Segment, TrainerSpec
 
-SEGMENT = Segment(
-    id="0.0",
-    trainer=TrainerSpec("python:some:function"),
-    environment=EnvironmentSpec(None),
-    config=Config({"x": 1.0}),
-    seed=0,
-    role="tuning",
-    parent=None,
-    start=0,
-    until=10_000,
-    horizon=10_000,
-    evaluate_at=(10_000,),
-)
+SEGMENT = segment("python:some:function", None, {"x": 1.0}, 10_000, id="0.0")
 
 
 def test_reports_of_a_segment_are_linear():

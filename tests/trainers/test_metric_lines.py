@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from patience import PATIENCE
 
+from autorl.core.types import InputError
 from autorl.trainers.metric_lines import number, parse_line
 from autorl.trainers.metrics import Collector, MetricSource
-from autorl.types import InputError
 
 OPENRLHF = (
     "INFO 11-03 09:15:27 ppo_trainer.py:547] \N{SPARKLES} Global step 12: "
@@ -33,6 +33,12 @@ VERL = (
         ("[rank0]: {'loss': 2.0}", {"loss": 2.0}),
         ("[default0]:step:1 - a:2.5", {"step": 1, "a": 2.5}),
         ("Global step 2: {'reward': 1.5}", {"step": 2, "reward": 1.5}),
+        ("return=-0.3\n", {"return": "-0.3"}),
+        (
+            "step=4 charts/return= 1.5 | note=a=b",
+            {"step": "4", "charts/return": "1.5", "note": "a=b"},
+        ),
+        ("global_step=4, episodic_return=[9.]", {"global_step": "4", "episodic_return": "[9.]"}),
         (
             "Evaluation completed in 0:01:02, global_step 2, eval_metrics: {'eval_a_pass1': 0.5}",
             {"step": 2, "eval_a_pass1": 0.5},
@@ -48,6 +54,9 @@ def test_records(line, record):
     [
         "",
         "Epoch 3: loss 0.5",
+        "Epoch 3: loss=0.5",
+        "Namespace(lr=0.1, seed=3)",
+        "loss=",
         "[1, 2]",
         "{'loss': open('/etc/passwd')}",
         "{'loss': __import__('os').system('true')}",
@@ -119,7 +128,7 @@ def collected(options, lines, points=(10, 20), until=20):
 
 
 def test_values_of_trl_lines_are_text():
-    """Without a step in them they all belong to the last step; the latest counts."""
+    """Lines that name no step all belong to the last step; the latest counts."""
     lines = [
         "{'loss': '0.7', 'rewards/margins': '0.1'}",
         "{'loss': '0.5', 'rewards/margins': '0.3'}",
@@ -177,8 +186,7 @@ def test_the_trainer_state_that_has_come_farthest_is_read(tmp_path):
         )
     source = MetricSource.parse({"from": "trainer_state", "map": {"margin": "eval_margin"}}, 1)
     assert [record["step"] for record in source.records(tmp_path, 20)] == [3, 9, 20]
-    with pytest.raises(FileNotFoundError, match=r"trainer_state\.json"):
-        source.records(tmp_path / "run/checkpoint-9/nothing", 20)
+    assert source.records(tmp_path / "run/checkpoint-9/nothing", 20) == []
 
 
 _RANKS = """

@@ -18,13 +18,13 @@ pytest.importorskip("minari", reason="needs the extra offline")
 import minari
 import torch
 from minari.data_collector import EpisodeBuffer
+from segments import run_well, segment
 
 import autorl
-from autorl.executors.worker import run_segment
-from autorl.spec import load_spec
+from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, TrainerSpec, freeze
 from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
 from autorl.trainers.offline.learner import Learner
 from autorl.trainers.offline.trainer import METHODS
 from autorl.trainers.offline.transitions import (
@@ -34,7 +34,6 @@ from autorl.trainers.offline.transitions import (
     read_transitions,
     to_unit,
 )
-from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec, freeze
 
 torch.set_num_threads(1)  # as the executors do
 # Either is read; the extra brings the first.
@@ -119,33 +118,21 @@ class TestImplicit(TrainerConformance):
     )
 
 
-def run(method: str = "bc", steps: int = 100, **config: Any) -> Outcome:
-    segment = Segment(
-        id="run",
-        trainer=TrainerSpec(f"offline/{method}", freeze({"dataset": CARTPOLE})),
-        environment=EnvironmentSpec("CartPole-v1"),
-        config=Config(config),
-        seed=1,
-        role="tuning",
-        until=steps,
-        horizon=steps,
-        evaluate_at=(steps,),
-        episodes=8,
-    )
-    outcome = run_segment(load, segment, lambda report: None)
-    assert not outcome.message, outcome.message
-    return outcome
+def trained(method: str = "bc", steps: int = 100, **config: Any) -> Outcome:
+    options = {"dataset": CARTPOLE}
+    one = segment(f"offline/{method}", "CartPole-v1", config, steps, None, options, episodes=8)
+    return run_well(one)
 
 
 def test_a_clone_does_what_most_of_the_data_does() -> None:
-    metrics = run(steps=400, learning_rate=3e-3, net_arch=(32,)).reports[0].metrics
+    metrics = trained(steps=400, learning_rate=3e-3, net_arch=(32,)).reports[0].metrics
     lengths = [len(episode) for episode in minari.load_dataset(CARTPOLE).iterate_episodes()]
     assert metrics["eval_return"] > 1.2 * np.mean(lengths), "the mode leaves out the slips"
 
 
 def test_at_temperature_zero_implicit_learning_is_cloning() -> None:
-    implicit = run("iql", 60, temperature=0.0).reports[0].metrics
-    assert implicit == run("bc", 60).reports[0].metrics
+    implicit = trained("iql", 60, temperature=0.0).reports[0].metrics
+    assert implicit == trained("bc", 60).reports[0].metrics
 
 
 def test_implicit_learning_prefers_the_better_of_what_was_done() -> None:

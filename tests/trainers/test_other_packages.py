@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 
 from autorl import trainers, tune
 from autorl.cli import app
-from autorl.spec import load_spec
+from autorl.core.types import InputError, TrainerSpec
 from autorl.study.setup import executor_name
+from autorl.study.spec import load_spec
 from autorl.trainers.registry import GROUP
-from autorl.types import InputError, TrainerSpec
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "extending.md"
 
@@ -51,7 +51,7 @@ def test_a_registered_trainer_has_its_name_in_the_list_and_in_study_files(study_
         EntryPoint("sb3/ppo", "my_trainers:HillTrainer", GROUP),
         EntryPoint("hills/broken", "my_trainers:Nothing", GROUP),
     ]
-    monkeypatch.setattr("autorl.plugins._installed", lambda group, path: points)
+    monkeypatch.setattr("autorl.core.plugins._installed", lambda group, path: points)
     listed = trainers.names()
     assert listed["hills/steep"] == "climbs a hill: the score grows with every step"
     assert listed["hills/broken"].startswith("cannot be imported: AttributeError")
@@ -87,6 +87,6 @@ def test_a_study_whose_trainer_is_not_installed_can_be_looked_at(study_file):
     (study_file.parent / "my_trainers.py").unlink()
     sys.modules.pop("my_trainers", None)
     trainers.load.cache_clear()
-    for command in (["status", folder], ["best", folder, "--format", "kwargs"]):
+    for command in (["watch", folder, "--once"], ["best", folder, "--format", "kwargs"]):
         done = CliRunner().invoke(app, command)
         assert (done.exit_code, done.exception) == (0, None), done.output

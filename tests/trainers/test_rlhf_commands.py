@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from segments import segment, train
 
-from autorl.spec import load_spec
+from autorl.core.types import Status
 from autorl.study import Study
+from autorl.study.spec import load_spec
 from autorl.trainers import load
-from autorl.types import Config, Segment, Status
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/rlhf"
 OURS = sorted(EXAMPLES.glob("letters-*.yaml"))  # trained by this package
@@ -55,18 +56,8 @@ def study(name, path, **kwargs):
 
 
 def run(spec, trainer, until, evaluate_at, config=None):
-    segment = Segment(
-        id="s",
-        trainer=trainer,
-        environment=spec.environment.resolve(),
-        config=Config(config or spec.search_space.default()),
-        seed=5,
-        role="tuning",
-        until=until,
-        horizon=until,
-        evaluate_at=evaluate_at,
-    )
-    return load(trainer).train(segment, lambda report: None)
+    environment, config = spec.environment.resolve(), config or spec.search_space.default()
+    return train(segment(trainer, environment, config, until, evaluate_at=evaluate_at, seed=5))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -95,7 +86,7 @@ def test_a_study_file_of_our_own_trainers_is_accepted(path):
 
 
 def test_there_is_a_study_file_for_each_of_them():
-    assert {path.stem for path in FILES} >= {"trl-dpo", "verl-grpo", "openrlhf-ppo", "cleanrl-ppo"}
+    assert {path.stem for path in FILES} >= {"trl-dpo", "verl-grpo", "openrlhf-ppo"}
 
 
 def test_verl_gives_a_curve_of_its_validation_accuracy(tmp_path):
@@ -157,8 +148,8 @@ _CPU = "--use_cpu True --bf16 False --gradient_checkpointing False --dataloader_
 def test_the_command_line_of_trl_for_real(tmp_path):
     """`trl dpo` from local folders without a network; another learning rate gives another result."""
     pytest.importorskip("trl", reason='needs "autorl[rlhf]"')
-    from autorl.rlhf.tasks.letters import LETTERS
-    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+    from autorl.trainers.language.tasks.letters import LETTERS
+    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
     program = shutil.which("trl") or str(Path(sys.executable).with_name("trl"))
     model, data = tmp_path / "model", tmp_path / "data"

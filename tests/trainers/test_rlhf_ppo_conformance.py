@@ -9,8 +9,8 @@ pytest.importorskip("transformers", reason="needs the extra rlhf")
 
 import torch
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(600)]  # the first to run builds the task
 
@@ -44,6 +44,9 @@ class TestPPO(TrainerConformance):
     )
 
 
+SCHEDULED = {"learning_rate": 1e-3, "kl_coef": 0.05, "kl_coef.shape": "linear"}
+
+
 class TestScheduled(TrainerConformance):
     """A learning rate and a KL coefficient that follow schedules, wherever the run is cut.
 
@@ -55,24 +58,12 @@ class TestScheduled(TrainerConformance):
         TASK,
         configs=(
             Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-5,
-                    "kl_coef": 0.05,
-                    "kl_coef.shape": "linear",
-                    "kl_coef.end": 0.5,
-                }
+                {**SCHEDULED, "learning_rate.shape": "linear", "learning_rate.end": 1e-5}
+                | {"kl_coef.end": 0.5}
             ),
             Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "cosine",
-                    "learning_rate.end": 1e-2,
-                    "kl_coef": 0.05,
-                    "kl_coef.shape": "linear",
-                    "kl_coef.end": 0.0,
-                }
+                {**SCHEDULED, "learning_rate.shape": "cosine", "learning_rate.end": 1e-2}
+                | {"kl_coef.end": 0.0}
             ),
         ),
         horizon=4,

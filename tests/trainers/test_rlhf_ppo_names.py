@@ -6,8 +6,10 @@ import pytest
 
 pytest.importorskip("transformers", reason="needs the extra rlhf")
 
+from segments import segment, train
+
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
 
 TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 5}))
 CONFIG = Config({"learning_rate": 1e-3, "batch_size": 8, "num_ppo_epochs": 1})
@@ -19,33 +21,16 @@ def _own_cache(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("AUTORL_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
 
 
-def segment(folder, **changes):
-    values = {
-        "id": folder.name,
-        "trainer": TrainerSpec("rlhf/ppo"),
-        "environment": TASK,
-        "config": CONFIG,
-        "seed": 3,
-        "role": "tuning",
-        "until": 1,
-        "horizon": 2,
-        "evaluate_at": (1,),
-        "episodes": 8,
-        "save": True,
-        "folder": str(folder),
-    }
-    return Segment(**(values | changes))
-
-
-def train(one):
-    return load(one.trainer).train(one, lambda report: None)
+def one_segment(folder, trainer="rlhf/ppo", until=1, **changes):
+    of_run = {"horizon": 2, "seed": 3, "episodes": 8}
+    return segment(trainer, TASK, CONFIG, until, folder, **of_run | changes)
 
 
 def test_either_name_trains_the_same_numbers_and_goes_on_from_the_other(tmp_path):
-    first = train(segment(tmp_path / "first"))
-    earlier = train(segment(tmp_path / "earlier", trainer=EARLIER))
+    first = train(one_segment(tmp_path / "first"))
+    earlier = train(one_segment(tmp_path / "earlier", trainer=EARLIER))
     assert earlier.reports[0].metrics == first.reports[0].metrics
-    second = segment(tmp_path / "second", start=1, until=2, evaluate_at=(2,), save=False)
+    second = one_segment(tmp_path / "second", start=1, until=2, evaluate_at=(2,), save=False)
     ends = [
         train(replace(second, parent=parent.checkpoint, trainer=trainer)).reports[-1].metrics
         for parent, trainer in ((first, EARLIER), (earlier, second.trainer))

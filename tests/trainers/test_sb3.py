@@ -12,29 +12,30 @@ pytest.importorskip("stable_baselines3")
 
 import stable_baselines3 as sb3
 import torch
+from segments import run, segment, train
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 from trainer_environments import Line
 
-from autorl.executors.worker import run_segment
-from autorl.seeds import evaluation_seeds
-from autorl.space import schedule_function
-from autorl.trainers import load
-from autorl.trainers.contract import ExportedModel
-from autorl.trainers.sb3 import checkpoint
-from autorl.trainers.sb3 import trainer as trainer_module
-from autorl.trainers.sb3.environments import make_environment
-from autorl.trainers.sb3.settings import Settings, optimizers
-from autorl.types import (
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
     FrozenMap,
     InputError,
     Outcome,
-    Segment,
     Status,
     TrainerSpec,
 )
+from autorl.executors.worker import run_segment
+from autorl.space import schedule_function
+from autorl.study import Study
+from autorl.study.spec import load_spec
+from autorl.trainers import load, saved_state
+from autorl.trainers.contract import ExportedModel
+from autorl.trainers.sb3 import trainer as trainer_module
+from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3.settings import Settings, optimizers
 
 CARTPOLE, PENDULUM = EnvironmentSpec("CartPole-v1", n_envs=2), EnvironmentSpec("Pendulum-v1")
 NORMALISED = EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True)
@@ -63,23 +64,9 @@ class Runs:
     ) -> Outcome:
         self.count += 1
         spec = TrainerSpec(f"sb3/{name}", changes.pop("kwargs", FrozenMap()))
-        values: dict[str, Any] = {
-            "id": f"s{self.count}",
-            "seed": 1,
-            "role": "tuning",
-            "horizon": 256,
-            "episodes": 2,
-        }
-        values |= {
-            "save": True,
-            "folder": str(self.folder / f"s{self.count}"),
-            "environment": environment,
-        }
-        before: Outcome | None = changes.pop("after", None)
-        if before is not None:
-            values |= {"parent": before.checkpoint, "start": before.reached}
-        segment = Segment(trainer=spec, config=Config(config), until=until, **(values | changes))
-        return load(spec).train(segment, lambda report: None)
+        place = self.folder / f"s{self.count}"
+        of_run = {"horizon": 256, "evaluate_at": ()} | changes
+        return train(segment(spec, environment, config, until, place, **of_run))
 
 
 @pytest.fixture
@@ -87,10 +74,15 @@ def runs(tmp_path: Path) -> Runs:
     return Runs(tmp_path)
 
 
+def state_of(outcome: Outcome) -> dict[str, Any]:
+    assert outcome.checkpoint is not None
+    return saved_state.read(Path(outcome.checkpoint.path) / saved_state.STATE)
+
+
 def parameters(outcome: Outcome) -> dict[str, torch.Tensor]:
     """The networks in a checkpoint."""
     assert outcome.checkpoint is not None
-    return dict(checkpoint.read(outcome.checkpoint).networks()["parameters"]["policy"])
+    return dict(state_of(outcome)["parameters"]["policy"])
 
 
 def export_model(name: str, saved: Checkpoint, file: Path, **options: Any) -> ExportedModel:
@@ -499,7 +491,7 @@ def test_evaluation_does_not_update_the_normaliser(runs: Runs) -> None:
     counts = []
     for outcome in (runs_with, runs_without):
         assert outcome.checkpoint is not None
-        counts.append(checkpoint.read(outcome.checkpoint).state["normaliser"]["obs_rms"]["count"])
+        counts.append(state_of(outcome)["normaliser"]["obs_rms"].count)
     assert counts[0] == counts[1]
     assert counts[0] == pytest.approx(128 + 1, abs=1)
 
@@ -550,15 +542,6 @@ def test_nan_is_a_divergence_not_a_crash(runs: Runs) -> None:
     assert sac.status is Status.DIVERGED
     assert "policy parameters are not finite" in sac.message
     assert [report.step for report in sac.reports] == [32]
-
-
-def test_exploit_takes_the_donor_s_state_and_draws_anew(runs: Runs) -> None:
-    donor = runs("ppo", PPO, CARTPOLE, until=128)
-    kept = runs("ppo", PPO, CARTPOLE, until=192, after=donor)
-    forks = [runs("ppo", PPO, CARTPOLE, until=192, after=donor, fork=fork) for fork in (5, 5, 6)]
-    assert same(parameters(forks[0]), parameters(forks[1]))
-    assert not same(parameters(forks[0]), parameters(forks[2]))
-    assert not same(parameters(forks[0]), parameters(kept))
 
 
 def test_the_caller_s_random_streams_are_left_alone(runs: Runs) -> None:
@@ -812,27 +795,44 @@ def test_unknown_trainers_and_options_name_the_nearest() -> None:
 def test_no_damage_of_a_checkpoint_reaches_the_training(tmp_path: Path) -> None:
     """Ten truncations of every file: the worker compares with what was saved and trains nothing."""
     spec = TrainerSpec("sb3/dqn")
-    values: dict[str, Any] = {
-        "trainer": spec,
-        "environment": CARTPOLE,
-        "config": Config(OFF_POLICY),
-        "seed": 1,
-    }
-    values |= {"role": "tuning", "horizon": 256, "episodes": 1, "save": True}
-    first = Segment(id="a", until=40, folder=str(tmp_path / "a"), **values)
-    saved = run_segment(load, first, lambda report: None).checkpoint
-    assert saved is not None
-    second = Segment(id="b", until=48, folder=str(tmp_path / "b"), parent=saved, start=40, **values)
+    of_run = {"horizon": 256, "episodes": 1, "evaluate_at": ()}
+    saved = run(segment(spec, CARTPOLE, OFF_POLICY, 40, tmp_path / "a", **of_run))
+    assert saved.checkpoint is not None
+    second = segment(spec, CARTPOLE, OFF_POLICY, 48, tmp_path / "b", after=saved, **of_run)
     files = sorted(path for path in (tmp_path / "a").rglob("*") if path.is_file())
-    assert len(files) >= 3
+    assert [path.name for path in files] == [saved_state.REPLAY, saved_state.STATE]
     for path in files:
         content = path.read_bytes()
         for percent in (0, 20, 30, 40, 50, 60, 70, 80, 90, 99):
             path.write_bytes(content[: len(content) * percent // 100])
-            found = run_segment(load, second, lambda report: None)
+            found = run(second)
             assert (found.status, found.damage) == (
                 Status.LOST,
                 f"{path.name} differs from what was saved",
             )
         path.write_bytes(content)
     assert run_segment(load, second, lambda report: None).status is Status.DONE
+
+
+def test_a_study_selects_by_the_success_rate() -> None:
+    document = {
+        "trainer": {"name": "sb3/ppo", "kwargs": {"n_steps": 32, "batch_size": 32, "n_epochs": 1}},
+        "environment": LINE.id,
+        "space": {"learning_rate": "log(1e-4, 1e-1)"},
+        "objective": {"metric": "eval_success_rate"},
+        "fidelity": {"steps": 64, "evaluations": 1, "episodes": 8},
+        "optimizer": "random",
+        "budget": {"runs": 3},
+        "seeds": {"tuning": 1, "test": 2},
+        "executor": {"name": "in_process"},
+        "path": str(Path(__file__).parent),
+    }
+    study = Study.in_memory(load_spec(document))
+    result = study.run()
+    rows = study.store.query("SELECT value FROM reports WHERE metric = 'eval_success_rate'")
+    study.close()
+    rates = {value for (value,) in rows}
+    assert result.tuning in rates
+    assert set(result.test.seeds.values()) <= rates
+    assert all(8 * rate == round(8 * rate) for rate in rates)
+    assert max(rates) > 0

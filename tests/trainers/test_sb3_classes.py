@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import torch
+from segments import run, segment
 
-from autorl.executors.worker import run_segment
+from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, TrainerSpec, freeze
 from autorl.report.formats import arguments
-from autorl.spec import load_spec
 from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
 from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec, freeze
 
 torch.set_num_threads(1)  # as the executors do
 CARTPOLE = EnvironmentSpec("CartPole-v1", n_envs=2)
@@ -78,33 +78,20 @@ def module(tmp_path: Path, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def run(folder: Path, algorithm: str = "ppo", until: int = 64, **options: Any) -> Outcome:
+def run_in(folder: Path, algorithm: str = "ppo", until: int = 64, **options: Any) -> Outcome:
     """Train a segment with modules in `folder`."""
     after: Outcome | None = options.pop("after", None)
     name = options.pop("name", "run")
     environment = options.pop("environment", CARTPOLE)
     config = options.pop("config", PPO)
-    segment = Segment(
-        id=name,
-        trainer=TrainerSpec(f"sb3/{algorithm}", freeze({"path": str(folder), **options})),
-        environment=environment,
-        config=Config(config),
-        seed=1,
-        role="tuning",
-        start=0 if after is None else after.reached,
-        parent=None if after is None else after.checkpoint,
-        until=until,
-        horizon=64,
-        evaluate_at=(until,),
-        episodes=2,
-        save=True,
-        folder=str(folder / name),
-    )
-    return run_segment(load, segment, lambda report: None)
+    options = {"path": str(folder), **options}
+    of_run = {"after": after, "horizon": 64}
+    place = folder / name
+    return run(segment(f"sb3/{algorithm}", environment, config, until, place, options, **of_run))
 
 
 def trained(*arguments: Any, **options: Any) -> Outcome:
-    outcome = run(*arguments, **options)
+    outcome = run_in(*arguments, **options)
     assert not outcome.message, outcome.message
     return outcome
 
@@ -177,7 +164,7 @@ def test_a_run_with_callbacks_is_cut_anywhere(module: str, tmp_path: Path) -> No
 
 
 def test_a_callback_that_ends_the_training_fails_the_run(module: str, tmp_path: Path) -> None:
-    outcome = run(tmp_path, callbacks={f"{module}:Noting": {"stop_at": 20}})
+    outcome = run_in(tmp_path, callbacks={f"{module}:Noting": {"stop_at": 20}})
     assert "a callback ended the training at step 20" in outcome.message
 
 

@@ -6,12 +6,15 @@ pytest.importorskip("stable_baselines3")
 
 import torch
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
 torch.set_num_threads(1)  # as the executors do
 _PPO = {"n_steps": 32, "batch_size": 32, "n_epochs": 2, "net_arch": (16,)}
 _OFF_POLICY = {"learning_starts": 32, "batch_size": 16, "buffer_size": 500, "net_arch": (16,)}
+
+
+_FALLING = {"learning_rate.shape": "linear", "learning_rate.end": 1e-3}
 
 
 class TestPPO(TrainerConformance):
@@ -19,22 +22,8 @@ class TestPPO(TrainerConformance):
         TrainerSpec("sb3/ppo", FrozenMap(_PPO)),
         EnvironmentSpec("CartPole-v1", n_envs=2, normalize=True),
         configs=(
-            Config(
-                {
-                    "learning_rate": 1e-2,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-3,
-                    "gamma": 0.99,
-                }
-            ),
-            Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-3,
-                    "gamma": 0.9,
-                }
-            ),
+            Config({"learning_rate": 1e-2, "gamma": 0.99, **_FALLING}),
+            Config({"learning_rate": 1e-3, "gamma": 0.9, **_FALLING}),
         ),
         fixed=("net_arch", (8,)),
     )

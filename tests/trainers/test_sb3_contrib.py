@@ -9,15 +9,15 @@ import pytest
 pytest.importorskip("sb3_contrib", reason="needs the extra contrib")
 
 import torch
+from segments import run_well, segment
 from trainer_environments import Masked
 
-from autorl.executors.worker import run_segment
-from autorl.plain_values import plain
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, TrainerSpec
 from autorl.space import load_space
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers import load
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, hyperparameter_names
-from autorl.types import Config, EnvironmentSpec, FrozenMap, InputError, Segment, TrainerSpec
 
 torch.set_num_threads(1)  # as the executors do
 NAMES = sorted(name for name, algorithm in ALGORITHMS.items() if algorithm.library == CONTRIB)
@@ -96,23 +96,8 @@ class TestMaskablePPO(TrainerConformance):
 
 def trained(name, folder, environment, until=96, config=None, **kwargs):
     """Train one segment to its end and give its outcome."""
-    segment = Segment(
-        id=f"{name}",
-        trainer=TrainerSpec(f"sb3/{name}", FrozenMap(kwargs)),
-        environment=environment,
-        config=Config(config or {}),
-        seed=1,
-        role="tuning",
-        until=until,
-        horizon=until,
-        evaluate_at=(until,),
-        episodes=3,
-        save=True,
-        folder=str(folder / name),
-    )
-    outcome = run_segment(load, segment, lambda report: None)
-    assert not outcome.message, outcome.message
-    return outcome
+    place = folder / name
+    return run_well(segment(f"sb3/{name}", environment, config, until, place, kwargs, episodes=3))
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -12,21 +12,11 @@ import pytest
 pytest.importorskip("stable_baselines3")
 
 import torch
+from segments import run, run_well, segment
 
-from autorl.executors.worker import run_segment
-from autorl.trainers import load
+from autorl.core.types import EnvironmentSpec, Fence, Outcome, SegmentId
 from autorl.trainers.sb3 import trainer as trainer_module
 from autorl.trainers.sb3.algorithms import ALGORITHMS
-from autorl.types import (
-    Config,
-    EnvironmentSpec,
-    Fence,
-    Outcome,
-    Segment,
-    SegmentId,
-    TrainerSpec,
-    freeze,
-)
 
 torch.set_num_threads(1)  # as the executors do
 ON_POLICY = {"n_steps": 32, "net_arch": [8]}
@@ -57,28 +47,14 @@ def trained(folder: Path, algorithm: str = "ppo", until: int = 64, **options: An
     discrete = "Discrete" in ALGORITHMS[algorithm].actions
     environment = "CartPole-v1" if discrete else "Pendulum-v1"
     wrappers = ["trainer_environments:WithMasks"] if ALGORITHMS[algorithm].masked else []
-    segment = Segment(
-        id=SegmentId(number, 1),
-        trainer=TrainerSpec(f"sb3/{algorithm}", freeze(options)),
-        environment=EnvironmentSpec(environment, wrappers=tuple(wrappers)),
-        config=Config(CONFIGS[algorithm]),
-        seed=1,
-        role="tuning",
-        start=0 if after is None else after.reached,
-        parent=None if after is None else after.checkpoint,
-        until=until,
-        horizon=128,
-        evaluate_at=(until - 20, until),
-        episodes=1,
-        save=True,
-        folder=str(folder / "checkpoints" / str(number)),
-        log=str(folder / "logs" / f"{number}.1.log"),
-        fence=Fence(2, 1),
-    )
-    (folder / "checkpoints").mkdir(exist_ok=True)
-    outcome = run_segment(load, segment, lambda report: None)
-    assert not outcome.message, outcome.message
-    return outcome
+    place = folder / "checkpoints" / str(number)
+    place.parent.mkdir(exist_ok=True)
+    of_run = {"after": after, "horizon": 128, "evaluate_at": (until - 20, until), "episodes": 1}
+    of_run |= {"log": str(folder / "logs" / f"{number}.1.log"), "fence": Fence(2, 1)}
+    of_run |= {"id": SegmentId(number, 1)}
+    spec = EnvironmentSpec(environment, wrappers=tuple(wrappers))
+    config = CONFIGS[algorithm]
+    return run_well(segment(f"sb3/{algorithm}", spec, config, until, place, options, **of_run))
 
 
 @pytest.mark.parametrize("algorithm", sorted(CONFIGS))
@@ -119,7 +95,7 @@ def test_a_cut_run_reports_the_losses_of_the_uncut_one(tmp_path: Path) -> None:
 def test_nothing_is_logged_unasked(tmp_path: Path) -> None:
     outcome = trained(tmp_path)
     assert set(outcome.reports[-1].metrics) == {
-        *("eval_return", "eval_return_std", "eval_length", "train_return"),
+        *("eval_return", "eval_return_std", "eval_length", "train_return")
     }
     assert not list((tmp_path / "logs").glob("*-*"))
 
@@ -147,15 +123,6 @@ def test_csv_and_tensorboard_logs_lie_beside_the_segment_s(algorithm: str, tmp_p
 
 
 def test_logs_that_have_no_place_are_said(tmp_path: Path) -> None:
-    segment = Segment(
-        id=SegmentId(0, 1),
-        trainer=TrainerSpec("sb3/ppo", freeze({"logs": "csv"})),
-        environment=EnvironmentSpec("CartPole-v1"),
-        config=Config(CONFIGS["ppo"]),
-        seed=1,
-        role="tuning",
-        until=32,
-        horizon=32,
-    )
-    outcome = run_segment(load, segment, lambda report: None)
+    options = {"logs": "csv"}
+    outcome = run(segment("sb3/ppo", "CartPole-v1", CONFIGS["ppo"], 32, None, options))
     assert outcome.notes == ("training logs are not kept: there is no folder of a study here",)

@@ -13,24 +13,23 @@ pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
 
 import gymnasium as gym
 import torch
+from segments import run_well, segment
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack
 
-from autorl.executors.worker import run_segment
+from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, TrainerSpec, freeze
 from autorl.report.plan import make_plan
 from autorl.report.plan_text import plan_text
 from autorl.space import load_space
-from autorl.spec import load_spec
-from autorl.spec.sources import read_study, space_study
 from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
+from autorl.study.spec.sources import read_study, space_study
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3 import suites
 from autorl.trainers.sb3.environments import make_environment
 from autorl.trainers.sb3.suites import FRAME_STACK, suite_of
 from autorl.trainers.sb3.wrappers import FrameStack
 from autorl.trainers.sb3.zoo_write import zoo_entry
-from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec, freeze
 
 torch.set_num_threads(1)  # as the executors do
 ATARI_WRAPPER = "stable_baselines3.common.atari_wrappers:AtariWrapper"
@@ -262,7 +261,7 @@ def test_a_study_that_is_begun_so_can_be_built(name: str, environment: str) -> N
 def test_a_dry_run_says_what_the_suite_has_put_around_the_task(tmp_path: Path) -> None:
     needs("atari", "cv2")
     spec = read_study("sb3/ppo", {"environment.id": "ALE/Pong-v5", "budget": {"runs": 3}})
-    text = plan_text(make_plan(spec, tmp_path / "study"))
+    text = plan_text(make_plan(spec))
     assert "ALE/Pong-v5, 8 side by side, wrapped by AtariWrapper, FrameStack" in text
     assert "sb3/ppo-atari, 14 hyperparameters" in text
 
@@ -271,28 +270,14 @@ def trained(
     folder: Path, trainer: str, environment: EnvironmentSpec, config: dict[str, Any], **options: Any
 ) -> Outcome:
     """Train 128 steps and evaluate two episodes."""
-    segment = Segment(
-        id="run",
-        trainer=TrainerSpec(trainer, freeze(options)),
-        environment=environment,
-        config=Config(config),
-        seed=1,
-        role="tuning",
-        until=128,
-        horizon=128,
-        evaluate_at=(128,),
-        episodes=2,
-        save=True,
-        folder=str(folder / "run"),
-    )
-    outcome = run_segment(load, segment, lambda report: None)
-    assert not outcome.message, outcome.message
+    place = folder / "run"
+    outcome = run_well(segment(trainer, environment, config, 128, place, options))
     assert outcome.reached == 128
     return outcome
 
 
 def begun(name: str, environment: str, **kwargs: Any) -> EnvironmentSpec:
-    """What a study of a bare name trains on, with two environments at most."""
+    """Return the environments that a study of a bare name trains on, two at most."""
     spec = read_study(name, {"environment.id": environment}).environment
     changes = {"n_envs": min(2, spec.n_envs), "kwargs": {**spec.kwargs, **kwargs}}
     return spec.model_copy(update=changes).resolve()
@@ -465,16 +450,13 @@ def test_stacked_frames_are_those_of_vec_frame_stack(shape: tuple[int, ...], kin
 @pytest.mark.parametrize("n_stack", [0, True, "4"])
 def test_a_wrong_number_of_frames_is_refused(n_stack: object) -> None:
     spec = EnvironmentSpec("CartPole-v1", wrappers=(freeze({FRAME_STACK: {"n_stack": n_stack}}),))
-    with pytest.raises(InputError, match="n_stack of FrameStack"):
+    with pytest.raises(InputError, match=r"FrameStack\.n_stack"):
         make_environment(spec)
 
 
 def test_frames_are_stacked_for_the_zoo_by_its_own_key() -> None:
     environment = {"id": "ALE/Pong-v5", "wrappers": [ATARI_WRAPPER, {FRAME_STACK: {"n_stack": 3}}]}
-    run = TrainedRun(
-        TrainerSpec("sb3/ppo"),
-        *({"learning_rate": 1e-3}, 1000, 1000, environment),
-    )
+    run = TrainedRun(TrainerSpec("sb3/ppo"), *({"learning_rate": 1e-3}, 1000, 1000, environment))
     text = zoo_entry(run)
     assert "frame_stack: 3" in text
     assert "policy: CnnPolicy" in text

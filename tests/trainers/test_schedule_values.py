@@ -1,14 +1,13 @@
 """Schedules as search values: each shape on both engines, the same at a cut, and open to population-based training."""
 
 import pytest
+from segments import segment, train
 
 from autorl.optimizers import make
 from autorl.space import load_space, resolve_schedules
-from autorl.spec import load_spec
 from autorl.study.setup import changeable, trainer_loader
+from autorl.study.spec import load_spec
 from autorl.testing.simulation import simulate
-from autorl.trainers import load
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
 
 ON_POLICY = {"n_steps": 32, "batch_size": 32, "n_epochs": 1}
 OFF_POLICY = {"learning_starts": 16, "batch_size": 16, "buffer_size": 500, "train_freq": 4}
@@ -18,36 +17,19 @@ SMALL = {
     "sb3/ppo": {**ON_POLICY, "net_arch": [8]},
     "sb3/dqn": {**OFF_POLICY, "net_arch": [8]},
 }
+LOG = {"type": "float", "scale": "log"}
 VALUE = {
-    **{
-        "type": "float",
-        "lower": 1e-5,
-        "upper": 1e-1,
-        "scale": "log",
-        "default": 1e-2,
-        "changeable": True,
-    },
+    **LOG,
+    **{"lower": 1e-5, "upper": 1e-1, "default": 1e-2, "changeable": True},
     "schedule": ["constant", "linear", "cosine"],
 }
 HORIZON = 256
 
 
 def trained(folder, name, config, number, parent=None, start=0):
-    segment = Segment(
-        id=str(number),
-        trainer=TrainerSpec(name, FrozenMap(SMALL[name])),
-        environment=EnvironmentSpec("CartPole-v1"),
-        config=Config(config),
-        seed=0,
-        role="tuning",
-        parent=parent,
-        start=start,
-        until=start + HORIZON // 2,
-        horizon=HORIZON,
-        save=True,
-        folder=str(folder / str(number)),
-    )
-    return load(segment.trainer).train(segment, lambda report: None)
+    of_run = {"seed": 0, "parent": parent, "start": start, "horizon": HORIZON, "evaluate_at": ()}
+    until, place = start + HORIZON // 2, folder / str(number)
+    return train(segment(name, "CartPole-v1", config, until, place, SMALL[name], **of_run))
 
 
 @pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])

@@ -18,13 +18,12 @@ pytest.importorskip("pettingzoo", reason="needs the extra pettingzoo")
 import torch
 from patience import PATIENCE
 from pettingzoo.test import parallel_api_test
+from segments import run, segment
 
-from autorl.executors.worker import run_segment
-from autorl.spec import load_spec
+from autorl.core.types import EnvironmentSpec, InputError, Outcome, freeze
 from autorl.study.setup import check, trainer_loader
-from autorl.trainers import load
+from autorl.study.spec import load_spec
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.types import Config, EnvironmentSpec, InputError, Outcome, Segment, TrainerSpec, freeze
 
 torch.set_num_threads(1)  # as the executors do
 EXAMPLE = Path(__file__).parents[2] / "examples" / "multi_agent"
@@ -80,25 +79,12 @@ def games(tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, Path]:
     return f"{name}:parallel_env", tmp_path
 
 
-def run(folder: Path, environment: EnvironmentSpec = MEETING, **changes: Any) -> Outcome:
+def run_in(folder: Path, environment: EnvironmentSpec = MEETING, **changes: Any) -> Outcome:
     path = changes.pop("path", str(EXAMPLE))
     algorithm = changes.pop("algorithm", "ppo")
     config = changes or ROLLOUT
-    segment = Segment(
-        id="run",
-        trainer=TrainerSpec(f"sb3/{algorithm}", freeze({"path": path})),
-        environment=environment,
-        config=Config(config),
-        seed=1,
-        role="tuning",
-        until=480,
-        horizon=480,
-        evaluate_at=(480,),
-        episodes=3,
-        save=True,
-        folder=str(folder / "run"),
-    )
-    return run_segment(load, segment, lambda report: None)
+    name, options, place = f"sb3/{algorithm}", {"path": path}, folder / "run"
+    return run(segment(name, environment, config, 480, place, options, episodes=3))
 
 
 def test_the_example_is_a_game_of_the_library() -> None:
@@ -138,13 +124,13 @@ def test_agents_of_games_are_environments_side_by_side() -> None:
 
 
 def test_one_policy_trains_and_games_are_scored_by_the_mean_agent(tmp_path: Path) -> None:
-    outcome = run(tmp_path)
+    outcome = run_in(tmp_path)
     assert not outcome.message, outcome.message
     metrics = outcome.reports[0].metrics
     assert outcome.reached == 480
     assert metrics["eval_length"] == 20
     assert -20 <= metrics["eval_return"] <= 0
-    again = run(tmp_path / "again")
+    again = run_in(tmp_path / "again")
     assert again.reports[0].metrics == metrics
 
 
@@ -153,7 +139,7 @@ def test_a_game_of_the_library_trains(tmp_path: Path) -> None:
     environment = EnvironmentSpec(
         "pettingzoo.classic.rps_v2:parallel_env", kwargs=freeze({"max_cycles": 5}), n_envs=4
     )
-    outcome = run(tmp_path, environment)
+    outcome = run_in(tmp_path, environment)
     assert not outcome.message, outcome.message
     # Of two, what one wins the other loses.
     assert outcome.reports[0].metrics["eval_return"] == 0.0
@@ -161,7 +147,7 @@ def test_a_game_of_the_library_trains(tmp_path: Path) -> None:
 
 
 def test_an_algorithm_with_a_replay_memory_shares_a_policy_too(tmp_path: Path) -> None:
-    outcome = run(tmp_path, algorithm="dqn", **REPLAY)
+    outcome = run_in(tmp_path, algorithm="dqn", **REPLAY)
     assert not outcome.message, outcome.message
     assert outcome.reached == 480
 
@@ -211,7 +197,7 @@ def test_agents_that_end_before_others_fail_their_run(
     tmp_path: Path, games: tuple[str, Path]
 ) -> None:
     name, folder = games
-    outcome = run(tmp_path / "out", EnvironmentSpec(name, n_envs=2), path=str(folder))
+    outcome = run_in(tmp_path / "out", EnvironmentSpec(name, n_envs=2), path=str(folder))
     assert "right ended before the others" in outcome.message
 
 

@@ -1,12 +1,9 @@
-"""Tasks of MuJoCo go on from a checkpoint to the bit: their simulations are saved as data."""
+"""Tasks of MuJoCo go on from a checkpoint to the bit, though they pickle no simulation themselves."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +15,16 @@ pytest.importorskip("imageio", reason="needs the extra mujoco")
 
 import gymnasium as gym
 import mujoco
+from segments import segment, train
 
-from autorl.trainers import load
+from autorl.core.types import EnvironmentSpec, Outcome
+from autorl.trainers.environment_state import (
+    NotRestoredError,
+    pickle_environment,
+    unpickle_environment,
+)
 from autorl.trainers.gymnasium_tasks import make_task
-from autorl.trainers.sb3 import mujoco_warnings
-from autorl.trainers.sb3.environment_state import capture, restore
-from autorl.trainers.sb3.environments import Freezable
-from autorl.types import Config, EnvironmentSpec, Outcome, Segment, TrainerSpec, freeze
+from autorl.trainers.sb3 import suites as mujoco_warnings
 
 TASKS = [
     *("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "HumanoidStandup-v5"),
@@ -73,101 +73,61 @@ def _assert_go_on_alike(
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_a_task_goes_on_from_its_data_to_the_bit(name: str) -> None:
+def test_a_task_goes_on_to_the_bit(name: str) -> None:
     env = _stepped(name)
-    captured = capture(env, partial(gym.make, name))
-    assert captured is not None
-    document, arrays = captured
-    copies = {key: array.copy() for key, array in arrays.items()}
-    restored = gym.make(name)
-    restore(restored, json.loads(json.dumps(document)), copies)
+    state = pickle_environment(env)
+    assert len(state) < 100_000
+    restored = unpickle_environment(state, gym.make(name), trust=False)
     assert restored.get_wrapper_attr("_elapsed_steps") == env.get_wrapper_attr("_elapsed_steps")
     _assert_go_on_alike(env, restored)
     assert np.array_equal(env.reset(seed=3)[0], restored.reset(seed=3)[0])
     _assert_go_on_alike(env, restored, 5)
+    # Once more, from the copy.
+    _assert_go_on_alike(
+        restored, unpickle_environment(pickle_environment(restored), gym.make(name), trust=False), 5
+    )
 
 
 def test_saving_leaves_the_task_as_it_was() -> None:
     one, other = _stepped("Ant-v5"), _stepped("Ant-v5")
-    assert capture(one, partial(gym.make, "Ant-v5")) is not None
+    assert pickle_environment(one)
     _assert_go_on_alike(one, other)
 
 
-def test_freezable_saves_no_pickle_of_it() -> None:
-    make = partial(gym.make, "Hopper-v5")
-    frozen = Freezable(_stepped("Hopper-v5"), make).freeze()
-    assert frozen is not None
-    assert not frozen.pickled
-    thawed = Freezable(make(), make)
-    assert thawed.thaw(frozen)
-    _assert_go_on_alike(_stepped("Hopper-v5"), thawed)
-    assert not Freezable(gym.make("Walker2d-v5"), make).thaw(frozen)
-
-
-@pytest.mark.parametrize("change", ["model", "view"])
-def test_what_the_data_would_not_have_is_not_saved(change: str) -> None:
+def test_a_model_that_the_task_has_changed_goes_on_too() -> None:
     env = _stepped("Hopper-v5")
-    make = partial(gym.make, "Hopper-v5")
-    task = env.unwrapped
-    if change == "model":
-        task.model.body_mass[1] *= 2.0
-    else:
-        task.position = task.data.qpos[1:]
-    assert capture(env, make) is None
-    assert Freezable(env, make).freeze() is None
+    env.unwrapped.model.body_mass[1] *= 2.0
+    _assert_go_on_alike(
+        env, unpickle_environment(pickle_environment(env), gym.make("Hopper-v5"), trust=False)
+    )
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ("version", "saved by MuJoCo 2.0"),
-        ("size", "of another model"),
-        ("missing", "simulation"),
-    ],
-)
-def test_another_state_is_refused_before_anything_is_changed(change: str, message: str) -> None:
-    captured = capture(_stepped("Hopper-v5"), partial(gym.make, "Hopper-v5"))
-    assert captured is not None
-    document, arrays = captured
-    (name,) = (key for key in arrays if key.startswith("simulation"))
-    if change == "version":
-        document = {**document, "mujoco": "2.0"}
-    elif change == "size":
-        arrays = {**arrays, name: arrays[name][:-1]}
-    else:
-        arrays = {key: array for key, array in arrays.items() if key != name}
-    untouched, changed = _stepped("Hopper-v5"), _stepped("Hopper-v5")
-    with pytest.raises((ValueError, KeyError), match=message):
-        restore(changed, document, arrays)
-    _assert_go_on_alike(untouched, changed, 20)
+def test_a_task_that_keeps_a_part_of_the_simulation_is_not_saved() -> None:
+    env = _stepped("Hopper-v5")
+    env.unwrapped.position = env.unwrapped.data.qpos[1:]
+    assert pickle_environment(env) == b""
+
+
+def test_another_task_does_not_go_on() -> None:
+    with pytest.raises(NotRestoredError, match="of another environment"):
+        unpickle_environment(
+            pickle_environment(_stepped("Hopper-v5")), gym.make("Walker2d-v5"), trust=False
+        )
 
 
 def test_a_cut_run_of_stable_baselines3_is_the_uncut_one(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     few = {"n_steps": 16, "batch_size": 16, "n_epochs": 1, "policy_kwargs": {"net_arch": (4,)}}
-    segment = Segment(
-        id="a",
-        trainer=TrainerSpec("sb3/ppo", freeze(few)),
-        environment=EnvironmentSpec("Ant-v5", n_envs=2, normalize=True),
-        config=Config(learning_rate=1e-2),
-        seed=3,
-        role="tuning",
-        until=64,
-        horizon=64,
-        evaluate_at=(64,),
-        episodes=1,
-        save=True,
-        folder=str(tmp_path / "whole"),
-    )
+    environment = EnvironmentSpec("Ant-v5", n_envs=2, normalize=True)
 
-    def trained(**changes: Any) -> Outcome:
-        part = replace(segment, **changes)
-        outcome: Outcome = load(part.trainer).train(part, lambda report: None)
-        return outcome
+    def trained(name: str, until: int = 64, **changes: Any) -> Outcome:
+        config, of_run = {"learning_rate": 1e-2}, {"seed": 3, "episodes": 1, "horizon": 64}
+        place = tmp_path / name
+        return train(segment("sb3/ppo", environment, config, until, place, few, **of_run | changes))
 
-    whole = trained()
-    first = trained(until=32, evaluate_at=(), folder=str(tmp_path / "first"))
-    second = trained(start=32, parent=first.checkpoint, folder=str(tmp_path / "second"))
+    whole = trained("whole")
+    first = trained("first", 32, evaluate_at=())
+    second = trained("second", after=first)
     assert not second.notes
     assert second.reports[0].metrics == whole.reports[0].metrics
 

@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import segments
 from replay_space import SPACE
 from scipy.stats import spearmanr
 
 import autorl
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
 from autorl.landscapes.benchmark import Surrogate
 from autorl.landscapes.importers import import_any
-from autorl.spec import load_spec
 from autorl.study import Study
+from autorl.study.spec import load_spec
 from autorl.testing.trainers import Case, Runner, TrainerConformance
 from autorl.trainers import load
-from autorl.types import EnvironmentSpec, FrozenMap, InputError, Segment, Status, TrainerSpec
 
 ensemble = pytest.importorskip(
     "sklearn.ensemble", reason="the forest is scikit-learn's (extra `bo`)"
@@ -116,16 +117,8 @@ def spec(landscape):
 
 
 def segment(spec, config, **changes):
-    values = {
-        "id": "0.0",
-        "trainer": spec,
-        "config": config,
-        "seed": 0,
-        "role": "tuning",
-        "until": 400,
-        "horizon": 400,
-    }
-    return Segment(**(values | {"evaluate_at": STEPS} | changes))
+    of_run = {"id": "0.0", "until": 400, "horizon": 400, "evaluate_at": STEPS, "seed": 0}
+    return segments.segment(spec, config=config, **of_run | changes)
 
 
 def train(spec, config, **changes):
@@ -182,17 +175,6 @@ def test_the_weights_are_those_of_the_forest(landscape, surrogate):
     assert quality.correlation > 0.8
 
 
-def test_the_expected_curve_is_near_the_truth(surrogate):
-    rng = np.random.default_rng(3)
-    configs = [config for config in (SPACE.sample(rng) for _ in range(200)) if not crashes(config)]
-    predicted = np.array([surrogate.expected(config)["eval_return"] for config in configs])
-    truth = np.array([level(config) for config in configs])
-    assert spearmanr(predicted[:, -1], truth).statistic > 0.85
-    assert np.abs(predicted[:, -1] - truth).mean() < 0.5 * np.abs(truth - truth.mean()).mean()
-    assert np.abs(predicted[:, 0] - truth / 4).mean() < 4.0
-    assert np.allclose([surrogate.expected(config)["length"] for config in configs[:5]], STEPS)
-
-
 def spread(objective, config, seeds):
     return np.std([objective(config, seed=seed) for seed in seeds], ddof=1)
 
@@ -207,7 +189,7 @@ def test_the_seed_noise_has_the_recorded_size(tmp_path):
 
 
 def correlation(landscape):
-    """Of the scores of pairs of configurations, over the recorded seeds."""
+    """Correlate the scores of pairs of configurations over the recorded seeds."""
     objective = landscape.surrogate()
     rng = np.random.default_rng(7)
     configs = [SPACE.sample(rng) for _ in range(30)]
@@ -338,7 +320,7 @@ def test_the_objective_is_pickled_by_name(landscape):
         ({"landscape": "nothing/at/all"}, "no landscape"),
         ({"landscape": "{}", "min_correlation": 2}, "in -1..1, got 2"),
         ({"landscape": "{}", "force": "yes"}, "expected true or false, got 'yes'"),
-        ({"landscape": "{}", "trees": 8}, ">= 32, got 8"),
+        ({"landscape": "{}", "trees": 8}, "of at least 32, got 8"),
         ({"landscape": "{}", "tree": 64}, "did you mean 'trees'"),
     ],
 )
@@ -363,7 +345,7 @@ def study_over(folder, **changes):
     return load_spec({**values, **changes})
 
 
-@pytest.mark.parametrize("optimizer", ["random", "tpe", "asha"])
+@pytest.mark.parametrize("optimizer", ["random", "asha"])
 def test_a_study_over_a_surrogate_finds_a_good_configuration(landscape, tmp_path, optimizer):
     budget = {"runs": 15 if optimizer == "asha" else 60}
     study = Study.create(

@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import segments
 
-from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
-from autorl.types import (
+from autorl.core.types import (
     Config,
     EnvironmentSpec,
     FrozenMap,
@@ -23,6 +22,8 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.testing.trainers import Case, TrainerConformance
+from autorl.trainers import load
 
 
 def spec(**kwargs: Any) -> TrainerSpec:
@@ -30,20 +31,9 @@ def spec(**kwargs: Any) -> TrainerSpec:
 
 
 def segment(config: Config, tmp_path: Path | None = None, **changes: Any) -> Segment:
-    values: dict[str, Any] = {
-        "id": "s",
-        "trainer": spec(),
-        "config": config,
-        "seed": 0,
-        "role": "tuning",
-    }
-    values |= {
-        "until": 1000,
-        "horizon": 1000,
-        "evaluate_at": (250, 500, 1000),
-        "folder": str(tmp_path or "") + "/s",
-    }
-    return Segment(**(values | changes))
+    of_run = {"until": 1000, "horizon": 1000, "evaluate_at": (250, 500, 1000), "seed": 0}
+    of_run |= {"folder": Path(tmp_path or "/") / "s", "save": False}
+    return segments.segment(spec(), config=config, **of_run | changes)
 
 
 class TestSynthetic(TrainerConformance):
@@ -164,7 +154,7 @@ def _child(tmp_path: Path, kwargs: dict[str, Any]) -> int:
 import json, resource
 resource.setrlimit(resource.RLIMIT_AS, (2**30, 2**30))
 from autorl.trainers import load
-from autorl.types import *
+from autorl.core.types import *
 spec = TrainerSpec("synthetic", FrozenMap(json.loads({json.dumps(json.dumps(kwargs))})))
 segment = Segment(id="s", trainer=spec, config=Config(x=0.6), seed=0, role="tuning", until=10, horizon=10)
 load(spec).train(segment, print)

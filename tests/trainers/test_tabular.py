@@ -1,6 +1,5 @@
 """The trainer `tabular`: conformance where it applies, look-ups against the data, failures, and whole studies."""
 
-import json
 import pickle
 import shutil
 from pathlib import Path
@@ -8,26 +7,26 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import segments
 import yaml
 from replay_space import SPACE
 
 import autorl
-from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
-from autorl.landscapes.importers import import_any
-from autorl.seeds import FIRST_TEST_SEED
-from autorl.spec import load_spec
-from autorl.study import Study
-from autorl.testing.trainers import Case, TrainerConformance
-from autorl.trainers import load
-from autorl.types import (
+from autorl.core.seeds import FIRST_TEST_SEED
+from autorl.core.types import (
     Checkpoint,
     EnvironmentSpec,
     FrozenMap,
     InputError,
-    Segment,
     Status,
     TrainerSpec,
 )
+from autorl.landscapes import Landscape, Manifest, Tables, config_rows, write_landscape
+from autorl.landscapes.importers import import_any
+from autorl.study import Study
+from autorl.study.spec import load_spec
+from autorl.testing.trainers import Case, TrainerConformance
+from autorl.trainers import load, saved_state
 
 STEPS = (100, 200, 300, 400)
 SEEDS = {"tuning": (10, 11, 12, 13, 14), "test": (50, 51, 52)}
@@ -123,17 +122,9 @@ def trainer(folder):
 
 
 def segment(landscape, number, **changes):
-    values = {
-        "id": "0.0",
-        "trainer": TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path))),
-        "config": landscape.config(number),
-        "seed": 0,
-        "role": "tuning",
-        "until": 400,
-        "horizon": 400,
-        "evaluate_at": STEPS,
-    }
-    return Segment(**(values | changes))
+    spec = TrainerSpec("tabular", FrozenMap(landscape=str(landscape.path)))
+    of_run = {"id": "0.0", "until": 400, "horizon": 400, "evaluate_at": STEPS, "seed": 0}
+    return segments.segment(spec, config=landscape.config(number), **of_run | changes)
 
 
 def train(trainer, wanted):
@@ -371,17 +362,6 @@ def distance(a, b):
     return total
 
 
-def test_nearest_is_the_nearest_by_definition(landscape):
-    replay = landscape.objective().replay
-    rng = np.random.default_rng(1)
-    recorded = [landscape.config(number) for number in range(N)]
-    for _ in range(50):
-        config = SPACE.sample(rng)
-        assert replay.row(config) == min(
-            range(N), key=lambda number: (distance(config, recorded[number]), number)
-        )
-
-
 def test_neighbours_are_all_that_can_answer_by_distance(landscape):
     replay = landscape.objective().replay
     rng = np.random.default_rng(2)
@@ -420,7 +400,7 @@ def test_the_objective_is_the_grid_and_can_be_pickled(landscape):
     copy = pickle.loads(pickle.dumps(objective))
     for number in (0, CRASHED, STOPPED):
         config = landscape.config(number)
-        expected = landscape.grid.value(number, 12, 300)
+        expected = landscape.grid.lookup(number, 12, 300)
         assert objective(config, seed=2, until=399) == expected == copy(config, seed=2, until=399)
     assert objective(landscape.config(CRASHED)) == pytest.approx(
         value(0, 10, 100), rel=1e-6
@@ -454,9 +434,8 @@ def test_another_space_or_environment_is_refused(trainer):
 
 
 def test_a_checkpoint_of_another_step_is_refused(landscape, trainer, tmp_path):
-    (tmp_path / "state.json").write_text(
-        json.dumps({"step": 100, "config": dict(landscape.config(0))})
-    )
+    state = {"trainer": "tabular", "step": 100, "values": dict(landscape.config(0))}
+    saved_state.write(tmp_path / saved_state.STATE, state)
     with pytest.raises(InputError, match="checkpoint is at step 100"):
         train(
             trainer,

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from autorl.core.types import InputError, TrainerSpec
 from autorl.trainers import info, load, names
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.registry import ALIASES
-from autorl.types import InputError, TrainerSpec
 
 
 def test_every_trainer_has_one_line_for_people() -> None:

@@ -1,4 +1,4 @@
-"""What an RLHF study is refused for before it trains: objectives, schedules and fixed values that could not be."""
+"""RLHF studies refused before they train: objectives, schedules and fixed values that cannot be."""
 
 import importlib.util
 from types import SimpleNamespace
@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.spec import load_spec
+from autorl.core.types import InputError
 from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
+from autorl.study.tuner import space_study
 from autorl.trainers.trl.methods import _EXPERIMENTAL, _STABLE, available, find
-from autorl.trainers.trl.settings import Settings
-from autorl.tuner import space_study
-from autorl.types import InputError
+from autorl.trainers.trl.settings import DPO_LOSSES, Settings
 
 RATE = {"learning_rate": {"type": "float", "lower": 1e-5, "upper": 1e-3}}
 
@@ -116,6 +116,14 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
             {"loss_type": "robust", "label_smoothing": 0.5},
             "trainer.kwargs.label_smoothing: robust needs",
         ),
+        ("dpo", {"sft_weight": 0.5}, "trainer.kwargs.sft_weight: is a weight of the loss 'sft'"),
+        ("dpo", {"loss_type": "exo_pair"}, "label smoothing"),
+        ("kto", {"per_device_train_batch_size": 1}, "trainer.kwargs.per_device_train_batch_size: "),
+        (
+            "dpo",
+            {"max_length": 2},
+            "trainer.kwargs.max_length: .* leaves none .* shortest prompt has 2",
+        ),
         (
             "cpo",
             {"loss_type": "simpo", "gamma_ratio": 0.5},
@@ -133,7 +141,34 @@ def test_a_schedule_that_the_trainer_cannot_follow_is_refused(trainer, name):
 )
 def test_a_fixed_value_that_no_run_could_train_with_is_refused(trainer, kwargs, message):
     with pytest.raises(InputError, match=message):
-        study(f"trl/{trainer}", kwargs=kwargs)
+        study(
+            f"trl/{trainer}",
+            "letters-pairs" if trainer in ("dpo", "kto") else "letters-goldproxy",
+            kwargs=kwargs,
+        )
+
+
+@pytest.mark.parametrize("loss", [*sorted(DPO_LOSSES), "rpo", "mpo", "sigmoid+sft"])
+def test_an_option_that_a_loss_does_not_use_is_not_read_back(loss):
+    own = {"sft_weight": 0.25, "label_smoothing": 0.1}
+    settings = Settings(find("dpo"), own, {"loss_type": loss})
+    arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
+    group = {"params": [], "weight_decay": 0.0}
+    live = SimpleNamespace(
+        args=arguments,
+        loss_types=arguments.loss_type,
+        loss_weights=arguments.loss_weights,
+        label_smoothing=0.1,
+        optimizer=SimpleNamespace(param_groups=[group]),
+    )
+    applied = settings.read_back(live, 0, 8)
+    assert (applied["loss_type"], applied["label_smoothing"]) == (loss, 0.1)
+    assert applied.get("sft_weight") == (0.25 if "sft" in arguments.loss_type else None)
+
+
+def test_reduce_alone_is_of_the_tasks_own_metric():
+    (objective,) = study("trl/grpo", objective={"reduce": "last"}).objective
+    assert (objective.metric, objective.reduce) == ("gold", "last")
 
 
 def test_a_fixed_value_whose_partner_is_searched_is_left_to_the_space():
@@ -169,7 +204,8 @@ def test_a_schedule_of_epsilon_moves_both_sides_of_the_clip():
 
 
 @pytest.mark.parametrize(
-    ("name", "hint"), [("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "it has rloo")]
+    ("name", "hint"),
+    [("rlooo", "did you mean 'rloo'"), ("ppoo", "'ppo'"), ("zzz", "allowed: rloo")],
 )
 def test_a_method_trl_does_not_have_is_said_before_its_data_is_asked_for(name, hint):
     with pytest.raises(
@@ -216,6 +252,12 @@ CHOSEN = {"learning_rate": RATE["learning_rate"], "per_device_train_batch_size":
             "loss_type",
             "nlll",
             "loss_type: TRL's SFTTrainer has no 'nlll'; did you mean 'nll'",
+        ),
+        (
+            "grpo",
+            "loss_type",
+            ["gspo", "dapo"],
+            r"loss_type: TRL's GRPOTrainer has no \['gspo', 'd",
         ),
         ("kto", "loss_type", "sigmoid", "loss_type: TRL's KTOTrainer has no 'sigmoid'"),
         ("online_dpo", "loss_type", "hinge", "loss_type: TRL's OnlineDPOTrainer has no 'hinge'"),

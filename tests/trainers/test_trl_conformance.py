@@ -4,13 +4,16 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 from autorl.testing.trainers import Case, TrainerConformance
-from autorl.types import Config, EnvironmentSpec, FrozenMap, TrainerSpec
 
 pytestmark = [pytest.mark.slow, pytest.mark.cpu_seconds(600)]  # the first to run builds the task
 
 LETTERS = EnvironmentSpec("letters-goldproxy")
 SMALL = FrozenMap(per_device_train_batch_size=16, guard=0)
+REUSED = {"num_generations": 4, "num_iterations": 2, "steps_per_generation": 2}
+SCHEDULED = {"learning_rate": 1e-3, "learning_rate.shape": "linear", "num_generations": 4}
+SCHEDULED |= {"beta": 0.1, "beta.shape": "linear", "beta.end": 1.0}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -48,22 +51,8 @@ class TestReusedGenerations(TrainerConformance):
         TrainerSpec("trl/grpo", SMALL),
         LETTERS,
         configs=(
-            Config(
-                learning_rate=1e-3,
-                beta=0.3,
-                num_generations=4,
-                num_iterations=2,
-                steps_per_generation=2,
-                epsilon=0.2,
-            ),
-            Config(
-                learning_rate=1e-4,
-                beta=0.1,
-                num_generations=4,
-                num_iterations=2,
-                steps_per_generation=2,
-                epsilon=0.1,
-            ),
+            Config(learning_rate=1e-3, beta=0.3, epsilon=0.2, **REUSED),
+            Config(learning_rate=1e-4, beta=0.1, epsilon=0.1, **REUSED),
         ),
         horizon=8,
         episodes=16,
@@ -79,28 +68,8 @@ class TestScheduled(TrainerConformance):
         TrainerSpec("trl/rloo", SMALL),
         LETTERS,
         configs=(
-            Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-5,
-                    "beta": 0.1,
-                    "beta.shape": "linear",
-                    "beta.end": 1.0,
-                    "num_generations": 4,
-                }
-            ),
-            Config(
-                {
-                    "learning_rate": 1e-3,
-                    "learning_rate.shape": "linear",
-                    "learning_rate.end": 1e-2,
-                    "beta": 0.1,
-                    "beta.shape": "linear",
-                    "beta.end": 1.0,
-                    "num_generations": 4,
-                }
-            ),
+            Config({**SCHEDULED, "learning_rate.end": 1e-5}),
+            Config({**SCHEDULED, "learning_rate.end": 1e-2}),
         ),
         horizon=4,
         episodes=16,

@@ -7,12 +7,13 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from segments import segment, train
+
+from autorl.core.types import EnvironmentSpec, FrozenMap, Status
 from autorl.report.plan import make_plan
-from autorl.spec import load_spec
 from autorl.study import Study
-from autorl.trainers import load
+from autorl.study.spec import load_spec
 from autorl.trainers.rlhf.counted_reward import CountedReward
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, TrainerSpec
 
 pytestmark = pytest.mark.timeout(600)
 CODE = """
@@ -44,8 +45,8 @@ CONFIG = {
 def folder(tmp_path_factory):
     import torch
 
-    from autorl.rlhf.tasks.letters import LETTERS
-    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+    from autorl.trainers.language.tasks.letters import LETTERS
+    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("dead")
@@ -78,23 +79,14 @@ def options(folder, reward, **more):
     }
 
 
-def segment(folder, name, reward, until=2, **config):
-    return Segment(
-        id="one",
-        trainer=TrainerSpec(name, FrozenMap({"guard": 0})),
-        environment=EnvironmentSpec("files", FrozenMap(options(folder, reward))),
-        config=Config({**CONFIG[name], **config}),
-        seed=3,
-        role="tuning",
-        until=until,
-        horizon=4,
-        evaluate_at=(until,),
-        episodes=8,
-    )
+def one_segment(folder, name, reward, until=2, **config):
+    task, of_run = EnvironmentSpec("files", FrozenMap(options(folder, reward))), {"episodes": 8}
+    of_run |= {"seed": 3, "horizon": 4}
+    return segment(name, task, {**CONFIG[name], **config}, until, None, {"guard": 0}, **of_run)
 
 
 def metrics(one):
-    outcome = load(one.trainer).train(one, lambda report: None)
+    outcome = train(one)
     assert outcome.status is Status.DONE
     return outcome, outcome.reports[-1].metrics
 
@@ -120,28 +112,28 @@ def test_groups_of_equal_rewards_are_counted():
 def test_a_constant_reward_is_seen(name, folder):
     """PPO scores a completion without an end otherwise, unless it is told not to."""
     plain = {"missing_eos": "none"} if name == "trl/ppo" else {}
-    _, constant = metrics(segment(folder, name, "same", **plain))
+    _, constant = metrics(one_segment(folder, name, "same", **plain))
     assert constant["reward_zero_std"] == 1.0
     assert (constant["kl"] == 0.0) == (
         name == "trl/rloo"
     )  # the value network of PPO is wrong at first
-    _, found = metrics(segment(folder, name, "varied", **plain))
+    _, found = metrics(one_segment(folder, name, "varied", **plain))
     assert found["reward_zero_std"] < 1.0
     assert found["kl"] > 0.0
 
 
 def test_a_reward_that_differs_between_prompts_alone_teaches_a_group_nothing(folder):
-    _, found = metrics(segment(folder, "trl/rloo", "of_prompt"))
+    _, found = metrics(one_segment(folder, "trl/rloo", "of_prompt"))
     assert (found["reward_zero_std"], found["kl"]) == (1.0, 0.0)
 
 
 @pytest.mark.parametrize("name", CONFIG)
 def test_the_count_goes_on_through_a_checkpoint(name, folder, tmp_path):
-    one = replace(segment(folder, name, "varied"), save=True, folder=str(tmp_path / "first"))
+    one = replace(one_segment(folder, name, "varied"), save=True, folder=str(tmp_path / "first"))
     outcome, _ = metrics(one)
     more = replace(one, save=False, start=2, until=4, evaluate_at=(4,), parent=outcome.checkpoint)
     _, continued = metrics(more)
-    _, whole = metrics(segment(folder, name, "varied", until=4))
+    _, whole = metrics(one_segment(folder, name, "varied", until=4))
     assert continued == whole
     assert 0.0 < whole["reward_zero_std"] < 1.0
 

@@ -9,17 +9,11 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from segments import segment, train
+
+from autorl.core.types import Checkpoint, InputError, TrainerSpec
 from autorl.trainers import load
 from autorl.trainers.rlhf.export import export_model, load_model
-from autorl.types import (
-    Checkpoint,
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Segment,
-    TrainerSpec,
-)
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 SMALL = {
@@ -32,21 +26,10 @@ SMALL = {
 def trained(folder: Path, name: str) -> Checkpoint:
     """The checkpoint of one optimizer step."""
     own = {} if name == "ppo" else {"per_device_train_batch_size": 16}
-    one = Segment(
-        id="one",
-        trainer=TrainerSpec(f"trl/{name}", FrozenMap(own)),
-        environment=EnvironmentSpec("letters-goldproxy"),
-        config=Config(SMALL[name]),
-        seed=3,
-        role="tuning",
-        until=1,
-        horizon=1,
-        evaluate_at=(),
-        episodes=16,
-        save=True,
-        folder=str(folder / name),
-    )
-    return load(one.trainer).train(one, lambda report: None).checkpoint
+    of_run = {"evaluate_at": (), "seed": 3}
+    place = folder / name
+    one = segment(f"trl/{name}", "letters-goldproxy", SMALL[name], 1, place, own, **of_run)
+    return train(one).checkpoint
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +58,7 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
-    from autorl.rlhf.tasks import build
+    from autorl.trainers.language.tasks import build
 
     checkpoint = trained(tmp_path, name)
     before = contents(checkpoint.path)
@@ -97,12 +80,11 @@ def test_transformers_reads_the_folder_and_finds_the_policy_of_the_checkpoint(tm
     names = {path.name for path in folder.iterdir()}
     assert "model.safetensors" in names
     assert not names & {
-        "autorl.json",
+        "state.autorl",
         "trainer_state.json",
         "optimizer.pt",
         "scheduler.pt",
         "rng_state.pth",
-        "ppo.pt",
     }
     assert os.listdir(tmp_path / "out") == ["model"]
 
@@ -126,7 +108,7 @@ def test_a_name_that_is_taken_is_refused_and_what_is_there_stays(rloo, tmp_path)
     for make in (Path.mkdir, Path.touch, lambda path: path.symlink_to(tmp_path / "nowhere")):
         taken = tmp_path / make.__name__
         make(taken)
-        with pytest.raises(InputError, match="overwrites nothing"):
+        with pytest.raises(InputError, match="is there already"):
             export_model(rloo, taken)
     assert sorted(os.listdir(tmp_path)) == sorted(["mkdir", "touch", "<lambda>"])
     assert not any((tmp_path / "mkdir").iterdir())

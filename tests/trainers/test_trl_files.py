@@ -12,18 +12,12 @@ from patience import PATIENCE
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.spec import load_spec
+import segments
+
+from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.study.setup import check, trainer_loader
+from autorl.study.spec import load_spec
 from autorl.trainers import load
-from autorl.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Segment,
-    Status,
-    TrainerSpec,
-)
 
 pytestmark = pytest.mark.cpu_seconds(600)
 EXAMPLE = Path(__file__).parents[2] / "examples/rlhf/own_data"
@@ -67,8 +61,8 @@ def folder(tmp_path_factory):
     """A model, the data sets, and the module of rewards."""
     import torch
 
-    from autorl.rlhf.tasks.letters import LETTERS
-    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+    from autorl.trainers.language.tasks.letters import LETTERS
+    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("own")
@@ -97,19 +91,9 @@ def environment(folder, data, **options):
 
 
 def segment(name, config, place, **changes):
-    values = {
-        "id": "one",
-        "trainer": TrainerSpec(name, FrozenMap({"guard": 0} if name != "trl/ppo" else {})),
-        "environment": place,
-        "config": Config(config),
-        "seed": 3,
-        "role": "tuning",
-        "until": 2,
-        "horizon": 2,
-        "evaluate_at": (2,),
-        "episodes": 8,
-    }
-    return Segment(**(values | changes))
+    options = {"guard": 0} if name != "trl/ppo" else {}
+    of_run = {"until": 2, "episodes": 8, "seed": 3} | changes
+    return segments.segment(name, place, config, options=options, **of_run)
 
 
 def train(one):
@@ -345,7 +329,7 @@ def test_a_value_that_trl_writes_otherwise_is_trained_with(name, values, otherwi
 
 
 def test_a_value_that_did_not_take_is_still_an_error():
-    """What TRL's configuration class makes of a value is accepted, another one is not."""
+    """The value that TRL's configuration class makes is accepted, any other value is not."""
     from types import SimpleNamespace
 
     from autorl.trainers.trl.methods import find

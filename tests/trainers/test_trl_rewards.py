@@ -8,16 +8,10 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from segments import segment, train
+
+from autorl.core.types import Config, EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
 from autorl.trainers import load
-from autorl.types import (
-    Config,
-    EnvironmentSpec,
-    FrozenMap,
-    InputError,
-    Segment,
-    Status,
-    TrainerSpec,
-)
 
 TASK = EnvironmentSpec("sort-verifiable", FrozenMap({"digits": 2, "sft_steps": 20}))
 SHORT = {"reward.length.at_most": 1.0, "reward.lagrange_rate": 0.5}
@@ -43,26 +37,9 @@ def _own_cache(tmp_path_factory, monkeypatch):
     torch.set_num_threads(before)
 
 
-def segment(name, config, folder, steps=4, **changes):
-    values = {
-        "id": folder.name,
-        "trainer": TrainerSpec(name),
-        "environment": TASK,
-        "config": Config(config),
-        "seed": 3,
-        "role": "tuning",
-        "until": steps,
-        "horizon": 4,
-        "evaluate_at": (steps,),
-        "episodes": 16,
-        "save": True,
-        "folder": str(folder),
-    }
-    return Segment(**(values | changes))
-
-
-def train(one):
-    return load(one.trainer).train(one, lambda report: None)
+def one_segment(name, config, folder, until=4, **changes):
+    of_run = {"environment": TASK, "horizon": 4, "seed": 3, "episodes": 16}
+    return segment(name, config=config, until=until, folder=folder, **of_run | changes)
 
 
 def multipliers(outcome):
@@ -78,11 +55,11 @@ def multipliers(outcome):
 def test_a_constraint_is_learnt_saved_and_continued(name, tmp_path):
     """Completions are longer than one word, so the multiplier rises; two halves give what one run gives."""
     config = {**CONFIGS[name], **SHORT}
-    whole = train(segment(name, config, tmp_path / "whole"))
+    whole = train(one_segment(name, config, tmp_path / "whole"))
     assert whole.status == Status.DONE
     assert whole.applied["reward.length.at_most"] == 1.0
-    first = train(segment(name, config, tmp_path / "first", steps=2))
-    second = segment(name, config, tmp_path / "second", parent=first.checkpoint, start=2)
+    first = train(one_segment(name, config, tmp_path / "first", until=2))
+    second = one_segment(name, config, tmp_path / "second", parent=first.checkpoint, start=2)
     assert multipliers(whole)["length at_most"] > multipliers(first)["length at_most"] > 0
     assert multipliers(train(second)) == multipliers(whole)
 
@@ -104,7 +81,7 @@ def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_pat
     for models, rule in ((1, None), (4, "uwo")):
         place = EnvironmentSpec("letters-goldproxy", FrozenMap(models=models))
         options = {} if rule is None else {"reward.rule": rule, "reward.weight": 1.0}
-        one = segment("trl/rloo", config | options, tmp_path, environment=place, **common)
+        one = one_segment("trl/rloo", config | options, tmp_path, environment=place, **common)
         metrics = (
             train(replace(one, trainer=TrainerSpec("trl/rloo", FrozenMap(guard=0))))
             .reports[-1]
@@ -119,8 +96,8 @@ def test_a_cautious_rule_over_an_ensemble_loses_less_gold_than_one_proxy(tmp_pat
 @pytest.mark.slow
 def test_a_weight_of_the_reward_may_change_in_training_and_a_limit_may_not(tmp_path):
     config = {**CONFIGS["trl/ppo"], **SHORT}
-    first = train(segment("trl/ppo", config, tmp_path / "first", steps=2))
-    second = segment("trl/ppo", config, tmp_path / "second", parent=first.checkpoint, start=2)
+    first = train(one_segment("trl/ppo", config, tmp_path / "first", until=2))
+    second = one_segment("trl/ppo", config, tmp_path / "second", parent=first.checkpoint, start=2)
     changed = train(replace(second, config=Config({**config, "reward.lagrange_rate": 0.1})))
     assert changed.applied["reward.lagrange_rate"] == 0.1
     with pytest.raises(InputError, match="cannot change during training"):
@@ -144,7 +121,7 @@ def test_what_cannot_be_is_refused_before_a_study(name, names, message):
 @pytest.mark.parametrize("name", ["trl/rloo", "trl/grpo", "trl/ppo", "trl/online_dpo"])
 def test_a_refinement_for_rewards_at_each_step_is_refused_where_a_completion_has_one(name):
     """Summed over the steps of a completion, Delta leaves the first step's reward: from a space and from options."""
-    process = {"reward.process": "autorl.rlhf.sorting:steps"}
+    process = {"reward.process": "autorl.trainers.language.tasks.sorting:steps"}
     load(TrainerSpec(name)).check(TASK, [*process, "reward.process_clip"])
     with pytest.raises(InputError, match="leave the reward of the first step alone") as error:
         load(TrainerSpec(name)).check(TASK, [*process, "reward.process_delta"])
@@ -176,8 +153,8 @@ def test_a_study_may_not_select_by_a_signal_it_is_made_to_train_on():
 )
 def test_a_study_may_not_select_by_a_signal_that_its_space_can_make_it_train_on(extra):
     """`reward.signals` and constraints in the space count like those of the trainer, in an algorithm choice too."""
-    from autorl.spec import load_spec
     from autorl.study.setup import check, trainer_loader
+    from autorl.study.spec import load_spec
 
     rate = {"learning_rate": {"type": "float", "lower": 1e-4, "upper": 1e-2, "scale": "log"}}
     study = {"environment": "sort-verifiable", "fidelity": {"steps": 10}, "budget": {"runs": 3}}

@@ -7,11 +7,13 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from segments import segment, train
+
+from autorl.core.types import Status, TrainerSpec
 from autorl.space import load_space
 from autorl.trainers import load
 from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import Settings
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, Status, TrainerSpec
 
 ROOT = Path(__file__).parents[2] / "search_spaces" / "trl"
 METHODS = {"simpo": "cpo"}  # where the space is not named after the trainer
@@ -78,20 +80,9 @@ def test_defaults_are_those_of_trl(name):
 def test_configurations_of_it_train(name):
     space, rng = load_space(ROOT / f"{name}.yaml"), np.random.default_rng(1)
     task = "letters-goldproxy" if learns_from_prompts(name) else "letters-pairs"
-    for number in range(3):
+    for _ in range(3):
         config = space.sample(rng)
-        segment = Segment(
-            id=f"{name}-{number}",
-            trainer=TrainerSpec(f"trl/{method_of(name)}", FrozenMap({"guard": 0})),
-            environment=EnvironmentSpec(task),
-            config=Config(config),
-            seed=0,
-            role="tuning",
-            until=2,
-            horizon=2,
-            evaluate_at=(2,),
-            episodes=8,
-        )
-        outcome = load(segment.trainer).train(segment, lambda report: None)
+        method = f"trl/{method_of(name)}"
+        outcome = train(segment(method, task, config, 2, None, {"guard": 0}, episodes=8, seed=0))
         assert outcome.status is Status.DONE, outcome.message
         assert {key: outcome.applied[key] for key in config} == dict(config)

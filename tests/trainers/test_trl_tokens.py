@@ -1,4 +1,5 @@
-"""What TRL trains on is what is evaluated, token by token, and the metric `tokens` is one count in every method."""
+"""TRL trains on the tokens that are evaluated, and the metric `tokens` is one count in every
+method."""
 
 import functools
 import json
@@ -10,13 +11,14 @@ import pytest
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
-from autorl.rlhf.completion_scores import _encode
-from autorl.rlhf.models import load_policy, load_tokenizer
-from autorl.rlhf.sampling import sample
-from autorl.trainers import load
+from segments import segment, train
+
+from autorl.core.types import EnvironmentSpec, FrozenMap
+from autorl.trainers.language.completion_scores import _encode
+from autorl.trainers.language.models import load_policy, load_tokenizer
+from autorl.trainers.language.sampling import sample
 from autorl.trainers.rlhf.counted_reward import CountedReward
-from autorl.trainers.trl.tokenizers import AsItIs
-from autorl.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
+from autorl.trainers.trl.segment_trainer import AsItIs
 
 PROMPTS = [
     *"abcd",
@@ -73,8 +75,8 @@ def folder(tmp_path_factory):
     import torch
     from tokenizers.processors import TemplateProcessing
 
-    from autorl.rlhf.tasks.letters import LETTERS
-    from autorl.rlhf.tasks.tiny_models import new_policy, write_tokenizer
+    from autorl.trainers.language.tasks.letters import LETTERS
+    from autorl.trainers.language.tasks.tiny_models import new_policy, write_tokenizer
 
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tokens")
@@ -105,10 +107,10 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     """A run of a method with a tokenizer; each is done once."""
-    return functools.cache(functools.partial(train, folder))
+    return functools.cache(functools.partial(one_run, folder))
 
 
-def train(folder, method, tokenizer, **more):
+def one_run(folder, method, tokenizer, **more):
     import trl_token_rewards
     from transformers import LlamaModel
 
@@ -124,32 +126,16 @@ def train(folder, method, tokenizer, **more):
         "max_completion": MOST,
     }
     own = {"guard": 0} if method == "ppo" else {"guard": 0, **STEP}
-    one = Segment(
-        id="one",
-        trainer=TrainerSpec(f"trl/{method}", FrozenMap(own)),
-        environment=EnvironmentSpec(
-            "files",
-            FrozenMap(
-                files
-                | {"held_out": str(folder / "held.jsonl")}
-                | (options if method in ONLINE else learnt)
-            ),
-        ),
-        config=Config(CONFIG.get(method, {}) | more),
-        seed=3,
-        role="tuning",
-        until=1,
-        horizon=1,
-        evaluate_at=(1,),
-        episodes=4,
-        save=True,
-        folder=str(folder / f"{method}-{tokenizer}-{len(more)}"),
-    )
+    place = folder / f"{method}-{tokenizer}-{len(more)}"
+    files |= {"held_out": str(folder / "held.jsonl")}
+    task = EnvironmentSpec("files", FrozenMap(files | (options if method in ONLINE else learnt)))
+    config = CONFIG.get(method, {}) | more
+    one = segment(f"trl/{method}", task, config, 1, place, own, episodes=4, seed=3)
     rows = {}
     trl_token_rewards.seen.clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(LlamaModel, "forward", recorded(LlamaModel.forward, rows))
-        outcome = load(one.trainer).train(one, lambda report: None)
+        outcome = train(one)
     sampled = [
         pair for pair in trl_token_rewards.seen if pair[0] in PROMPTS
     ]  # evaluation asks held-out prompts
@@ -245,13 +231,13 @@ def test_tokens_that_were_sampled_end_with_the_end_of_sequence(method, name, fol
 @pytest.mark.slow
 def test_sequences_laid_end_to_end_are_counted(folder):
     """SFT packs them without an attention mask."""
-    run = train(folder, "sft", "names", packing=True, max_length=12)
+    run = one_run(folder, "sft", "names", packing=True, max_length=12)
     assert run.tokens == sum(len(f"{prompt} {chosen}".split()) + 1 for prompt, chosen, _ in PAIRS)
 
 
 @pytest.mark.parametrize("method", each(["cpo", "orpo", "online_dpo"]))
 def test_the_tokenizer_in_a_checkpoint_is_the_one_of_the_model(method, folder, trained):
-    """What a method reads prompts with is for reading alone."""
+    """The tokenizer that a method reads prompts with is for reading alone."""
     saved, ours = (
         load_tokenizer(trained(method, "names").checkpoint),
         load_tokenizer(folder / "names"),

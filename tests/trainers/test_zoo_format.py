@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import yaml
 
+from autorl.core.types import Config, InputError, TrainerSpec, freeze
 from autorl.report.formats import Candidate, render
-from autorl.spec import load_spec
+from autorl.study.spec import load_spec
 from autorl.trainers import info
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.zoo_read import read_preset
-from autorl.types import Config, InputError, TrainerSpec, freeze
 
 PPO = """
 default:
@@ -299,7 +299,7 @@ def test_a_configuration_is_written_as_the_zoo_reads_it() -> None:
     name, entry = parsed(text)
     assert name == "Reach-v0"
     assert entry == {
-        "n_timesteps": 1000.0,
+        "n_timesteps": 1000,
         "policy": "MlpPolicy",
         "n_envs": 8,
         "normalize": True,
@@ -315,6 +315,7 @@ def test_a_configuration_is_written_as_the_zoo_reads_it() -> None:
     }
     assert text.startswith("# python -m rl_zoo3.train --algo ppo --env Reach-v0 --conf-file FILE")
     assert "--gym-packages my_envs" in text
+    assert "n_timesteps: 1000\n" in text
 
 
 def test_what_is_written_is_read_back_as_the_same_configuration(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """Studies in TensorBoard, MLflow and Weights & Biases.
 
 In a study file `callbacks: [tensorboard]`, or `callbacks: [{mlflow: {tracking_uri: ...}}]`; in a
-program `tune(..., callbacks=[WandbTracker(project="ppo")])`. What they record: docs/trackers.md.
+program `tune(..., callbacks=[WandbTracker(project="ppo")])`. The page docs/trackers.md says what
+they record.
 """
 
 from autorl.integrations.trackers.mlflow import MLflowTracker

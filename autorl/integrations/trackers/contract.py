@@ -1,4 +1,4 @@
-"""What trackers share: places, names, the summary of a study.
+"""Shared parts of trackers: places, names, the summary of a study.
 
 A tracker has one run for each run of the study, found again by (id of the study, number of the run)
 in whatever session, and one for the study itself, which gets the summary.
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorl.plain_text import shown
-from autorl.plain_values import json_value, plain
+from autorl.core.plain_text import number, shown
+from autorl.core.plain_values import json_value, plain
+from autorl.core.types import Config, InputError, Outcome, ProposalId, Status, StudyError
 from autorl.study.callbacks import Callback, RunInfo, StudyInfo
-from autorl.study.result import Result
-from autorl.types import Config, InputError, Outcome, ProposalId, Status, StudyError
+from autorl.study.results.result import Result
 
 FOLDER = Path("logs", "trackers")
-"""Where trackers write in a study's folder; `autorl verify` knows it."""
+"""Where trackers write in a study's folder; `autorl doctor` knows it."""
 _ID_SHOWN = 8  # characters of a study's id in names
 
 
@@ -189,7 +189,7 @@ def ended_runs(result: Result) -> dict[int, EndedRun]:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a tracker says of a study at its end.
+    """Figures that a tracker gets at the end of a study.
 
     Attributes:
         numbers: tuning score, test score with the bounds of its interval, gap and improvement over
@@ -274,7 +274,7 @@ def _markdown(
     caveats: tuple[str, ...],
 ) -> str:
     parts = [
-        table({name: f"{value:.6g}" for name, value in numbers.items()}, "score"),
+        table({name: number(value) for name, value in numbers.items()}, "score"),
         table(config, "incumbent"),
         table(facts, "study"),
         "\n".join(f"- {caveat}" for caveat in caveats),

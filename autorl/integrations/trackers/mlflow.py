@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from autorl.core.plain_text import shortened
+from autorl.core.types import Outcome
 from autorl.integrations.trackers.contract import (
     Tracker,
     check_place,
@@ -26,10 +28,8 @@ from autorl.integrations.trackers.contract import (
     state_of,
     summarise,
 )
-from autorl.plain_text import shortened
 from autorl.study.callbacks import RunInfo, StudyInfo
-from autorl.study.result import Result
-from autorl.types import Outcome
+from autorl.study.results.result import Result
 
 _STUDY = -1  # in place of a run's number: the run of the study itself
 _STATUS = {"complete": "FINISHED", "stopped": "KILLED"}  # whatever else is a failure
@@ -142,7 +142,7 @@ class MLflowTracker(Tracker):
     def _connect(self, study: StudyInfo) -> tuple[Any, str]:
         """Return the client and the experiment's id.
 
-        What earlier sessions wrote is read the first time.
+        The entries of earlier sessions are read the first time.
         """
         if self._connected is not None:
             return self._connected

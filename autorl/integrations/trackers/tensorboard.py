@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from autorl.core.types import Outcome
 from autorl.integrations.trackers.contract import (
     Tracker,
     check_directory,
@@ -25,8 +26,7 @@ from autorl.integrations.trackers.contract import (
     table,
 )
 from autorl.study.callbacks import RunInfo, StudyInfo
-from autorl.study.result import Result
-from autorl.types import Outcome
+from autorl.study.results.result import Result
 
 _PREFIX = "events.out.tfevents."  # what TensorBoard looks for
 _END = ".end"

@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import counted, shown
+from autorl.core.types import Config, InputError, Outcome
 from autorl.integrations.trackers.contract import (
     Tracker,
     check_directory,
@@ -29,12 +31,10 @@ from autorl.integrations.trackers.contract import (
     study_label,
     summarise,
 )
-from autorl.plain_text import counted, shown
 from autorl.store.tables import StudyTables
 from autorl.study.callbacks import RunInfo, StudyInfo
-from autorl.study.record import open_copy
-from autorl.study.result import Result
-from autorl.types import Config, InputError, Outcome
+from autorl.study.results.record import open_copy
+from autorl.study.results.result import Result
 
 _RESUME: Mapping[str, Any] = {"offline": None, "online": "allow"}  # offline W&B resumes nothing
 _LONGEST_TAG = 64  # characters

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
 
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
 from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, weak
 from autorl.landscapes.analysis.forest import landscape_forest
 from autorl.landscapes.analysis.kinds import KINDS
-from autorl.landscapes.analysis.subsets import TOLERANCE, select_environments, size_table
+from autorl.landscapes.analysis.subsets import TOLERANCE, select_subset, size_table
 from autorl.landscapes.analysis.tables import common_seeds, task_table
 from autorl.landscapes.analysis.tunability import tuning_gains
 from autorl.landscapes.analysis.variance import fanova, local_importance
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
-from autorl.plain_text import counted
 from autorl.space import unknown_key
-from autorl.types import InputError
 
 Method: TypeAlias = Literal["fanova", "local", "tunability"]
 METHODS: tuple[Method, ...] = ("fanova", "local", "tunability")
@@ -70,7 +70,8 @@ def analyse(
     if not least <= len(names) <= most:
         several = f"{least} to {most} hyperparameters"
         expected = counted(least, "hyperparameter") if least == most else several
-        raise InputError(f"{kind} takes {expected}, got {len(names)}", key="hyperparameter")
+        how = f": `{' '.join(['-p NAME'] * max(1, least))}` on the command line" if most else ""
+        raise InputError(f"{kind} takes {expected}, got {len(names)}{how}", key="hyperparameter")
     fewest, limit = asked.landscapes
     if len(data) < fewest or (limit is not None and len(data) > limit):
         expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"
@@ -113,7 +114,7 @@ def importance(
             space's defaults).
 
     Raises:
-        InputError: unknown method, an argument another method takes, no scikit-learn, or nothing to
+        InputError: unknown method, an argument another method takes, or nothing to
             explain.
     """
     if method not in METHODS:
@@ -190,19 +191,11 @@ def subset(
     if size is None:
         sizes = size_table(table.values, table.environments)
         return Answer.of("subset", landscapes, about, sizes)
-    selection = select_environments(table, size, tolerance=tolerance)
-    rows = [
-        {
-            "place": place,
-            "environments": tie.environments,
-            "error": tie.error,
-            "correlation": tie.correlation,
-            "unweighted": tie.unweighted,
-            "weights": tie.weights,
-            "cost": tie.cost,
-        }
-        for place, tie in enumerate(selection.near_ties, 1)
-    ]
+    # The training lengths are the costs.
+    selection = select_subset(
+        table.values, table.environments, size, tolerance=tolerance, costs=table.costs
+    )
+    rows = [{"place": place, **vars(tie)} for place, tie in enumerate(selection.near_ties, 1)]
     about |= {
         "size": size,
         "candidates": selection.n_candidates,

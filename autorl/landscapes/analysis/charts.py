@@ -2,8 +2,7 @@
 
 It is independent of how it is drawn.
 
-`kinds` says which function here belongs to which kind. `plots` draws charts with matplotlib (PNG,
-SVG, PDF) or plotly (HTML), so both show the same numbers, names and scales.
+`kinds` says which function here belongs to which kind; `autorl.report.pages` draws the charts.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import counted, number
 from autorl.landscapes.analysis._answer import Answer
-from autorl.landscapes.analysis._chart import (
+from autorl.landscapes.regression import Array
+from autorl.report.pages import (
     Axis,
     Bars,
     Chart,
     HeatMap,
     Line,
     axis_of,
-    number,
     positions,
     scale_label,
 )
-from autorl.landscapes.regression import Array
-from autorl.plain_text import counted
 from autorl.space import Hyperparameter
+from autorl.statistics.coverage import level_text
 
 MOST_BARS = 20
 _MOST_LINES = 6  # no more than there are colors, so that no two lines share one
@@ -106,7 +105,7 @@ def subset(answer: Answer) -> Chart:
         # The error is 1 - Spearman, so this is the correlation of the label.
         scores = 1.0 - shown["error"].to_numpy()
         return _bars(
-            answer, title, labels, scores, label, texts=[f"{score:.3f}" for score in scores]
+            answer, title, labels, scores, label, texts=[number(score) for score in scores]
         )
     lines = []
     for place, name in enumerate(("best", "second", "third"), 1):
@@ -171,16 +170,8 @@ def _trained(answer: Answer, rows: int) -> Line:
     """Draw where the configurations lie on a surface of so many rows."""
     down, across = answer.detail["places"].T
     metric = _metric(answer)
-    names = tuple(f"{metric} {score:.6g}" for score in answer.detail["scores"])
-    return Line(
-        "trained configuration",
-        across,
-        rows - 1.0 - down,
-        names=names,
-        marker="o",
-        joined=False,
-        muted=True,
-    )
+    names = (f"{metric} {number(score)}" for score in answer.detail["scores"])
+    return Line.dots("trained configuration", across, rows - 1.0 - down, names, muted=True)
 
 
 def interaction(answer: Answer) -> Chart:
@@ -210,16 +201,8 @@ def values(answer: Answer) -> Chart:
     x = np.arange(len(table), dtype=np.float64)
     quartiles = (table["q25"].to_numpy(), table["q75"].to_numpy())
     marks = (
-        Line(
-            "median and quartiles",
-            x,
-            table["median"].to_numpy(),
-            quartiles,
-            labels,
-            "o",
-            joined=False,
-        ),
-        Line("best", x, table["best"].to_numpy(), None, labels, "^", joined=False, muted=True),
+        Line.dots("median and quartiles", x, table["median"], labels, quartiles),
+        Line.dots("best", x, table["best"], labels, marker="^", muted=True),
     )
     title = f"Scores by value of {name}"
     return Chart(title, _about(answer), Axis(name, categories=labels), Axis(_metric(answer)), marks)
@@ -295,7 +278,8 @@ def curves(answer: Answer) -> Chart:
         mean = rows["mean"].to_numpy()
         marks.append(Line(f"configuration {config_id}", x, mean, drawn_interval, marker="o"))
     about = answer.about
-    choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: mean, 95 % interval"
+    span = f"mean, {level_text('mean', band.attrs['seeds'])}interval"
+    choice = f"chosen by {about['chosen_by']}, shown on {about['seeds']} seeds: {span}"
     text = f"{answer.landscapes[0]} · {choice}"
     return Chart(
         "Best configurations", text, Axis(_steps(answer)), Axis(_metric(answer)), tuple(marks)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import Forest
 from autorl.landscapes.regression import Array
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import Config, InputError
 from autorl.landscapes.analysis.tables import final_scores
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
@@ -28,7 +30,6 @@ from autorl.landscapes.regression import (
 )
 from autorl.space import Space, unknown_key
 from autorl.statistics.correlation import spearman
-from autorl.types import Config, InputError
 
 TREES = 64
 _MAX_LEAVES = 512  # bounds the memory of fANOVA, which looks at pairs of leaves
@@ -103,7 +104,7 @@ def fit_forest(
     Each tree is grown on a bootstrap sample.
 
     Raises:
-        InputError: scikit-learn is not installed, fewer than 10 configurations or 32 trees, equal
+        InputError: fewer than 10 configurations or 32 trees, equal
             scores, or nothing that varies.
     """
     if trees < MIN_TREES:
@@ -131,6 +132,7 @@ def fit_forest(
     return Forest(space, names, model, rows, scores, float(model.oob_score_))
 
 
+@lru_cache(maxsize=1)  # a page asks several questions of one forest
 def landscape_forest(
     data: Dataset,
     seeds: SeedSet = "all",
@@ -152,7 +154,7 @@ def landscape_forest(
 def neighbours(forest: Forest, config: Mapping[str, object], name: str, grid: Array) -> Array:
     """Encode a configuration with one hyperparameter moved along a grid.
 
-    What that deactivates takes its default.
+    Hyperparameters that this deactivates take their defaults.
     """
     return forest.encode(moved(forest, config, name, grid))
 
@@ -160,7 +162,7 @@ def neighbours(forest: Forest, config: Mapping[str, object], name: str, grid: Ar
 def moved(forest: Forest, config: Mapping[str, object], name: str, grid: Array) -> list[Config]:
     """Move one hyperparameter of a configuration along a grid.
 
-    What that activates has its default.
+    Hyperparameters that this activates have their defaults.
     """
     item = forest.space.hyperparameters[name]
     defaults = {key: forest.space.hyperparameters[key].default for key in forest.space.names}

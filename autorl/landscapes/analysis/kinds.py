@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis import charts
 from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, scored, weak
-from autorl.landscapes.analysis._chart import Chart
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
     dependence_table,
@@ -30,8 +30,8 @@ from autorl.landscapes.analysis.tunability import tunability_of
 from autorl.landscapes.analysis.values import values_table
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
+from autorl.report.pages import Chart
 from autorl.space import unknown_key
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,10 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import final_scores
-from autorl.landscapes.dataset import Dataset
-from autorl.landscapes.ranking import SeedSet
-from autorl.types import InputError
+from autorl.core.types import InputError
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class SeedNoise:
     def seeds_for(self, reliability: float = 0.9) -> int | None:
         """Return the fewest seeds whose mean is that reliable.
 
-        None if no number is, because nothing differs but by noise.
+        The result is None if no number is, because only noise differs.
         """
         if not 0.0 < reliability < 1.0:
             raise InputError(
@@ -124,11 +121,3 @@ def icc_interval(
     )
     low, high = np.quantile(drawn, (0.025, 0.975))
     return float(low), float(high)
-
-
-def landscape_noise(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> SeedNoise:
-    """Compute the `seed_noise` of a landscape.
-
-    At a step, None = the last.
-    """
-    return seed_noise(final_scores(data, seeds, step).final)

@@ -3,8 +3,8 @@
 They tell whether the landscape changes while training goes on.
 
 In a landscape with phases every configuration is trained from scratch in the first one, and from
-the best agent of the phase before in each later one. Where the best configuration differs from
-phase to phase, a schedule can beat every fixed configuration.
+the best agent of the phase before in each later one. If the best configuration differs from phase
+to phase, a schedule can beat every fixed configuration.
 
 References:
     [1] Mohan, Benjamins, Wienecke, Dockhorn and Lindauer, "AutoRL hyperparameter landscapes",
@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.tables import Integers, unit_scores
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.regression import Array
 from autorl.statistics.correlation import spearman
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -111,8 +111,9 @@ def phase_scores(data: Dataset, seeds: SeedSet = "all") -> Phases:
         raise InputError(
             "no configuration has a score for every seed in every phase", file=str(data.path)
         )
-    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
-    scores = sign * np.stack([table.loc[shared].to_numpy(np.float64) for table in tables])
+    scores = data.manifest.objective.sign * np.stack(
+        [table.loc[shared].to_numpy(np.float64) for table in tables]
+    )
     ends = np.array([rows.loc[rows["start_step"] == start, "step"].max() for start in starts])
     return Phases(scores, np.array(shared), chosen, starts.astype(np.int64), ends.astype(np.int64))
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.noise import seed_noise
 from autorl.landscapes.regression import Array
-from autorl.types import InputError
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ The scores of few tasks predict the mean rank over all of them.
 The method of ARLBench [1], which follows Atari-5 [2]: rank-normalise each environment, target =
 mean rank over all environments, and for every subset of k environments predict the target by linear
 regression with non-negative weights and no intercept; the subset with the smallest cross-validated
-error wins. That winner is fragile: many subsets are as good to within noise. So the selection holds
-all near-ties, and the cheapest of them.
+error wins. That winner is fragile: many subsets are as good to within noise. The selection
+therefore holds all near-ties, and the cheapest of them.
 
 References:
     [1] Becktepe et al., "ARLBench: flexible and efficient benchmarking for hyperparameter
@@ -21,21 +21,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from autorl.landscapes.analysis.tables import Integers, TaskTable, unit_scores
+from autorl.core.types import InputError
+from autorl.landscapes.analysis.tables import Integers
 from autorl.landscapes.regression import Array
 from autorl.statistics.correlation import spearman
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Normalisation: TypeAlias = Literal["rank", "min_max"]
-ErrorName: TypeAlias = Literal["spearman", "mse"]
 FOLDS = 5  # those of ARLBench's selection script, as the seed of their shuffle
 SHUFFLE_SEED = 42
 TOLERANCE = 0.01  # four subsets of ARLBench's DQN landscapes lie so near the best of 715
@@ -48,8 +46,7 @@ class Subset:
     """A subset of environments.
 
     Attributes:
-        error: mean over the folds of 1 - Spearman (or the squared error) between prediction and
-            target.
+        error: mean over the folds of 1 - Spearman between prediction and target.
         weights: of the environments in the regression on all configurations; non-negative, not
             normalised.
         correlation: Spearman between that regression and the target over all configurations.
@@ -59,9 +56,9 @@ class Subset:
 
     environments: tuple[str, ...]
     error: float
-    weights: tuple[float, ...]
     correlation: float
     unweighted: float
+    weights: tuple[float, ...]
     cost: float | None
 
 
@@ -93,28 +90,12 @@ class SubsetSelection:
         # Without costs all are 0, and the error decides.
         return min(self.near_ties, key=lambda tie: (tie.cost or 0.0, tie.error))
 
-    def rank(self, environments: Sequence[str]) -> int | None:
-        """Place a subset among the near-ties, 1 = best.
-
-        None if it is not one.
-        """
-        # As a set: the order of the names is the caller's.
-        members = frozenset(environments)
-        places = (
-            place
-            for place, tie in enumerate(self.near_ties, 1)
-            if frozenset(tie.environments) == members
-        )
-        return next(places, None)
-
 
 def select_subset(
     scores: npt.ArrayLike,
     environments: Sequence[str],
     k: int,
     *,
-    normalise: Normalisation = "rank",
-    error: ErrorName = "spearman",
     tolerance: float = TOLERANCE,
     costs: Sequence[float] | None = None,
     keep: int = KEEP,
@@ -126,8 +107,6 @@ def select_subset(
             crashed, the worst rank.
         environments: names of the columns.
         k: number of environments in a subset.
-        normalise: percentile ranks (ARLBench) or min-max.
-        error: 1 - Spearman (ARLBench) or the mean squared error.
         tolerance: a subset is a near-tie if its error is at most this much above the smallest.
         costs: of one run in each environment.
         keep: most near-ties that are reported.
@@ -138,11 +117,11 @@ def select_subset(
     """
     table = np.asarray(scores, dtype=np.float64)
     _check(table, environments, k, costs)
-    columns = _normalised(table, normalise)
+    columns = _ranked(table)
     # The subset's own environments are part of what it predicts, as in ARLBench.
     target = columns.mean(axis=1)
     subsets = np.array(list(combinations(range(columns.shape[1]), k)), dtype=np.int64)
-    errors = _cross_validated(columns, target, subsets, error)
+    errors = _cross_validated(columns, target, subsets)
     # Stable: of equal errors the subset that comes first in the order of the columns.
     order = np.argsort(errors, kind="stable")
     tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
@@ -151,23 +130,6 @@ def select_subset(
         for row in tied
     )
     return SubsetSelection(k, near_ties, len(subsets), tolerance)
-
-
-def select_environments(
-    table: TaskTable, k: int, *, normalise: Normalisation = "rank", tolerance: float = TOLERANCE
-) -> SubsetSelection:
-    """Select a subset of landscapes (see `task_table`).
-
-    Their training lengths are the costs. See `select_subset`.
-    """
-    return select_subset(
-        table.values,
-        table.environments,
-        k,
-        normalise=normalise,
-        tolerance=tolerance,
-        costs=table.costs,
-    )
 
 
 def size_table(
@@ -180,8 +142,8 @@ def size_table(
 
     Columns: k, place, environments, error, correlation, unweighted.
 
-    What a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of each. Sizes that are
-    not smaller than the number of environments are left out.
+    The table shows what a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of
+    each. Sizes that are not smaller than the number of environments are left out.
 
     Raises:
         InputError: as `select_subset`.
@@ -206,22 +168,15 @@ def size_table(
     return pd.DataFrame(rows)
 
 
-def k_fold(n: int, folds: int = FOLDS, seed: int = SHUFFLE_SEED) -> list[tuple[Integers, Integers]]:
+def k_fold(n: int) -> list[tuple[Integers, Integers]]:
     """Split rows into (training rows, test rows) of each fold.
 
-    Equal to scikit-learn's KFold(folds, shuffle=True, random_state=seed).
-
-    Raises:
-        InputError: fewer rows than folds.
+    Equal to scikit-learn's KFold(FOLDS, shuffle=True, random_state=SHUFFLE_SEED).
     """
-    if not 2 <= folds <= n:
-        raise InputError(
-            f"cross-validation needs 2 <= folds <= rows, got {folds} folds of {n} rows", key="folds"
-        )
     # The generator scikit-learn shuffles with.
-    shuffled = np.random.RandomState(seed).permutation(n)
+    shuffled = np.random.RandomState(SHUFFLE_SEED).permutation(n)
     rows = np.arange(n)
-    tests = [np.sort(part) for part in np.array_split(shuffled, folds)]
+    tests = [np.sort(part) for part in np.array_split(shuffled, FOLDS)]
     return [(np.setdiff1d(rows, test, assume_unique=True), test) for test in tests]
 
 
@@ -251,40 +206,27 @@ def _check(
         raise InputError(f"expected {m} costs, one per environment, got {len(costs)}", key="costs")
 
 
-def _normalised(table: Array, normalise: Normalisation) -> Array:
-    """Normalise columns to [0, 1].
-
-    NaN becomes 0, after the ranks were taken over what is not NaN.
-    """
+def _ranked(table: Array) -> Array:
+    """Return the percentile ranks of columns, 0 where there is NaN."""
     from scipy.stats import rankdata
 
-    if normalise not in ("rank", "min_max"):
-        raise InputError(f"expected rank or min_max, got {normalise!r}", key="normalise")
     # Crashed configurations keep 0, below the lowest rank, which is 1 / n.
     columns = np.zeros_like(table)
     for column, values in enumerate(table.T):
         present = ~np.isnan(values)
         if present.any():
-            scores = values[present]
-            columns[present, column] = (
-                rankdata(scores) / len(scores) if normalise == "rank" else unit_scores(scores)
-            )
+            columns[present, column] = rankdata(values[present]) / present.sum()
     return columns
 
 
-def _cross_validated(columns: Array, target: Array, subsets: Integers, error: ErrorName) -> Array:
+def _cross_validated(columns: Array, target: Array, subsets: Integers) -> Array:
     """Average the error of each subset over the folds."""
-    if error not in ("spearman", "mse"):
-        raise InputError(f"expected spearman or mse, got {error!r}", key="error")
     total = np.zeros(len(subsets))
     for train, test in k_fold(len(columns)):
         weights = _weights(columns[train], target[train], subsets)
         # BLAS may round equal predictions apart; ties must stay ties
         predicted = np.round(weights @ columns[test].T, 12)
-        if error == "mse":
-            total += ((predicted - target[test]) ** 2).mean(axis=1)
-        else:
-            total += 1.0 - spearman(predicted, np.broadcast_to(target[test], predicted.shape))
+        total += 1.0 - spearman(predicted, np.broadcast_to(target[test], predicted.shape))
     return total / FOLDS
 
 

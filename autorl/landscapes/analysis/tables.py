@@ -17,12 +17,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.regression import Array
 from autorl.space import unknown_key
 from autorl.statistics import min_max
-from autorl.types import InputError
 
 Integers: TypeAlias = npt.NDArray[np.int64]
 
@@ -77,9 +77,10 @@ def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
     Raises:
         InputError: no seeds of that role, or no complete configuration.
     """
+    values = data.grid.whole_curves(seeds).astype(np.float64)
     # Later phases have steps of their own, which no run from scratch has a score at.
-    reached = ~np.isnan(data.grid.values[:, data.grid.seed_positions(seeds)]).all(axis=(0, 1))
-    return _complete(data, seeds, np.flatnonzero(reached))
+    steps = np.flatnonzero(~np.isnan(values).all(axis=(0, 1)))
+    return _complete(data, seeds, steps, values[:, :, steps])
 
 
 def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None) -> Curves:
@@ -90,7 +91,10 @@ def final_scores(data: Dataset, seeds: SeedSet = "all", step: int | None = None)
     Raises:
         InputError: no seeds of that role, no such step, or no complete configuration.
     """
-    return _complete(data, seeds, np.array([data.grid.step_position(step)]))
+    place = data.grid.step_position(step)
+    scores = data.grid.at(place).values[:, data.grid.seed_positions(seeds)]
+    values = scores[:, :, None].astype(np.float64)  # means over seeds are not in single precision
+    return _complete(data, seeds, np.array([place]), values)
 
 
 def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> SeedSet:
@@ -102,7 +106,8 @@ def common_seeds(landscapes: Sequence[Dataset], step: int | None = None) -> Seed
     """
 
     def complete(data: Dataset, role: str) -> int:
-        values = data.grid.values[:, data.grid.seed_positions(role), data.grid.step_position(step)]
+        scores = data.grid.at(data.grid.step_position(step)).values
+        values = scores[:, data.grid.seed_positions(role)]
         return int((~np.isnan(values).any(axis=1)).sum())
 
     # A study tests its best configurations alone: `all` would leave out nearly all the others.
@@ -237,7 +242,7 @@ def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[
         if differing <= len(common) / 2:
             paired.append(part.config_ids)
             continue
-        # Landscapes of earlier versions count their configurations from 1.
+        # Imported landscapes may count their configurations from 1.
         of_first = {config_hash: config_id for config_id, config_hash in first.items()}
         ids = np.array([of_first.get(hashes[config_id], -1) for config_id in config_ids])
         if (ids >= 0).sum() <= len(common) / 2:
@@ -250,22 +255,19 @@ def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[
     return paired
 
 
-def _complete(data: Dataset, seeds: SeedSet, steps: Integers) -> Curves:
+def _complete(data: Dataset, seeds: SeedSet, steps: Integers, values: Array) -> Curves:
+    """Keep the configurations with all values (configurations, seeds of the role, steps)."""
     grid = data.grid
     chosen = grid.seed_positions(seeds)
-    # The grid is in single precision, means over seeds are not.
-    values = grid.values[:, chosen][:, :, steps].astype(np.float64)
     complete = ~np.isnan(values).any(axis=(1, 2))
     if not len(steps) or not complete.any():
         where = f"at step {grid.steps[steps[0]]}" if len(steps) == 1 else "at every step"
         # Runs of a first phase end early: the message names the last step they have.
-        reached = grid.steps[~np.isnan(grid.values[:, chosen]).all(axis=(0, 1))]
-        if len(steps) == 1 and len(reached) and reached[-1] < grid.steps[steps[0]]:
-            where += f"; runs from scratch end at step {reached[-1]}: ask for it, or compare phases"
+        last = data.queries.last_step_from_scratch()
+        if len(steps) == 1 and last is not None and last < grid.steps[steps[0]]:
+            where += f"; runs from scratch end at step {last}: ask for it, or compare phases"
         raise InputError(
             f"no configuration has a score for every seed ({seeds}) {where}", file=str(data.path)
         )
-    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
-    return Curves(
-        sign * values[complete], grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps]
-    )
+    scores = data.manifest.objective.sign * values[complete]
+    return Curves(scores, grid.config_ids[complete], grid.seeds[chosen], grid.steps[steps])

@@ -11,17 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.tables import unit_scores
 from autorl.landscapes.regression import Array
-from autorl.types import InputError
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,15 +41,6 @@ class Transfer:
         """Mean regret over all ordered pairs of different environments."""
         # The diagonal, an environment's own best, is no transfer.
         return float(self.regret[~np.eye(len(self.regret), dtype=bool)].mean())
-
-    def to_pandas(self) -> pd.DataFrame:
-        """Tabulate the regrets, from (index) and to (columns)."""
-        import pandas as pd
-
-        names = list(self.environments)
-        return pd.DataFrame(
-            self.regret, index=pd.Index(names, name="from"), columns=pd.Index(names, name="to")
-        )
 
 
 @dataclass(frozen=True, eq=False)

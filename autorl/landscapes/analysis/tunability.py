@@ -2,8 +2,9 @@
 
 It is the distance from typical configurations to the best one.
 
-Of a whole landscape: from the recorded scores. Of one hyperparameter [2]: what the best value of it
-alone gains over a reference configuration, as a forest predicts it.
+The tunability of a whole landscape follows from the recorded scores. The tunability of a
+hyperparameter [2] is the gain of its best value alone over a reference configuration, as a forest
+predicts it.
 
 References:
     [1] Kleuker et al. (LUH-AI), analysis of ARLBench's landscapes: tunability curves and their
@@ -21,10 +22,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import Forest, moved
 from autorl.landscapes.analysis.tables import unit_scores
 from autorl.landscapes.regression import Array
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import number
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.tables import final_scores
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.regression import Array, configurations
 from autorl.space import Hyperparameter, Space, unknown_key
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,8 +100,9 @@ def _label(item: Hyperparameter, place: int, members: Sequence[Any]) -> dict[str
         return {"value": item.choices[place], "low": None, "high": None}
     low, high = (min(members), max(members)) if members else (None, None)
     # The values seen, not the borders: an empty bin has none.
-    form = "{:.3g}..{:.3g}" if item.type == "float" else "{}..{}"
-    return {"value": form.format(low, high) if members else "", "low": low, "high": high}
+    write = number if item.type == "float" else str
+    seen = f"{write(low)}..{write(high)}" if members else ""
+    return {"value": seen, "low": low, "high": high}
 
 
 def _statistics(scores: Array) -> dict[str, Any]:

@@ -32,10 +32,10 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import Forest, neighbours
 from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -62,8 +62,8 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
 
     Columns: first, second, importance (mean over trees), spread (standard deviation over trees).
 
-    Largest first. `second` is None for the main effect of a hyperparameter alone. With `pairs`,
-    those of all pairs too.
+    Main effects, whose `second` is None, come first, and with `pairs` those of all pairs follow;
+    the largest of either first.
 
     Raises:
         InputError: no tree has a split.
@@ -90,8 +90,9 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
         "importance": table.mean(axis=0),
         "spread": table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(terms)),
     }
-    return pd.DataFrame(rows).sort_values(
-        "importance", ascending=False, kind="stable", ignore_index=True
+    frame = pd.DataFrame(rows).sort_values("importance", ascending=False, kind="stable")
+    return frame.sort_values(
+        "second", key=lambda names: names.notna(), kind="stable", ignore_index=True
     )
 
 
@@ -217,7 +218,7 @@ def _measure(item: Hyperparameter, threshold: float) -> float:
 def _kernel(leaves: Leaves, column: int) -> Array:
     """Relate the leaves' overlaps along one column to their widths.
 
-    Of every two leaves: their overlap / (width of one x width of the other).
+    Every two leaves have the value overlap / (width of one x width of the other).
     """
     low = leaves.low[:, column]
     high = leaves.high[:, column]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.types import Status
 from autorl.landscapes.benchmark.replay import Table
 from autorl.landscapes.grid import carry_forward
 from autorl.landscapes.regression import MIN_TREES, Array, Regressor, regressor
-from autorl.types import Status
 
 MIN_ROWS = 20
 
@@ -36,7 +36,7 @@ def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regresso
 class Trees:
     """The trees of a fitted forest as arrays.
 
-    So one configuration costs microseconds.
+    A configuration then costs microseconds.
 
     `weights` reproduces the forest's own prediction: mean over trees of the mean over the bootstrap
     sample in the leaf.

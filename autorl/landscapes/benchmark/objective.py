@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from autorl.core.types import SeedRole
 from autorl.landscapes.dataset import Dataset
-from autorl.types import SeedRole
 
 
 class Benchmark(Protocol):

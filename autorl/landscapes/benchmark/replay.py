@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import counted
+from autorl.core.seeds import FIRST_TEST_SEED
+from autorl.core.types import Config, InputError, SeedRole, Status
 from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
-from autorl.plain_text import counted
-from autorl.seeds import FIRST_TEST_SEED
-from autorl.types import Config, InputError, SeedRole, Status
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -225,7 +225,7 @@ class Replay:
     def repeated(self, seed: int, role: SeedRole) -> int | None:
         """Find the seed whose runs a seed past the last one repeats.
 
-        None if it is not past the last.
+        The result is None if it is not past the last.
         """
         number = seed - first_seed(role)
         count = len(self.grid.seed_positions(role))
@@ -276,7 +276,7 @@ class Replay:
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Rows that can answer for a configuration, nearest first, and distances.
 
-        They are Euclidean ones of the unit cube. Of equally near rows the lower config_id comes
+        They are Euclidean ones of the unit cube. The lower config_id of equally near rows comes
         first.
         """
         squares = self._squared_distances(self.space.config(config))
@@ -347,7 +347,7 @@ def tabulate(landscape: Dataset) -> Table:
             file=str(landscape.path),
         )
     grid = landscape.grid
-    shape = grid.values.shape[:2]
+    shape = grid.shape[:2]
     # In the order of their lengths: of two runs of one cell the longer one is kept.
     runs = landscape.queries.runs_from_scratch()
     rows = np.searchsorted(grid.config_ids, runs["config_id"])
@@ -362,23 +362,34 @@ def tabulate(landscape: Dataset) -> Table:
     seconds[rows, places] = np.ma.filled(
         np.ma.asarray(runs["wall_seconds"], dtype=np.float64), np.nan
     )
-    cells = dict(
-        zip(runs["run_id"].tolist(), zip(rows.tolist(), places.tolist(), strict=True), strict=True)
-    )
-    curves = _curves(landscape, cells)
-    scored = ~np.isnan(curves[landscape.manifest.objective.metric])
-    measured = scored.cumsum(axis=2)[:, :, -1] > 0
     cut = (status != "") & (status != Status.DONE.value)
-    ends = _ends(grid.steps, scored, steps, status == Status.STOPPED.value)
+    objective = landscape.manifest.objective
+    curves = {name: np.empty(grid.shape, dtype=np.float32) for name in landscape.metrics}
+    ends = np.empty(shape, dtype=np.int64)
+    measured = np.empty(shape, dtype=bool)
+    scored_last = np.empty(shape, dtype=bool)
+    for block in grid.blocks():
+        columns = landscape.queries.metric_values(landscape.metrics, grid.runs_of(block))
+        for name, curve in curves.items():
+            scores = name == objective.metric
+            values = grid.arranged(columns, block, grid.steps, name, alike=scores)
+            if scores:
+                floor = -np.inf if objective.floor is None else objective.floor
+                values = np.maximum(values, np.float32(floor))  # NaN stays NaN
+                scored = ~np.isnan(values)
+                stopped = status[block] == Status.STOPPED.value
+                ends[block] = _ends(grid.steps, scored, steps[block], stopped)
+                measured[block] = scored.any(axis=2)
+                scored_last[block] = scored[:, :, -1]
+            curve[block] = carry_forward(values)
     # A cut run has its result, the penalty or its last value; one that is done needs a last score.
-    trained = cut | scored[:, :, -1]
+    trained = cut | scored_last
     # Imported runs may lack counted steps: those with a score are taken to reach the last step.
     lasting = np.where(np.isnan(steps) & measured, float(grid.steps[-1]), steps)
     # `where` computes both branches, and runs that failed at once have 0 steps.
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = np.where(lasting > 0, seconds / lasting, np.nan)
-    filled = {name: carry_forward(values) for name, values in curves.items()}
-    return Table(status, trained, np.where(cut, ends, -1), rate, filled)
+    return Table(status, trained, np.where(cut, ends, -1), rate, curves)
 
 
 def _ends(
@@ -403,31 +414,3 @@ def _ends(
     # A stop may lie between evaluations: counted steps say where, the last score only nearly.
     stopped_end = np.where(np.isnan(steps), last_known, steps)
     return np.maximum(np.where(stopped, stopped_end, failed_end), 0).astype(np.int64)
-
-
-def _curves(
-    landscape: Dataset, cells: Mapping[int, tuple[int, int]]
-) -> dict[str, npt.NDArray[np.float32]]:
-    """Arrange every metric, the objective with its floor.
-
-    NaN where nothing is stored.
-    """
-    grid = landscape.grid
-    objective = landscape.manifest.objective
-    columns = landscape.queries.metric_values(landscape.metrics)
-    used = np.array([run in cells for run in columns["run_id"].tolist()], dtype=bool)
-    used &= np.isin(columns["step"], grid.steps)
-    pairs = np.array(
-        [cells[run] for run in columns["run_id"][used].tolist()], dtype=np.int64
-    ).reshape(-1, 2)
-    at = np.searchsorted(grid.steps, columns["step"][used])
-    curves = {}
-    for name in landscape.metrics:
-        values = np.ma.filled(np.ma.asarray(columns[name], dtype=np.float32), np.nan)[used]
-        if name == objective.metric and objective.floor is not None:
-            values = np.where(
-                np.isnan(values), values, np.maximum(values, np.float32(objective.floor))
-            )
-        curves[name] = np.full(grid.values.shape, np.nan, dtype=np.float32)
-        curves[name][pairs[:, 0], pairs[:, 1], at] = values
-    return curves

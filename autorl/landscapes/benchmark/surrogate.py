@@ -8,9 +8,9 @@ with these weights:
 * expected curve of each metric: the weighted mean of the recorded configurations' means over seeds;
 * run of a seed: one recorded run of that seed is drawn by weight, and lends its whole deviation
   from the mean of its own configuration, its failure or stop, and the step of it. Deviations of n
-  seeds from their own mean are too small by sqrt(1 - 1/n) and are stretched by that. What a seed
-  does to all configurations alike (paired noise) thus stays as strong as it was recorded; what it
-  does to each of them is drawn anew for each. Values stay within those recorded;
+  seeds from their own mean are too small by sqrt(1 - 1/n) and are stretched by that. Noise that a
+  seed adds to all configurations alike (paired noise) thus stays as strong as it was recorded; its
+  noise for each configuration is drawn anew. Values stay within those recorded;
 * cost: the wall seconds per step, by a second forest fitted to them.
 
 The mean over seeds is that of tuning and test seeds together, so both roles are noise around one
@@ -31,6 +31,9 @@ from typing import TypedDict, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from autorl.core.plain_text import counted
+from autorl.core.seeds import generator, integer_seed
+from autorl.core.types import Config, InputError, SeedRole, Status
 from autorl.landscapes.benchmark.forest import (
     MIN_ROWS,
     Cost,
@@ -44,10 +47,7 @@ from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.benchmark.replay import RecordedRun, first_seed, tabulate
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.regression import MIN_TREES, Array, configurations, encode
-from autorl.plain_text import counted
-from autorl.seeds import generator, integer_seed
 from autorl.statistics.correlation import spearman
-from autorl.types import Config, InputError, SeedRole, Status
 
 MIN_CORRELATION = 0.7
 TREES = 128
@@ -114,7 +114,7 @@ class Surrogate:
         quality: its out-of-bag score.
 
     Raises:
-        InputError: scikit-learn is not installed, there are too few configurations, all score the
+        InputError: there are too few configurations, all score the
             same, they were trained in phases, or the forest's rank correlation is below
             `min_correlation`.
     """
@@ -213,7 +213,7 @@ class Surrogate:
     def expected(self, config: Mapping[str, object]) -> dict[str, Array]:
         """Give the expected curve of each metric over the recorded steps.
 
-        Of runs that do not fail.
+        Failed runs do not count.
         """
         return dict(zip(self._table.curves, self._predict(config).curves, strict=True))
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol
 
+from autorl.core.plain_text import shortened
+from autorl.core.types import InputError
 from autorl.landscapes.importers import (
     arlbench,
     arlbench_runs,
@@ -21,8 +23,6 @@ from autorl.landscapes.importers import (
 )
 from autorl.landscapes.importers.common import Options
 from autorl.landscapes.manifest import Manifest
-from autorl.plain_text import shortened
-from autorl.types import InputError
 
 
 class Importer(Protocol):

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted
+from autorl.core.types import FrozenMap, InputError
 from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space, has_space
 from autorl.landscapes.importers.common import (
     Options,
@@ -31,9 +33,7 @@ from autorl.landscapes.importers.inference import NOTE, infer_space, table_rows
 from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
-from autorl.plain_text import counted
 from autorl.space import Space
-from autorl.types import FrozenMap, InputError
 
 if TYPE_CHECKING:
     import pandas as pd

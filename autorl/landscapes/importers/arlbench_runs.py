@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from autorl.core.types import Config, FrozenMap, InputError
 from autorl.landscapes.importers.arlbench import (
     EPISODES,
     ORIGIN,
@@ -34,7 +35,6 @@ from autorl.landscapes.manifest import Manifest, Objective, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
 from autorl.space import Space
-from autorl.types import Config, FrozenMap, InputError
 
 if TYPE_CHECKING:
     import pandas as pd

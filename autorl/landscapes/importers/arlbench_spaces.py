@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autorl.core.types import InputError
 from autorl.space import Space, load_space
-from autorl.types import InputError
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,13 +17,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autorl.core.plain_text import counted
+from autorl.core.types import Config, FrozenMap, InputError
 from autorl.landscapes.importers.inference import NOTE, infer_space
 from autorl.landscapes.manifest import Manifest, Objective, check_id, file_sha256
 from autorl.landscapes.schema import Tables, config_rows
 from autorl.landscapes.write import write_landscape
-from autorl.plain_text import counted
 from autorl.space import Space
-from autorl.types import Config, FrozenMap, InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -127,6 +128,21 @@ class Source:
     notes: tuple[str, ...] = ()
     about: Mapping[str, str] = field(default_factory=dict)
     return_bounds: tuple[float | None, float | None] = (None, None)
+
+
+def read_object(file: Path, text: str | None = None, line: int | None = None) -> dict[str, Any]:
+    """Read a JSON object from a file or a line of it.
+
+    Raises:
+        InputError: it is not one.
+    """
+    try:
+        values = json.loads(file.read_text(encoding="utf-8") if text is None else text)
+    except (OSError, ValueError) as error:
+        raise InputError(f"not JSON: {error}", file=str(file), line=line) from None
+    if not isinstance(values, dict):
+        raise InputError("expected a JSON object", file=str(file), line=line)
+    return values
 
 
 @contextmanager

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.plain_text import shortened, shown
+from autorl.core.types import InputError
 from autorl.landscapes.importers.common import (
     Options,
     Run,
@@ -23,9 +25,7 @@ from autorl.landscapes.importers.inference import clean_name, table_rows
 from autorl.landscapes.importers.mapping import read_mapping
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.landscapes.schema import STATUSES
-from autorl.plain_text import shortened, shown
 from autorl.space import canonical_json
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -159,7 +159,7 @@ def _runs(
 ) -> list[Run]:
     """Gather the rows of one configuration and seed into a run.
 
-    Without seed and step every row is a run of its own.
+    If there is no seed and no step, every row is a run of its own.
     """
     for name in (*metrics, *roles["step"], *roles["wall_seconds"]):
         _numeric(frame, name, path)

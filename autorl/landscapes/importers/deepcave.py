@@ -19,21 +19,22 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
 from autorl.landscapes.export_deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
 from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
     metric_column,
+    read_object,
     whole_step,
     write_source,
 )
 from autorl.landscapes.importers.inference import flatten
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.plain_text import counted
 from autorl.space import Space, from_configspace
 from autorl.space.configspace import from_configuration
-from autorl.types import InputError
 
 # 1 to 6 are SUCCESS, TIMEOUT, MEMORYOUT, CRASHED, ABORTED and NOT_EVALUATED.
 STATUS = {
@@ -69,12 +70,12 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         if not (path / name).is_file():
             raise InputError("missing; a DeepCAVE run folder has it", file=str(path / name))
     # ARLBench's logs lack it: there is one cost then, without a name.
-    meta = _json(path / META) if (path / META).is_file() else {}
+    meta = read_object(path / META) if (path / META).is_file() else {}
     listed = meta.get("objectives") or [{"name": "cost", "optimize": "lower"}]
     names = [str(entry.get("name")) for entry in listed]
     extras = meta.get("autorl", {})
     place, objective = _objective(listed, extras, path, options)
-    configs = {_number(key, path): value for key, value in _json(path / CONFIGS).items()}
+    configs = {_number(key, path): value for key, value in read_object(path / CONFIGS).items()}
     space = _space(path / CONFIGSPACE)
     if space is not None:
         values: dict[int, Mapping[str, Any]] = {
@@ -232,16 +233,6 @@ def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Se
         costs,
         status,
     )
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read as JSON: {error}", file=str(file)) from None
-    if not isinstance(values, dict):
-        raise InputError("expected a JSON object", file=str(file))
-    return values
 
 
 def _number(key: str, path: Path) -> int:

@@ -14,16 +14,22 @@ References:
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from autorl.landscapes.importers.common import Options, Run, Source, id_part, write_source
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
+from autorl.landscapes.importers.common import (
+    Options,
+    Run,
+    Source,
+    id_part,
+    read_object,
+    write_source,
+)
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.plain_text import counted
-from autorl.types import InputError
 
 INTERVAL = 10_000  # nominal steps between evaluations
 _NAME = re.compile(
@@ -131,13 +137,10 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, float], R
 
 
 def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, float], Run]:
-    try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot be read as JSON: {error}", file=str(file)) from None
+    values = read_object(file)
     curves = {}
     for metric, key in (("eval_return", "returns_eval"), ("eval_return_std", "std_returns_eval")):
-        curve = values.get(key) if isinstance(values, dict) else None
+        curve = values.get(key)
         if not isinstance(curve, list) or not all(
             isinstance(value, int | float | None) for value in curve
         ):

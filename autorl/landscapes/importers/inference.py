@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any, Literal
 
+from autorl.core.types import InputError
 from autorl.space import Hyperparameter, Space, canonical_json, define_space
 from autorl.space.canonical import spelled
-from autorl.types import InputError
 
 _SPAN = 10.0  # values within such a factor look alike on both scales
 NOTE = (

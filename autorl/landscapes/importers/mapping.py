@@ -18,8 +18,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from autorl.core.types import InputError
 from autorl.space import read_document, unknown_key
-from autorl.types import InputError
 
 ROLES = (
     "config_id",

@@ -19,6 +19,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
 from autorl.landscapes._queries import connect_read_only, sqlite_tables
 from autorl.landscapes.importers.common import (
     Options,
@@ -31,9 +33,7 @@ from autorl.landscapes.importers.common import (
 )
 from autorl.landscapes.importers.inference import clean_name, infer_conditions
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.plain_text import counted
 from autorl.space import Hyperparameter, Space, define_space
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     import optuna

@@ -15,11 +15,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from autorl.core.types import InputError
 from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
     metric_column,
+    read_object,
     whole_step,
     write_source,
 )
@@ -27,7 +29,6 @@ from autorl.landscapes.importers.csv_table import read_csv
 from autorl.landscapes.importers.inference import clean_name, flatten
 from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import canonical_json
-from autorl.types import InputError
 
 # The first that every result has; trainers without an environment count iterations only.
 _STEPS = ("timesteps_total", "training_iteration")
@@ -132,7 +133,7 @@ def _read(
     The status is the trial's own.
     """
     settings = folder / "params.json"
-    config = flatten(_parsed(settings.read_text(encoding="utf-8"), settings))
+    config = flatten(read_object(settings))
     file = _results(folder)
     rows = _rows(file) if file else []
     seed = config.pop(clean_name(names.get("seed", "seed")), None)
@@ -186,7 +187,9 @@ def _rows(file: Path) -> list[dict[str, Any]]:
         return [{str(name): value for name, value in record.items()} for record in records]
     lines = file.read_text(encoding="utf-8").splitlines()
     return [
-        _joined(_parsed(line, file, number)) for number, line in enumerate(lines, 1) if line.strip()
+        _joined(read_object(file, line, number))
+        for number, line in enumerate(lines, 1)
+        if line.strip()
     ]
 
 
@@ -200,16 +203,6 @@ def _joined(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{name}"] = value
     return flat
-
-
-def _parsed(text: str, file: Path, line: int | None = None) -> dict[str, Any]:
-    try:
-        values = json.loads(text)
-    except ValueError as error:
-        raise InputError(f"not JSON: {error}", file=str(file), line=line) from None
-    if not isinstance(values, dict):
-        raise InputError("expected a JSON object", file=str(file), line=line)
-    return values
 
 
 def _same_configuration(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from autorl.core.types import InputError
 from autorl.optimizers.priors.ensemble import ensemble_of, fit_task, greedy_portfolio
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import MappedTask, map_task
@@ -15,7 +16,6 @@ from autorl.optimizers.priors.sources import Gathered, algorithm_of, read_table
 from autorl.optimizers.priors.study_prior import MOST_TASKS, StudyPrior, searched_names
 from autorl.optimizers.priors.table import Prior, TaskTable
 from autorl.space import Space
-from autorl.types import InputError
 
 PORTFOLIO = 32
 """Configurations of the portfolio of a prior file."""

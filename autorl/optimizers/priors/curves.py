@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.optimizers.priors.packed import Array, pack, unpack
-from autorl.plain_text import shown
-from autorl.types import InputError
 
 MOST_CONFIGURATIONS = 256
 MOST_SEEDS = 3
@@ -74,16 +74,13 @@ def read_curves(data: Dataset) -> Curves | None:
     Runs that lack an evaluation, as those that a study has stopped, are left out.
     """
     grid = data.grid
-    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
-    steps = data.manifest.evaluation.get("steps", ())
-    columns = np.array(grid.columns(len(grid.steps) - 1, steps), dtype=np.int64)
+    columns = grid.columns(len(grid.steps) - 1)
     if len(columns) > MOST_POINTS:
         thinned = np.linspace(0, len(columns) - 1, MOST_POINTS).round().astype(np.int64)
-        columns = columns[thinned]
-    seeds = grid.seed_positions("tuning")
-    curves = sign * grid.values[:, seeds][:, :, columns].astype(np.float64)
-    complete = _complete(curves)
-    if complete is None or not len(columns):
+        columns = [columns[place] for place in thinned]
+    curves = grid.whole_curves("tuning", columns).astype(np.float64)
+    complete = _complete(data.manifest.objective.sign * curves)
+    if complete is None or not columns:
         return None
     high = float(complete.max())
     low = float(np.quantile(complete, _LOW))

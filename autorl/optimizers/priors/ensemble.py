@@ -6,8 +6,8 @@ A configuration that a task has recorded keeps its recorded score; elsewhere the
 The weights are those of a ranking-weighted ensemble [Feurer2018]: in resamples of the study's own
 results each member is charged with the pairs that it ranks wrongly, the study's own process by
 predictions that leave the result out, and chance with a little less than half of them. A member's
-weight is the share of the resamples in which it is charged least. So a prior that ranks no better
-than chance loses its weight, whatever it promised.
+weight is the share of the resamples in which it is charged least. A prior that ranks no better than
+chance therefore loses its weight, whatever it promised.
 
 References:
     [Feurer2018] Feurer, Letham, Bakshy, "Scalable meta-learning for Bayesian optimization using
@@ -24,12 +24,12 @@ from functools import lru_cache
 
 import numpy as np
 
+from autorl.core.types import Config
 from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers.priors.mapping import MappedTask, places_of, proposable, searched
 from autorl.optimizers.priors.study_prior import StudyPrior, StudyTask, quantized
 from autorl.optimizers.priors.table import Array
 from autorl.space import Space
-from autorl.types import Config
 
 POOL = 64
 """Configurations of each task that may be proposed as they are: its best."""

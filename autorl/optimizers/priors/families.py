@@ -34,7 +34,8 @@ _PATTERNS = {family: re.compile(names) for family, names in _FAMILIES.items()}
 def family_of(environment: str) -> str:
     """Return the family of an environment by its id.
 
-    What is not known is a family with all that begins alike: `letters` of `letters-goldproxy`.
+    An unknown environment forms a family with all ids that begin alike: `letters` of
+    `letters-goldproxy`.
     """
     for family, pattern in _PATTERNS.items():
         if pattern.match(environment):

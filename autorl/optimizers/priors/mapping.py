@@ -1,6 +1,6 @@
 """Tables of tasks in the unit cube of a study's space.
 
-What was recorded may have other names, other ranges, other scales and other hyperparameters:
+Recorded tables may have other names, other ranges, other scales and other hyperparameters:
 
 - a name that the space does not have is looked for among the synonyms of the libraries;
 - a value outside a range keeps its place beyond the cube, so that a surrogate knows where it was,
@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted, listed
+from autorl.core.types import Config, InputError
 from autorl.optimizers.priors.table import FEWEST, Array, TaskTable
-from autorl.plain_text import counted, listed
 from autorl.space import Hyperparameter, Space
 from autorl.space.canonical import is_number
-from autorl.types import Config, InputError
 
 BEYOND = 0.5
 """How far beyond the unit interval a place is told apart."""
@@ -161,7 +161,8 @@ def _name_in(names: Sequence[str], name: str) -> str | None:
 def _places(item: Hyperparameter, values: Sequence[object], table: TaskTable, name: str) -> Array:
     """Return the places of values on a hyperparameter's unit interval.
 
-    Shape (n,), NaN for a choice that it does not have. What was inactive is at the default.
+    Shape (n,), NaN for a choice that it does not have. An inactive hyperparameter is at its
+    default.
     """
     default = item.to_unit(item.default)
     places = [
@@ -235,9 +236,9 @@ def _between(choices: Sequence[object], value: float) -> float:
 def proposable(space: Space, units: Array) -> Config:
     """Make a valid configuration of a place, shape (d,).
 
-    It is moved into the cube. Constants have their value. Where rules are broken it is repaired,
-    always in the same way. Floats have three digits: a place is stored with few more, and 0.0003
-    shall not become 0.00030004.
+    It is moved into the cube. Constants have their value. If it breaks rules it is repaired, always
+    in the same way. Floats have three digits: a place is stored with few more, and 0.0003 shall not
+    become 0.00030004.
     """
     places = dict(zip((item.name for item in searched(space)), units.tolist(), strict=True))
     vector = np.array([places.get(name, 0.5) for name in space.names])
@@ -265,7 +266,7 @@ def _short(item: Hyperparameter, value: Any) -> Any:
 def places_of(space: Space, configs: Sequence[Config]) -> Array:
     """Return the places of configurations of the space, shape (n, d).
 
-    What is inactive is at its default.
+    An inactive hyperparameter is at its default.
     """
     items = searched(space)
     rows = [

@@ -14,26 +14,25 @@ from pathlib import Path
 
 import numpy as np
 
+from autorl.core.plain_text import did_you_mean, listed
+from autorl.core.shipped import shipped_folder
+from autorl.core.types import InputError
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.priors.curves import read_curves
 from autorl.optimizers.priors.table import Array, Prior, TaskTable, load_prior
-from autorl.plain_text import did_you_mean, listed
-from autorl.shipped import shipped_folder
 from autorl.space.canonical import sha256
-from autorl.types import InputError
 
 AUTO = "auto"
 NONE = "none"
-WITHOUT_STUDIES = "landscapes"  # as `auto`, of prior files and landscapes alone
 MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
 _MOST_NAMED = 6  # sources in a line
 _LOW = 0.05  # quantile that counts as the worst: a diverged run may lie at -1e22
-STUDIES = "studies"
+STUDIES = "studies"  # a folder, and as `auto` with the studies in it
 LANDSCAPES = "landscapes"
 PRIORS = "priors"
 
@@ -56,7 +55,7 @@ def source_names(
 ) -> list[str] | None:
     """Return the sources that an option names.
 
-    None where it is one of the words.
+    The result is None where the value is one of the words.
 
     Args:
         value: of the option.
@@ -120,13 +119,10 @@ def _lower_bounds(data: Dataset) -> tuple[Array, int]:
 
     NaN without any score; with it the number of tuning seeds.
     """
-    sign = -1.0 if data.manifest.objective.direction == "minimize" else 1.0
     grid = data.grid
-    rule = data.rule()
-    steps = data.manifest.evaluation.get("steps", ())
-    reduced = sign * grid.reduced(rule.reduction, len(grid.steps) - 1, steps, sign)
+    reduced = grid.reduced(data.rule().reduction, len(grid.steps) - 1)
     places = grid.seed_positions("tuning")
-    values = reduced[:, places]
+    values = data.manifest.objective.sign * reduced[:, places]
     counted = ~np.isnan(values)
     # A race trains some configurations with fewer seeds than others.
     number = np.maximum(counted.sum(axis=1), 1)
@@ -155,7 +151,7 @@ def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
 def unit_scores(means: Array) -> Array:
     """Scale scores to 0 for the worst and 1 for the best.
 
-    What lies below the 5 % quantile counts as the worst, unless that is the best.
+    A score below the 5 % quantile counts as the worst, unless it is the best.
 
     Raises:
         InputError: all are equal, or there are none.
@@ -237,13 +233,13 @@ def read_prior(file: Path) -> Prior:
 
 
 def automatic_tables(
-    folder: Path | None, algorithms: Sequence[str], without: str = "", *, studies: bool = True
+    folder: Path | None, algorithms: Sequence[str], without: str = "", *, studies: bool = False
 ) -> Gathered:
     """Read every table of these algorithms that lies where tables lie.
 
     These are, in this order: prior files and landscapes below the study file's folder and below
-    this one, those of the package, and studies of the two folders. Of two with one id the first is
-    taken.
+    this one, those of the package, and, where they are asked for, studies of the two folders. The
+    first of two tables with one id is taken.
 
     Args:
         folder: of the study file.
@@ -267,7 +263,7 @@ def automatic_tables(
 
 @dataclass
 class _Search:
-    """What was read so far.
+    """Tables that the search has read so far.
 
     Attributes:
         algorithms, without: as `automatic_tables` has them.

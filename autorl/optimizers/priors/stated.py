@@ -14,13 +14,13 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.types import InputError
 from autorl.optimizers.priors.mapping import places_of, proposable, searched
 from autorl.optimizers.priors.sources import unit_scores
 from autorl.optimizers.priors.table import TaskTable
-from autorl.plain_text import did_you_mean, shown
 from autorl.space import Space
 from autorl.space.canonical import is_number
-from autorl.types import InputError
 
 SOURCE = "stated beliefs"
 CONFIDENCE = 0.5

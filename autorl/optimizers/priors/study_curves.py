@@ -16,17 +16,17 @@ from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted, shown
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError
 from autorl.optimizers.priors.build import family_weights
 from autorl.optimizers.priors.curves import Curves
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.packed import Array, pack, unpack
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import MOST_TASKS
-from autorl.plain_text import counted, shown
-from autorl.plain_values import plain
 from autorl.space.canonical import sha256
 from autorl.statistics.reductions import Reduction
-from autorl.types import InputError
 
 VERSION = 1
 _KEY = "optimizer.curve_data"

@@ -1,7 +1,7 @@
 """The prior of one study: what its frozen study file holds.
 
-A study never depends on a file that may change, move or disappear. So the tables, mapped to its
-space, and the parameters of their surrogates stand in its study file, and with it in its log: a
+A study never depends on a file that may change, move or disappear. The tables, mapped to its space,
+and the parameters of their surrogates therefore stand in its study file, and with it in its log: a
 landscape of 256 configurations takes about 6 kB, and tasks of one design share most of it.
 
 Arrays are numbers of 16 bits, compressed, as text: data that nothing is executed of.
@@ -11,27 +11,27 @@ from __future__ import annotations
 
 import binascii
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from autorl.core.plain_text import counted, shown
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
 from autorl.optimizers.priors.packed import LEVELS, pack, unpack
 from autorl.optimizers.priors.table import Array
-from autorl.plain_text import counted, listed, shown
-from autorl.plain_values import plain
+from autorl.optimizers.priors.used import sources_text
 from autorl.space import Space
 from autorl.space.canonical import sha256
-from autorl.types import InputError
 
 VERSION = 1
 MOST_TASKS = 32
 """Tables that a study takes; what comes later is left out, and said."""
-_MOST_NAMED = 8  # sources in a line
 _KEY = "optimizer.prior_data"
 
 
@@ -96,7 +96,7 @@ class StudyPrior:
         tasks = []
         for task in self.tasks:
             packed = pack((task.units + BEYOND) / (1 + 2 * BEYOND))
-            entry: dict[str, Any] = {
+            entry = {
                 "source": task.source,
                 "environment": task.environment,
                 "sha256": task.sha256,
@@ -107,21 +107,18 @@ class StudyPrior:
                 "scores": pack(task.scores),
                 "logs": list(task.logs),
                 "weight": task.weight,
+                "prior": task.prior,
             }
-            # Left out where empty: the prior of an earlier study keeps its hash.
-            if task.prior:
-                entry["prior"] = task.prior
             tasks.append(entry)
-        content: dict[str, Any] = {
+        content = {
             "version": VERSION,
             "names": list(self.names),
             "trust": self.trust,
             "skipped": list(self.skipped),
             "designs": list(designs),
             "tasks": tasks,
+            "family": self.family,
         }
-        if self.family:
-            content["family"] = self.family
         return {"sha256": sha256(content)} | content
 
     def lines(self) -> tuple[str, ...]:
@@ -131,46 +128,22 @@ class StudyPrior:
             head = "no prior: no landscape of this algorithm was found that can be used"
             return (head, *left_out)
         names = sources_text((task.prior, task.source) for task in self.tasks)
+        related = sum(map(self._related, self.tasks))
+        family = f", {related} of the family {self.family}" if self.family else ""
         head = (
-            f"prior of {counted(len(self.tasks), 'task')} ({names}), hash {self.sha256[:12]}: "
-            f"trusted in {self.trust:.0%} of the proposals before evidence{self._reason()}"
+            f"prior of {counted(len(self.tasks), 'task')}{family}: {names}; hash "
+            f"{self.sha256[:12]}, trusted in {self.trust:.0%} of the proposals before evidence; "
+            "see `autorl prior show NAME`"
         )
         used = [
-            f"prior: {task.source} (weight {task.weight:.2f}{self._relation(task)}): {task.note}"
+            f"prior: {task.source} (weight {task.weight:.2f}"
+            f"{', of the family' * self._related(task)}): {task.note}"
             for task in self.tasks
         ]
         return (head, *used, *left_out)
 
-    def _reason(self) -> str:
-        """Say why the prior is trusted so."""
-        if not self.family:
-            return ""
-        count = sum(family_of(task.environment) == self.family for task in self.tasks)
-        verb = "is" if count < 2 else "are"
-        return (
-            f", for {count or 'none'} of its tasks {verb} of the study's family of environments, "
-            f"{self.family}"
-        )
-
-    def _relation(self, task: StudyTask) -> str:
-        related = bool(self.family) and family_of(task.environment) == self.family
-        return ", of the study's family" if related else ""
-
-
-def sources_text(sources: Iterable[tuple[str, str]]) -> str:
-    """Name prior files with their tasks, and other sources by their ids.
-
-    Args:
-        sources: of each task the name of its prior file, "" without, and its own.
-    """
-    tasks: dict[str, int] = {}
-    for prior, source in sources:
-        name = prior or source
-        tasks[name] = tasks.get(name, 0) + bool(prior)
-    texts = [
-        f"{name} ({counted(count, 'task')})" if count else name for name, count in tasks.items()
-    ]
-    return listed(texts, _MOST_NAMED)
+    def _related(self, task: StudyTask) -> bool:
+        return bool(self.family) and family_of(task.environment) == self.family
 
 
 def searched_names(space: Space) -> tuple[str, ...]:
@@ -204,8 +177,8 @@ def study_prior_of(content: Mapping[str, Any], space: Space) -> StudyPrior:
         raise InputError("was made for another space", key=f"{_KEY}.names")
     try:
         tasks = tuple(_task(entry, body["designs"], len(names)) for entry in body["tasks"])
-        family = str(body.get("family", ""))
-        return StudyPrior(names, tasks, float(body["trust"]), tuple(body["skipped"]), family)
+        trust = float(body["trust"])
+        return StudyPrior(names, tasks, trust, tuple(body["skipped"]), body["family"])
     # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, IndexError, zlib.error, binascii.Error) as error:
         message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
@@ -225,5 +198,5 @@ def _task(entry: Mapping[str, Any], designs: Sequence[str], columns: int) -> Stu
         weight=float(entry["weight"]),
         sha256=entry["sha256"],
         note=entry["note"],
-        prior=entry.get("prior", ""),
+        prior=entry["prior"],
     )

@@ -16,7 +16,6 @@ everything but the hash itself. A file that passes on data of others has their l
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,11 +24,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from autorl.core.plain_text import counted, shortened, shown
+from autorl.core.plain_values import plain
+from autorl.core.regular_files import read_regular
+from autorl.core.types import Config, InputError
 from autorl.optimizers.priors.curves import Curves, curves_of
-from autorl.plain_text import counted, shortened, shown
-from autorl.plain_values import plain
 from autorl.space.canonical import is_number, sha256
-from autorl.types import Config, InputError
+from autorl.store.outputs import free_output, write_whole
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -141,7 +142,6 @@ class Prior:
             "tasks": tasks,
             "portfolio": [_rounded(plain(config)) for config in self.portfolio],
         }
-        # Left out where empty: a file of an earlier version keeps its hash.
         texts = {"notice": self.notice, "built_with": self.built_with}
         content |= {name: text for name, text in texts.items() if text}
         return content | {"sha256": sha256(content)}
@@ -152,15 +152,17 @@ class Prior:
         return str(self.to_dict()["sha256"])
 
 
-def save_prior(prior: Prior, file: str | Path) -> None:
-    """Write a prior to a file, whole or not at all."""
-    path = Path(file)
-    temporary = path.with_name(f".tmp-{path.name}")
+def save_prior(prior: Prior, file: str | Path, *, replace: bool = False) -> None:
+    """Write a prior to a file, whole or not at all.
+
+    Raises:
+        InputError: it cannot lie there, or a file is there and may not be replaced.
+    """
+    path = free_output(file, (".json",), replace=replace)
     # One line a value would be ten times as long: one line an entry of the outermost mapping.
     content = prior.to_dict()
     lines = [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in content.items()]
-    temporary.write_text("{" + ",\n ".join(lines) + "}\n", encoding="utf-8")
-    os.replace(temporary, path)
+    write_whole(path, "{" + ",\n ".join(lines) + "}\n")
 
 
 def load_prior(file: str | Path) -> Prior:
@@ -173,7 +175,7 @@ def load_prior(file: str | Path) -> Prior:
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise InputError("too large for a prior", file=str(path))
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_regular(path))
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", file=str(path)) from None
     except (ValueError, RecursionError) as error:  # UnicodeError is a ValueError
@@ -212,7 +214,6 @@ def prior_of(content: object) -> Prior:
                 sha256=str(task["sha256"]),
                 licence=str(task["licence"]),
                 citation=str(task["citation"]),
-                # Files of earlier versions have none.
                 curves=curves_of(task["curves"]) if "curves" in task else None,
             )
             for task in content["tasks"]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autorl.optimizers.priors.study_prior import sources_text
+from autorl.core.plain_text import counted, listed
 
 OPTIMIZER = "transfer"
 """The optimizer that begins with a prior."""
 PORTFOLIO = f"{OPTIMIZER}, portfolio"
 """How the origin of a prior's proposal begins."""
+_MOST_NAMED = 8  # sources in a line
 
 
 @dataclass(frozen=True)
@@ -55,3 +56,19 @@ def prior_text(use: PriorUse) -> str:
         return "prior: none of a landscape"
     part = f"{use.proposed} of {use.new} new configurations"
     return f"prior: {use.sources}, hash {use.sha256[:12]}: {part}"
+
+
+def sources_text(sources: Iterable[tuple[str, str]]) -> str:
+    """Name prior files with their tasks, and other sources by their ids.
+
+    Args:
+        sources: of each task the name of its prior file, "" without, and its own.
+    """
+    tasks: dict[str, int] = {}
+    for prior, source in sources:
+        name = prior or source
+        tasks[name] = tasks.get(name, 0) + bool(prior)
+    texts = [
+        f"{name} ({counted(count, 'task')})" if count else name for name, count in tasks.items()
+    ]
+    return listed(texts, _MOST_NAMED)

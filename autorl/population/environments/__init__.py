@@ -6,20 +6,15 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from autorl.plain_text import did_you_mean
-from autorl.population.environments.acrobot import ACROBOT
+from autorl.core.plain_text import did_you_mean
+from autorl.core.types import FrozenMap, InputError
 from autorl.population.environments.base import Environment
-from autorl.population.environments.cartpole import CARTPOLE
 from autorl.population.environments.minigrid import GRID_TASKS, observed
-from autorl.population.environments.mountain_car import MOUNTAIN_CAR
-from autorl.population.environments.mountain_car_continuous import MOUNTAIN_CAR_CONTINUOUS
-from autorl.population.environments.pendulum import PENDULUM
-from autorl.population.variants import PARAMETERS, variant
-from autorl.types import FrozenMap, InputError
+from autorl.population.variants import NATIVE, PARAMETERS, variant
 
-ENVIRONMENTS = {
-    environment.id: environment
-    for environment in (ACROBOT, CARTPOLE, MOUNTAIN_CAR, MOUNTAIN_CAR_CONTINUOUS, PENDULUM)
+ENVIRONMENTS: dict[str, Environment] = {
+    name: importlib.import_module(f"{__name__}.{native.module}").ENVIRONMENT
+    for name, native in NATIVE.items()
 }
 """Those of Gymnasium itself; `GRID_TASKS` has MiniGrid's."""
 
@@ -50,7 +45,7 @@ def find_environment(
             "the engine runs native environments as they are; use an sb3/* trainer for wrappers",
             key="environment.wrappers",
         )
-    if name in ENVIRONMENTS:
+    if name and name in ENVIRONMENTS:
         return varied(ENVIRONMENTS[name], parameters)
     if name and ":" in name:
         if parameters:

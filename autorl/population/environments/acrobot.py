@@ -17,7 +17,7 @@ import math
 from typing import NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.base import declare
 from autorl.population.environments.noise import (
     ACTION_NOISE,
     PHYSICS,
@@ -27,14 +27,9 @@ from autorl.population.environments.noise import (
     draw_noise,
 )
 from autorl.population.kernels import Array, cached, inlined, kernel
-from autorl.types import FrozenMap
+from autorl.population.variants import physics_of
 
 GRAVITY = 9.8
-# Of both links.
-LENGTH = 1.0
-CENTRE = 0.5
-MASS = 1.0
-INERTIA = 1.0
 TOP_SPEED_1 = 4 * math.pi
 TOP_SPEED_2 = 9 * math.pi
 SECONDS_PER_STEP = 0.2
@@ -42,7 +37,7 @@ START = 0.1
 
 
 class Physics(NamedTuple):
-    """What a variant may change.
+    """Constants that a variant may change.
 
     Not the second link's length: it is in no equation. Not gravity: it is no attribute of
     Gymnasium's environment.
@@ -57,7 +52,7 @@ class Physics(NamedTuple):
     torque: float
 
 
-DEFAULTS = Physics(LENGTH, MASS, MASS, CENTRE, CENTRE, INERTIA, 1.0)
+DEFAULTS = Physics(**physics_of(__name__))
 # Places in a variant's state: noise of the observation, action applied, parameters.
 NOISE = 4
 APPLIED = NOISE + 6
@@ -197,17 +192,10 @@ def observe_variant(state: Array, observation: Array) -> None:
     add_noise(state, NOISE, observation)
 
 
-PARAMETRISED = Parametrised(
-    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
-)
-ACROBOT = Environment(
-    "Acrobot-v1",
-    4,
-    6,
-    500,
-    reset,
-    step,
-    observe,
+ENVIRONMENT = declare(
+    __name__,
+    (4, 6),
+    (reset, step, observe),
+    (reset_variant, step_variant, observe_variant),
     n_actions=3,
-    parametrised=PARAMETRISED,
 )

@@ -5,7 +5,8 @@ It has three compiled functions over a flat state, and a few numbers.
 A file of this folder has one environment in a fixed order: constants, `reset`, `step`, `observe`,
 `is_terminated`, the functions of variants, the declaration. Your own environment is the same thing
 in your own module, without those of variants: write the three functions with `numba.njit`, declare
-an `Environment`, and name it in the study file as `module:NAME`.
+an `Environment`, and name it in the study file as `module:NAME`. `variants.NATIVE` registers those
+of the package: id, time limit and parameters.
 
     @njit
     def reset(state, key): ...            # write a first state; draws: rng.uniform(key, 0), ...
@@ -36,8 +37,9 @@ import numpy.typing as npt
 from numba import types
 from numba.core.errors import NumbaError
 
+from autorl.core.types import FrozenMap, InputError
 from autorl.population.kernels import Array, Function
-from autorl.types import FrozenMap, InputError
+from autorl.population.variants import native_of, physics_of
 
 _STATE = types.Array(types.float64, 1, "C")
 _RESET = types.void(_STATE, types.uint64)
@@ -158,3 +160,31 @@ class Environment:
                     f"{name} must return {kind.signature.return_type}, it returns {returned}",
                     key=key,
                 )
+
+
+Functions = tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]
+
+
+def declare(
+    module: str,
+    sizes: tuple[int, int],
+    functions: Functions,
+    of_variants: Functions,
+    action_bound: str | None = None,
+    **actions: Any,
+) -> Environment:
+    """Make the environment that `variants.NATIVE` has for a module.
+
+    Args:
+        module: that declares it.
+        sizes: of the state and of the observation.
+        functions: `reset`, `step` and `observe`.
+        of_variants: those of its variants.
+        action_bound: the parameter that bounds an action.
+        actions: `n_actions`, or `low` and `high`.
+    """
+    name, native = native_of(module)
+    physics = FrozenMap(physics_of(module))
+    parametrised = Parametrised(physics, *of_variants, action_bound=action_bound)
+    limit = native.time_limit
+    return Environment(name, *sizes, limit, *functions, parametrised=parametrised, **actions)

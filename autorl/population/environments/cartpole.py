@@ -17,7 +17,7 @@ import math
 from typing import Any, NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.base import declare
 from autorl.population.environments.noise import (
     ACTION_NOISE,
     PHYSICS,
@@ -27,21 +27,15 @@ from autorl.population.environments.noise import (
     draw_noise,
 )
 from autorl.population.kernels import Array, cached, inlined, kernel
-from autorl.types import FrozenMap
+from autorl.population.variants import physics_of
 
-GRAVITY = 9.8
-MASS_POLE = 0.1
-MASS = 1.0 + MASS_POLE
-HALF_LENGTH = 0.5
-FORCE = 10.0
-SECONDS_PER_STEP = 0.02
 TRACK = 2.4
 ANGLE = 12 * 2 * math.pi / 360  # in this order: Gymnasium's number to the bit
 START = 0.05
 
 
 class Physics(NamedTuple):
-    """What a variant may change."""
+    """Constants that a variant may change."""
 
     gravity: float
     masscart: float
@@ -51,7 +45,7 @@ class Physics(NamedTuple):
     tau: float
 
 
-DEFAULTS = Physics(GRAVITY, 1.0, MASS_POLE, HALF_LENGTH, FORCE, SECONDS_PER_STEP)
+DEFAULTS = Physics(**physics_of(__name__))
 # Places in a variant's state: noise of the observation, action applied, parameters.
 NOISE = 4
 APPLIED = NOISE + 4
@@ -139,17 +133,10 @@ def observe_variant(state: Array, observation: Array) -> None:
     add_noise(state, NOISE, observation)
 
 
-PARAMETRISED = Parametrised(
-    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
-)
-CARTPOLE = Environment(
-    "CartPole-v1",
-    4,
-    4,
-    500,
-    reset,
-    step,
-    observe,
+ENVIRONMENT = declare(
+    __name__,
+    (4, 4),
+    (reset, step, observe),
+    (reset_variant, step_variant, observe_variant),
     n_actions=2,
-    parametrised=PARAMETRISED,
 )

@@ -16,7 +16,7 @@ import math
 from typing import Any, NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.base import declare
 from autorl.population.environments.noise import (
     ACTION_NOISE,
     PHYSICS,
@@ -26,24 +26,22 @@ from autorl.population.environments.noise import (
     draw_noise,
 )
 from autorl.population.kernels import Array, cached, inlined, kernel
-from autorl.types import FrozenMap
+from autorl.population.variants import physics_of
 
 LEFT = -1.2
 RIGHT = 0.6
 TOP_SPEED = 0.07
 GOAL = 0.5
-FORCE = 0.001
-GRAVITY = 0.0025
 
 
 class Physics(NamedTuple):
-    """What a variant may change."""
+    """Constants that a variant may change."""
 
     force: float
     gravity: float
 
 
-DEFAULTS = Physics(FORCE, GRAVITY)
+DEFAULTS = Physics(**physics_of(__name__))
 # Places in a variant's state: noise of the observation, action applied, parameters.
 NOISE = 2
 APPLIED = NOISE + 2
@@ -117,17 +115,10 @@ def observe_variant(state: Array, observation: Array) -> None:
     add_noise(state, NOISE, observation)
 
 
-PARAMETRISED = Parametrised(
-    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
-)
-MOUNTAIN_CAR = Environment(
-    "MountainCar-v0",
-    2,
-    2,
-    200,
-    reset,
-    step,
-    observe,
+ENVIRONMENT = declare(
+    __name__,
+    (2, 2),
+    (reset, step, observe),
+    (reset_variant, step_variant, observe_variant),
     n_actions=3,
-    parametrised=PARAMETRISED,
 )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.base import declare
 from autorl.population.environments.noise import (
     ACTION_NOISE,
     PHYSICS,
@@ -29,18 +29,17 @@ from autorl.population.environments.noise import (
     draw_noise,
 )
 from autorl.population.kernels import Array, cached, inlined, kernel
-from autorl.types import FrozenMap
+from autorl.population.variants import physics_of
 
 LEFT = -1.2
 RIGHT = 0.6
 TOP_SPEED = 0.07
 GOAL = 0.45  # MountainCar-v0's is 0.5
-POWER = 0.0015
 GRAVITY = 0.0025
 
 
 class Physics(NamedTuple):
-    """What a variant may change.
+    """Constants that a variant may change.
 
     Not gravity: it is no attribute of Gymnasium's environment.
     """
@@ -48,7 +47,7 @@ class Physics(NamedTuple):
     power: float
 
 
-DEFAULTS = Physics(POWER)
+DEFAULTS = Physics(**physics_of(__name__))
 # Places in a variant's state: noise of the observation, action applied, parameters.
 NOISE = 2
 APPLIED = NOISE + 2
@@ -125,18 +124,11 @@ def observe_variant(state: Array, observation: Array) -> None:
     add_noise(state, NOISE, observation)
 
 
-PARAMETRISED = Parametrised(
-    FrozenMap(DEFAULTS._asdict()), reset_variant, step_variant, observe_variant
-)
-MOUNTAIN_CAR_CONTINUOUS = Environment(
-    "MountainCarContinuous-v0",
-    2,
-    2,
-    999,
-    reset,
-    step,
-    observe,
+ENVIRONMENT = declare(
+    __name__,
+    (2, 2),
+    (reset, step, observe),
+    (reset_variant, step_variant, observe_variant),
     low=(-1.0,),
     high=(1.0,),
-    parametrised=PARAMETRISED,
 )

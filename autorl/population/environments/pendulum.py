@@ -16,7 +16,7 @@ import math
 from typing import NamedTuple
 
 from autorl.population import rng
-from autorl.population.environments.base import Environment, Parametrised
+from autorl.population.environments.base import declare
 from autorl.population.environments.noise import (
     ACTION_NOISE,
     PHYSICS,
@@ -26,16 +26,11 @@ from autorl.population.environments.noise import (
     draw_noise,
 )
 from autorl.population.kernels import Array, cached, inlined, kernel
-from autorl.types import FrozenMap
-
-GRAVITY = 10.0
-TOP_TORQUE = 2.0
-TOP_SPEED = 8.0
-SECONDS_PER_STEP = 0.05
+from autorl.population.variants import physics_of
 
 
 class Physics(NamedTuple):
-    """What a variant may change."""
+    """Constants that a variant may change."""
 
     g: float
     m: float
@@ -45,7 +40,7 @@ class Physics(NamedTuple):
     dt: float
 
 
-DEFAULTS = Physics(GRAVITY, 1.0, 1.0, TOP_TORQUE, TOP_SPEED, SECONDS_PER_STEP)
+DEFAULTS = Physics(**physics_of(__name__))
 # Places in a variant's state: noise of the observation, action applied, parameters.
 NOISE = 2
 APPLIED = NOISE + 3
@@ -129,22 +124,12 @@ def observe_variant(state: Array, observation: Array) -> None:
     add_noise(state, NOISE, observation)
 
 
-PARAMETRISED = Parametrised(
-    FrozenMap(DEFAULTS._asdict()),
-    reset_variant,
-    step_variant,
-    observe_variant,
+ENVIRONMENT = declare(
+    __name__,
+    (2, 3),
+    (reset, step, observe),
+    (reset_variant, step_variant, observe_variant),
     action_bound="max_torque",
-)
-PENDULUM = Environment(
-    "Pendulum-v1",
-    2,
-    3,
-    200,
-    reset,
-    step,
-    observe,
-    low=(-TOP_TORQUE,),
-    high=(TOP_TORQUE,),
-    parametrised=PARAMETRISED,
+    low=(-DEFAULTS.max_torque,),
+    high=(DEFAULTS.max_torque,),
 )

@@ -4,7 +4,7 @@ It answers GET, and only to whom it should.
 
 A page of somebody else that is open in the same browser can send requests here too. It cannot read
 the answers: there is no CORS, and a name of its own that leads here (DNS rebinding) is refused by
-the header Host. Who can reach the port otherwise needs the token, where there is one.
+the header Host. Any other client that can reach the port needs the token, where there is one.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from socketserver import TCPServer
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from autorl.core.types import InputError
 from autorl.report.web.site import HTML, Answer, StudySite, text_answer
-from autorl.types import InputError
 
 TOKEN_CHARACTERS = 16
 """The least characters of a token."""
@@ -108,8 +108,11 @@ class StudyServer(ThreadingHTTPServer):
         where other machines may ask: it has no owner. The port may differ, of a tunnel.
         """
         try:
-            name = urlsplit(f"//{host}").hostname or ""
+            parts = urlsplit(f"//{host}")
         except ValueError:
+            return False
+        name = parts.hostname or ""
+        if parts.netloc != host or "@" in host:
             return False
         if is_loopback(name) or name in (self.host.lower(), socket.gethostname().lower()):
             return True
@@ -165,9 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
             fields = f"?{urlencode(query)}" if query else ""
             self._send(Answer(303, HTML, b"", location=split.path + fields))
             return
-        self._send(
-            self.server.site.answer(split.path, query, self.headers.get("If-None-Match", ""))
-        )
+        self._send(self.server.site.answer(split.path, self.headers.get("If-None-Match", "")))
 
     def parse_request(self) -> bool:
         """Read a request, and refuse what is no GET."""

@@ -1,15 +1,14 @@
-"""What stands at which address of the live page.
+"""Addresses of the live page.
 
-    /                          the list of studies, or the page of the only one
-    /state                     the list as it is now
-    /study/KEY                 the page of a study
-    /study/KEY/state           its first parts as they are now
-    /study/KEY/runs?sort=...   a page of its table of runs
-    /study/KEY/curve           the incumbent over the budget
-    /page.css, /page.js        style and script
+    /                            the list of studies, or the page of the only one
+    /state                       the list as it is now
+    /study/KEY                   the page of a study: its report
+    /study/KEY/state             the parts of it as they are now
+    /page.css /page.js /vega.js  style, script, and the library that draws charts
 
 A KEY is a hash of the study's folder: no part of an address is ever part of a path. JSON has the
-HTML of places on the page (`parts`) and a `revision`, which is its ETag: who has it gets 304.
+parts of a page with the names of their contents, and a `revision`, which is its ETag: who has it
+gets 304.
 """
 
 from __future__ import annotations
@@ -18,28 +17,33 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from autorl import __version__
-from autorl.plain_text import shown
+from autorl.core.plain_text import number, shortened, shown
+from autorl.core.types import InputError
+from autorl.report.html import about, study_sections
 from autorl.report.live import LiveStudy, Trace
-from autorl.report.reading import TracePoint
-from autorl.report.web.pages import (
-    STUDY_PLACES,
-    StudyPage,
-    choice_of,
-    curve,
-    runs,
+from autorl.report.pages.document import (
+    Block,
+    Link,
+    Live,
+    Section,
+    Table,
+    Text,
+    page,
+    parts,
     script,
-    shell,
-    studies,
-    study_page,
     style,
 )
+from autorl.report.pages.vega import library
+from autorl.report.reading import StudyView
+from autorl.report.status import state
+from autorl.report.text import interval_text
 from autorl.store.folder import holds_study
-from autorl.types import InputError
 
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
@@ -47,6 +51,8 @@ _JSON = "application/json"
 _DEPTH = 3
 """Folders are looked into so deep: `studies/NAME`, `studies/compare/OPTIMIZER/REPEAT`."""
 _MOST_ENTRIES = 10_000
+_LONGEST_NAME = 60
+_HEADER = ("study", "state", "budget", "tuning score", "test score (IQM)", "proposals", "failed")
 _READING_SECONDS = 0.3
 """Time one answer takes to read studies: a list of many fills while it is shown."""
 
@@ -73,13 +79,22 @@ def text_answer(status: int, text: str) -> Answer:
 
 
 @dataclass(frozen=True)
+class _Page:
+    """A study as it is shown."""
+
+    name: str
+    about: str
+    sections: Sequence[Section]
+
+
+@dataclass(frozen=True)
 class _Served:
-    """A study that is served: its folder, its parts, and its curve."""
+    """A study that is served: cells in the list, and page."""
 
     key: str
     folder: Path
-    page: LiveStudy[StudyPage]
-    trace: LiveStudy[tuple[TracePoint, ...]]
+    summary: LiveStudy[tuple[str, ...]]
+    page: LiveStudy[_Page]
 
 
 class StudySite:
@@ -99,63 +114,50 @@ class StudySite:
         self._studies: dict[str, _Served] = {}
         self._looked: dict[str, float] = {}
 
-    def answer(self, path: str, query: Mapping[str, str], etag: str = "") -> Answer:
+    def answer(self, path: str, etag: str = "") -> Answer:
         """Answer a GET of `path`, whose sender has what `etag` names."""
         fixed: dict[str, Callable[[], Answer]] = {
             "/": self._front_page,
-            "/state": lambda: self._list(etag),
+            "/state": lambda: self._list_state(etag),
             "/page.css": lambda: _asset("text/css", style(), etag),
             "/page.js": lambda: _asset("text/javascript", script(), etag),
+            "/vega.js": lambda: _asset("text/javascript", library(), etag),
         }
         if path in fixed:
             return fixed[path]()
-        parts = path.split("/")
-        study = self._study(parts[2]) if parts[1] == "study" and len(parts) in (3, 4) else None
-        if study is None:
+        names = path.split("/")
+        study = self._study(names[2]) if names[1] == "study" and len(names) in (3, 4) else None
+        if study is None or names[3:] not in ([], ["state"]):
             return text_answer(404, "nothing is here")
         try:
-            return self._of_study(study, "".join(parts[3:]), query, etag)
+            look = study.page.look()
         except InputError as error:
-            status = 400 if error.file is None else 503
-            return text_answer(status, str(error))
+            return text_answer(503, str(error))
+        if names[3:]:
+            return _state(look.revision, partial(parts, look.value.sections), etag)
+        live = Live(f"/study/{study.key}", self._seconds)
+        read = look.value
+        return Answer(200, HTML, page(read.name, read.about, read.sections, live).encode())
 
     def folders(self) -> list[Path]:
         """List the folders of studies that there are now."""
         return [study.folder for study in self._present()]
 
-    def _of_study(self, study: _Served, part: str, query: Mapping[str, str], etag: str) -> Answer:
-        if part == "":
-            page = shell(study.folder.name, f"/study/{study.key}", STUDY_PLACES, self._seconds)
-            return Answer(200, HTML, page.encode())
-        if part == "curve":
-            return self._curve(study, etag)
-        if part not in ("state", "runs"):
-            return text_answer(404, "nothing is here")
-        look = study.page.look()
-        if _quoted(look.revision) == etag:
-            return Answer(304, _JSON, b"", etag)
-        read = look.value
-        parts: Mapping[str, str] = read.parts
-        if part == "runs":
-            choice = choice_of(query, read.study.names)
-            parts = {"runs": runs(read.study, choice)}
-        return _json(look.revision, read.name, parts)
-
-    def _curve(self, study: _Served, etag: str) -> Answer:
-        look = study.trace.look()
-        if _quoted(look.revision) == etag:
-            return Answer(304, _JSON, b"", etag)
-        page = study.page.look().value
-        return _json(look.revision, page.name, {"curve": curve(look.value, page.result)})
-
     def _front_page(self) -> Answer:
         present = self._present()
         if len(self._folders) == 1 and len(present) == 1 and holds_study(self._folders[0]):
             return Answer(303, TEXT, b"", location=f"/study/{present[0].key}")
-        page = shell("Studies", "", ("studies",), self._seconds)
-        return Answer(200, HTML, page.encode())
+        sections, _ = self._list()
+        return Answer(200, HTML, page("Studies", "", sections, Live("", self._seconds)).encode())
 
-    def _list(self, etag: str) -> Answer:
+    def _list_state(self, etag: str) -> Answer:
+        sections, unread = self._list()
+        written = parts(sections)
+        revision = hashlib.sha256(repr((unread, written)).encode()).hexdigest()[:16]
+        return _state(revision, lambda: written, etag, unread)
+
+    def _list(self) -> tuple[list[Section], int]:
+        """Make the list of studies, and say how many were never read."""
         present = self._present()
         # Those that were never read come first, then those whose last look is longest ago.
         end = time.monotonic() + _READING_SECONDS
@@ -164,27 +166,14 @@ class StudySite:
             if time.monotonic() > end:
                 break
             try:
-                study.page.look()
+                study.summary.look()
             except InputError as error:
                 problems[study.key] = error.message
             self._looked[study.key] = time.monotonic()
-        rows = [
-            (f"/study/{study.key}", *self._row(study, problems.get(study.key, "")))
-            for study in present
-        ]
+        rows = [_row(study, problems.get(study.key, "")) for study in present]
         unread = sum(study.key not in self._looked for study in present)
-        html = f"<h1>Studies</h1>{studies(rows)}"
-        revision = hashlib.sha256(f"{unread} {html}".encode()).hexdigest()[:16]
-        if _quoted(revision) == etag:
-            return Answer(304, _JSON, b"", etag)
-        return _json(revision, "Studies", {"studies": html}, unread=unread)
-
-    def _row(self, study: _Served, problem: str) -> tuple[str, tuple[str, ...]]:
-        """Return a study's name and cells in the list."""
-        look = study.page.latest()
-        if problem or look is None:
-            return study.folder.name, (problem or "not read yet",)
-        return look.value.name, look.value.summary
+        none: list[Block] = [Text("No study here yet.")]
+        return [Section("studies", "", [Table(_HEADER, rows)] if rows else none)], unread
 
     def _study(self, key: str) -> _Served | None:
         # Looked for in the folders only where it is new: pages ask all the time.
@@ -203,8 +192,9 @@ class StudySite:
                     :12
                 ]
                 if key not in self._studies:
-                    trace = LiveStudy(folder, Trace())
-                    self._studies[key] = _Served(key, folder, LiveStudy(folder, study_page), trace)
+                    self._studies[key] = _Served(
+                        key, folder, LiveStudy(folder, _summary), LiveStudy(folder, _reader())
+                    )
             return [study for study in self._studies.values() if study.folder in folders]
 
 
@@ -243,9 +233,51 @@ def _asset(kind: str, text: str, etag: str) -> Answer:
     return Answer(200, f"{kind}; charset=utf-8", text.encode(), _quoted(revision))
 
 
-def _json(revision: str, title: str, parts: Mapping[str, str], unread: int = 0) -> Answer:
-    document = {"revision": revision, "title": title, "parts": dict(parts), "unread": unread}
+def _state(
+    revision: str, write: Callable[[], Sequence[tuple[str, ...]]], etag: str, unread: int = 0
+) -> Answer:
+    if _quoted(revision) == etag:
+        return Answer(304, _JSON, b"", etag)
+    document = {"revision": revision, "parts": write(), "unread": unread}
     return Answer(200, _JSON, json.dumps(document).encode(), _quoted(revision))
+
+
+def _reader() -> Callable[[StudyView], _Page]:
+    """Return what makes the page of one study.
+
+    It follows the incumbent over the events.
+    """
+    trace = Trace()
+
+    def read(view: StudyView) -> _Page:
+        return _Page(view.spec.name, about(view), study_sections(view, trace(view), live=True))
+
+    return read
+
+
+def _summary(view: StudyView) -> tuple[str, ...]:
+    """Return the cells of a study in the list."""
+    record = view.record
+    result = None if record.best is None else view.result()
+    tuning = "-" if result is None else number(result.tuning)
+    test = "-"
+    if result is not None and result.test is not None:
+        test = f"{number(result.test.iqm)} {interval_text(result.test.iqm_interval)}"
+    budget = f"{record.spent.budget_used(view.spec):.0%}"
+    proposals = sum(record.tables.count_proposals().values())
+    failures = len(record.tables.failures())
+    return (view.spec.name, state(view), budget, tuning, test, str(proposals), str(failures))
+
+
+def _row(study: _Served, problem: str) -> list[object]:
+    """Return a study's cells in the list, the first with its address."""
+    look = study.summary.latest()
+    name = study.folder.name
+    cells = [problem or "not read yet"]
+    if look is not None and not problem:
+        name, *cells = look.value
+    cells += [""] * (len(_HEADER) - 1 - len(cells))
+    return [Link(shortened(name, _LONGEST_NAME), f"/study/{study.key}"), *cells]
 
 
 def _quoted(revision: str) -> str:

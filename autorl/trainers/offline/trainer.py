@@ -1,7 +1,7 @@
 """Trainers on recorded episodes: `offline/bc` and `offline/iql`.
 
-A step is an update of the networks. What is recorded comes from a Minari data set, what is
-evaluated from the environment of the study: its episodes are the same function of seed and role as
+A step is an update of the networks. Recorded episodes come from a Minari data set, evaluation
+episodes from the environment of the study: they are the same function of seed and role as
 everywhere, and no policy is trained on them. A run can be cut at any step.
 
     trainer: {name: offline/iql, kwargs: {dataset: mujoco/hopper/medium-v0}}
@@ -14,34 +14,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
-from autorl.plain_text import counted
-from autorl.plain_values import plain
-from autorl.seeds import evaluation_seeds, integer_seed
-from autorl.store.checkpoints import writing
-from autorl.trainers import _streams as streams
-from autorl.trainers._shared import (
-    Clock,
-    check_continuation,
-    check_reached,
-    check_start,
-    not_finite,
-)
-from autorl.trainers.contract import Change, FixedValue, Trainer
-from autorl.trainers.environment_faults import faults_in_one_line
-from autorl.trainers.offline.learner import APPLIED, Learner
-from autorl.trainers.offline.transitions import Transitions, read_transitions
-from autorl.trainers.options import check_names, search_folders
-from autorl.trainers.sb3 import files
-from autorl.trainers.sb3.environments import make_environment
-from autorl.trainers.sb3.evaluation import METRICS, evaluate
-from autorl.types import (
-    Checkpoint,
-    Config,
+from autorl.core.plain_text import counted
+from autorl.core.plain_values import plain
+from autorl.core.seeds import evaluation_seeds, integer_seed
+from autorl.core.types import (
     EnvironmentSpec,
     InputError,
     Outcome,
@@ -50,6 +30,16 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.trainers import _streams as streams
+from autorl.trainers._shared import Clock, check_start, not_finite
+from autorl.trainers.contract import Change, FixedValue, Trainer
+from autorl.trainers.environment_faults import faults_in_one_line
+from autorl.trainers.offline.learner import APPLIED, Learner
+from autorl.trainers.offline.transitions import Transitions, read_transitions
+from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.saved_state import load_parent, save
+from autorl.trainers.sb3.environments import make_environment
+from autorl.trainers.sb3.evaluation import METRICS, evaluate
 
 _CLONING: Mapping[str, Any] = {
     "learning_rate": 3e-4,
@@ -142,7 +132,12 @@ class OfflineTrainer(Trainer):
             reports, step, problem = self._advance(learner, segment, report)
             saved = None
             if segment.save and not problem:
-                saved = _save(learner, segment, values, step)
+                state = {
+                    "values": plain(values),
+                    "generator": learner.generator.get_state(),
+                    "learner": learner.state(),
+                }
+                saved = save(segment, f"offline/{self.method}", step, state)
         return Outcome(
             segment=segment.id,
             status=Status.DIVERGED if problem else Status.DONE,
@@ -165,14 +160,12 @@ class OfflineTrainer(Trainer):
         generator = torch.Generator().manual_seed(seed)
         streams.seed_global(seed)
         learner = Learner(self.method == "iql", self._data(), values, generator)
-        if segment.parent is None:
+        saved = load_parent(segment, f"offline/{self.method}", values, self.changes)
+        if saved is None:
             return learner
-        saved = files.read(Path(segment.parent.path))
-        check_continuation(saved.state["values"], Config(values), self.changes)
-        check_reached(segment, saved.state["step"])
-        learner.restore(saved.networks())
+        learner.restore(saved["learner"])
         if segment.fork is None:
-            generator.set_state(saved.state["generator"])
+            generator.set_state(saved["generator"])
         return learner
 
     def _advance(
@@ -223,13 +216,6 @@ def _check_applied(applied: Mapping[str, Any], values: Mapping[str, Any]) -> Non
             raise RuntimeError(
                 f"hyperparameter {name}: {value!r} was asked for, the learner has {applied[name]!r}"
             )
-
-
-def _save(learner: Learner, segment: Segment, values: Mapping[str, Any], step: int) -> Checkpoint:
-    state = {"values": plain(values), "step": step, "generator": learner.generator.get_state()}
-    with writing(segment) as folder:
-        files.write(folder, {files.STATE: state, files.NETWORKS: learner.state()}, None)
-    return Checkpoint(segment.id, segment.folder)
 
 
 def make(spec: TrainerSpec) -> OfflineTrainer:

@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 from numpy.typing import NDArray
 
-from autorl.types import InputError
+from autorl.core.types import InputError
 
 Floats = NDArray[np.float32]
 _KEY = "trainer.kwargs.dataset"

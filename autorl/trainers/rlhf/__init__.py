@@ -1,7 +1,7 @@
-"""What trainers of language models share, and `rlhf/ppo`.
+"""Shared parts of trainers of language models, and `rlhf/ppo`.
 
-Those of TRL are in `autorl.trainers.trl`. Importing this package switches the hub and its telemetry
-off for the process (unless `HF_HUB_OFFLINE=0` is set) and loads no library.
+TRL's trainers are in `autorl.trainers.trl`. Importing this package switches the hub and its
+telemetry off for the process (unless `HF_HUB_OFFLINE=0` is set) and loads no library.
 """
 
 from __future__ import annotations

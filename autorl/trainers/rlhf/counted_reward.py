@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from autorl.rlhf.contract import LearningSignal, Signal
+from autorl.trainers.language.contract import LearningSignal, Signal
 
 
 class CountedReward(Signal):
@@ -99,12 +99,9 @@ class CountedReward(Signal):
         return {"signal": signal, "groups": [self.groups, self.equal_groups]}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Continue from a checkpoint's `state`.
-
-        Those of earlier versions count no groups.
-        """
+        """Continue from a checkpoint's `state`."""
         self.tokens = state["tokens"]
-        self.groups, self.equal_groups = state.get("groups", (0, 0))
+        self.groups, self.equal_groups = state["groups"]
         if self._learning is not None and state["signal"] is not None:
             self._learning.load(state["signal"])
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 import math
+import resource
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import torch
 
-from autorl.rlhf.completion_scores import log_likelihoods
-from autorl.rlhf.contract import Built, Pair
-from autorl.rlhf.policy_metrics import measure, pair_likelihoods, pair_measures, reward_measures
-from autorl.seeds import evaluation_seeds
-from autorl.trainers._shared import not_finite
+from autorl.core.seeds import evaluation_seeds
+from autorl.core.types import Checkpoint, Outcome, Report, Segment, Status
+from autorl.trainers._shared import Clock, not_finite
 from autorl.trainers._streams import preserved
-from autorl.trainers.rlhf.guard import Guard
-from autorl.types import Report, Segment, Status
+from autorl.trainers.language.completion_scores import log_likelihoods
+from autorl.trainers.language.contract import Built, Pair
+from autorl.trainers.language.models import load_policy, load_tokenizer, weights_hash
+from autorl.trainers.language.policy_metrics import (
+    measure,
+    pair_likelihoods,
+    pair_measures,
+    reward_measures,
+)
+from autorl.trainers.language.rewards.options import RewardOptions
+from autorl.trainers.rlhf.counted_reward import CountedReward
+from autorl.trainers.rlhf.trainer import Guard, RLHFTrainer, build_task, parent_state
+from autorl.trainers.saved_state import save
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -58,7 +70,7 @@ class Evaluations:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What the record says of the data and of the guard."""
+        """Notes of the record on the data and on the guard."""
         return (*self.built.notes, *((self.guard.note,) if self.stopped else ()))
 
     def message(self, reached: int) -> str:
@@ -156,6 +168,86 @@ class Evaluations:
     @cached_property
     def _reference_likelihoods(self) -> list[float]:
         return pair_likelihoods(self.reference, self.tokenizer, self._pairs)
+
+
+class LanguageRun:
+    """One segment of a language model in progress, but for training.
+
+    Attributes:
+        built: the task.
+        state: the parent's checkpoint, None from scratch.
+        evaluations: of the segment.
+
+    Args:
+        trainer: of the segment.
+        segment: to be trained.
+        name: of the trainer, in checkpoints.
+        values: every hyperparameter.
+        reward: the training signal.
+    """
+
+    def __init__(
+        self,
+        trainer: RLHFTrainer,
+        segment: Segment,
+        name: str,
+        values: Mapping[str, Any],
+        reward: RewardOptions,
+    ) -> None:
+        self.segment = segment
+        self.name = name
+        self.values = values
+        self.built = build_task(segment.environment)
+        reference = load_policy(self.built.reference)
+        self.reference_hash = weights_hash(reference)
+        self.state = parent_state(segment, name, self.reference_hash, values, trainer.changes)
+        # of its own run only: evaluations of the agent it was copied from do not count
+        history = self.state["history"] if self.state and segment.fork is None else ()
+        guard = trainer.guard(self.built, reward, history)
+        tokenizer = load_tokenizer(self.built.reference)
+        self.evaluations = Evaluations(segment, self.built, reference, tokenizer, guard)
+
+    def outcome(
+        self,
+        clock: Clock,
+        step: int,
+        applied: Mapping[str, Any],
+        save: Callable[[], Checkpoint],
+    ) -> Outcome:
+        """Return how the segment ended, its checkpoint saved."""
+        evaluations = self.evaluations
+        cost = clock.cost(step - self.segment.start)
+        # bytes on macOS, KiB elsewhere
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        cost["peak_memory_mb"] = peak / (2**20 if sys.platform == "darwin" else 2**10)
+        return Outcome(
+            segment=self.segment.id,
+            status=evaluations.status,
+            reached=step,
+            reports=tuple(evaluations.reports),
+            cost=cost,
+            checkpoint=save() if self.segment.save and not evaluations.problem else None,
+            applied=dict(applied),
+            notes=evaluations.notes,
+            message=evaluations.message(step),
+        )
+
+    def save(
+        self, step: int, tokens: int, reward: CountedReward, files: Path, **further: object
+    ) -> Checkpoint:
+        """Write the checkpoint of the segment, with the files of a folder."""
+        state = {
+            "values": self.values,
+            "reference": self.reference_hash,
+            "history": self.evaluations.guard.history,
+            "tokens": tokens,
+            **reward.state(),
+            **further,
+        }
+        # Paths and host of the machine it was saved on; a model card.
+        for name in ("training_args.bin", "README.md"):
+            (files / name).unlink(missing_ok=True)
+        return save(self.segment, self.name, step, state, moved=files)
 
 
 def is_finite(model: PreTrainedModel) -> bool:

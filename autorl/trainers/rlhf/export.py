@@ -11,11 +11,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from autorl.rlhf.models import load_policy, load_reward_model
+from autorl.core.types import Checkpoint, InputError
 from autorl.store.checkpoints import sync_tree
+from autorl.store.outputs import free_output
 from autorl.trainers.contract import ExportedModel
-from autorl.trainers.rlhf.checkpoint import model_files
-from autorl.types import Checkpoint, InputError
+from autorl.trainers.language.models import FILES, load_policy, load_reward_model
+from autorl.trainers.saved_state import STATE
 
 _CONFIG = "config.json"
 _ARCHIVES = (".zip", ".tar", ".gz", ".tgz", ".safetensors", ".bin", ".pt", ".pth", ".gguf", ".onnx")
@@ -55,11 +56,7 @@ def export_model(
             f"{folder.with_suffix('').name or 'model'}",
             file=str(folder),
         )
-    # a link to nothing is a name that is taken, too
-    if os.path.lexists(folder):
-        raise InputError(
-            "is there already; a model overwrites nothing: give another name", file=str(folder)
-        )
+    free_output(folder)
     if folder.resolve().is_relative_to(source.resolve()):
         raise InputError(
             "lies in the checkpoint, which stays as it is: give another name", file=str(folder)
@@ -93,6 +90,20 @@ def load_model(checkpoint: Checkpoint) -> Any:
     if architecture.endswith("ForSequenceClassification"):
         return load_reward_model(folder)
     return load_policy(folder)
+
+
+def model_files(checkpoint: Checkpoint) -> list[Path]:
+    """Return the files of a checkpoint that are its model and tokenizer.
+
+    Raises:
+        InputError: it is no checkpoint of a trainer of language models.
+    """
+    folder = Path(checkpoint.path)
+    # `rlhf/ppo` and TRL write both
+    if not (folder / STATE).is_file() or not (folder / _CONFIG).is_file():
+        raise InputError(f"{checkpoint.path} is not a checkpoint of a trainer of language models")
+    files = {path for pattern in FILES for path in folder.glob(pattern)}
+    return sorted(files - {folder / "trainer_state.json"})
 
 
 def _copy(files: list[Path], folder: Path) -> None:

@@ -1,28 +1,15 @@
-"""`rlhf/ppo`: PPO on a language model, `autorl.rlhf.ppo` behind the interface of trainers.
+"""`rlhf/ppo`: `autorl.trainers.language.ppo` behind the interface of trainers.
 
 Its name was `trl/ppo` at first, after TRL, which dropped its own in 1.13.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorl.rlhf.models import load_policy, load_tokenizer
-from autorl.rlhf.ppo import settings as ppo_settings
-from autorl.rlhf.rewards.options import CHANGES as REWARD_CHANGES
-from autorl.rlhf.rewards.options import RewardOptions, without
-from autorl.seeds import integer_seed
-from autorl.space import resolve_schedules
-from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Clock, base_name, check_start
-from autorl.trainers.contract import Change
-from autorl.trainers.options import check_names
-from autorl.trainers.rlhf import checkpoint as checkpoints
-from autorl.trainers.rlhf.counted_reward import CountedReward
-from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task, load_parent, peak_memory_mb
-from autorl.types import (
+from autorl.core.seeds import integer_seed
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -31,11 +18,20 @@ from autorl.types import (
     Segment,
     TrainerSpec,
 )
+from autorl.space import resolve_schedules
+from autorl.store.checkpoints import scratch
+from autorl.trainers._shared import Clock, base_name, check_start, schedule_parts
+from autorl.trainers.contract import Change
+from autorl.trainers.language.ppo import settings as ppo_settings
+from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
+from autorl.trainers.language.rewards.options import RewardOptions, without
+from autorl.trainers.options import check_names
+from autorl.trainers.rlhf.counted_reward import CountedReward
+from autorl.trainers.rlhf.trainer import RLHFTrainer
 
 if TYPE_CHECKING:
-    from autorl.rlhf.ppo.algorithm import PPO, Rollout
+    from autorl.trainers.language.ppo.algorithm import PPO, Rollout
 
-_STATE = "ppo.pt"
 _TIED = frozenset({"batch_size", "num_mini_batches"})
 """Hyperparameters of which one has to divide the other."""
 
@@ -44,6 +40,10 @@ class PPOTrainer(RLHFTrainer):
     """Runs segments of PPO on an RLHF task.
 
     A fidelity step is an optimizer step; cuts lie between batches of completions.
+
+    Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
+    rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
+    (`cpu`, the default, or `auto`).
     """
 
     @property
@@ -56,8 +56,7 @@ class PPOTrainer(RLHFTrainer):
         # choices and whole numbers have no value in between
         scheduled = [name for name in ppo_settings.CHANGES if isinstance(defaults[name], float)]
         changes: dict[str, Change] = {**ppo_settings.CHANGES}
-        changes |= dict.fromkeys((f"{name}.shape" for name in scheduled), "apply")
-        changes |= dict.fromkeys((f"{name}.end" for name in scheduled), "apply")
+        changes |= dict.fromkeys(schedule_parts(scheduled), "apply")
         changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
         return changes
 
@@ -92,19 +91,14 @@ class _Run:
 
     def __init__(self, trainer: PPOTrainer, segment: Segment) -> None:
         from autorl.trainers.rlhf import silence  # noqa: F401
-        from autorl.trainers.rlhf.evaluations import Evaluations
+        from autorl.trainers.rlhf.evaluations import LanguageRun
 
         self.trainer = trainer
         self.segment = segment
         self.values: dict[str, Any] = {**trainer.defaults, **segment.config}
-        built = build_task(segment.environment)
-        reference = load_policy(built.reference)
-        tokenizer = load_tokenizer(built.reference)
-        self.reference_hash = checkpoints.weights_hash(reference)
-        state = load_parent(
-            segment, trainer.name, self.reference_hash, self.values, trainer.changes
-        )
         reward = RewardOptions.read(self.values)
+        self.run = LanguageRun(trainer, segment, "rlhf/ppo", self.values, reward)
+        built = self.run.built
         # PPO holds completions of a batch against each other, not those of one prompt
         self.reward = CountedReward(built.training, reward.signal(built), grouped=False)
         seed = integer_seed(segment.seed, "algorithm")
@@ -112,19 +106,17 @@ class _Run:
         self.ppo = _counting(self.reward)(
             built, built.reference, own_values, seed, segment.horizon, self.reward
         )
-        history: Sequence[Sequence[float]] = ()
-        if state is not None and segment.parent is not None:
-            self._restore(segment.parent, state)
-            history = state["history"] if segment.fork is None else ()
-        guard = trainer.guard(built, reward, history)
-        self.evaluations = Evaluations(segment, built, reference, tokenizer, guard)
+        state = self.run.state
+        if state is not None:
+            self.ppo.load(state["ppo"], fork=segment.fork)
+            self.reward.load(state)
 
     def train(self, clock: Clock, report: Callable[[Report], None]) -> Outcome:
         """Train to the end of the segment, and evaluate on the way."""
-        from autorl.rlhf.ppo.algorithm import NotFiniteError
+        from autorl.trainers.language.ppo.algorithm import NotFiniteError
 
         segment = self.segment
-        evaluations = self.evaluations
+        evaluations = self.run.evaluations
         applied = self._applied()
         try:
             # the end of a segment need not be evaluated
@@ -140,22 +132,7 @@ class _Run:
                     break
         except NotFiniteError as error:
             evaluations.problem = str(error)
-        cost = clock.cost(self.ppo.step - segment.start)
-        cost["peak_memory_mb"] = peak_memory_mb()
-        checkpoint: Checkpoint | None = None
-        if segment.save and not evaluations.problem:
-            checkpoint = self._save()
-        return Outcome(
-            segment=segment.id,
-            status=evaluations.status,
-            reached=self.ppo.step,
-            reports=tuple(evaluations.reports),
-            cost=cost,
-            checkpoint=checkpoint,
-            applied=applied,
-            notes=evaluations.notes,
-            message=evaluations.message(self.ppo.step),
-        )
+        return self.run.outcome(clock, self.ppo.step, applied, self._save)
 
     def _applied(self) -> dict[str, Any]:
         """Return the hyperparameters of the configuration as PPO holds them now.
@@ -175,33 +152,14 @@ class _Run:
         unread = {name: value for name, value in self.values.items() if name not in asked}
         return {**unread, **asked}
 
-    def _restore(self, parent: Checkpoint, state: Mapping[str, object]) -> None:
-        """Take up what the parent's checkpoint holds."""
-        import torch
-
-        # weights_only: a pickle of a stranger's study would run code
-        saved = torch.load(Path(parent.path) / _STATE, weights_only=True)
-        self.ppo.load(saved, fork=self.segment.fork)
-        self.reward.load(state)
-
     def _save(self) -> Checkpoint:
         """Write the checkpoint of the segment."""
-        import torch
-
-        state = {
-            "method": self.trainer.name,
-            "values": self.values,
-            "step": self.ppo.step,
-            "reference": self.reference_hash,
-            "history": self.evaluations.guard.history,
-            "tokens": self.reward.tokens,
-            **self.reward.state(),
-        }
-        with scratch(self.segment) as folder:
-            torch.save(self.ppo.state(), folder / _STATE)
-            self.ppo.policy.save_pretrained(folder)
-            self.ppo.tokenizer.save_pretrained(folder)
-            return checkpoints.save(self.segment, folder, state)
+        ppo = self.ppo
+        with scratch(self.segment, theirs=False) as folder:
+            ppo.policy.save_pretrained(folder)
+            ppo.tokenizer.save_pretrained(folder)
+            tokens = self.reward.tokens
+            return self.run.save(ppo.step, tokens, self.reward, folder, ppo=ppo.state())
 
     def _align(self, step: int) -> int:
         return self.trainer.align(self.segment.config, step)
@@ -212,7 +170,7 @@ def _counting(reward: CountedReward) -> type[PPO]:
 
     Tokens are counted with the end of sequence, and batches of equal scores.
     """
-    from autorl.rlhf.ppo.algorithm import PPO
+    from autorl.trainers.language.ppo.algorithm import PPO
 
     class Counting(PPO):
         def _rollout(self, number: int, now: ppo_settings.Settings) -> Rollout:

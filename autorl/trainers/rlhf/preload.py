@@ -1,10 +1,10 @@
-"""What the fork server imports once for `rlhf/ppo`."""
+"""Imports of the fork server for `rlhf/ppo`."""
 
 from __future__ import annotations
 
 import torch
 
-from autorl.rlhf.ppo import algorithm
+from autorl.trainers.language.ppo import algorithm
 from autorl.trainers.rlhf import silence
 
 torch.set_num_threads(1)

@@ -1,26 +1,74 @@
-"""What trainers of language models share, but training."""
+"""Shared parts of trainers of language models, but for training."""
 
 from __future__ import annotations
 
-import resource
-import sys
 from collections.abc import Collection, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from autorl.rlhf.contract import Built, Task, without_instance
-from autorl.rlhf.policy_metrics import JUDGED, REFERENCE, judge
-from autorl.rlhf.rewards import options as reward_options
-from autorl.rlhf.rewards.options import RewardOptions
-from autorl.rlhf.rewards.user_signals import same_sources
-from autorl.rlhf.tasks import build, task, tasks
-from autorl.trainers._shared import check_continuation, check_reached
+from autorl.core.numbers import check_number
+from autorl.core.plain_text import counted
+from autorl.core.types import Checkpoint, Config, EnvironmentSpec, InputError, Segment, TrainerSpec
 from autorl.trainers.contract import Change, ExportedModel, FixedValue, Trainer
-from autorl.trainers.rlhf import checkpoint as checkpoints
+from autorl.trainers.language.contract import Built, Task, without_instance
+from autorl.trainers.language.policy_metrics import JUDGED, REFERENCE, judge
+from autorl.trainers.language.rewards import options as reward_options
+from autorl.trainers.language.rewards.options import RewardOptions
+from autorl.trainers.language.rewards.user_signals import same_sources
+from autorl.trainers.language.tasks import build, task, tasks
 from autorl.trainers.rlhf.export import export_model, load_model
-from autorl.trainers.rlhf.guard import PATIENCE, Guard
-from autorl.types import Checkpoint, Config, EnvironmentSpec, InputError, Segment, TrainerSpec
+from autorl.trainers.saved_state import load_parent
+
+PATIENCE = 3
+
+
+class Guard:
+    """Stops a run whose training signal rises while its held-out score falls.
+
+    Both are measured on held-out prompts, and have to do so for `patience` evaluations in a row.
+    The run is scored normally; with `reduce: best` at its best step.
+
+    Args:
+        patience: evaluations in a row; 0 = never stop.
+        training, selection: the metrics compared. With "" for the training signal no run is
+            stopped.
+        history: (training, selection) of earlier evaluations of the chain, oldest first.
+    """
+
+    def __init__(
+        self, patience: int, training: str, selection: str, history: Sequence[Sequence[float]] = ()
+    ) -> None:
+        self.patience = patience
+        self.training = training
+        self.selection = selection
+        self.history: list[tuple[float, float]] = [
+            (float(signal), float(score)) for signal, score in history
+        ]
+
+    def tripped(self, metrics: Mapping[str, float]) -> bool:
+        """Record an evaluation and say whether the run is to stop."""
+        # one metric as both can never rise and fall at once
+        if not self.patience or self.training in ("", self.selection):
+            return False
+        if self.training not in metrics or self.selection not in metrics:
+            return False
+        self.history.append((metrics[self.training], metrics[self.selection]))
+        latest = self.history[-self.patience - 1 :]
+        # k changes need k + 1 evaluations
+        if len(latest) <= self.patience:
+            return False
+        return all(now[0] > before[0] and now[1] < before[1] for before, now in pairwise(latest))
+
+    @property
+    def note(self) -> str:
+        """Note of the record on a stopped run."""
+        return (
+            f"over-optimisation guard: {self.training} rose and {self.selection} fell for "
+            f"{counted(self.patience, 'evaluation')} in a row"
+        )
+
 
 OPTIONS = ("guard", "data", "device")
 """Options of a trainer that are no hyperparameters."""
@@ -40,9 +88,9 @@ class RLHFTrainer(Trainer):
 
     Options (`trainer.kwargs`): any hyperparameter (a default under the configuration), those of the
     training signal among them (`reward.rule`, `reward.length.at_most`, ...; see
-    `autorl.rlhf.rewards.options`); `guard` (stop a run once its training signal rose and its
-    held-out score fell this many evaluations in a row; default 3, 0 = never), `device` (`cpu`, the
-    default, or `auto`).
+    `autorl.trainers.language.rewards.options`); `guard` (stop a run once its training signal rose
+    and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
+    (`cpu`, the default, or `auto`).
 
     Attributes:
         title: its name in the study file, for messages.
@@ -56,12 +104,7 @@ class RLHFTrainer(Trainer):
         self.name = spec.name.partition("/")[2]
         self.kwargs = spec.kwargs
         self.patience: int = spec.kwargs.get("guard", PATIENCE)
-        # True is an int to Python
-        is_number = isinstance(self.patience, int) and not isinstance(self.patience, bool)
-        if not is_number or self.patience < 0:
-            raise InputError(
-                f"expected a whole number, got {self.patience!r}", key="trainer.kwargs.guard"
-            )
+        check_number(self.patience, "trainer.kwargs.guard", 0, whole=True)
         device = spec.kwargs.get("device", "cpu")
         if device not in ("cpu", "auto"):
             raise InputError(f"expected cpu or auto, got {device!r}", key="trainer.kwargs.device")
@@ -73,9 +116,9 @@ class RLHFTrainer(Trainer):
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        """What a task must have, any of these.
+        """Parts of which a task must have at least one.
 
-        The words are those of `autorl.rlhf.contract.Task.check`.
+        The words are those of `autorl.trainers.language.contract.Task.check`.
         """
         return ("prompts",)
 
@@ -118,8 +161,8 @@ class RLHFTrainer(Trainer):
     ) -> Guard:
         """Return what stops a run that is trained on this reward.
 
-        It watches a signal the run is trained on. Where a method learns from data there is none,
-        and no run is stopped.
+        It watches a signal the run is trained on. A method that learns from data has none, and no
+        run of it is stopped.
         """
         watched: frozenset[str] = frozenset()
         if self.scores:
@@ -281,7 +324,7 @@ def build_task(environment: EnvironmentSpec) -> Built:
     return build(find_task(environment).name, environment.kwargs)
 
 
-def load_parent(
+def parent_state(
     segment: Segment,
     method: str,
     reference: str,
@@ -294,7 +337,7 @@ def load_parent(
 
     Args:
         segment: to be trained.
-        method: without the name of its family.
+        method: name of the trainer.
         reference: hash of the reference policy in use.
         values: every hyperparameter of the segment.
         changes: those that a continued run may change.
@@ -303,16 +346,9 @@ def load_parent(
         InputError: it is of another method, reference policy or step, or fixes a hyperparameter
             that differs.
     """
-    if segment.parent is None:
-        return None
-    state = checkpoints.load_state(segment.parent, method, reference)
-    check_continuation(state["values"], Config(values), changes)
-    check_reached(segment, state["step"])
+    state = load_parent(segment, method, values, changes)
+    if state is not None and state["reference"] != reference:
+        raise InputError(
+            f"the checkpoint was trained against another reference policy ({state['reference']})"
+        )
     return state
-
-
-def peak_memory_mb() -> float:
-    """Return the most resident memory this process has had, in MiB."""
-    # bytes on macOS, KiB elsewhere
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if sys.platform == "darwin" else 2**10)

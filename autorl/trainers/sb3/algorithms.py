@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from autorl.core.types import InputError
 from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
-from autorl.types import InputError
 
 OPTIONS = (
     "policy",

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import InputError
 from autorl.trainers.sb3.named_classes import named_class, with_arguments
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.callbacks import BaseCallback

@@ -2,62 +2,52 @@
 
 It is so complete that n + n steps through a checkpoint equal 2n.
 
-What a continued run needs: weights and optimizer moments, counters (schedules are functions of
-them), replay buffer, statistics of the normaliser, random streams of Python, NumPy, torch and the
-spaces, and the environments with their episodes. `files` says how it lies on disk; a rollout buffer
-is empty where a run can be cut.
+It has weights and optimizer moments, counters (schedules are functions of them), statistics of the
+normaliser, random streams of Python, NumPy, torch and the spaces, the environments with their
+episodes, and in a file of its own the replay buffer. A rollout buffer is empty where a run can be
+cut. Reading the files runs nothing (`saved_state`), and the environments in them are opened where a
+signature or the user vouches for them (`environment_state`).
 """
 
 from __future__ import annotations
 
-import operator
-from collections import deque
-from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
+import gymnasium as gym
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from stable_baselines3.common.running_mean_std import RunningMeanStd
 
-from autorl.plain_values import plain_mappings
-from autorl.store.checkpoints import writing
+from autorl.core.types import Checkpoint, CheckpointError, Segment
 from autorl.trainers import _streams as streams
-from autorl.trainers._space_streams import set_space_state, space_state
-from autorl.trainers.sb3 import earlier_files, files
+from autorl.trainers import saved_state
+from autorl.trainers.environment_state import bare_space
 from autorl.trainers.sb3.environments import freeze_all
-from autorl.trainers.sb3.files import NETWORKS, REPLAY, STATE, Saved, check_same_names, reason_of
-from autorl.trainers.sb3.normaliser import normaliser_state, restore_normaliser
-from autorl.trainers.sb3.plain_data import NotPlainError, Writer
-from autorl.trainers.sb3.spaces import space_as_data
-from autorl.types import Checkpoint, CheckpointError, InputError, Segment
+from autorl.trainers.sb3.settings import optimizers
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
     from stable_baselines3.common.buffers import ReplayBuffer
-    from stable_baselines3.common.vec_env import VecEnv
+    from stable_baselines3.common.vec_env import VecEnv, VecNormalize
 
-_Arrays: TypeAlias = NDArray[np.generic] | dict[str, NDArray[np.generic]]
+saved_state.OBJECTS["RunningMeanStd"] = RunningMeanStd
+NORMALISER_SETTINGS = (
+    "norm_obs",
+    "norm_reward",
+    "clip_obs",
+    "clip_reward",
+    "gamma",
+    "epsilon",
+    "norm_obs_keys",
+)
+_STATISTICS = ("obs_rms", "ret_rms", "returns", "old_reward", "old_obs")
 _COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 # The last is what a normaliser made the first from: replay buffers hold it unnormalised.
 _LATEST = ("_last_obs", "_last_episode_starts", "_last_original_obs")
-# Of a recurrent policy: what it remembers of the episodes in progress.
-_MEMORY = "_last_lstm_states"
-_RECORDS = ("ep_info_buffer", "ep_success_buffer")
 _ENTROPY_OPTIMIZER = "ent_coef_optimizer"
 _ENTROPY = "log_ent_coef"
-_NEEDED = (
-    "class",
-    "n_envs",
-    "values",
-    "counters",
-    "latest",
-    "noise",
-    "streams",
-    "spaces",
-    "normaliser",
-    "definition",
-)
 
 
 def save(
@@ -65,6 +55,7 @@ def save(
     venv: VecEnv,
     segment: Segment,
     values: Mapping[str, object],
+    trainer: str,
     *,
     losses: Mapping[str, float],
 ) -> Checkpoint:
@@ -72,145 +63,135 @@ def save(
 
     The model is left as it was.
     """
-    normaliser = model.get_vec_normalize_env()
+    learned = getattr(model, _ENTROPY, None)
+    buffer = getattr(model, "replay_buffer", None)
     state = {
-        "class": type(model).__name__,
         "n_envs": model.n_envs,
         "horizon": segment.horizon,
-        "values": plain_mappings(values),
+        "values": values,
+        "losses": dict(losses),
+        "parameters": model.get_parameters(),
+        _ENTROPY: None if learned is None else learned.detach(),
+        "normaliser": _normaliser_state(model.get_vec_normalize_env()),
         "counters": {name: getattr(model, name) for name in _COUNTERS if hasattr(model, name)},
-        "latest": {name: getattr(model, name) for name in _LATEST} | _records(model),
+        "latest": {name: getattr(model, name) for name in _LATEST},
+        "memory": _memory(model),
+        # Wrappers may have put more beside return and length.
+        "episodes": [
+            {name: value for name, value in info.items() if _is_plain(value)}
+            for info in model.ep_info_buffer or ()
+        ],
+        "successes": [value for value in model.ep_success_buffer or () if _is_plain(value)],
         # Ornstein-Uhlenbeck noise goes on from its last value.
         "noise": [getattr(noise, "noise_prev", None) for noise in _noises(model)],
         "streams": streams.global_state(),
-        "spaces": [space_state(space) for space in (model.action_space, model.observation_space)],
-        "definition": [
-            space_as_data(space) for space in (venv.observation_space, venv.action_space)
-        ],
-        "normaliser": None
-        if normaliser is None
-        else normaliser_state(normaliser, normaliser.returns),
+        "space_streams": [generator.state for generator in _generators(model)],
+        "spaces": [bare_space(space) for space in (venv.observation_space, venv.action_space)],
+        "environments": freeze_all(venv),
     }
-    # Only where there are some: checkpoints of other runs stay what they were.
-    if hasattr(model, _MEMORY):
-        state["memory"] = _memory(model)
-    if losses:
-        state["losses"] = dict(losses)
-    parts: dict[str, Mapping[str, Any]] = {STATE: state, NETWORKS: _networks_state(model)}
-    buffer = getattr(model, "replay_buffer", None)
-    if buffer is not None:
-        parts[REPLAY] = _buffer_state(buffer)
-    with writing(segment) as folder:
-        files.write(folder, parts, freeze_all(venv))
-    return Checkpoint(segment.id, segment.folder)
+    replay = None if buffer is None else _buffer_state(buffer)
+    return saved_state.save(segment, trainer, model.num_timesteps, state, replay=replay)
 
 
-def read(checkpoint: Checkpoint, *, trust: bool = False) -> Saved:
-    """Read a checkpoint of this or an earlier version.
+@contextmanager
+def restoring(saved: Mapping[str, Any], name: str = saved_state.STATE) -> Iterator[None]:
+    """Turn errors of a model that takes on a state into `CheckpointError`.
 
-    `trust` opens pickles of an earlier one, whatever is in them.
-
-    Raises:
-        CheckpointError: a file of it is missing, torn or not what it should be.
-        InputError: it is not of an sb3 trainer.
+    Args:
+        saved: as `saved_state.load` gives it.
+        name: of the file that is taken on.
     """
-    folder = Path(checkpoint.path)
-    if (folder / files.DOCUMENT).is_file():
-        saved = files.read(folder)
-    elif earlier_files.are_in(folder):
-        saved = earlier_files.read(folder, trust=trust)
-    else:
-        raise InputError(f"{checkpoint.path} is not a checkpoint of an sb3 trainer")
-    missing = [name for name in _NEEDED if name not in saved.state]
-    if missing:
-        raise CheckpointError(f"holds no {missing[0]}", file=saved.file(STATE))
-    return saved
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except (
+        AssertionError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as error:
+        message = f"is not of this model ({saved_state.reason_of(error)})"
+        raise CheckpointError(message, file=str(saved["folder"] / name)) from error
 
 
-def restore_model(model: BaseAlgorithm, saved: Saved, asked: Mapping[str, object]) -> None:
+def restore_model(
+    model: BaseAlgorithm, saved: Mapping[str, Any], asked: Mapping[str, object]
+) -> None:
     """Put a saved state back into a model built from its config.
 
     It has networks, optimizer moments, replay buffer, normaliser and counters.
 
-    What the configuration decides (learning rate and other options of the optimizers, discounts in
-    the buffers) stays as the constructor set it: a saved value never overrides it. `asked` are the
-    hyperparameters of the model.
+    Values that the configuration decides (learning rate and other options of the optimizers,
+    discounts in the buffers) stay as the constructor set them: a saved value never overrides it.
+    `asked` are the hyperparameters of the model.
 
     Raises:
-        CheckpointError: a network, an optimizer or an array that the model has is not there, or has
-            another shape.
+        CheckpointError: a file is not of this model.
     """
-    state = saved.state
     # From fixed to learned, or to another value: what was saved is of the old one.
-    same_entropy = state["values"].get("ent_coef") == asked.get("ent_coef")
-    restore_networks(model, saved, same_entropy=same_entropy, keep_options=True)
+    same_entropy = saved["values"].get("ent_coef") == asked.get("ent_coef")
+    options = [
+        [{name: group[name] for name in group if name != "params"} for group in part.param_groups]
+        for part in optimizers(model)
+    ]
+    restore_networks(model, saved, same_entropy=same_entropy)
+    for part, groups in zip(optimizers(model), options, strict=True):
+        for group, options_of_group in zip(part.param_groups, groups, strict=True):
+            group.update(options_of_group)
     normaliser = model.get_vec_normalize_env()
     if normaliser is not None:
-        restore_normaliser(normaliser, state["normaliser"], saved.file(STATE))
+        restore_normaliser(normaliser, saved)
     buffer = getattr(model, "replay_buffer", None)
     if buffer is not None:
-        if saved.replay is None:
-            raise CheckpointError("the replay buffer is missing", file=saved.file(REPLAY))
-        _restore_buffer(buffer, saved.replay(), saved.file(REPLAY))
+        state = saved_state.read(saved["folder"] / saved_state.REPLAY)
+        with restoring(saved, saved_state.REPLAY):
+            _restore_buffer(buffer, state)
     restore_counters(model, saved)
 
 
-def restore_counters(model: BaseAlgorithm, saved: Saved) -> None:
+def restore_counters(model: BaseAlgorithm, saved: Mapping[str, Any]) -> None:
     """Put back how many steps and updates were made.
 
     Schedules are functions of them.
     """
-    for name, value in saved.state["counters"].items():
-        # Only these: a file must not set any other attribute of the model.
-        if name in _COUNTERS:
-            setattr(model, name, value)
+    for name in _COUNTERS:
+        if name in saved["counters"]:
+            setattr(model, name, saved["counters"][name])
 
 
 def restore_networks(
-    model: BaseAlgorithm, saved: Saved, *, same_entropy: bool = True, keep_options: bool = False
+    model: BaseAlgorithm, saved: Mapping[str, Any], *, same_entropy: bool = True
 ) -> None:
-    """Put weights and optimizer moments into a model.
+    """Put weights and optimizers into a model.
 
-    `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was. With
-    `keep_options` the optimizers keep their own learning rate and other options.
+    `same_entropy` says that SAC's entropy coefficient is learned or fixed as it was.
 
     Raises:
-        CheckpointError: a network or an optimizer of the model is missing, or is another one. Names
-            the file.
+        CheckpointError: a network or an optimizer of the model is missing, or is another one.
     """
-    if saved.state["class"] not in (type(model).__name__, ""):  # early versions did not record it
-        raise CheckpointError(
-            f"is of {saved.state['class']}, not of {type(model).__name__}", file=saved.file(STATE)
-        )
-    networks = saved.networks()
-    file = saved.file(NETWORKS)
-    parameters = networks.get("parameters")
-    variables = networks.get("variables")
-    if not isinstance(parameters, dict) or not isinstance(variables, dict):
-        raise CheckpointError("holds no networks", file=file)
-    ignored = set() if same_entropy else {_ENTROPY_OPTIMIZER}
-    of_model = model.get_parameters()
-    check_same_names(parameters.keys() - ignored, of_model.keys() - ignored, file)
-    # Sorted: of several damages every process names the same.
-    for name in sorted(of_model.keys() - ignored):
-        part = operator.attrgetter(name)(model)
-        try:
-            if isinstance(part, torch.optim.Optimizer):
-                _restore_optimizer(part, parameters[name], keep_options=keep_options)
-            else:
-                part.load_state_dict(parameters[name])
-        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CheckpointError(
-                f"{name} is not that of the model ({reason_of(error)})", file=file
-            ) from error
-    learned = getattr(model, _ENTROPY, None)
-    if same_entropy and learned is not None:
-        value = variables.get(_ENTROPY)
-        if not torch.is_tensor(value) or value.shape != learned.shape:
-            raise CheckpointError(f"{_ENTROPY} is missing", file=file)
-        # In place: the optimizer refers to this tensor.
-        with torch.no_grad():
-            learned.copy_(value)
+    with restoring(saved):
+        parameters = dict(saved["parameters"])
+        if not same_entropy:
+            parameters.pop(_ENTROPY_OPTIMIZER, None)
+            of_model = model.get_parameters()
+            if _ENTROPY_OPTIMIZER in of_model:
+                parameters[_ENTROPY_OPTIMIZER] = of_model[_ENTROPY_OPTIMIZER]
+        model.set_parameters(parameters)
+        learned = getattr(model, _ENTROPY, None)
+        if same_entropy and learned is not None:
+            # In place: the optimizer refers to this tensor.
+            with torch.no_grad():
+                learned.copy_(saved[_ENTROPY])
+
+
+def restore_normaliser(normaliser: VecNormalize, saved: Mapping[str, Any]) -> None:
+    """Put statistics back, while the settings stay as the constructor set them."""
+    with restoring(saved):
+        state = saved["normaliser"].items()
+        vars(normaliser).update({name: part for name, part in state if name in _STATISTICS})
 
 
 def end_episodes(model: BaseAlgorithm) -> None:
@@ -229,118 +210,64 @@ def end_episodes(model: BaseAlgorithm) -> None:
         buffer.timeouts[latest] = 1.0
 
 
-def restore_latest(model: BaseAlgorithm, saved: Saved, *, same_episodes: bool) -> None:
+def restore_latest(model: Any, saved: Mapping[str, Any], *, same_episodes: bool) -> None:
     """Put the records of the latest episodes back.
 
-    Where the environments were restored, the one in progress is put back too.
+    If the environments were restored, the episode in progress is put back too.
     """
-    latest = saved.state["latest"]
-    for name in (*_LATEST, *_RECORDS):
-        # The latest observation is of the episode in progress, the records are of those that ended.
-        if same_episodes or name in _RECORDS:
-            setattr(model, name, latest[name])
-    if same_episodes and hasattr(model, _MEMORY):
-        _restore_memory(model, saved)
-    for noise, previous in zip(_noises(model), saved.state["noise"], strict=True):
-        if previous is not None:
-            noise.noise_prev = previous
+    with restoring(saved):
+        model.ep_info_buffer.extend(saved["episodes"])
+        model.ep_success_buffer.extend(saved["successes"])
+        if same_episodes:
+            for name in _LATEST:
+                setattr(model, name, saved["latest"][name])
+            for memory, remembered in zip(_memory(model), saved["memory"], strict=True):
+                memory.copy_(remembered)
+        for noise, previous in zip(_noises(model), saved["noise"], strict=True):
+            if previous is not None:
+                noise.noise_prev = previous
 
 
-def restore_streams(model: BaseAlgorithm, saved: Saved) -> None:
+def restore_streams(model: BaseAlgorithm, saved: Mapping[str, Any]) -> None:
     """Put every random stream back.
 
     It is the last thing to restore, since building a model draws from them.
     """
-    for space, state in zip(
-        (model.action_space, model.observation_space), saved.state["spaces"], strict=True
-    ):
-        set_space_state(space, state)
-    streams.set_global_state(saved.state["streams"])
+    with restoring(saved):
+        for generator, state in zip(_generators(model), saved["space_streams"], strict=True):
+            generator.state = state
+        streams.set_global_state(saved["streams"])
 
 
-def _memory(model: BaseAlgorithm) -> list[Any]:
-    """Return the arrays that a recurrent policy remembers, or none."""
-    states = getattr(model, _MEMORY, ())
-    return [state.cpu().numpy() for pair in states for state in pair]
+def _normaliser_state(normaliser: VecNormalize | None) -> dict[str, Any] | None:
+    if normaliser is None:
+        return None
+    # Not all are there: `obs_rms` where observations are normalised, `old_obs` after a reset.
+    names = (*NORMALISER_SETTINGS, *_STATISTICS)
+    return {name: value for name, value in vars(normaliser).items() if name in names}
 
 
-def _restore_memory(model: BaseAlgorithm, saved: Saved) -> None:
-    """Put back what a recurrent policy remembers of the episodes in progress.
-
-    Raises:
-        CheckpointError: it is missing, or of another network.
-    """
-    states = getattr(model, _MEMORY)
-    of_model = [state for pair in states for state in pair]
-    arrays = saved.state.get("memory") or []
-    if [np.shape(array) for array in arrays] != [tuple(state.shape) for state in of_model]:
-        raise CheckpointError(
-            "the memory of the recurrent policy is missing or has another shape",
-            file=saved.file(STATE),
-        )
-    # In place: pairs of tensors in a tuple of a class of sb3-contrib.
-    for state, array in zip(of_model, arrays, strict=True):
-        state.copy_(torch.as_tensor(array))
-
-
-def _records(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return the latest episodes, as far as they are plain data.
-
-    Others may have put more beside return and length.
-    """
-    infos = model.ep_info_buffer
-    successes = model.ep_success_buffer
-    assert infos is not None
-    assert successes is not None
-    return {
-        "ep_info_buffer": deque(
-            ({name: value for name, value in info.items() if _is_plain(value)} for info in infos),
-            infos.maxlen,
-        ),
-        "ep_success_buffer": deque(
-            (value for value in successes if _is_plain(value)), successes.maxlen
-        ),
-    }
+def _memory(model: BaseAlgorithm) -> list[torch.Tensor]:
+    """Return what a recurrent policy remembers of the episodes in progress."""
+    return [state for pair in getattr(model, "_last_lstm_states", ()) for state in pair]
 
 
 def _is_plain(value: object) -> bool:
-    try:
-        Writer().write(value)
-    except NotPlainError:
-        return False
-    return True
+    return type(value) in (bool, int, float, str) or isinstance(value, np.generic)
 
 
-def _networks_state(model: BaseAlgorithm) -> dict[str, Any]:
-    """Return weights and optimizers by SB3's names.
+def _generators(model: BaseAlgorithm) -> list[Any]:
+    """List the generators that the spaces of a model sample from.
 
-    SAC's entropy coefficient is neither, and is added if it is learned.
+    A `Dict` draws nothing itself, and asking it for its generator seeds those of its parts anew.
     """
-    learned = getattr(model, _ENTROPY, None)
-    return {
-        "parameters": model.get_parameters(),
-        "variables": {} if learned is None else {_ENTROPY: learned},
-    }
-
-
-def _restore_optimizer(
-    optimizer: torch.optim.Optimizer, saved: Mapping[str, object], *, keep_options: bool
-) -> None:
-    options = [
-        {name: group[name] for name in group if name != "params"}
-        for group in optimizer.param_groups
+    spaces: list[Any] = [model.action_space, model.observation_space]
+    parts = [
+        part
+        for space in spaces
+        for part in (space.values() if isinstance(space, gym.spaces.Dict) else (space,))
     ]
-    # It replaces the options too; they are put back below.
-    optimizer.load_state_dict(dict(saved))
-    for parameter, moments in optimizer.state.items():
-        for name, moment in moments.items():
-            # Adam counts its steps in a tensor without dimensions. Another shape would fail only at
-            # the first update.
-            if torch.is_tensor(moment) and moment.ndim and moment.shape != parameter.shape:
-                raise ValueError(f"{name} has another shape than its parameter")
-    if keep_options:
-        for group, options_of_group in zip(optimizer.param_groups, options, strict=True):
-            group.update(options_of_group)
+    return [part.np_random.bit_generator for part in parts]
 
 
 def _noises(model: BaseAlgorithm) -> list[Any]:
@@ -351,86 +278,44 @@ def _noises(model: BaseAlgorithm) -> list[Any]:
 def _buffer_state(buffer: ReplayBuffer) -> dict[str, Any]:
     """Return the filled part of a replay buffer.
 
-    A buffer of a million steps that holds a thousand costs a thousand.
+    A buffer of a million steps that holds a thousand costs a thousand. The next row is filled too,
+    as it may hold the latest observation.
     """
-    rows = _rows(buffer, buffer.pos, buffer.full)
-    arrays: dict[str, _Arrays] = {}
-    for name, array in _storage(buffer).items():
-        if isinstance(array, dict):  # observations of several parts
-            arrays[name] = {key: part[:rows] for key, part in array.items()}
-        else:
-            arrays[name] = array[:rows]
-    return {"rows": rows, "pos": buffer.pos, "full": buffer.full, "arrays": arrays}
+    rows = buffer.buffer_size if buffer.full else min(buffer.pos + 1, buffer.buffer_size)
+    arrays = {name: array[:rows] for name, array in _rows(buffer).items()}
+    return {"pos": buffer.pos, "full": buffer.full, "arrays": arrays}
 
 
-def _restore_buffer(buffer: ReplayBuffer, saved: Mapping[str, Any], file: str) -> None:
+def _restore_buffer(buffer: ReplayBuffer, state: Mapping[str, Any]) -> None:
     """Fill a new replay buffer.
 
     Raises:
-        CheckpointError: an array is missing or has another shape or type, or the position is none.
+        KeyError, ValueError: an array is missing or has another shape or type.
     """
-    try:
-        position, full, rows, arrays = (saved[name] for name in ("pos", "full", "rows", "arrays"))
-        inside = (
-            isinstance(position, int)
-            and 0 <= position < buffer.buffer_size
-            and isinstance(full, bool)
-        )
-        if not inside or rows != _rows(buffer, position, full):
-            raise CheckpointError(
-                f"position {position!r} with {rows!r} rows is none of this replay buffer", file=file
-            )
-        storage = _storage(buffer)
-        check_same_names(arrays, storage, file)
-        pairs = [
-            pair for name in storage for pair in _pairs(name, storage[name], arrays[name], file)
-        ]
-        for name, target, source in pairs:
-            if source.shape != (rows, *target.shape[1:]) or source.dtype != target.dtype:
-                raise CheckpointError(
-                    f"{name} of the replay buffer has another shape or type", file=file
-                )
-        # Only once all are checked: no buffer is left half filled.
-        for _, target, source in pairs:
-            target[:rows] = source
-        buffer.pos = position
-        buffer.full = full
-    except (KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"the replay buffer is not whole ({reason_of(error)})", file=file
-        ) from error
+    for name, rows in _rows(buffer).items():
+        saved = state["arrays"][name]
+        filled = rows[: len(saved)]
+        # NumPy would spread another shape, and convert another type, without a word.
+        if saved.shape != filled.shape or saved.dtype != filled.dtype:
+            raise ValueError(f"{name} has another shape or type")
+        filled[:] = saved
+    buffer.pos = state["pos"]
+    buffer.full = state["full"]
 
 
-def _pairs(name: str, own: _Arrays, saved: Any, file: str) -> list[tuple[str, Any, Any]]:
-    """Pair the arrays of a buffer with what was saved of them.
+def _rows(buffer: ReplayBuffer) -> dict[str, Any]:
+    """Return the arrays of a replay buffer, whose first axis counts steps.
 
-    Observations of several parts have one for each.
+    Observations of several parts have an array each.
     """
-    if not isinstance(own, dict):
-        return [(name, own, saved)]
-    check_same_names(saved, own, file)
-    return [(f"{name}.{key}", own[key], saved[key]) for key in own]
-
-
-def _rows(buffer: ReplayBuffer, position: int, full: bool) -> int:
-    """Count the rows in use.
-
-    The next one is too, as it may hold the latest observation.
-    """
-    if full:
-        return int(buffer.buffer_size)
-    return int(min(position + 1, buffer.buffer_size))
-
-
-def _storage(buffer: ReplayBuffer) -> dict[str, Any]:
+    named: dict[str, Any] = {}
+    for name, value in vars(buffer).items():
+        if isinstance(value, dict):
+            named |= {f"{name}.{part}": array for part, array in value.items()}
+        else:
+            named[name] = value
     return {
-        name: value
-        for name, value in vars(buffer).items()
-        if _is_storage(value, buffer.buffer_size)
+        name: array
+        for name, array in named.items()
+        if isinstance(array, np.ndarray) and array.ndim and len(array) == buffer.buffer_size
     }
-
-
-def _is_storage(value: object, size: int) -> bool:
-    if isinstance(value, dict):
-        return bool(value) and all(_is_storage(item, size) for item in value.values())
-    return isinstance(value, np.ndarray) and value.ndim > 0 and value.shape[0] == size

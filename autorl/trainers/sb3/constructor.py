@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from autorl.plain_values import plain
+from autorl.core.plain_values import plain
 from autorl.population.engine import find_algorithm
 from autorl.population.hyperparameters import record
-from autorl.population.sb3_arguments import Schedule, sb3_arguments
+from autorl.population.sb3_arguments import SB3Arguments, Schedule, sb3_arguments
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3.algorithms import CALLABLES, constructor_names, policy_names
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
@@ -25,9 +25,10 @@ _SHAPES = {"linear": "{done}", "cosine": "0.5 * (1 - math.cos(math.pi * {done}))
 def constructor_arguments(run: TrainedRun) -> str:
     """Write `learning_rate=0.0003, policy_kwargs=dict(net_arch=[64, 64])`.
 
-    What is no argument follows as a comment. Of `sb3/<algorithm>` the names of the constructor are
-    read from Stable-Baselines3, which must be installed; of `population/<algorithm>` every
-    hyperparameter is given, since its defaults are not always those of Stable-Baselines3.
+    A value that is not an argument follows as a comment. For `sb3/<algorithm>` the names of the
+    constructor are read from Stable-Baselines3, which must be installed; for
+    `population/<algorithm>` every hyperparameter is given, since its defaults are not always those
+    of Stable-Baselines3.
     """
     family, _, algorithm = run.trainer.name.partition("/")
     write = _of_engine if family == "population" else _of_sb3
@@ -41,28 +42,33 @@ def _of_engine(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[st
 
     Returns them, the environments side by side, and notes.
     """
-    settings = find_algorithm(algorithm).settings
-    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
-    arguments = sb3_arguments(settings, record(settings, values, run.horizon))
+    arguments, policy = engine_arguments(algorithm, run, "torch")
     parts = [f"{name}={_code(value, run)}" for name, value in arguments.constructor.items()]
-    kind, options = arguments.optimizer
-    of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    policy = [
-        f"net_arch={arguments.net_arch!r}",
-        f"activation_fn=torch.nn.{ {'tanh': 'Tanh', 'relu': 'ReLU'}[arguments.activation] }",
-        f"optimizer_class=torch.optim.{kind}",
-        f"optimizer_kwargs=dict({of_optimizer})",
-        *(f"{name}={value!r}" for name, value in arguments.policy.items()),
-    ]
     notes = list(arguments.notes)
     if arguments.noise:
         noise = ", ".join(f"{name}={value!r}" for name, value in arguments.noise.items())
         notes.append(f"not arguments of the constructor: {noise}")
-    return (
-        [*parts, f"policy_kwargs=dict({', '.join(policy)})"],
-        arguments.n_envs,
-        notes,
-    )
+    return [*parts, f"policy_kwargs={policy}"], arguments.n_envs, notes
+
+
+def engine_arguments(algorithm: str, run: TrainedRun, torch: str) -> tuple[SB3Arguments, str]:
+    """Return the arguments of a run of the population engine, defaults included.
+
+    With them come those of the policy, as code that calls torch by the name `torch`.
+    """
+    of_engine = find_algorithm(algorithm)
+    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
+    arguments = sb3_arguments(of_engine, record(of_engine.settings, values, run.horizon))
+    kind, options = arguments.optimizer
+    of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
+    policy = [
+        f"net_arch={arguments.net_arch!r}",
+        f"activation_fn={torch}.nn.{activation(arguments.activation).__name__}",
+        f"optimizer_class={torch}.optim.{kind}",
+        f"optimizer_kwargs=dict({of_optimizer})",
+        *(f"{name}={value!r}" for name, value in arguments.policy.items()),
+    ]
+    return arguments, f"dict({', '.join(policy)})"
 
 
 def _of_sb3(algorithm: str, run: TrainedRun) -> tuple[list[str], int, list[str]]:
@@ -116,7 +122,7 @@ def _class_code(value: object) -> str:
 def _environment(n_envs: int, environment: Mapping[str, object]) -> list[str]:
     """Write how the environment was vectorised, as code.
 
-    What else was done to it is added.
+    Other wrappers are added.
     """
     notes = []
     if n_envs != 1:

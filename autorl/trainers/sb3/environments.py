@@ -6,136 +6,58 @@ They have any Gymnasium id or `module:Env-v0`.
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.connection import wait
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import cloudpickle  # type: ignore[import-untyped]
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils import EzPickle, seeding
+from gymnasium.utils import seeding
 
-from autorl.os_processes import ProcessLostError, ended_from_outside, exit_text
-from autorl.plain_values import plain
-from autorl.store.signing import is_signed, sign
+from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers._shared import module_path
-from autorl.trainers._streams import preserved
+from autorl.trainers.environment_state import (
+    NOT_RESTORABLE,
+    NotRestoredError,
+    pickle_environment,
+    unpickle_environment,
+)
 from autorl.trainers.gymnasium_tasks import make_task, wrapped
 from autorl.trainers.options import check_names
-from autorl.trainers.sb3.environment_state import capture, layers_of, restore
 from autorl.trainers.sb3.shared_policy import make_game, make_games
-from autorl.trainers.sb3.simulations import is_simulated
 from autorl.trainers.sb3.vector_rewards import WeightedReward, components
-from autorl.types import EnvironmentSpec, InputError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.vec_env import VecEnv
 
 _LAST_WAIT = 1.0  # seconds for the end of a process to be known after the end of its pipe
-_PURPOSE = "environment of a checkpoint"
 NO_WEIGHTS: Mapping[str, Any] = MappingProxyType({})
-# What reading a document that is no state may raise.
-_NOT_A_STATE = (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
-# What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
-# local function.
-_UNPICKLABLE = (
-    pickle.PicklingError,
-    TypeError,
-    AttributeError,
-    NotImplementedError,
-    ValueError,
-    OSError,
-    RuntimeError,
-)
-
-
-@dataclass(frozen=True)
-class Frozen:
-    """The state of one environment.
-
-    It is plain data, or a pickle where it is not.
-
-    Attributes:
-        document: what `environment_state.capture` wrote; None for a pickle.
-        arrays: of the document.
-        pickled: the whole environment; empty for plain data. Who reads it runs what it says.
-        signature: of the pickle, by the installation that wrote it; None where it could not sign.
-    """
-
-    document: dict[str, Any] | None = None
-    arrays: Mapping[str, Any] = field(default_factory=dict)
-    pickled: bytes = b""
-    signature: str | None = None
-
-    def may_be_opened(self, trust: bool) -> bool:
-        """Tell whether reading it runs nothing strange.
-
-        It may run what this installation wrote, and anything if the user trusts whoever wrote it.
-        """
-        signed = self.signature is not None and is_signed(_PURPOSE, self.pickled, self.signature)
-        return self.document is not None or trust or signed
 
 
 class Freezable(gym.Wrapper[Any, Any, Any, Any]):
     """Saves and restores the state of a training environment.
 
     It is the outermost wrapper and works in any process the environment lives in.
-
-    Args:
-        make: builds a new environment of the same kind.
     """
 
-    def __init__(
-        self, env: gym.Env[object, object], make: Callable[[], gym.Env[object, object]]
-    ) -> None:
-        super().__init__(env)
-        self._make = make
+    def freeze(self) -> bytes:
+        """Return the environment as a signed pickle, or nothing."""
+        return pickle_environment(self.env)
 
-    def freeze(self) -> Frozen | None:
-        """Return the state of the environment with its random streams.
+    def thaw(self, state: bytes, trust: bool) -> str:
+        """Go on where an environment was saved.
 
-        None where it cannot be saved.
-
-        Plain data where that is all of it (a simulation of MuJoCo is), else a pickle. Other
-        environments built on `EzPickle` (Box2D, Atari) pickle only their constructor arguments: the
-        copy has lost the episode, so they count as not restorable.
+        Returns why that is not possible, empty if it is.
         """
-        of_arguments = [layer for layer in layers_of(self.env) if isinstance(layer, EzPickle)]
-        # Asked before: such a pickle can be written and read, without the episode.
-        if not all(map(is_simulated, of_arguments)):
-            return None
-        with preserved():  # building an environment may draw from the global generators
-            captured = capture(self.env, self._make)
-        if captured is not None:
-            return Frozen(*captured)
-        if of_arguments:
-            return None
         try:
-            pickled = bytes(cloudpickle.dumps(self.env))
-            pickle.loads(pickled)  # our own of a moment ago: whether it can be read at all
-        except _UNPICKLABLE:
-            return None
-        return Frozen(pickled=pickled, signature=sign(_PURPOSE, pickled))
-
-    def thaw(self, frozen: Frozen) -> bool:
-        """Take on a saved state, whose origin the caller has checked.
-
-        Returns False if it is of another kind of environment.
-        """
-        if frozen.document is None:
-            self.env.close()
-            # Signed, or trusted by the user: `Frozen.may_be_opened`.
-            self.env = pickle.loads(frozen.pickled)
-            return True
-        try:
-            restore(self.env, frozen.document, frozen.arrays)
-        except _NOT_A_STATE:
-            return False
-        return True
+            self.env = unpickle_environment(state, self.env, trust=trust)
+        except NotRestoredError as error:
+            return str(error)
+        return ""
 
     def reseed(self, seed: int) -> None:
         """Start new random streams without starting a new episode."""
@@ -243,8 +165,7 @@ def make_training_environment(
     folders: tuple[str, ...] = (),
     weights: Mapping[str, Any] = NO_WEIGHTS,
 ) -> Freezable:
-    make = partial(make_environment, spec, folders, weights)
-    return Freezable(make(), make)
+    return Freezable(make_environment(spec, folders, weights))
 
 
 def vectorise(
@@ -292,7 +213,7 @@ def raise_if_ended(venv: VecEnv) -> None:
 def close_all(venv: VecEnv) -> None:
     """Close environments.
 
-    Where the process of one is gone SB3 cannot, and the others are killed.
+    SB3 cannot where an environment's process is gone; then the others are killed.
     """
     try:
         venv.close()
@@ -302,34 +223,32 @@ def close_all(venv: VecEnv) -> None:
             process.join()
 
 
-def freeze_all(venv: VecEnv) -> list[Frozen] | None:
-    """Return the state of every environment.
-
-    None if one of them cannot be saved.
-    """
+def freeze_all(venv: VecEnv) -> list[bytes]:
+    """Return all environments as signed pickles, none if one cannot be saved."""
     frozen = venv.env_method("freeze")
-    return None if any(state is None for state in frozen) else frozen
+    return frozen if all(frozen) else []
 
 
-def thaw_all(venv: VecEnv, frozen: Sequence[Frozen]) -> bool:
-    """Put saved states back.
+def thaw_all(venv: VecEnv, frozen: Sequence[bytes], *, trust: bool) -> str:
+    """Go on where environments were saved.
 
-    Returns False if they are of other environments, which then have to be reset.
+    Returns why that is not possible, empty if it is: then they have to be reset.
 
     The spaces of a `DummyVecEnv` are its first environment's, random state included.
     """
     from stable_baselines3.common.vec_env import DummyVecEnv
 
     if len(frozen) != venv.num_envs:
-        return False
-    restored = [
-        venv.env_method("thaw", state, indices=index)[0] for index, state in enumerate(frozen)
+        return NOT_RESTORABLE
+    reasons = [
+        venv.env_method("thaw", state, trust, indices=index)[0]
+        for index, state in enumerate(frozen)
     ]
-    # They may be new objects since: a thawed pickle has spaces of its own.
+    # The environments may be new objects since, with spaces of their own.
     if isinstance(venv, DummyVecEnv):
         venv.action_space = venv.envs[0].action_space
         venv.observation_space = venv.envs[0].observation_space
-    return all(restored)
+    return next(filter(None, reasons), "")
 
 
 def normaliser(spec: EnvironmentSpec, gamma: float) -> dict[str, Any] | None:

@@ -6,16 +6,16 @@ There is one reset seed per episode, and the training's normaliser is only read.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from autorl.core.types import EnvironmentSpec
 from autorl.trainers._streams import preserved, seed_global
 from autorl.trainers.sb3 import shared_policy
 from autorl.trainers.sb3.environments import NO_WEIGHTS, is_game, make_environment
 from autorl.trainers.sb3.shared_policy import stacked
-from autorl.types import EnvironmentSpec
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -59,7 +59,7 @@ def evaluate(
         seed_global(seeds[0])
         # In the order of their seeds: a mean must not depend on which episode ended first.
         episodes = sorted(
-            _episodes(model, environment, list(seeds), deterministic, n_envs, folders, weights)
+            play_episodes(model, environment, seeds, deterministic, n_envs, folders, weights)
         )
     returns = np.array([episode[1] for episode in episodes])
     metrics = {
@@ -78,18 +78,19 @@ def evaluate(
     return metrics
 
 
-def _episodes(
+def play_episodes(
     model: BaseAlgorithm,
     environment: EnvironmentSpec,
-    seeds: list[int],
+    seeds: Sequence[int],
     deterministic: bool,
     n_envs: int,
     folders: tuple[str, ...],
     weights: Mapping[str, Any],
+    shown: Callable[[gym.Env[Any, Any]], None] = lambda env: None,
 ) -> Iterator[tuple[int, float, int, float | None, tuple[float, ...]]]:
     """Yield (index, return, length, success, components) of each episode, as they end.
 
-    A free environment takes the next seed.
+    A free environment takes the next seed. `shown` is given an environment after each step.
     """
     policy = _Policy(model, deterministic)
     if is_game(environment):
@@ -109,6 +110,7 @@ def _episodes(
             actions = policy.actions(policy.normalised(rows), envs, slots)
             for slot, action in zip(slots, actions, strict=True):
                 observations[slot], _, terminated, truncated, info = envs[slot].step(action)
+                shown(envs[slot])
                 if not (terminated or truncated):
                     continue
                 policy.forget(slot)
@@ -170,7 +172,7 @@ class _Policy:
     def _states(self, slots: Sequence[int]) -> tuple[Any, ...] | None:
         """Put the memory of environments side by side: (layers, environments, units).
 
-        Where an episode starts the policy takes zeros, whatever stands there.
+        At the start of an episode the policy takes zeros, whatever stands there.
         """
         example = next(iter(self._memory.values()), None)
         if example is None:

@@ -13,24 +13,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autorl.core.types import Checkpoint
 from autorl.space.schedules import remaining_schedule
+from autorl.store.outputs import zip_target
 from autorl.trainers import _streams as streams
-from autorl.trainers._shared import (
-    NORMALISER_ENDING,
-    NORMALISER_NOTE,
-    ZIP_IS_A_PROGRAM,
-    base_name,
-    zip_target,
-)
+from autorl.trainers import saved_state
+from autorl.trainers._shared import NORMALISER_ENDING, NORMALISER_NOTE, ZIP_IS_A_PROGRAM, base_name
 from autorl.trainers.contract import ExportedModel
 from autorl.trainers.sb3 import checkpoint as checkpoints
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES
+from autorl.trainers.sb3.checkpoint import NORMALISER_SETTINGS
 from autorl.trainers.sb3.environments import SpacesOnly
-from autorl.trainers.sb3.files import STATE, Saved, reason_of
-from autorl.trainers.sb3.normaliser import restore_normaliser, settings_of
 from autorl.trainers.sb3.settings import Settings
-from autorl.trainers.sb3.spaces import space_from_data
-from autorl.types import Checkpoint, InputError
 
 if TYPE_CHECKING:
     from stable_baselines3.common.base_class import BaseAlgorithm
@@ -48,27 +42,22 @@ def export_model(
 
     It is a zip that SB3's `load` reads; a normaliser goes beside it.
 
-    Where training normalised, `<file>.vecnormalize.pkl` holds the statistics, for
-    `VecNormalize.load`. `algorithm` is `ppo`, `sac`, ..., and `options` are the trainer's: policy
-    and its arguments.
+    If training normalised, `<file>.vecnormalize.pkl` holds the statistics, for `VecNormalize.load`.
+    `algorithm` is `ppo`, `sac`, ..., and `options` are the trainer's: policy and its arguments.
 
     Raises:
         InputError: the checkpoint is not of an sb3 trainer, is not whole, or a file is there
             already.
     """
-    saved = checkpoints.read(checkpoint)
-    normalised = saved.state["normaliser"] is not None
+    saved = saved_state.load(checkpoint, f"sb3/{algorithm}")
+    normalised = saved["normaliser"] is not None
     endings = [NORMALISER_ENDING] if normalised else []
     target = zip_target(file, replace=replace, beside=endings)
     with streams.preserved(), warnings.catch_warnings():
         # Warnings about buffers and batches: they were allowed when it was trained.
         warnings.simplefilter("ignore")
-        try:
+        with checkpoints.restoring(saved):
             model = _build(algorithm, options, saved)
-        except (AssertionError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(
-                f"no model can be built from it ({reason_of(error)})", file=saved.file(STATE)
-            ) from error
     normaliser = model.get_vec_normalize_env()
     model.save(target)
     beside = target.with_suffix(NORMALISER_ENDING)
@@ -84,29 +73,29 @@ def export_model(
     )
 
 
-def _build(algorithm: str, options: Mapping[str, object], saved: Saved) -> Any:
+def _build(algorithm: str, options: Mapping[str, object], saved: Mapping[str, Any]) -> Any:
     """Build the model as it was when the checkpoint was written.
 
     Its environments cannot be stepped.
     """
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    state = saved.state
-    observations, actions = (space_from_data(data) for data in state["definition"])
-    settings = Settings(algorithm, options, state["values"])
+    observations, actions = saved["spaces"]
+    settings = Settings(algorithm, options, saved["values"])
     # As many as the run had: `set_env` refuses another number.
-    venv: Any = DummyVecEnv([lambda: SpacesOnly(observations, actions)] * int(state["n_envs"]))
-    if state["normaliser"] is not None:
-        venv = VecNormalize(venv, **settings_of(state["normaliser"]))
-        restore_normaliser(venv, state["normaliser"], saved.file(STATE))
+    venv: Any = DummyVecEnv([lambda: SpacesOnly(observations, actions)] * int(saved["n_envs"]))
+    if saved["normaliser"] is not None:
+        settings_of_run = {name: saved["normaliser"][name] for name in NORMALISER_SETTINGS}
+        venv = VecNormalize(venv, **settings_of_run)
+        checkpoints.restore_normaliser(venv, saved)
     # The machine it was trained on may have had another device.
     arguments = settings.constructor(observations, actions) | {"device": "cpu"}
     model = ALGORITHMS[algorithm].load_class()(env=venv, **arguments)
     checkpoints.restore_networks(model, saved)
     checkpoints.restore_counters(model, saved)
     # Numbers that Stable-Baselines3 cannot schedule: their value at the last step.
-    settings.set_scheduled(model, int(state["horizon"]))
-    _make_portable(model, state["values"])
+    settings.set_scheduled(model, int(saved["horizon"]))
+    _make_portable(model, saved["values"])
     return model
 
 
@@ -135,22 +124,21 @@ def _make_portable(model: BaseAlgorithm, values: Mapping[str, Any]) -> None:
     vars(model).update(portable)
 
 
-def _notes(saved: Saved, normalised: bool) -> tuple[str, ...]:
+def _notes(saved: Mapping[str, Any], normalised: bool) -> tuple[str, ...]:
     """Say what somebody who loads an exported model has to know.
 
     Some of it is for those who train it further.
     """
-    values = saved.state["values"]
+    values = saved["values"]
     held = sorted(
         base_name(name)
         for name, value in values.items()
         if name.endswith(".shape") and value != "constant"
     )
     notes = [
-        f"`set_env` takes a vectorised environment of n_envs={saved.state['n_envs']}, "
-        "as the run had",
+        f"`set_env` takes a vectorised environment of n_envs={saved['n_envs']}, as the run had",
         "`learn` goes on with the run's optimizer moments"
-        + " and an empty replay memory" * (saved.replay is not None),
+        + " and an empty replay memory" * (saved["folder"] / saved_state.REPLAY).exists(),
     ]
     if normalised:
         notes.append(NORMALISER_NOTE)

@@ -10,10 +10,10 @@ import importlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from autorl.plain_text import did_you_mean, shown
-from autorl.plain_values import plain
+from autorl.core.plain_text import did_you_mean, shown
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError
 from autorl.trainers._shared import module_path
-from autorl.types import InputError
 
 POLICY_CLASSES: Mapping[str, tuple[str, str]] = {
     "features_extractor_class": (

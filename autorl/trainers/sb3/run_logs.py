@@ -1,10 +1,9 @@
 """Logs of a run: losses for the study, files for people.
 
 With `metrics` among the option `logs`, losses of the latest update (KL, entropy, value loss, ...)
-are metrics of every evaluation, `train_approx_kl` and the like; unasked they are not, as studies of
-earlier versions go on with the tables they have. With `csv` or `tensorboard`, SB3's own log goes to
-files beside the segment's, at the steps where `learn` writes it: after each rollout, or every four
-episodes.
+are metrics of every evaluation, `train_approx_kl` and the like. With `csv` or `tensorboard`, SB3's
+own log goes to files beside the segment's, at the steps where `learn` writes it: after each
+rollout, or every four episodes.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import shown
+from autorl.core.plain_text import shown
+from autorl.core.types import InputError, Segment
 from autorl.trainers.options import check_names
-from autorl.types import InputError, Segment
 
 if TYPE_CHECKING:
     from stable_baselines3.common.logger import Logger
@@ -64,7 +63,7 @@ def log_folder(segment: Segment) -> Path | None:
 def make_logger(formats: Sequence[str], folder: Path | None) -> Logger:
     """Make SB3's logger.
 
-    Without formats or folder it only remembers the latest values.
+    If there are no formats or no folder it only remembers the latest values.
     """
     from stable_baselines3.common.logger import CSVOutputFormat, Logger, TensorBoardOutputFormat
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from autorl.plain_text import did_you_mean
-from autorl.plain_values import plain
+from autorl.core.plain_text import one_of
+from autorl.core.plain_values import plain
+from autorl.core.types import Config, FrozenMap, InputError
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers._shared import base_name
 from autorl.trainers.contract import FixedValue
@@ -28,14 +29,8 @@ from autorl.trainers.sb3.algorithms import (
     hyperparameter_names,
     policy_names,
 )
-from autorl.trainers.sb3.named_classes import (
-    POLICY_CLASSES,
-    is_name,
-    named_class,
-    policy_class,
-)
+from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name, named_class, policy_class
 from autorl.trainers.sb3.vector_rewards import PREFIX, is_weight, weights_of
-from autorl.types import Config, FrozenMap, InputError
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -346,7 +341,7 @@ def activation(name: str) -> Any:
         return policy_class("activation_fn", name)
     modules = {name_of: name_of for name_of in _ACTIVATIONS}
     if name.lower() not in modules:
-        hint = did_you_mean(name, modules, f"allowed: {', '.join(_ACTIVATIONS)}, module:Class")
+        hint = one_of(name, [*modules, "module:Class"])
         raise InputError(f"unknown activation {name!r}{hint}", key="activation")
     # `LeakyReLU` and `ReLU` have capitals that no rule gives back.
     by_lower = {attribute.lower(): attribute for attribute in vars(nn)}

@@ -19,9 +19,9 @@ import gymnasium as gym
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv, VecMonitor
 
-from autorl.plain_values import plain
+from autorl.core.plain_values import plain
+from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers.sb3.named_classes import named_class
-from autorl.types import EnvironmentSpec, InputError
 
 
 class SharedPolicyVecEnv(VecEnv):
@@ -92,13 +92,10 @@ class SharedPolicyVecEnv(VecEnv):
             game.close()
 
     def env_method(self, method_name: str, *args: Any, indices: Any = None, **kwargs: Any) -> Any:
-        """Answer for all agents that no state can be frozen.
-
-        It is the one method they have.
-        """
+        """Answer `freeze`, the one method: no state can be saved."""
         if method_name != "freeze":
             raise AttributeError(f"agents of a game have no method {method_name!r}")
-        return [None] * self.num_envs
+        return [b""] * self.num_envs
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Read an attribute of the game of each agent."""

@@ -6,8 +6,8 @@ SB3's own `learn` ties schedules to the length of one call and restarts counters
 is ours: SB3 collects and updates, the horizon decides the progress, and a run cut anywhere equals
 the uncut run to the last bit.
 
-What is evaluated at a step, and where a run ends, are the weights after the last whole rollout that
-ends at or before it: those an `EvalCallback` would find inside the next rollout. The episodes of an
+An evaluation at a step, and the end of a run, take the weights after the last whole rollout that
+ends at or before it: an `EvalCallback` would find them inside the next rollout. The episodes of an
 evaluation are a function of the step these weights were trained for, so the same weights have the
 same value at every step they are evaluated for.
 
@@ -26,20 +26,26 @@ from typing import Any
 
 import gymnasium as gym
 
-from autorl.seeds import evaluation_seeds, integer_seed
-from autorl.trainers import _streams as streams
-from autorl.trainers._shared import (
-    Clock,
-    check_continuation,
-    check_reached,
-    check_rollout,
-    check_start,
-    not_finite,
+from autorl.core.seeds import evaluation_seeds, integer_seed
+from autorl.core.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
 )
+from autorl.trainers import _streams as streams
+from autorl.trainers._shared import Clock, check_rollout, check_start, not_finite
 from autorl.trainers.agents import AgentTrainer
 from autorl.trainers.contract import Change, ExportedModel, FixedValue
 from autorl.trainers.environment_faults import faults_in_one_line
+from autorl.trainers.environment_state import SPACES
 from autorl.trainers.options import check_names, search_folders
+from autorl.trainers.saved_state import load_parent
 from autorl.trainers.sb3 import checkpoint, run_logs
 from autorl.trainers.sb3.algorithms import ALGORITHMS, CONTRIB, OPTIONS, steps_per_cut
 from autorl.trainers.sb3.callbacks import check_continues, make_callbacks, start_callbacks
@@ -55,7 +61,6 @@ from autorl.trainers.sb3.environments import (
 )
 from autorl.trainers.sb3.evaluation import ACTION_MASKS, METRICS, component_metric, evaluate
 from autorl.trainers.sb3.export import export_model
-from autorl.trainers.sb3.files import Saved
 from autorl.trainers.sb3.run_logs import (
     EPISODES,
     latest_losses,
@@ -65,35 +70,13 @@ from autorl.trainers.sb3.run_logs import (
     metric,
     read_formats,
 )
-from autorl.trainers.sb3.settings import (
-    Settings,
-    check_hyperparameters,
-    fixed_values,
-    optimizers,
-)
+from autorl.trainers.sb3.settings import Settings, check_hyperparameters, fixed_values, optimizers
 from autorl.trainers.sb3.shared_policy import check_agents
-from autorl.trainers.sb3.spaces import parts_that_do_not_fit
 from autorl.trainers.sb3.suites import suite_of
 from autorl.trainers.sb3.trial_build import check_model
-from autorl.trainers.sb3.vector_rewards import (
-    check_weight_names,
-    components,
-    is_weight,
-    weights_of,
-)
-from autorl.types import (
-    Checkpoint,
-    Config,
-    EnvironmentSpec,
-    InputError,
-    Outcome,
-    Report,
-    Segment,
-    Status,
-    TrainerSpec,
-)
+from autorl.trainers.sb3.vector_rewards import check_weight_names, components, is_weight, weights_of
 
-_OBSERVATIONS = ("Box", "Discrete", "MultiDiscrete", "MultiBinary", "Dict")
+_OBSERVATIONS = tuple(kind.__name__ for kind in SPACES)
 
 
 class SB3Trainer(AgentTrainer):
@@ -138,7 +121,7 @@ class SB3Trainer(AgentTrainer):
         weights = [name for name in {*hyperparameters, *self.kwargs} if is_weight(name)]
         with self._made(environment) as env:
             observations = type(env.observation_space).__name__
-            unfit = parts_that_do_not_fit(env.observation_space)
+            unfit = _unfit_parts(env.observation_space)
             check_weight_names(sorted(weights), components(env))
             actions = type(env.action_space).__name__
             says_valid = env.has_wrapper_attr(ACTION_MASKS)
@@ -255,7 +238,7 @@ class SB3Trainer(AgentTrainer):
 class _Run:
     """One segment in progress: the model and its environments.
 
-    What was found out on the way is kept with them.
+    Facts found out on the way are kept with them.
     """
 
     trainer: SB3Trainer
@@ -285,7 +268,8 @@ class _Run:
         length = "n_steps" if self.trainer.algorithm.on_policy else "train_freq"
         check_rollout({length: self.rollout // n_envs, "n_envs": n_envs}, segment)
         keys = () if segment.fork is None else (segment.fork,)
-        parent = self._load_parent()
+        trainer = self.trainer
+        parent = load_parent(segment, f"sb3/{trainer.name}", self.settings.values, trainer.changes)
         # 2. environments before the model: their spaces decide its networks
         self.venv = vectorise(
             *(segment.environment, n_envs, self.trainer.folders, self.settings.reward_weights)
@@ -295,12 +279,11 @@ class _Run:
         streams.seed_global(algorithm_seed)
         self.model = self._build()
         if parent:
-            self.losses = dict(parent.state.get("losses", {}))
+            self.losses = dict(parent["losses"])
             checkpoint.restore_model(self.model, parent, self.settings.values)
-            check_reached(segment, self.model.num_timesteps)
         # 3. episodes: without a `_last_obs`, `_setup_learn` resets the environments
         if parent and same_episodes:
-            self.model._last_obs = parent.state["latest"]["_last_obs"]
+            self.model._last_obs = parent["latest"]["_last_obs"]
         else:
             start = [segment.start] if parent else []
             self.venv.seed(integer_seed(seed, "training", *keys, *start))
@@ -361,7 +344,8 @@ class _Run:
         saved = None
         if segment.save and not problem:
             saved = checkpoint.save(
-                self.model, self.venv, segment, self.settings.values, losses=self.losses
+                *(self.model, self.venv, segment, self.settings.values, f"sb3/{self.trainer.name}"),
+                losses=self.losses,
             )
         status = Status.DIVERGED if problem else Status.DONE
         message = f"{problem} at step {reached}" if problem else ""
@@ -383,35 +367,15 @@ class _Run:
         if self.venv is not None:
             close_all(self.venv)
 
-    def _load_parent(self) -> Saved | None:
-        if self.segment.parent is None:
-            return None
-        saved = checkpoint.read(self.segment.parent, trust=self.segment.trust)
-        check_continuation(
-            saved.state["values"], Config(self.settings.values), self.trainer.changes
-        )
-        return saved
-
-    def _restore_environments(self, parent: Saved) -> bool:
+    def _restore_environments(self, parent: Mapping[str, Any]) -> bool:
         """Go on with the episodes of a checkpoint.
 
         Returns False, and leaves a note, where that is not possible.
         """
-        frozen = parent.environments
-        trust = self.segment.trust
-        if frozen is None:
-            why = "environment state not restorable"
-        elif not all(state.may_be_opened(trust) for state in frozen):
-            why = (
-                "environment state not opened, a pickle this installation did not write "
-                "(--trust opens it)"
-            )
-        elif not thaw_all(self.venv, frozen):
-            why = "environment state is of another environment"
-        else:
-            return True
-        self.notes += (f"{why}: new episodes at step {self.segment.start}",)
-        return False
+        why = thaw_all(self.venv, parent["environments"], trust=self.segment.trust)
+        if why:
+            self.notes += (f"{why}: new episodes at step {self.segment.start}",)
+        return not why
 
     def _build(self) -> Any:
         from stable_baselines3.common.vec_env import VecNormalize
@@ -497,7 +461,7 @@ class _Run:
     def _note_losses(self) -> None:
         """Take on the losses of the latest update.
 
-        Those it has not computed stay as they were.
+        Losses it has not computed stay as they were.
         """
         names = self.trainer.losses
         # What has become NaN is no longer what it was.
@@ -546,6 +510,19 @@ class _Run:
             bool(torch.isfinite(parameter).all()) for parameter in self.model.policy.parameters()
         )
         return "" if finite else "policy parameters are not finite"
+
+
+def _unfit_parts(space: gym.Space[Any]) -> list[str]:
+    """Name the parts of a dictionary that Stable-Baselines3 has no network for.
+
+    Text, for instance, or a dictionary in it: as `KIND (name)`.
+    """
+    parts = space.spaces if isinstance(space, gym.spaces.Dict) else {}
+    return [
+        f"{type(part).__name__} ({name})"
+        for name, part in parts.items()
+        if not isinstance(part, SPACES) or isinstance(part, gym.spaces.Dict)
+    ]
 
 
 def make(spec: TrainerSpec) -> SB3Trainer:

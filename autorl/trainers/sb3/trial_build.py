@@ -13,13 +13,13 @@ from typing import Any
 
 import gymnasium as gym
 
-from autorl.plain_text import printable, shortened
+from autorl.core.plain_text import printable, shortened
+from autorl.core.types import EnvironmentSpec, InputError
 from autorl.trainers import _streams as streams
 from autorl.trainers.sb3.algorithms import ALGORITHMS
 from autorl.trainers.sb3.callbacks import make_callbacks
 from autorl.trainers.sb3.environments import SpacesOnly, normaliser
 from autorl.trainers.sb3.settings import Settings
-from autorl.types import EnvironmentSpec, InputError
 
 _LONGEST = 300  # characters of a library's message
 

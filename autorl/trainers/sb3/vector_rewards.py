@@ -2,8 +2,8 @@
 
 An agent of Stable-Baselines3 learns from one number: the sum of the components, weighted by the
 hyperparameters `reward_weight_0`, `reward_weight_1`, ... (those that nobody gives are 1) and
-divided by the sum of the weights. What is evaluated is every component by itself, as
-`eval_return_0`, `eval_return_1`, ..., which a study takes as its objectives.
+divided by the sum of the weights. Every component is evaluated by itself, as `eval_return_0`,
+`eval_return_1`, ..., which a study takes as its objectives.
 
 Reference: Felten et al. (2023), A Toolkit for Reliable Benchmarking and Research in Multi-Objective
 Reinforcement Learning (MO-Gymnasium), NeurIPS Datasets and Benchmarks.
@@ -11,7 +11,6 @@ Reinforcement Learning (MO-Gymnasium), NeurIPS Datasets and Benchmarks.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -19,8 +18,9 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from autorl.plain_text import counted, shown
-from autorl.types import InputError
+from autorl.core.numbers import check_number
+from autorl.core.plain_text import counted
+from autorl.core.types import InputError
 
 PREFIX = "reward_weight_"
 PACKAGE = "mo_gymnasium"
@@ -100,11 +100,7 @@ def check_weights(weights: Weights, size: int) -> None:
     """
     check_weight_names(weights, size)
     for name, value in weights.items():
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or value < 0:
-            raise InputError(
-                f"expected a number from 0 on, got {shown(value)}", key=f"space.{name}"
-            )
+        check_number(value, f"space.{name}", 0)
 
 
 def check_weight_names(names: Iterable[str], size: int) -> None:

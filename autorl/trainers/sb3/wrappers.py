@@ -7,14 +7,15 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from autorl.types import InputError
+from autorl.core.numbers import check_number
+from autorl.core.types import InputError
 
 
 class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
     """Gives the latest observations of an episode as one.
 
     Images are stacked by their channels, other arrays along their last axis, the latest last.
-    Before an episode there are zeros. So does `VecFrameStack` of Stable-Baselines3, for
+    Before an episode there are zeros. `VecFrameStack` of Stable-Baselines3 does the same for
     environments that are stepped together; this one goes among `environment.wrappers`.
 
     Args:
@@ -37,11 +38,7 @@ class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
                 f"FrameStack stacks arrays, the observations are {type(space).__name__}",
                 key="environment.wrappers",
             )
-        if isinstance(n_stack, bool) or not isinstance(n_stack, int) or n_stack < 1:
-            raise InputError(
-                f"n_stack of FrameStack should be a number from 1 on, got {n_stack!r}",
-                key="environment.wrappers",
-            )
+        check_number(n_stack, "environment.wrappers.FrameStack.n_stack", 1, whole=True)
         channels_first = is_image_space(space) and is_image_space_channels_first(space)
         self.axis = 0 if channels_first else -1
         low, high = (

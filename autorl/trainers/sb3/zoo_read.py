@@ -14,12 +14,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from autorl.plain_text import did_you_mean, shown
+from autorl.core.plain_text import did_you_mean, one_of, shown
+from autorl.core.types import InputError
 from autorl.space import Document, read_document
 from autorl.trainers.info import Preset
 from autorl.trainers.sb3.algorithms import CALLABLES
 from autorl.trainers.sb3.suites import FRAME_STACK
-from autorl.types import InputError
 
 # Names that code in such a file may use; the zoo's own modules import them.
 _NAMES: Mapping[str, str] = {
@@ -68,7 +68,7 @@ def _entry_name(document: Document, environment: str | None, entry: str | None) 
     names = [str(name) for name in document.data]
     if entry is not None:
         if entry not in names:
-            hint = did_you_mean(entry, names, f"entries: {', '.join(names)}")
+            hint = one_of(entry, names, "entries")
             raise document.error(f"has no entry {shown(entry)}{hint}")
         return entry
     # The module that registers it is no part of a name there.
@@ -191,7 +191,7 @@ def _whole(value: object, key: str) -> int:
 def _from_code(value: object, key: str) -> Any:
     """Read Python code such as `dict(net_arch=[64, 64], activation_fn=nn.ReLU)` as data.
 
-    What is no text is data already.
+    A value that is not text is data already.
     """
     if not isinstance(value, str):
         return value

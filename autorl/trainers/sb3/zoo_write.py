@@ -1,7 +1,7 @@
 """Writes a configuration in the YAML format of RL Baselines3 Zoo.
 
-What that format cannot say (schedules that do not end at 0, secrets, several environments of a
-kind) follows as comments. See `zoo_read`.
+Values that the format cannot say (schedules that do not end at 0, secrets, several environments of
+a kind) follow as comments. See `zoo_read`.
 """
 
 from __future__ import annotations
@@ -11,19 +11,13 @@ from typing import Any
 
 import yaml
 
-from autorl.plain_text import counted
-from autorl.plain_values import plain
-from autorl.population.engine import find_algorithm
+from autorl.core.plain_text import counted
+from autorl.core.plain_values import plain
 from autorl.population.environments import GRID_TASKS
-from autorl.population.hyperparameters import record
-from autorl.population.sb3_arguments import Schedule, sb3_arguments
+from autorl.population.sb3_arguments import Schedule
 from autorl.trainers.info import TrainedRun
-from autorl.trainers.sb3.algorithms import (
-    ALGORITHMS,
-    CALLABLES,
-    constructor_names,
-    policy_names,
-)
+from autorl.trainers.sb3.algorithms import ALGORITHMS, CALLABLES, constructor_names, policy_names
+from autorl.trainers.sb3.constructor import engine_arguments
 from autorl.trainers.sb3.named_classes import POLICY_CLASSES, is_name
 from autorl.trainers.sb3.settings import activation, layers
 from autorl.trainers.sb3.suites import FRAME_STACK, IMAGE_WRAPPERS, suite_of
@@ -52,7 +46,7 @@ def zoo_entry(run: TrainedRun) -> str:
     gym_id = str(run.environment.get("id") or "default")
     package, _, name = gym_id.rpartition(":")
     entry = {
-        "n_timesteps": float(run.end),
+        "n_timesteps": run.end,
         "policy": _policy(algorithm, run, notes),
         "n_envs": n_envs,
         **_environment(_as_trained(family, run.environment), notes),
@@ -107,33 +101,22 @@ def _of_sb3(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str
 
 def _of_engine(algorithm: str, run: TrainedRun, notes: list[str]) -> tuple[dict[str, Any], int]:
     """Return the arguments of an algorithm of the population engine, defaults included."""
-    settings = find_algorithm(algorithm).settings
-    values = {"n_envs": run.environment.get("n_envs", 1), **run.config}
-    arguments = sb3_arguments(settings, record(settings, values, run.horizon))
+    arguments, policy = engine_arguments(algorithm, run, "th")
     notes += arguments.notes
     written = {
         name: _value(name, value, notes)
         for name, value in arguments.constructor.items()
         if value is not None or name not in CALLABLES
     }
-    kind, options = arguments.optimizer
-    of_optimizer = ", ".join(f"{name}={value!r}" for name, value in options.items())
-    policy = [
-        f"net_arch={arguments.net_arch!r}",
-        f"activation_fn={_class_code(arguments.activation)}",
-        f"optimizer_class=th.optim.{kind}",
-        f"optimizer_kwargs=dict({of_optimizer})",
-        *(f"{name}={value!r}" for name, value in arguments.policy.items()),
-    ]
     written |= arguments.noise
-    written["policy_kwargs"] = f"dict({', '.join(policy)})"
+    written["policy_kwargs"] = policy
     return written, arguments.n_envs
 
 
 def _value(name: str, value: object, notes: list[str]) -> Any:
     """Write a value.
 
-    Of a schedule that the format has no word for it is the start.
+    A schedule that the format has no word for is written by its start.
     """
     if not isinstance(value, Schedule):
         return value
@@ -149,7 +132,7 @@ def _value(name: str, value: object, notes: list[str]) -> Any:
 def _class_code(value: object) -> str:
     """Write a class as code that the zoo can evaluate.
 
-    Of modules it knows `th` and `nn`.
+    The zoo knows the modules `th` and `nn`.
     """
     if not is_name(value):
         return f"nn.{activation(str(value)).__name__}"

@@ -6,11 +6,13 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from autorl.plain_values import plain
+from autorl.core.masking import masked
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError, TrainerSpec
+from autorl.trainers.info import Arguments
 from autorl.trainers.rlhf.trainer import all_values
 from autorl.trainers.trl.methods import find
 from autorl.trainers.trl.settings import DEFAULTS, OF_TASK, Settings
-from autorl.types import InputError, TrainerSpec
 
 # not transformers' `linear`, which always ends at 0
 _DECAYS = {
@@ -18,21 +20,6 @@ _DECAYS = {
     "cosine": ("cosine_with_min_lr", "min_lr", {}),
 }
 """The scheduler of transformers that decays as a schedule does, and its name of the last value."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Arguments:
-    """What a run was trained with, for a class of TRL.
-
-    Attributes:
-        owner: the class, e.g. `RLOOConfig`.
-        values: by argument.
-        notes: what is no argument of it, and what its schedules do, in words.
-    """
-
-    owner: str
-    values: Mapping[str, Any]
-    notes: tuple[str, ...]
 
 
 def trl_arguments(
@@ -86,7 +73,7 @@ def trl_arguments(
     ]
     notes += [f"not arguments of {owner.__name__}: {', '.join(further)}"] if further else []
     notes += [f"{name} is the task's" for name in OF_TASK if name in fields]
-    return Arguments(owner.__name__, values, tuple(notes))
+    return Arguments(masked(values), tuple(notes))
 
 
 def _decay(values: Mapping[str, Any], steps: int, horizon: int) -> dict[str, Any]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from autorl.rlhf.completion_scores import joined
-from autorl.rlhf.contract import Built
+from autorl.core.types import InputError
+from autorl.trainers.language.completion_scores import joined
+from autorl.trainers.language.contract import Built
+from autorl.trainers.language.models import load_tokenizer
 from autorl.trainers.trl.methods import Method
-from autorl.types import InputError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,24 @@ def data_set(method: Method, built: Built) -> Any:
     return Dataset.from_dict(columns)
 
 
+def check_lengths(method: Method, built: Built, most: int) -> None:
+    """Raise `InputError` if every prompt alone fills the limit of a sequence.
+
+    TRL leaves such rows out.
+    """
+    rows = data_set(method, built)
+    if "prompt" not in rows.column_names:
+        return
+    tokens = load_tokenizer(built.reference)(list(rows["prompt"]))["input_ids"]
+    shortest = min(map(len, tokens))
+    if shortest >= most:
+        raise InputError(
+            f"a limit of {most} tokens leaves none of the {len(rows)} rows to train on: "
+            f"the shortest prompt has {shortest}",
+            key="trainer.kwargs.max_length",
+        )
+
+
 def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str, list[Any]]:
     """Return rows by column.
 
@@ -73,8 +92,8 @@ def _columns(names: Sequence[str], rows: Sequence[Sequence[object]]) -> dict[str
 def sequence_tokens(batch: Mapping[str, Tensor]) -> int:
     """Count the tokens in a batch of data, without padding.
 
-    CPO and ORPO have the prompts apart too, which are in the sequences already. Without a mask
-    nothing is padded: SFT can lay sequences end to end.
+    CPO and ORPO have the prompts apart too, which are in the sequences already. A batch without a
+    mask has no padding: SFT can lay sequences end to end.
     """
     masks = {name for name in batch if name.endswith("attention_mask")} - {"prompt_attention_mask"}
     if not masks:

@@ -5,18 +5,69 @@ Its experimental trainers come and go with minor releases.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import pkgutil
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal
 
-from autorl.plain_text import did_you_mean
-from autorl.rlhf.rewards.options import CHANGES as REWARD_CHANGES
+from autorl.core.plain_text import one_of
+from autorl.core.types import InputError
+from autorl.trainers._shared import schedule_parts
 from autorl.trainers.contract import Change
-from autorl.types import InputError
+from autorl.trainers.language.rewards.options import CHANGES as REWARD_CHANGES
+
+NAMED = ("loss_type", "scale_rewards", "importance_sampling_level", "multi_objective_aggregation")
+
+
+def check_named(trainer_class: type, config_class: type, name: str, value: object) -> None:
+    """Raise `InputError` for a name that TRL's trainer does not know.
+
+    Args:
+        trainer_class: of TRL.
+        config_class: of TRL.
+        name: of the argument.
+        value: as the configuration class left it.
+    """
+    allowed = names_of_argument(trainer_class, config_class, name)
+    if allowed and value not in allowed:
+        hint = one_of(value, allowed)
+        raise InputError(f"TRL's {trainer_class.__name__} has no {value!r}{hint}", key=name)
+
+
+@lru_cache(maxsize=64)
+def names_of_argument(trainer_class: type, config_class: type, name: str) -> tuple[str, ...]:
+    """Return the texts that TRL's code compares an argument with."""
+    # comparisons are inherited too: GMPO's trainer is a subclass of GRPO's
+    owners = {owner.__module__ for owner in (*trainer_class.__mro__, *config_class.__mro__)}
+    names: set[str] = set()
+    for module in sorted(owners):
+        if module.partition(".")[0] == "trl":
+            names.update(_compared(ast.parse(inspect.getsource(sys.modules[module])), name))
+    return tuple(sorted(names))
+
+
+def _compared(tree: ast.AST, name: str) -> Iterator[str]:
+    """Yield the texts that `<anything>.name` is compared with."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Compare):
+            continue
+        sides = [node.left, *node.comparators]
+        if not any(isinstance(side, ast.Attribute) and side.attr == name for side in sides):
+            continue
+        for side in sides:
+            parts = [side]
+            if isinstance(side, ast.List | ast.Tuple | ast.Set):
+                parts = side.elts
+            for part in parts:
+                if isinstance(part, ast.Constant) and isinstance(part.value, str):
+                    yield part.value
+
 
 Data = Literal["prompts", "pairs", "unpaired", "completions", "ranking"]
 """What a method is trained on; see `Method.data`."""
@@ -89,9 +140,9 @@ class Method:
 
     @property
     def learns_from(self) -> tuple[str, ...]:
-        """What a task must have, any of these.
+        """Parts of which a task must have at least one.
 
-        The words are those of `autorl.rlhf.contract.Task.check`.
+        The words are those of `autorl.trainers.language.contract.Task.check`.
         """
         return _LEARNS_FROM[self.data]
 
@@ -123,12 +174,7 @@ class Method:
         changes |= dict.fromkeys(_LOSS[self.data], "rebuild")
         if self.online:
             changes |= dict.fromkeys(REWARD_CHANGES, "rebuild")
-        parts = [
-            f"{name}{part}"
-            for name in self.scheduled
-            if name in changes
-            for part in (".shape", ".end")
-        ]
+        parts = schedule_parts(name for name in self.scheduled if name in changes)
         changes |= dict.fromkeys(parts, "apply")
         return changes
 
@@ -188,7 +234,7 @@ def _no_trainer(name: str) -> str:
     import trl
 
     # `trl/ppo` is the earlier name of our own
-    hint = did_you_mean(name, (*available(), "ppo"), f"it has {', '.join(available())}")
+    hint = one_of(name, (*available(), "ppo"))
     return f"TRL {trl.__version__} has no trainer for {name!r}{hint}"
 
 

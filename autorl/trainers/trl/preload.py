@@ -1,4 +1,4 @@
-"""What the fork server imports once for `trl/*`.
+"""Imports of the fork server for `trl/*`.
 
 Otherwise each trial would wait 5 s for it.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass, field
@@ -12,28 +13,83 @@ import datasets
 from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
-from autorl.rlhf.contract import Built, FunctionSignal, Signal
-from autorl.rlhf.models import load_policy, load_reward_model, load_tokenizer
+from autorl.core.types import InputError, Report, Segment
 from autorl.trainers._streams import seed_global
-from autorl.trainers.rlhf import silence  # noqa: F401
-from autorl.trainers.rlhf.checkpoint import weights_hash
+from autorl.trainers.language.contract import Built, FunctionSignal, Signal
+from autorl.trainers.language.models import (
+    load_policy,
+    load_reward_model,
+    load_tokenizer,
+    weights_hash,
+)
 from autorl.trainers.rlhf.counted_reward import CountedReward
 from autorl.trainers.rlhf.evaluations import Evaluations
 from autorl.trainers.trl.data_sets import data_set, sequence_tokens
 from autorl.trainers.trl.methods import Method
 from autorl.trainers.trl.settings import Settings
-from autorl.trainers.trl.tokenizers import as_evaluated
-from autorl.types import InputError, Report, Segment
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import (
         PreTrainedModel,
+        PreTrainedTokenizerBase,
         Trainer,
         TrainerControl,
         TrainerState,
         TrainingArguments,
     )
+
+_READERS: Mapping[str, str] = {
+    "cpo": "tokenize_row",
+    "orpo": "tokenize_row",
+    "online_dpo": "_generate",
+}
+"""Where TRL turns prompts into tokens by a rule of its own, by method."""
+
+
+class AsItIs:
+    """A tokenizer that always adds what it adds by itself.
+
+    It names no beginning of sequence to add. Only for reading: the tokenizer it stands for stays as
+    it is and goes with the checkpoint.
+    """
+
+    # CPO and ORPO put what is named here before a prompt
+    bos_token_id = None
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, *texts: object, **options: object) -> Any:
+        # online DPO and CPO ask for none, which leaves a tokenizer's own out too
+        return self._tokenizer(*texts, **{**options, "add_special_tokens": True})
+
+
+def as_evaluated(trainer_class: type[Trainer], method: Method) -> Any:
+    """Return a class of trainers that reads as evaluation does.
+
+    It is `trainer_class` but for a method with a rule of its own.
+    """
+    name = _READERS.get(method.name)
+    if name is None:
+        return trainer_class
+    read = getattr(trainer_class, name)
+
+    @functools.wraps(read)
+    def reading(self: Trainer, *arguments: object, **named: object) -> Any:
+        tokenizer = self.processing_class
+        self.processing_class = AsItIs(tokenizer)
+        try:
+            return read(self, *arguments, **named)
+        finally:
+            # the checkpoint gets the tokenizer itself
+            self.processing_class = tokenizer
+
+    return type(trainer_class.__name__, (trainer_class,), {name: reading})
+
 
 datasets.disable_progress_bars()
 
@@ -60,10 +116,10 @@ class SegmentTrainer:
     def tokens(self) -> int:
         """The metric `tokens`, since the run began, in every method.
 
-        Of an online method the tokens of the completions it sampled, with their end of sequence and
-        without padding or prompts; of one that learns from data those of its batches, prompts
-        included, each sequence once (a pair is two sequences; those KTO puts together for its
-        estimate of the KL count too).
+        An online method counts the tokens of the completions it sampled, with their end of sequence
+        and without padding or prompts. A method that learns from data counts the tokens of its
+        batches, prompts included, each sequence once (a pair is two sequences; the sequences that
+        KTO puts together for its estimate of the KL count too).
         """
         return self.reward.tokens + int(self.trainer.tokens_seen)
 

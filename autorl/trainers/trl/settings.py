@@ -14,15 +14,14 @@ from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from autorl.plain_text import did_you_mean
-from autorl.plain_values import plain
-from autorl.rlhf.rewards.options import RewardOptions, is_option, without
+from autorl.core.plain_text import did_you_mean
+from autorl.core.plain_values import plain
+from autorl.core.types import InputError
 from autorl.space import resolve_schedules
 from autorl.trainers._shared import base_name
+from autorl.trainers.language.rewards.options import RewardOptions, is_option, without
 from autorl.trainers.options import check_names
-from autorl.trainers.trl.methods import Method
-from autorl.trainers.trl.named_values import NAMED, check_named
-from autorl.types import InputError
+from autorl.trainers.trl.methods import NAMED, Method, check_named
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -37,12 +36,9 @@ _OURS = ("sft_weight", "gamma_ratio", "use_kl")
 _MIXED = {"rpo": {"sigmoid": 1.0, "sft": 1.0}, "mpo": {"sigmoid": 0.8, "bco_pair": 0.2, "sft": 1.0}}
 """Published mixtures of DPO losses and their weights (Pang et al. 2024; Wang et al. 2024)."""
 OF_TASK = ("max_completion_length", "max_new_tokens")
-"""What TRL's methods call the most tokens of a completion: the task's, whatever else is asked for.
-
-Only the first is refused as a hyperparameter: earlier studies that name the other one go on.
-"""
+"""What TRL's methods call the most tokens of a completion: the task's."""
 _RESERVED = {
-    "max_completion_length",
+    *OF_TASK,
     *("output_dir", "max_steps", "num_train_epochs", "seed", "data_seed"),
     *("report_to", "run_name", "project"),
     *("save_strategy", "save_steps", "save_total_limit", "save_only_model"),
@@ -79,6 +75,7 @@ _JUDGED_WITH: Mapping[str, frozenset[str]] = {
     "steps_per_generation": frozenset({"num_generations"}),
     "gamma_ratio": frozenset({"beta"}),
     "loss_type": frozenset({"label_smoothing"}),
+    "sft_weight": frozenset({"loss_type"}),
     "label_smoothing": frozenset({"loss_type"}),
 }
 """Hyperparameters whose value is right or wrong only beside the values of others."""
@@ -113,14 +110,23 @@ class Settings:
         self.values: dict[str, Any] = plain({**DEFAULTS, **own, **config})
         self._made: dict[str, Any] = {}
         self._check_losses()
+        # an option stands where the space chooses a loss without this part
+        if "sft" not in _losses(self.values.get("loss_type", "")):
+            self.values.pop("sft_weight", None)
         if "gamma_ratio" in self.values and "beta" not in self.values:
             raise InputError("is a share of beta, which is not given", key="gamma_ratio")
         if method.grouped:
             self._check_divisible()
+        # TRL: the loss `kto` measures KL on completions shifted within a batch
+        of_kl = method.name == "kto" and self.values.get("loss_type", "kto") == "kto"
+        if of_kl and self.values["per_device_train_batch_size"] == 1:
+            raise InputError(
+                "the loss kto needs a batch of at least 2", key="per_device_train_batch_size"
+            )
 
     @cached_property
     def reward(self) -> RewardOptions:
-        """What an online method trains on."""
+        """Signal that an online method trains on."""
         return RewardOptions.read(self.values)
 
     def at(self, step: int, horizon: int) -> dict[str, Any]:
@@ -318,7 +324,7 @@ class Settings:
         translated = {name: value for name, value in values.items() if name not in _OURS}
         if self.method.name == "dpo" and "loss_type" in values:
             weights = _losses(values["loss_type"])
-            if "sft_weight" in values and "sft" in weights:
+            if "sft_weight" in values:
                 weights["sft"] = values["sft_weight"]
             translated["loss_type"] = list(weights)
             translated["loss_weights"] = values.get("loss_weights") or list(weights.values())
@@ -359,6 +365,10 @@ def check_fixed(
             continue
         if name in numbers and (isinstance(value, bool) or not isinstance(value, int | float)):
             raise InputError(f"expected a number, got {value!r}", key=name)
+    if "sft_weight" in judged and "sft" not in _losses(fixed.get("loss_type", "")):
+        raise InputError(
+            "is a weight of the loss 'sft', as in 'rpo': add it to loss_type", key="sft_weight"
+        )
     if judged.get("use_vllm") and importlib.util.find_spec("vllm") is None:
         raise InputError("vLLM is not installed", key="use_vllm")
     check_values(method, judged, {}, cuda=cuda)
@@ -421,7 +431,7 @@ def check_hyperparameters(method: Method, names: Collection[str], *, cuda: bool 
 def _blamed(reason: str, values: Mapping[str, object]) -> str:
     """Return the hyperparameter that a message of TRL names or quotes.
 
-    What it quotes is a value.
+    A quoted word is a value.
     """
     named = [name for name in values if re.search(rf"\b{re.escape(name)}\b", reason)]
     texts = {name: value for name, value in values.items() if isinstance(value, str)}

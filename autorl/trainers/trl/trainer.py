@@ -15,17 +15,8 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
-from autorl.rlhf.contract import Built
-from autorl.rlhf.models import load_tokenizer
-from autorl.seeds import integer_seed
-from autorl.store.checkpoints import scratch
-from autorl.trainers._shared import Clock, check_start
-from autorl.trainers.contract import Change
-from autorl.trainers.rlhf import checkpoint as checkpoints
-from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task, load_parent, peak_memory_mb
-from autorl.trainers.trl.methods import Method, find
-from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
-from autorl.types import (
+from autorl.core.seeds import integer_seed
+from autorl.core.types import (
     Checkpoint,
     Config,
     EnvironmentSpec,
@@ -34,16 +25,25 @@ from autorl.types import (
     Segment,
     TrainerSpec,
 )
+from autorl.store.checkpoints import scratch
+from autorl.trainers._shared import Clock, check_start
+from autorl.trainers.contract import Change
+from autorl.trainers.rlhf.trainer import RLHFTrainer, build_task
+from autorl.trainers.trl.data_sets import check_lengths
+from autorl.trainers.trl.methods import Method, find
+from autorl.trainers.trl.settings import Settings, check_fixed, check_hyperparameters, check_values
 
 if TYPE_CHECKING:
-    from autorl.trainers.trl.segment_trainer import SegmentTrainer
+    pass
 
 
 class TRLTrainer(RLHFTrainer):
     """Runs segments of one TRL method on an RLHF task.
 
-    A further option: `data` (what a method this package does not know is trained on; see
-    `methods.Data`).
+    Options (`trainer.kwargs`): any hyperparameter, `guard` (stop a run once its training signal
+    rose and its held-out score fell this many evaluations in a row; default 3, 0 = never), `device`
+    (`cpu`, the default, or `auto`), and `data` (what a method this package does not know is trained
+    on; see `methods.Data`).
     """
 
     def __init__(self, spec: TrainerSpec) -> None:
@@ -65,6 +65,12 @@ class TRLTrainer(RLHFTrainer):
     @property
     def scores(self) -> bool:
         return self.method.online
+
+    def check(self, environment: EnvironmentSpec, hyperparameters: Collection[str]) -> None:
+        super().check(environment, hyperparameters)
+        most = self.defaults.get("max_length")
+        if most is not None and self.defaults.get("truncation_mode") != "keep_end":
+            check_lengths(self.method, build_task(environment), most)
 
     def check_names(self, names: Collection[str]) -> None:
         check_hyperparameters(self.method, names, cuda=self.cuda)
@@ -92,37 +98,23 @@ class TRLTrainer(RLHFTrainer):
 
         clock = Clock()
         check_start(segment)
-        built = build_task(segment.environment)
         settings = Settings(self.method, self.defaults, segment.config)
         with preserved(), warnings.catch_warnings(), scratch(segment) as folder:
             # TRL's own use of names transformers is renaming
             warnings.simplefilter("ignore", FutureWarning)
-            return _Run(self, segment, settings, built).train(clock, str(folder), report)
+            return _Run(self, segment, settings).train(clock, str(folder), report)
 
 
 class _Run:
     """One segment in progress."""
 
-    def __init__(
-        self, trainer: TRLTrainer, segment: Segment, settings: Settings, built: Built
-    ) -> None:
-        from autorl.trainers.rlhf.evaluations import Evaluations
-        from autorl.trainers.trl.segment_trainer import load_model
+    def __init__(self, trainer: TRLTrainer, segment: Segment, settings: Settings) -> None:
+        from autorl.trainers.rlhf.evaluations import LanguageRun
 
         self.trainer = trainer
         self.segment = segment
         self.settings = settings
-        self.built = built
-        reference = load_model(built.reference)
-        self.reference_hash = checkpoints.weights_hash(reference)
-        self.state = load_parent(
-            segment, trainer.name, self.reference_hash, settings.values, trainer.changes
-        )
-        # of its own run only: evaluations of the agent it was copied from do not count
-        history = self.state["history"] if self.state and segment.fork is None else ()
-        guard = trainer.guard(built, settings.reward, history)
-        tokenizer = load_tokenizer(built.reference)
-        self.evaluations = Evaluations(segment, built, reference, tokenizer, guard)
+        self.run = LanguageRun(trainer, segment, trainer.title, settings.values, settings.reward)
 
     def train(self, clock: Clock, folder: str, report: Callable[[Report], None]) -> Outcome:
         """Train to the end of the segment, and evaluate on the way.
@@ -139,15 +131,16 @@ class _Run:
         # a copy draws otherwise than the run it was copied from
         keys = () if segment.fork is None else (segment.fork,)
         seed = integer_seed(segment.seed, "algorithm", *keys)
-        callback = SegmentCallback(segment, self.settings, self.evaluations, self._align, report)
+        evaluations = self.run.evaluations
+        callback = SegmentCallback(segment, self.settings, evaluations, self._align, report)
         horizon = self._align(segment.horizon)
         arguments = self.settings.arguments(
-            seed, horizon, folder, self.built.max_completion, self.trainer.cuda
+            seed, horizon, folder, self.run.built.max_completion, self.trainer.cuda
         )
         # from the reference's path: TRL would take a checkpoint's for that of the KL reference
-        running = build(self.settings, self.built, callback, arguments, seed)
-        if self.state is not None:
-            running.reward.load(self.state)
+        running = build(self.settings, self.run.built, callback, arguments, seed)
+        if self.run.state is not None:
+            running.reward.load(self.run.state)
         parent = segment.parent.path if segment.parent else None
         try:
             running.trainer.train(resume_from_checkpoint=parent)
@@ -155,43 +148,13 @@ class _Run:
         except RuntimeError:
             if is_finite(running.policy):
                 raise
-        if not self.evaluations.problem and not is_finite(running.policy):
-            self.evaluations.problem = "parameters are not finite"
-        return self._outcome(clock, running)
+        if not evaluations.problem and not is_finite(running.policy):
+            evaluations.problem = "parameters are not finite"
 
-    def _outcome(self, clock: Clock, running: SegmentTrainer) -> Outcome:
-        """Return how the segment ended, its checkpoint saved."""
-        segment = self.segment
-        evaluations = self.evaluations
-        cost = clock.cost(running.step - segment.start)
-        cost["peak_memory_mb"] = peak_memory_mb()
-        checkpoint: Checkpoint | None = None
-        if segment.save and not evaluations.problem:
-            checkpoint = self._save(running)
-        return Outcome(
-            segment=segment.id,
-            status=evaluations.status,
-            reached=running.step,
-            reports=tuple(evaluations.reports),
-            cost=cost,
-            checkpoint=checkpoint,
-            applied=running.callback.applied,
-            notes=evaluations.notes,
-            message=evaluations.message(running.step),
-        )
+        def save() -> Checkpoint:
+            return self.run.save(running.step, running.tokens, running.reward, running.saved())
 
-    def _save(self, running: SegmentTrainer) -> Checkpoint:
-        """Write the checkpoint of the segment."""
-        state = {
-            "method": self.trainer.name,
-            "values": self.settings.values,
-            "step": running.step,
-            "reference": self.reference_hash,
-            "history": self.evaluations.guard.history,
-            "tokens": running.tokens,
-            **running.reward.state(),
-        }
-        return checkpoints.save(self.segment, running.saved(), state)
+        return self.run.outcome(clock, running.step, callback.applied, save)
 
     def _align(self, step: int) -> int:
         return -(-step // self.settings.stride) * self.settings.stride

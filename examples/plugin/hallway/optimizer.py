@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autorl.core.types import Proposal, Scored
 from autorl.optimizers import BaseOptimizer, Record, option
-from autorl.types import Proposal, Scored
 
 GROWTH = 1.5  # of the step after a success; four failures undo one success (the one-fifth rule)
 WIDEST = 0.5

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 
 from autorl import InputError
-from autorl.seeds import evaluation_seeds, generator
-from autorl.store.checkpoints import writing
-from autorl.trainers import AnyChange, Clock, Trainer, TrainerInfo, check_start
-from autorl.types import (
+from autorl.core.seeds import evaluation_seeds, generator
+from autorl.core.types import (
     Checkpoint,
     EnvironmentSpec,
     Outcome,
@@ -20,6 +18,8 @@ from autorl.types import (
     Status,
     TrainerSpec,
 )
+from autorl.store.checkpoints import writing
+from autorl.trainers import AnyChange, Clock, Trainer, TrainerInfo, check_start
 
 LEFT, RIGHT = 0, 1
 SLIP = 0.1  # probability that the agent goes the other way

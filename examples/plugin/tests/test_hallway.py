@@ -3,9 +3,9 @@
 import pytest
 
 from autorl import InputError
+from autorl.core.types import Config, FrozenMap, TrainerSpec
 from autorl.testing import Case, OptimizerConformance, TrainerConformance
 from autorl.trainers import load
-from autorl.types import Config, FrozenMap, TrainerSpec
 
 
 class TestQLearning(TrainerConformance):

@@ -7,24 +7,19 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from autorl.core.types import FrozenMap
 from autorl.landscapes import Landscape, Manifest, Objective, Tables, config_rows, write_landscape
 from autorl.space import load_space
-from autorl.types import FrozenMap
 
 DATA = Path(__file__).parents[4] / "shared" / "data" / "arlbench" / "landscapes"
 with_data = pytest.mark.skipif(
     not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout"
 )
+LOG = {"type": "float", "scale": "log"}
 SPACE = load_space(
     {
         "hyperparameters": {
-            "learning_rate": {
-                "type": "float",
-                "lower": 1e-5,
-                "upper": 1e-1,
-                "scale": "log",
-                "default": 1e-3,
-            },
+            "learning_rate": {**LOG, "lower": 1e-5, "upper": 1e-1, "default": 1e-3},
             "width": {"type": "int", "lower": 8, "upper": 64, "default": 32},
             "activation": {
                 "type": "categorical",

@@ -7,9 +7,11 @@ import pytest
 from analysis_samples import SPACE, write_sample
 
 from autorl.landscapes import analysis
-from autorl.landscapes.analysis._chart import Bars, HeatMap, Line, axis_of, positions
 from autorl.landscapes.analysis.kinds import chart_of
+from autorl.landscapes.analysis.tables import learning_curves
+from autorl.report.pages import Bars, HeatMap, Line, axis_of, positions
 from autorl.space import Hyperparameter
+from autorl.statistics.coverage import level_text
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +124,13 @@ def test_lines(data):
     first = curves.table[curves.table.place == 1]
     assert best[0].y.tolist() == first["mean"].tolist()
     assert best[0].band[0].tolist() == first["low"].tolist()
+    found = learning_curves(data[0])
+    scores = found.values[np.searchsorted(found.config_ids, first.config_id.iloc[0])]
+    assert (scores.min(axis=0) <= first["low"]).all()
+    assert (first["low"] < first["mean"]).all()
+    assert (scores.max(axis=0) >= first["high"]).all()
+    assert (first["high"] > first["mean"]).all()
+    assert f"mean, {level_text('mean', len(scores))}interval" in chart_of(curves).about
     tunability = analysis.analyse(data, "tunability")
     marks = chart_of(tunability).marks
     assert [mark.y[0] for mark in marks] == [1.0] * 3

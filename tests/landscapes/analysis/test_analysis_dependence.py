@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from analysis_samples import SPACE
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.dependence import (
     dependence_surface,
     dependence_table,
@@ -13,7 +14,6 @@ from autorl.landscapes.analysis.dependence import (
     partial_dependence,
 )
 from autorl.landscapes.analysis.forest import fit_forest
-from autorl.types import InputError
 
 ROWS = np.random.default_rng(0).random((40, 3))
 

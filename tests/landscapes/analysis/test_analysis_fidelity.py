@@ -5,13 +5,13 @@ import pytest
 from analysis_samples import SPACE, arlbench, with_data, write_sample
 from scipy.stats import spearmanr
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.fidelity import (
     budget_correlation,
     budget_table,
     correlation_intervals,
     early_choice_regret,
 )
-from autorl.types import InputError
 
 
 def test_the_matrix_is_scipys():

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from analysis_samples import arlbench, with_data, write_sample
 
-from autorl.landscapes.analysis.noise import icc_interval, landscape_noise, seed_noise
-from autorl.types import InputError
+from autorl.core.types import InputError
+from autorl.landscapes.analysis.noise import icc_interval, seed_noise
+from autorl.landscapes.analysis.tables import final_scores
 
 
 def test_by_hand():
@@ -50,10 +51,10 @@ def test_of_a_landscape(tmp_path):
     data = write_sample(
         tmp_path / "a", lambda config: float(config["width"]), configs=40, noise=5.0
     )
-    found = landscape_noise(data)
+    found = seed_noise(final_scores(data).final)
     assert found.n_configurations == 39
     assert found.within == pytest.approx(25.0, rel=0.3)
-    assert landscape_noise(data, "tuning", step=100).n_configurations == 40
+    assert len(final_scores(data, "tuning", step=100).final) == 40
 
 
 @with_data

@@ -6,10 +6,10 @@ import pytest
 from analysis_samples import SPACE, STEPS, write_sample
 from scipy.stats import spearmanr
 
+from autorl.core.types import InputError
 from autorl.landscapes import Landscape, Tables, write_landscape
 from autorl.landscapes.analysis.phases import compare_phases, phase_scores
 from autorl.landscapes.analysis.tables import final_scores, learning_curves
-from autorl.types import InputError
 
 
 def test_by_hand():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from analysis_samples import arlbench, with_data
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.redundancy import detectable_difference, redundancy_of
-from autorl.types import InputError
 
 
 def smallest_cover(values, epsilon):

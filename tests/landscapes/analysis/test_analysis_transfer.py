@@ -5,8 +5,8 @@ import pytest
 from analysis_samples import means, with_data
 from scipy.stats import percentileofscore
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.transfer import best_single, transfer_regret
-from autorl.types import InputError
 
 SCORES = np.array([[0.0, 10.0], [4.0, 6.0], [3.0, 7.0], [1.0, 2.0]])
 
@@ -36,8 +36,6 @@ def test_against_plain_loops():
             assert found.percentile[source, target] == pytest.approx(expected)
     losses = [np.mean((table.max(axis=0) - row) / np.ptp(table, axis=0)) for row in table]
     assert best_single(table).mean_loss == pytest.approx(min(losses))
-    frame = found.to_pandas()
-    assert frame.loc["b", "d"] == found.regret[1, 3]
 
 
 def test_choosing_on_other_seeds_is_honest():

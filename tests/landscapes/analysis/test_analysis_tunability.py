@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from analysis_samples import SPACE, means, with_data
 
+from autorl.core.types import InputError
 from autorl.landscapes.analysis.forest import fit_forest
 from autorl.landscapes.analysis.tunability import tunability_of, tuning_gains
 from autorl.space import load_space
-from autorl.types import InputError
 
 
 def test_by_hand():
@@ -40,7 +40,7 @@ def test_published_means_of_the_dqn_landscapes():
 
 
 def test_gains_are_those_of_the_best_neighbour():
-    """What moving one hyperparameter gains, by a loop over single predictions of the same forest."""
+    """Gains of moving one hyperparameter, by a loop over single predictions of the same forest."""
     pytest.importorskip("sklearn")
     configs = [SPACE.sample(np.random.default_rng(number)) for number in range(200)]
     unit = SPACE.hyperparameters["learning_rate"].to_unit

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
 
-from autorl.landscapes.analysis import configurations, final_scores
+from autorl.core.types import InputError
+from autorl.landscapes.analysis.tables import final_scores
 from autorl.landscapes.analysis.values import performance_by_value, values_table
-from autorl.types import InputError
+from autorl.landscapes.regression import configurations
 
 CONFIGS = [SPACE.sample(np.random.default_rng(number)) for number in range(60)]
 MEANS = np.random.default_rng(0).permutation(60).astype(float)

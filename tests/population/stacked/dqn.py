@@ -17,15 +17,7 @@ from autorl.population.environments import Environment
 from autorl.population.networks import layer_table
 from stacked import rng
 from stacked.environments import STACKED
-from stacked.members import (
-    Hyper,
-    adam,
-    advance,
-    clipped,
-    draws,
-    forward,
-    stack_members,
-)
+from stacked.members import Hyper, adam, advance, clipped, draws, forward, stack_members
 from stacked.replay import StackedReplay
 
 

@@ -23,6 +23,7 @@ from autorl.population.environments import (
 from stacked import rng
 
 Stepped = tuple[Tensor, Tensor, Tensor]
+_CART_AND_POLE = cartpole.DEFAULTS.masscart + cartpole.DEFAULTS.masspole
 
 
 class StackedEnvironment(NamedTuple):
@@ -44,17 +45,21 @@ def _itself(states: Tensor) -> Tensor:
 
 def _step_cartpole(states: Tensor, actions: Tensor) -> Stepped:
     x, speed, angle, turn = states.unbind(-1)
-    force = torch.where(actions[..., 0] == 1.0, cartpole.FORCE, -cartpole.FORCE)
+    force = torch.where(
+        actions[..., 0] == 1.0, cartpole.DEFAULTS.force_mag, -cartpole.DEFAULTS.force_mag
+    )
     cosine, sine, moment = (
         torch.cos(angle),
         torch.sin(angle),
-        cartpole.MASS_POLE * cartpole.HALF_LENGTH,
+        cartpole.DEFAULTS.masspole * cartpole.DEFAULTS.length,
     )
-    pull = (force + moment * turn**2 * sine) / cartpole.MASS
-    inertia = cartpole.HALF_LENGTH * (4.0 / 3.0 - cartpole.MASS_POLE * cosine**2 / cartpole.MASS)
-    turning = (cartpole.GRAVITY * sine - cosine * pull) / inertia
-    speeding = pull - moment * turning * cosine / cartpole.MASS
-    dt = cartpole.SECONDS_PER_STEP
+    pull = (force + moment * turn**2 * sine) / _CART_AND_POLE
+    inertia = cartpole.DEFAULTS.length * (
+        4.0 / 3.0 - cartpole.DEFAULTS.masspole * cosine**2 / _CART_AND_POLE
+    )
+    turning = (cartpole.DEFAULTS.gravity * sine - cosine * pull) / inertia
+    speeding = pull - moment * turning * cosine / _CART_AND_POLE
+    dt = cartpole.DEFAULTS.tau
     states = torch.stack(
         [x + dt * speed, speed + dt * speeding, angle + dt * turn, turn + dt * turning], -1
     )
@@ -71,8 +76,8 @@ def _step_mountain_car(states: Tensor, actions: Tensor) -> Stepped:
     position, speed = states.unbind(-1)
     speed = (
         speed
-        + (actions[..., 0] - 1.0) * mountain_car.FORCE
-        - mountain_car.GRAVITY * torch.cos(3.0 * position)
+        + (actions[..., 0] - 1.0) * mountain_car.DEFAULTS.force
+        - mountain_car.DEFAULTS.gravity * torch.cos(3.0 * position)
     )
     speed = speed.clamp(-mountain_car.TOP_SPEED, mountain_car.TOP_SPEED)
     position = (position + speed).clamp(mountain_car.LEFT, mountain_car.RIGHT)
@@ -84,7 +89,7 @@ def _step_mountain_car(states: Tensor, actions: Tensor) -> Stepped:
 def _step_mountain_car_continuous(states: Tensor, actions: Tensor) -> Stepped:
     position, speed = states.unbind(-1)
     action = actions[..., 0]
-    push = action.clamp(-1.0, 1.0) * mountain_car_continuous.POWER
+    push = action.clamp(-1.0, 1.0) * mountain_car_continuous.DEFAULTS.power
     speed = speed + push - mountain_car_continuous.GRAVITY * torch.cos(3.0 * position)
     speed = speed.clamp(-mountain_car_continuous.TOP_SPEED, mountain_car_continuous.TOP_SPEED)
     position = (position + speed).clamp(mountain_car_continuous.LEFT, mountain_car_continuous.RIGHT)
@@ -96,12 +101,12 @@ def _step_mountain_car_continuous(states: Tensor, actions: Tensor) -> Stepped:
 
 def _step_pendulum(states: Tensor, actions: Tensor) -> Stepped:
     angle, speed = states.unbind(-1)
-    torque = actions[..., 0].clamp(-pendulum.TOP_TORQUE, pendulum.TOP_TORQUE)
+    torque = actions[..., 0].clamp(-pendulum.DEFAULTS.max_torque, pendulum.DEFAULTS.max_torque)
     lean = (angle + math.pi) % (2.0 * math.pi) - math.pi
     cost = lean**2 + 0.1 * speed**2 + 0.001 * torque**2
-    dt = pendulum.SECONDS_PER_STEP
-    speed = speed + (1.5 * pendulum.GRAVITY * torch.sin(angle) + 3.0 * torque) * dt
-    speed = speed.clamp(-pendulum.TOP_SPEED, pendulum.TOP_SPEED)
+    dt = pendulum.DEFAULTS.dt
+    speed = speed + (1.5 * pendulum.DEFAULTS.g * torch.sin(angle) + 3.0 * torque) * dt
+    speed = speed.clamp(-pendulum.DEFAULTS.max_speed, pendulum.DEFAULTS.max_speed)
     return (
         torch.stack([angle + dt * speed, speed], -1),
         -cost,
@@ -117,15 +122,23 @@ def _observe_pendulum(states: Tensor) -> Tensor:
 def _flow(states: Tensor, torque: Tensor) -> Tensor:
     """Time derivative of the acrobot's state."""
     angle_1, angle_2, speed_1, speed_2 = states.unbind(-1)
-    mass, centre, length = acrobot.MASS, acrobot.CENTRE, acrobot.LENGTH
+    mass, centre, length = (
+        acrobot.DEFAULTS.link_mass_1,
+        acrobot.DEFAULTS.link_com_1,
+        acrobot.DEFAULTS.link_length_1,
+    )
     reach, swing = length * centre * torch.cos(angle_2), length * centre * torch.sin(angle_2)
-    d1 = mass * centre**2 + mass * (length**2 + centre**2 + 2 * reach) + 2 * acrobot.INERTIA
-    d2 = mass * (centre**2 + reach) + acrobot.INERTIA
+    d1 = (
+        mass * centre**2
+        + mass * (length**2 + centre**2 + 2 * reach)
+        + 2 * acrobot.DEFAULTS.link_moi
+    )
+    d2 = mass * (centre**2 + reach) + acrobot.DEFAULTS.link_moi
     phi2 = mass * centre * acrobot.GRAVITY * torch.sin(angle_1 + angle_2)
     phi1 = -mass * swing * speed_2 * (speed_2 + 2 * speed_1) + phi2
     phi1 = phi1 + mass * (centre + length) * acrobot.GRAVITY * torch.sin(angle_1)
     second = torque + d2 / d1 * phi1 - mass * swing * speed_1**2 - phi2
-    second = second / (mass * centre**2 + acrobot.INERTIA - d2**2 / d1)
+    second = second / (mass * centre**2 + acrobot.DEFAULTS.link_moi - d2**2 / d1)
     return torch.stack([speed_1, speed_2, -(d2 * second + phi1) / d1, second], -1)
 
 

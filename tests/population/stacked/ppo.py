@@ -20,16 +20,7 @@ from autorl.population.environments import Environment
 from autorl.population.networks import layer_table, parameter_count
 from stacked import rng
 from stacked.environments import STACKED
-from stacked.members import (
-    Hyper,
-    adam,
-    advance,
-    clipped,
-    draws,
-    forward,
-    rmsprop,
-    stack_members,
-)
+from stacked.members import Hyper, adam, advance, clipped, draws, forward, rmsprop, stack_members
 
 
 @dataclass

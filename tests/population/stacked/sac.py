@@ -40,7 +40,7 @@ class StackedSAC:
             Hyper(records),
         )
         self.members = stack_members(states, environment)
-        actor, critic = native.network_sizes(environment, records[0])
+        actor, critic = native.network_sizes(environment, records[0], 2)
         self.actor, self.critic = layer_table(actor), layer_table(critic)
         self.split, self.size = parameter_count(actor), parameter_count(critic)
         self.actors, self.critics = (

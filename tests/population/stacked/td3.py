@@ -39,7 +39,7 @@ class StackedTD3:
             Hyper(records),
         )
         self.members = stack_members(states, environment)
-        actor, critic = native.network_sizes(environment, records[0])
+        actor, critic = native.network_sizes(environment, records[0], 1)
         self.actor, self.critic = layer_table(actor), layer_table(critic)
         self.split, self.size = parameter_count(actor), parameter_count(critic)
         self.actors, self.critics = slice(0, self.split), slice(self.split, None)

@@ -1,0 +1,100 @@
+"""The command test: the incumbent trained on held-out seeds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autorl.cli.options import AsJson, Folder, Quiet, Replace, Trust, Workers, print_json, say
+from autorl.cli.run import drive, run_study
+from autorl.core.types import StudyError
+from autorl.report.schedule import schedule_text
+from autorl.report.text import result_dict
+from autorl.store.outputs import free_output, write_output
+from autorl.study import Study
+from autorl.study.results.replay import retrain, same, schedule_study
+
+
+def on_test_seeds(
+    folder: Folder,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Bring the number of test seeds to N.")
+    ] = None,
+    schedule: Annotated[
+        bool,
+        typer.Option(
+            "--schedule", help="Print the incumbent's changes beside the population's best."
+        ),
+    ] = False,
+    write: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the schedule as a study file that trains it."),
+    ] = None,
+    own_seeds: Annotated[
+        bool,
+        typer.Option(
+            "--own-seeds",
+            help="Also train its tuning seeds again; compare with the record, to the last bit.",
+        ),
+    ] = False,
+    replace: Replace = False,
+    workers: Workers = None,
+    trust: Trust = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train the incumbent so far on held-out seeds.
+
+    From step 0 on, every change of configuration of a population-based optimizer's incumbent is
+    made again at the same step. This ends the search where it is (`autorl resume --runs +N` opens
+    it again); a study whose search is over and whose candidates are tested is tested on more seeds
+    with --seeds.
+    """
+    place = None if write is None else free_output(write, (".yaml", ".yml"), replace=replace)
+    study = Study.open(folder, trust=trust)
+    try:
+        if seeds is not None and seeds != len(study.spec.plan.test):
+            study.add_test_seeds(seeds)
+    except BaseException:
+        study.close()
+        raise
+    if not schedule and place is None and not own_seeds:
+        drive(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+        return
+    try:
+        result = run_study(study, workers=workers, search=False, as_json=as_json, quiet=quiet)
+        if place is not None:
+            # Before the seeds are trained again, which may take hours.
+            write_output(place, schedule_study(study.spec, study.result().incumbent.schedule))
+        differing = _differing(study) if own_seeds else None
+        # The best of all agents, copies included: a population's own report would show it.
+        best = study.driver.best_score(result.incumbent.until)
+    finally:
+        study.close()
+    if as_json:
+        document = result_dict(result)
+        if differing is not None:
+            document["own_seeds"] = {"reproduced": not differing}
+        print_json(document)
+    else:
+        say(schedule_text(result, best))
+        # An empty list, not None: None means that --own-seeds was not given.
+        if differing == []:
+            say("  own seeds: the recorded curves are reproduced to the last bit")
+    if result.problem:
+        raise StudyError(f"{folder}: {result.problem}")
+    if differing:
+        seeds_text = ", ".join(map(str, differing))
+        raise StudyError(f"{folder}: seeds {seeds_text} give other curves than those recorded")
+
+
+def _differing(study: Study) -> list[int]:
+    """List the tuning seeds on which the incumbent, trained again, differs."""
+    best = study.result().incumbent.proposal
+    driver = study.driver
+    curves = retrain(study.spec, driver.lineage, study.load, best, driver.tuning_seeds(best))
+    return [
+        seed for seed, curve in curves.items() if not same(curve, driver.work.curve(best, seed))
+    ]

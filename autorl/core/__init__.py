@@ -1,0 +1,1 @@
+"""Types, seeds and the small helpers that every room uses."""

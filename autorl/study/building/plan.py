@@ -1,0 +1,193 @@
+"""The plan of a build: a study without a search."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from autorl.core.types import FrozenMap, InputError
+from autorl.landscapes.manifest import check_id
+from autorl.optimizers import BaseOptimizer
+from autorl.optimizers.registry import named_of_kind, search_kind
+from autorl.population.variants import landscape_name, stated_variant
+from autorl.study.results.landscape import ABOUT
+from autorl.study.setup import make_optimizer, trainer_loader
+from autorl.study.spec import Spec
+from autorl.study.tuner import read_study
+
+STUDIES = Path("studies")
+Bounds = tuple[float | None, float | None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Sizes:
+    """How many configurations a build trains, and where its phases end.
+
+    Attributes:
+        configurations: of each phase.
+        ends: steps at which the phases end; one where all runs are trained from scratch.
+    """
+
+    configurations: int
+    ends: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildPlan:
+    """A build whose study file was checked.
+
+    Attributes:
+        spec: the study that trains. Every configuration is among those trained on test seeds; of a
+            population only its best schedules are.
+        id: namespace/algorithm/environment of the landscape.
+        folder: where the study is kept.
+        bounds: range the objective cannot leave; None = unbounded.
+        bounds_from: key or option that stated them, for messages.
+        about: texts of the manifest, by field.
+        source: the study file, for messages; None for a mapping.
+    """
+
+    spec: Spec
+    id: str
+    folder: Path
+    bounds: Bounds
+    bounds_from: str
+    about: Mapping[str, str]
+    source: str | None
+
+    @property
+    def is_lineage(self) -> bool:
+        """Whether the landscape says who copied whom.
+
+        The counts of such a build depend on scores.
+        """
+        return search_kind(self.spec.optimizer.name, self.spec.path) == "population"
+
+
+def plan_build(
+    source: str | Path | Mapping[str, object],
+    *,
+    id: str | None = None,
+    study: str | Path | None = None,
+    bounds: tuple[float, float] | None = None,
+    about: Mapping[str, str] | None = None,
+    overrides: Mapping[str, object] | None = None,
+) -> BuildPlan:
+    """Check a build file and its options, before anything is trained.
+
+    Args:
+        source: a study file, or a study as a mapping, with `optimizer: sobol`, another one that
+            does not search, or a population.
+        id: namespace/algorithm/environment; default `landscape.id` of the study.
+        study: folder of the study; default `studies/<name>`.
+        bounds: range the objective cannot leave; default `landscape.bounds`.
+        about: fields of the manifest: description, licence, citation, url, creator, commit,
+            hardware; default those of the section `landscape`.
+        overrides: values of the study by dotted key.
+
+    Raises:
+        InputError: the study is wrong or would leave configurations out, or the landscape could
+            not be written under this id.
+    """
+    if bounds is not None and not bounds[0] < bounds[1]:
+        raise InputError(f"expected LOW below HIGH, got {bounds[0]:g} {bounds[1]:g}", key="bounds")
+    spec = build_spec(source, overrides, id)
+    file = None if isinstance(source, Mapping) else str(source)
+    section = spec.landscape
+    if section is None:
+        raise InputError(
+            "is missing: namespace/algorithm/environment (or --id)", file=file, key="landscape.id"
+        )
+    name = id or section.id
+    # An id that cannot be written would be found out only when all is trained.
+    _check_environment(name, spec, file)
+    stated = {field: getattr(section, field, "") for field in ABOUT}
+    texts = {field: text for field, text in stated.items() if text} | dict(about or {})
+    folder = STUDIES / spec.name
+    if study is not None:
+        folder = Path(study)
+    limits: tuple[float | None, float | None] = section.bounds
+    bounds_from = "landscape.bounds"
+    if bounds is not None:
+        limits = bounds
+        bounds_from = "bounds"
+    return BuildPlan(
+        spec=spec,
+        id=name,
+        folder=folder,
+        bounds=limits,
+        bounds_from=bounds_from,
+        about=FrozenMap(texts),
+        source=file,
+    )
+
+
+def build_spec(
+    source: str | Path | Mapping[str, object],
+    overrides: Mapping[str, object] | None = None,
+    id: str | None = None,
+) -> Spec:
+    """Read the study of a build.
+
+    Every configuration is among those trained on test seeds. It has a `landscape` section, which
+    keeps test runs whole where the objective is `reduce: best`. Only the best schedules of a
+    population are tested.
+
+    Raises:
+        InputError: the study is wrong, or would leave configurations out.
+    """
+    values = dict(overrides or {})
+    # As a section of the study too: it keeps test runs whole (`reduce: best`).
+    named = {} if id is None else {"landscape.id": id}
+    spec = read_study(source, named | values)
+    kind = search_kind(spec.optimizer.name, spec.path)
+    if kind == "population":
+        return spec
+    file = None if isinstance(source, Mapping) else str(source)
+    if kind not in ("design", "phased_design") or spec.optimizer.stop is not None:
+        allowed = ", ".join(named_of_kind("design", "phased_design", "population"))
+        message = (
+            f"expected one of {allowed}, without `stop`: a search would leave out what looks bad"
+        )
+        raise InputError(message, file=file, key="optimizer")
+    # A race would leave bad configurations on few seeds: holes in the table.
+    if spec.evaluation.seeds != "fixed":
+        raise InputError(
+            "every configuration is trained on all seeds: expected fixed", key="evaluation.seeds"
+        )
+    # Of a budget in hours nothing says how many configurations there will be.
+    if not math.isfinite(spec.full_runs):
+        raise InputError("expected a number of configurations or runs", file=file, key="budget")
+    sizes = sizes_of(spec)
+    # As candidates of the test phase all configurations are trained on the test seeds.
+    tested = {"test.top": sizes.configurations * len(sizes.ends)}
+    return read_study(source, named | tested | values)
+
+
+def sizes_of(spec: Spec) -> Sizes:
+    """Count the configurations of a build, and say where its phases end.
+
+    Not of a population.
+    """
+    if search_kind(spec.optimizer.name, spec.path) != "phased_design":
+        return Sizes(math.ceil(spec.full_runs), (spec.fidelity.steps,))
+    optimizer = make_optimizer(spec, trainer_loader(spec))
+    assert isinstance(optimizer, BaseOptimizer)
+    configurations = optimizer.planned_configurations() or math.ceil(spec.full_runs)
+    return Sizes(configurations, optimizer.cuts(spec.fidelity.steps, optimizer.options))
+
+
+def _check_environment(id: str, spec: Spec, file: str | None) -> None:
+    """Raise `InputError` if the id could not name this landscape.
+
+    The error comes before hours of training.
+    """
+    check_id(id)
+    name = landscape_name(spec.environment.resolve())
+    if name and id.split("/", 2)[2] != name:
+        variant = stated_variant(spec.environment.resolve())
+        task = name if variant is None else variant.text
+        message = f"the study trains on {task}: expected namespace/algorithm/{name}, got {id}"
+        raise InputError(message, file=file, key="landscape.id")

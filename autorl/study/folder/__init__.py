@@ -1,0 +1,1 @@
+"""Begins, checks and copies the folder of a study."""

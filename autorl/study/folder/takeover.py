@@ -1,0 +1,131 @@
+"""Makes the folder of a study from nothing but its storage.
+
+The study can then go on on this machine. The database is the newest copy there. Segments recorded
+after it are trained again and give the same, as every segment is a function of its configuration
+and seeds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import shutil
+from pathlib import Path
+
+import yaml
+
+from autorl.core.types import InputError
+from autorl.space import parse_document
+from autorl.space.document import Dumper
+from autorl.store.checkpoints import sync_tree
+from autorl.store.folder import DATABASE, STUDY_FILE, holds_study
+from autorl.store.lease import EXPIRE_SECONDS, current_holder
+from autorl.store.offsite import DatabaseCopy, database_copies
+from autorl.store.remote import RemoteFolder, shown_url
+from autorl.study.folder.checks import storage_of
+
+
+def take_over(url: str, folder: Path) -> Path:
+    """Make a study's folder from its storage.
+
+    It appears whole or not at all. The lease is taken when the study is opened.
+
+    Args:
+        url: of the storage.
+        folder: of the study; must not exist, or be empty.
+
+    Returns:
+        The folder.
+
+    Raises:
+        InputError: the storage cannot be used, holds no study, another driver works on it, or the
+            folder is not free.
+        StorageError: the storage does not answer.
+    """
+    storage = RemoteFolder(url)
+    copies = database_copies(storage)
+    study_file = storage.read(STUDY_FILE)
+    if not copies or study_file is None:
+        raise InputError(
+            f"{shown_url(url)} holds no study (no copy of a database)", key="--storage"
+        )
+    holder = current_holder(storage)
+    if holder is not None and not holder.gone:
+        raise InputError(
+            f"{shown_url(url)}: another driver works on this study ({holder}, last there "
+            f"{holder.seconds:.0f} s ago): stop it, or wait until it has been gone for "
+            f"{EXPIRE_SECONDS:.0f} s",
+            key="--storage",
+        )
+    if folder.is_dir() and any(folder.iterdir()):
+        raise InputError("is not empty: a study needs a folder of its own", file=str(folder))
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Beside it: a rename is one step within a file system only.
+        scratch = folder.parent / f".tmp-{folder.name}-{secrets.token_hex(4)}"
+        scratch.mkdir()
+        try:
+            _fetch_database(storage, copies, scratch / DATABASE)
+            (scratch / STUDY_FILE).write_text(_with_storage(study_file, url), encoding="utf-8")
+            sync_tree(scratch)
+            scratch.rename(folder)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+    except OSError as error:
+        raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
+    return folder
+
+
+def study_folder(url: str, folder: Path) -> Path:
+    """Return the folder of the study in a storage.
+
+    It is made from the storage unless it is there.
+
+    Raises:
+        InputError: the folder holds another study or one that is stored elsewhere, or as
+            `take_over` says.
+        StorageError: the storage does not answer.
+    """
+    if not holds_study(folder):
+        return take_over(url, folder)
+    if storage_of(folder) != url:
+        raise InputError(
+            f"holds a study that is not stored in {shown_url(url)}: choose another folder",
+            file=str(folder),
+        )
+    return folder
+
+
+def _fetch_database(storage: RemoteFolder, copies: list[DatabaseCopy], file: Path) -> None:
+    """Copy the newest database that is whole.
+
+    Raises:
+        InputError: none is.
+    """
+    for copy in copies:
+        if not storage.receive(copy.file, file):
+            continue
+        with file.open("rb") as content:
+            if hashlib.file_digest(content, "sha256").hexdigest() == copy.sha256:
+                return
+    raise InputError(
+        f"{shown_url(storage.url)}: no copy of the database there is whole", key="--storage"
+    )
+
+
+def _with_storage(study_file: bytes, url: str) -> str:
+    """Return a study file that names the storage it was found in.
+
+    Raises:
+        InputError: it is none.
+    """
+    try:
+        text = study_file.decode()
+        document = parse_document(text, f"{shown_url(url)}/{STUDY_FILE}").data
+    except UnicodeDecodeError:
+        document = None
+    if not isinstance(document, dict):
+        raise InputError(f"{shown_url(url)}/{STUDY_FILE} is no study file", key="--storage")
+    if document.get("storage") == url:
+        return text
+    return str(yaml.dump({**document, "storage": url}, Dumper=Dumper, sort_keys=False))

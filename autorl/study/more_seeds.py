@@ -1,0 +1,328 @@
+"""Decides which proposals of an adaptive study get more seeds, and when.
+
+The rule is `autorl.statistics.confirmation`. A study explores with few seeds until its share of the
+budget is used up or the optimizer has nothing more to propose. When every outcome is in, the best
+proposals get one more seed, level by level (`SeedsGranted`). The budget that is left after the last
+level, or is added later, is split again in the same way.
+
+The state is a fold over events: what is charged, scored and granted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from autorl.core.types import ProposalId, Scored
+from autorl.statistics.confirmation import confirmed_at, levels_of, runs_to_confirm
+from autorl.statistics.evaluation import Adaptive, Fixed, Racing, Ranking, SeedValue, undominated
+from autorl.statistics.noise import posterior
+from autorl.store.events import SeedsGranted
+from autorl.study.budget import Charges
+from autorl.study.lineage import Lineage
+from autorl.study.open_proposals import Item, Order, Queue
+from autorl.study.work import Work
+
+# Scores that are equal come out of the noise model equal but for rounding.
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Funds:
+    """State of a study's budget when it confirms.
+
+    Attributes:
+        budget: in nominal steps; infinite where it is not counted in steps.
+        charged: nominal steps charged so far.
+        may_explore: whether a budget that is not counted in steps pays for another proposal.
+    """
+
+    budget: float
+    charged: int
+    may_explore: bool
+
+
+class Confirmation:
+    """The levels of an adaptive study, and the exploration before them.
+
+    Args:
+        policy: of the study file.
+        horizon: steps of a full run.
+        ranking: the scored proposals.
+        lineage: of the study.
+        charges: what its budget was charged.
+
+    Attributes:
+        under_way: whether seeds were granted since the search explored last.
+    """
+
+    def __init__(
+        self,
+        policy: Adaptive,
+        horizon: int,
+        ranking: Ranking,
+        lineage: Lineage,
+        charges: Charges,
+    ) -> None:
+        self.under_way = False
+        self._policy = policy
+        self._horizon = horizon
+        self._ranking = ranking
+        self._lineage = lineage
+        self._charges = charges
+        self._begun = 0  # steps charged when the search began to explore, or went on
+        self._confirmed = 0  # seeds beyond the first ones of the best, at that time
+        self._last = SeedsGranted()
+
+    def apply(self, event: SeedsGranted) -> None:
+        """Take note of seeds that were granted, or that none are."""
+        self._last = event
+        self.under_way = bool(event.proposals)
+        if not self.under_way:
+            self._begun = self._charges.steps
+            counts = [scored.n_seeds for scored in self._candidates().values()]
+            self._confirmed = max(counts, default=self._policy.minimum) - self._policy.minimum
+
+    def limit(self, budget: float) -> float:
+        """Return the charged steps at which the exploration ends.
+
+        Args:
+            budget: in nominal steps; infinite where it is not counted in steps.
+        """
+        if math.isinf(budget):
+            return budget
+        runs = (budget - self._begun) / self._horizon
+        explore = self._policy.runs_to_explore(runs, self._confirmed)
+        return self._begun + explore * self._horizon
+
+    def next_level(self, funds: Funds) -> SeedsGranted | None:
+        """Decide what follows when every outcome is in.
+
+        None: nothing can be confirmed or explored any more.
+        """
+        granted = self._grant(funds)
+        if granted is not None:
+            return granted
+        # A proposal since the last time, or this would go on for ever.
+        if self._charges.steps == self._begun:
+            return None
+        proposal = self._horizon * len(self._policy.first)
+        affordable = funds.budget - funds.charged >= proposal
+        goes_on = funds.may_explore if math.isinf(funds.budget) else affordable
+        return SeedsGranted() if goes_on else None
+
+    def _grant(self, funds: Funds) -> SeedsGranted | None:
+        """Return the next level at which a proposal lacks seeds."""
+        candidates = self._candidates()
+        if self.under_way:
+            target = len(self._last.seeds) + 1
+            levels = self._last.levels
+            survivors = [number for number in self._last.proposals if number in candidates]
+        else:
+            target = self._policy.minimum + 1
+            levels = self._levels(list(candidates), funds)
+            survivors = list(candidates)
+        if not levels:
+            return None
+        seeds = {number: scored.n_seeds for number, scored in candidates.items()}
+        expected = _expected_scores(candidates)
+        for place, runs in enumerate(levels):
+            ranked = _ranked(survivors, expected)
+            survivors = confirmed_at(ranked, seeds, target + place, runs)
+            if any(seeds[number] < target + place for number in survivors):
+                granted = self._policy.full[: target + place]
+                return SeedsGranted(tuple(survivors), granted, levels[place + 1 :])
+        return None
+
+    def _levels(self, candidates: Sequence[ProposalId], funds: Funds) -> tuple[int, ...]:
+        if not candidates:
+            return ()
+        if math.isinf(funds.budget):
+            explored = (funds.charged - self._begun) / self._horizon
+            share = self._policy.share
+            runs = runs_to_confirm(explored / (1 - share), share, confirmed=self._confirmed)
+            steps = float(runs * self._horizon)
+        else:
+            steps = funds.budget - funds.charged
+        cost = max(self._cost(number) for number in candidates)
+        most = len(self._policy.full) - self._policy.minimum
+        # Hundreds of runs are 3e-14 short of their number where steps are a sum of floats.
+        runs = int(steps / cost + 1e-9)
+        return levels_of(runs, len(candidates), most, confirmed=self._confirmed)
+
+    def _cost(self, proposal: ProposalId) -> int:
+        """Return the steps of one more seed, from step 0."""
+        return sum(self._charges.of(link) for link in self._lineage.chain(proposal))
+
+    def _candidates(self) -> dict[ProposalId, Scored]:
+        """Return the proposals that the incumbent is one of, in their order.
+
+        They are feasible and as long as it, and no agent of theirs was picked on the way.
+        """
+        scored = {number: self._ranking[number] for number in self._ranking.ordered()}
+        eligible = {
+            number: event
+            for number, event in scored.items()
+            if not any(violation > 0 for violation in event.constraints)
+            and not self._lineage[number].provisional
+            and not self._lineage[number].baseline
+        }
+        top = max((event.reached for event in eligible.values()), default=0)
+        return {
+            number: eligible[number]
+            for number in sorted(eligible)
+            if eligible[number].reached == top
+        }
+
+
+def _ranked(
+    survivors: Sequence[ProposalId], expected: Mapping[ProposalId, tuple[float, ...]]
+) -> list[ProposalId]:
+    """Order proposals by their expected scores, best first.
+
+    The earliest of equals comes first. With several objectives the proposals that no other
+    dominates come first, then the proposals that only these dominate, and so on, each time by the
+    first objective.
+    """
+    remaining = {number: expected[number] for number in survivors}
+    ranked: list[ProposalId] = []
+    while remaining:
+        front = undominated(remaining)
+        ranked += sorted(front, key=lambda number: (-remaining[number][0], number))
+        for number in front:
+            del remaining[number]
+    return ranked
+
+
+def _expected_scores(
+    candidates: Mapping[ProposalId, Scored],
+) -> dict[ProposalId, tuple[float, ...]]:
+    """Return expected true scores of each proposal, one for each objective.
+
+    They are in units of the range of the scores.
+    """
+    scored = list(candidates.values())
+    seeds = [event.n_seeds for event in scored]
+    columns = []
+    for values, spreads in zip(
+        zip(*(event.values for event in scored), strict=True),
+        zip(*(event.spread for event in scored), strict=True),
+        strict=True,
+    ):
+        means = posterior(values, spreads, seeds).mean
+        low = min(values)
+        span = max(values) - low or 1.0
+        columns.append(np.round((means - low) / span, _DIGITS).tolist())
+    return dict(zip(candidates, zip(*columns, strict=True), strict=True))
+
+
+class Search(Protocol):
+    """The parts of a search that a race asks.
+
+    `Driver` has them.
+
+    Attributes:
+        policy: says which seeds a proposal is trained with.
+        ranking: the scored proposals.
+        lineage: the chains of proposals.
+        work: the values of their seeds.
+    """
+
+    policy: Fixed | Racing | Adaptive
+    ranking: Ranking
+    lineage: Lineage
+    work: Work
+
+    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
+        """Return the tuning seeds a scored proposal was last scored with."""
+        ...
+
+
+class Races:
+    """The further seeds of proposals in a study whose policy races.
+
+    Args:
+        search: whose proposals race.
+        queue: the proposals under evaluation.
+        order: in which their outcomes are observed.
+        costs: predicted of one seed of each proposal.
+    """
+
+    def __init__(
+        self, search: Search, queue: Queue, order: Order, costs: Mapping[ProposalId, float]
+    ) -> None:
+        self._search = search
+        self._queue = queue
+        self._order = order
+        self._costs = costs
+
+    def reference(self) -> tuple[SeedValue, ...]:
+        """Return the seeds of the incumbent.
+
+        A proposal that is asked for now races against them.
+        """
+        best = self._search.ranking.best()
+        if best is None or not isinstance(self._search.policy, Racing):
+            return ()
+        return self._values(best)
+
+    def extend(self, item: Item) -> bool:
+        """Add the seeds that an item's race asks for.
+
+        Earlier outcomes are in. The result is False where the race asks for none.
+        """
+        if not isinstance(self._search.policy, Racing):
+            return False
+        values = [self._search.work.value(item.proposal, seed) for seed in item.seeds]
+        more = self._search.policy.more(values, item.reference)
+        if more:
+            item.seeds.extend(more)
+            self._queue.changed(item)
+        return bool(more)
+
+    def upgrade_incumbent(self) -> None:
+        """Give the incumbent of a race the seeds it lacks.
+
+        They are observed when their training would have ended.
+        """
+        best = self._search.ranking.best()
+        if best is None or not isinstance(self._search.policy, Racing):
+            return
+        full = self._search.policy.full
+        if self._search.ranking[best].n_seeds >= len(full):
+            return
+        if not self._queue.holds(best):
+            self.add_seeds(Item(best, list(full), upgrade=True))
+
+    def race_again(self, proposal: ProposalId) -> None:
+        """Have a proposal race the incumbent of today.
+
+        At its own ask the incumbent may have had fewer seeds.
+        """
+        best = self._search.ranking.best()
+        if best is None or best == proposal or proposal not in self._search.ranking:
+            return
+        if not isinstance(self._search.policy, Racing):
+            return
+        reference = self._values(best)
+        if more := self._search.policy.more(self._values(proposal), reference):
+            seeds = [*self._search.tuning_seeds(proposal), *more]
+            self.add_seeds(Item(proposal, seeds, reference))
+
+    def _values(self, proposal: ProposalId) -> tuple[SeedValue, ...]:
+        """Return the seeds that a proposal was last scored with."""
+        seeds = self._search.tuning_seeds(proposal)
+        return tuple(self._search.work.value(proposal, seed) for seed in seeds)
+
+    def add_seeds(self, item: Item) -> None:
+        """Have an earlier proposal trained with more seeds.
+
+        They are trained from scratch to its end.
+        """
+        cost = sum(self._costs[link] for link in self._search.lineage.chain(item.proposal))
+        self._queue.append(item)
+        self._order.begin(item.proposal, cost, occupies=False)

@@ -1,0 +1,353 @@
+"""The next proposal of a search, and the budget for it.
+
+An adaptive study explores with a part of the budget, and confirms its best proposals with the rest.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from autorl.core import seeds as streams
+from autorl.core.plain_text import counted
+from autorl.core.types import (
+    Config,
+    Continue,
+    Done,
+    Optimizer,
+    Proposal,
+    ProposalId,
+    Proposed,
+    SearchEnd,
+    Status,
+    Wait,
+)
+from autorl.statistics.evaluation import Adaptive, Ranking
+from autorl.store.events import ENQUEUED, SeedsGranted
+from autorl.study.budget import Charges, Spent
+from autorl.study.lineage import Lineage
+from autorl.study.more_seeds import Confirmation, Funds
+from autorl.study.spec import Spec
+from autorl.study.work import Work
+
+
+class Purse:
+    """The budget of one search, and what is left of it.
+
+    Args:
+        spec: the study file.
+        ranking: the scored proposals.
+        lineage: the chains of proposals.
+        charges: what the budget was charged.
+        elapsed: hours the study has used so far, for `budget.hours`.
+
+    Attributes:
+        extra_runs: added to the budget.
+        begun: configurations that have begun.
+        confirmation: gives the best proposals of an adaptive study more seeds; None of any other.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        ranking: Ranking,
+        lineage: Lineage,
+        charges: Charges,
+        elapsed: Callable[[], float],
+    ) -> None:
+        self.extra_runs = 0.0
+        self.begun = 0
+        self.confirmation: Confirmation | None = None
+        self._spec = spec
+        self._policy = spec.policy()
+        self._charges = charges
+        self._elapsed = elapsed
+        if isinstance(self._policy, Adaptive):
+            self.confirmation = Confirmation(
+                self._policy, spec.fidelity.steps, ranking, lineage, charges
+            )
+
+    def extend(self, runs: float) -> None:
+        """Add to the budget."""
+        self.extra_runs += runs
+
+    @contextmanager
+    def extended(self, more: float) -> Iterator[None]:
+        """Have so many runs more in a block."""
+        before = self.extra_runs
+        self.extra_runs += more
+        try:
+            yield
+        finally:
+            self.extra_runs = before
+
+    # -- what was spent ----------------------------------------------------------------------------
+
+    @property
+    def spent(self) -> Spent:
+        """The amounts the search has used so far."""
+        return Spent(self._charges.steps, self.begun, self.extra_runs, self._elapsed())
+
+    @property
+    def steps(self) -> float:
+        """The budget in nominal tuning steps.
+
+        It is infinite when it is not counted in steps.
+        """
+        return self.spent.budget_steps(self._spec)
+
+    @property
+    def used(self) -> float:
+        """The share of the budget used, in [0, 1].
+
+        Racing may end a little above.
+        """
+        return self.spent.budget_used(self._spec)
+
+    @property
+    def left(self) -> float:
+        """Nominal tuning steps that are left.
+
+        They are infinite when the budget is not counted in steps.
+        """
+        return max(0.0, self.steps - self._charges.steps)
+
+    # -- what that allows --------------------------------------------------------------------------
+
+    def pays_for(self, proposal: Proposal, begin: int) -> bool:
+        """Say whether the first seeds of a proposal can be trained.
+
+        They are trained from step `begin`.
+        """
+        configurations = self._spec.budget.configurations
+        if configurations is not None:
+            most = configurations + self.extra_runs
+            return proposal.resume_from is not None or self.begun < most
+        cost = (proposal.until - begin) * len(self._policy.first)
+        return self._charges.steps + cost <= self._exploration_steps
+
+    @property
+    def explored(self) -> bool:
+        """Say whether nothing new may begin."""
+        if self.confirmation is not None:
+            if self.confirmation.under_way:
+                return True
+            if self._spec.budget.hours is None:
+                return self._charges.steps >= self._exploration_steps
+        # Configurations that have begun go on to their end: `pays_for` refuses only new ones.
+        return self.used >= self._explored_share and self._spec.budget.configurations is None
+
+    @property
+    def search_end(self) -> SearchEnd:
+        """Why a search is over that may begin nothing new."""
+        if self._spec.budget.hours is None:
+            return SearchEnd.BUDGET
+        # The only other reason to confirm before the time to explore is up.
+        return SearchEnd.HOURS if self.used >= self._explored_share else SearchEnd.OPTIMIZER
+
+    @property
+    def asked_to_end(self) -> SearchEnd:
+        """Why a search is over that somebody has ended."""
+        return self.search_end if self.used >= 1 else SearchEnd.TEST
+
+    def next_level(self) -> SeedsGranted | None:
+        """Decide what follows when every outcome is in.
+
+        None: the search is over.
+        """
+        if self.confirmation is None or (self._spec.budget.hours is not None and self.used >= 1):
+            return None
+        most = self._spec.budget.configurations
+        may_explore = most is not None and self.begun < most + self.extra_runs
+        return self.confirmation.next_level(Funds(self.steps, self._charges.steps, may_explore))
+
+    @property
+    def _explored_share(self) -> float:
+        """The share of the budget that the search may explore with."""
+        return 1 - self._policy.share if isinstance(self._policy, Adaptive) else 1.0
+
+    @property
+    def _exploration_steps(self) -> float:
+        """The charged steps at which the search explores no more."""
+        if self.confirmation is None:
+            return self.steps
+        return self.confirmation.limit(self.steps)
+
+
+BASELINE = "default, as far as the incumbent"
+
+
+class DefaultRuns:
+    """The proposals of the default configuration.
+
+    Args:
+        default: the default configuration.
+        lineage: of the study.
+        settled: says whether an outcome of a proposal was observed.
+    """
+
+    def __init__(
+        self, default: Config, lineage: Lineage, settled: Callable[[ProposalId], bool]
+    ) -> None:
+        self._default = default
+        self._lineage = lineage
+        self._settled = settled
+        # Apart from the others, because it is looked through at every poll.
+        self._numbers: list[ProposalId] = []
+
+    def observe(self, event: Proposed) -> None:
+        """Take note of a proposal."""
+        if event.proposal.config == self._default:
+            self._numbers.append(event.id)
+
+    def longest(self) -> list[ProposalId]:
+        """List the proposals of the default configuration, the longest first.
+
+        Only those whose configuration never changed. Proposals that have no score and no failure
+        are left out, but for the baseline.
+        """
+        trained = [
+            number
+            for number in self._numbers
+            if self._lineage[number].baseline or self._settled(number)
+        ]
+        unchanged = [number for number in trained if self._lineage.unchanged(number)]
+        # Of two of one length the first that was proposed.
+        return sorted(unchanged, key=lambda number: (-self._lineage[number].until, number))
+
+    def baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:
+        """Propose the default configuration to the incumbent's length.
+
+        It goes on from where the search left it, or begins from scratch.
+        """
+        incumbent = self._lineage[best]
+        proposal = Proposal(
+            self._default,
+            incumbent.until,
+            origin=BASELINE,
+            provisional=incumbent.provisional,
+            baseline=True,
+        )
+        if longest is None:
+            return proposal
+        before = self._lineage[longest]
+        return replace(
+            proposal, parent=Continue(longest), member=before.member, retain=before.retain
+        )
+
+
+class Asks:
+    """Asks the optimizer, and puts what was enqueued before its answers.
+
+    Args:
+        spec: the study file.
+        optimizer: is asked. Asking changes none (`optimizers/base.py`).
+        purse: what the budget still allows.
+        lineage: the chains of proposals.
+        work: the segments, and how they ended.
+        settled: says whether an outcome of a proposal was observed.
+
+    Attributes:
+        number: of the next ask. Its random numbers follow from it: they are the same after a kill
+            and after `Wait`.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        optimizer: Optimizer,
+        purse: Purse,
+        lineage: Lineage,
+        work: Work,
+        settled: Callable[[ProposalId], bool],
+    ) -> None:
+        self.number = 0
+        self._spec = spec
+        self._first_seeds = spec.policy().first
+        self._optimizer = optimizer
+        self._purse = purse
+        self._lineage = lineage
+        self._work = work
+        self._settled = settled
+        self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
+        self._enqueued: deque[Config] = deque()
+
+    def enqueue(self, config: Config) -> None:
+        """Have a configuration proposed as soon as a new one is."""
+        self._enqueued.append(config)
+
+    def observe(self, event: Proposed) -> None:
+        """Take note of a proposal: the next ask is another."""
+        self.number += 1
+        if event.proposal.origin == ENQUEUED and self._enqueued:
+            self._enqueued.popleft()
+
+    def is_blind(self) -> bool:
+        """Say whether the next ask reads no outcome."""
+        return self._blind(self.number)
+
+    def answer(self) -> Proposal | Wait | Done:
+        """Ask the optimizer for its answer, or an enqueued configuration.
+
+        That takes the place of a new one. The default configuration and the warm starts come
+        before.
+        """
+        answer = self._ask()
+        if not isinstance(answer, Proposal) or answer.parent is not None:
+            return answer
+        if not self._enqueued or self._purse.begun <= len(self._spec.starts):
+            return answer
+        return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
+
+    def is_affordable(self, proposal: Proposal) -> bool:
+        """Say whether the budget pays for the first seeds of a proposal."""
+        parent = None if self.starts_anew(proposal) else proposal.resume_from
+        begin = 0 if parent is None else self._lineage[parent].until
+        return self._purse.pays_for(proposal, begin)
+
+    def starts_anew(self, proposal: Proposal) -> bool:
+        """Say whether the run that a proposal continues left no checkpoint.
+
+        That is known, and the same after a kill, once the outcome of that run was observed.
+        """
+        parent = proposal.resume_from
+        if parent is None or not self._settled(parent):
+            return False
+        outcomes = [self._work.outcome(parent, seed) for seed in self._first_seeds]
+        return any(
+            outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
+            for outcome in outcomes
+        )
+
+    def idle_with(self, more: float) -> str:
+        """Say why `more` runs of budget would train nothing.
+
+        Empty where something would be. Every outcome is in.
+        """
+        with self._purse.extended(more):
+            more_seeds = self._purse.next_level()
+            if more_seeds is not None and more_seeds.proposals:
+                return ""
+            answer = self._ask()
+            if isinstance(answer, Done):
+                name = self._spec.optimizer.name
+                return (
+                    f"would train nothing: {name} has nothing more to propose; "
+                    "a larger plan needs a new study"
+                )
+            # An adaptive study that has confirmed explores with what is added.
+            if more_seeds is None and (
+                self._purse.explored
+                or (isinstance(answer, Proposal) and not self.is_affordable(answer))
+            ):
+                runs_left = self._purse.left / self._spec.fidelity.steps
+                return (
+                    "would train nothing: the next proposal costs more than the "
+                    f"{counted(round(runs_left, 6), 'full run')} left; add more"
+                )
+            return ""
+
+    def _ask(self) -> Proposal | Wait | Done:
+        return self._optimizer.ask(streams.generator(self._spec.seed, "ask", self.number))

@@ -1,0 +1,1 @@
+"""Reads a study: its record, its result, models and landscape."""

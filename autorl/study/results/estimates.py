@@ -1,0 +1,164 @@
+"""Scores of proposals on test seeds, and their intervals.
+
+Also the difference of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from autorl.core import seeds as streams
+from autorl.core.types import Config, ProposalId
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.bootstrap import (
+    Interval,
+    bootstrap_interval,
+    difference_interval,
+)
+from autorl.statistics.coverage import FEW_RUNS
+from autorl.study.spec import Spec
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The score of one proposal on one role of seeds.
+
+    It is in the metric's own direction.
+
+    Attributes:
+        iqm, iqm_interval: interquartile mean and its 95 % percentile bootstrap interval (Agarwal et
+            al. 2021), the number to report whatever the study aggregates by: on recorded seed noise
+            no interval of a mean covers as well. None with fewer than two seeds.
+        value: the study's aggregate over seeds, the statistic of the tuning score and of the gap.
+        interval: its percentile bootstrap interval, which lies within the scores.
+        seeds: the value of each seed all of these are of: those whose run succeeded, and those that
+            failed where `failures.penalty` states a number. A penalty that tuning scores gave is no
+            test score.
+        failed: how many test runs failed.
+        failed_value: what each of them counts as; None: they are in no number, and the headline
+            counts them.
+    """
+
+    value: float
+    interval: Interval | None
+    iqm: float
+    iqm_interval: Interval | None
+    seeds: Mapping[int, float]
+    failed: int = 0
+    failed_value: float | None = None
+
+    @property
+    def runs(self) -> int:
+        """Number of test runs, those that failed included."""
+        return len(self.seeds) + (self.failed if self.failed_value is None else 0)
+
+    @property
+    def few(self) -> bool:
+        """Say whether the interquartile mean is of too few seeds.
+
+        Its interval then covers less than it says.
+        """
+        return len(self.seeds) < FEW_RUNS
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A proposal that was trained on test seeds.
+
+    It says why it was chosen, and its tuning and test scores.
+
+    Attributes:
+        test: None if every test run failed.
+        until: the step both scores are of.
+        failures: how the test runs that failed did, by seed.
+    """
+
+    label: str
+    proposal: ProposalId
+    schedule: tuple[tuple[int, Config], ...]
+    tuning: float
+    test: Estimate | None
+    until: int
+    failures: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def config(self) -> Config:
+        """The configuration it ended with."""
+        return self.schedule[-1][1]
+
+
+def estimate(
+    spec: Spec, proposal: ProposalId, succeeded: Mapping[int, float], failed: Sequence[int]
+) -> Estimate | None:
+    """Score a proposal by its test runs.
+
+    The result is None if no test run succeeded. Failed runs count where the study file says their
+    value.
+
+    Args:
+        spec: the study file.
+        proposal: whose random stream the bootstrap draws from.
+        succeeded: value by seed of the runs that succeeded.
+        failed: seeds of the others.
+    """
+    if not succeeded:
+        return None
+    stated = spec.stated_penalty
+    penalties = {} if stated is None else dict.fromkeys(failed, stated)
+    # In one order, because the bootstrap resamples places of this list.
+    seeds = dict(sorted({**succeeded, **penalties}.items()))
+    scores = list(seeds.values())
+    value, interval = _aggregated(spec, proposal, spec.evaluation.aggregate, scores)
+    iqm, iqm_interval = _aggregated(spec, proposal, "iqm", scores)
+    failed_value = stated if failed else None
+    return Estimate(value, interval, iqm, iqm_interval, seeds, len(failed), failed_value)
+
+
+def difference(spec: Spec, first: Estimate, second: Estimate) -> Interval | None:
+    """Bound the difference of two interquartile means by a 95 % interval.
+
+    It is resampled in pairs of seeds. None with fewer than two seeds that both have.
+    """
+    sign = spec.objectives()[0].sign
+    first_scores, second_scores = (sign * np.array(values) for values in paired(first, second))
+    if len(first_scores) < 2:
+        return None
+    # A stream of the study's seed: the same table has the same interval whenever it is read.
+    rng = streams.generator(spec.seed, "test", "difference")
+    interval = difference_interval(first_scores, second_scores, "iqm", rng=rng, paired=True)
+    return _signed(interval, sign)
+
+
+def paired(first: Estimate, second: Estimate) -> tuple[list[float], list[float]]:
+    """Return scores of two estimates on the seeds both have.
+
+    They are in one order.
+    """
+    shared = sorted(set(first.seeds) & set(second.seeds))
+    return [first.seeds[seed] for seed in shared], [second.seeds[seed] for seed in shared]
+
+
+def _aggregated(
+    spec: Spec, proposal: ProposalId, aggregate: str, values: Sequence[float]
+) -> tuple[float, Interval | None]:
+    """Aggregate test scores in the metric's own direction.
+
+    There is an interval of two and more.
+    """
+    sign = spec.objectives()[0].sign  # aggregates such as cvar look at the worse end
+    scores = sign * np.array(values)
+    interval = None
+    if len(scores) > 1:
+        # Student's t covers more of a mean, but reaches beyond what a return can be
+        # (`benchmarks/results/error_rates.md`).
+        rng = streams.generator(spec.seed, "test", proposal)
+        interval = _signed(bootstrap_interval(scores, aggregate, rng=rng), sign)
+    return sign * parse_aggregate(aggregate)(scores), interval
+
+
+def _signed(interval: Interval, sign: float) -> Interval:
+    low, high = sorted((sign * interval.low, sign * interval.high))
+    return Interval(low, high, interval.level, interval.method)

@@ -1,0 +1,488 @@
+"""The result of a study: a held-out number with an interval.
+
+The tuning score and the gap stand beside it. Read from the study's record, so a finished, a running
+and a killed study give it the same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.core.plain_text import all_counted, counted, number, printable
+from autorl.core.plain_values import plain
+from autorl.core.types import Incumbent, ProposalId, SearchEnd, Status, StudyError
+from autorl.optimizers.model_share import NO_SHARE, ModelShare
+from autorl.optimizers.priors.used import PriorUse
+from autorl.statistics import iqm
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.bootstrap import Interval
+from autorl.statistics.coverage import level_text
+from autorl.statistics.noise import posterior, probability_of_best
+from autorl.store import Store
+from autorl.study.results.cautions import cautions
+from autorl.study.results.estimates import Entry, Estimate, difference, estimate, paired
+from autorl.study.results.models import NO_STEPS, Steps, kept_checkpoints, seed_of_model, steps_of
+from autorl.study.results.models import load_model as read_model
+from autorl.study.results.record import StudyRecord, open_copy
+from autorl.study.results.rlhf_metrics import reward_metrics
+from autorl.study.results.trial_table import TrialRow, trial_rows
+from autorl.study.spec import Spec
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The choice of the incumbent under the noise model (`autorl.statistics.noise`).
+
+    It is of the first objective. An aggregate other than the mean is taken to have the noise of a
+    mean.
+
+    Attributes:
+        confirmed: number of proposals with more seeds than the exploration gave them.
+        probability: that none of the confirmed ones is truly better than the incumbent.
+        expected: score of the incumbent on new seeds, in the metric's own direction.
+        overtuning: by how much its tuning score is better than that (the winner's curse).
+    """
+
+    confirmed: int
+    probability: float
+    expected: float
+    overtuning: float
+
+
+def choice_of(record: StudyRecord, incumbent: ProposalId) -> Choice | None:
+    """Judge the choice of an adaptive study.
+
+    None of a study with other seeds, and before the incumbent has got more than the first ones.
+    """
+    spec = record.spec
+    if spec.evaluation.seeds != "adaptive":
+        return None
+    rows = record.tables.comparable()
+    minimum = len(spec.policy().first)
+    confirmed = [place for place, row in enumerate(rows) if row.n_seeds > minimum]
+    chosen = next((place for place in confirmed if rows[place].proposal == incumbent), None)
+    if chosen is None:
+        return None
+    estimate = posterior(
+        [row.value for row in rows], [row.spread for row in rows], [row.n_seeds for row in rows]
+    )
+    expected = float(estimate.mean[chosen])
+    return Choice(
+        len(confirmed),
+        probability_of_best(estimate, chosen, confirmed),
+        spec.objectives()[0].sign * expected,
+        rows[chosen].value - expected,
+    )
+
+
+def loss_text(spec: Spec, entries: Sequence[Entry]) -> str:
+    """Say in one line that the tuning winner loses on test seeds.
+
+    Empty where nothing that was trained as long is better there, or nothing was tested.
+
+    Args:
+        spec: the study file.
+        entries: what was tested, the incumbent first.
+    """
+    test = entries[0].test if entries else None
+    if test is None:
+        return ""
+    sign = spec.objectives()[0].sign
+    # At unequal length the difference would be of training time too.
+    rivals = [
+        (entry, entry.test)
+        for entry in entries[1:]
+        if entry.test is not None and entry.until == entries[0].until
+    ]
+    better = [(entry, rival) for entry, rival in rivals if sign * (rival.iqm - test.iqm) > 0]
+    if not better:
+        return ""
+    entry, rival = max(better, key=lambda pair: sign * pair[1].iqm)
+    name = "the default configuration"
+    if entry.label != "default":
+        name = f"proposal {entry.proposal} ({entry.label} by tuning score)"
+    text = (
+        f"The tuning winner (proposal {entries[0].proposal}) loses on the test seeds: "
+        f"{number(test.iqm)}, and {name} has {number(rival.iqm)} (IQM)"
+    )
+    span = difference(spec, test, rival)
+    if span is not None:
+        of_winner, of_rival = paired(test, rival)
+        change = number(iqm(of_winner) - iqm(of_rival))
+        text += f"; difference {change} [{number(span.low)}, {number(span.high)}]"
+        text += ", which may be noise" if span.low <= 0 <= span.high else ""
+    return text
+
+
+_OF_A_RUN = {
+    "last": "last evaluation",
+    "best": "best evaluation",
+    "auc": "mean of all evaluations",
+}
+
+__all__ = ["Entry", "Estimate", "Point", "Result", "read_result"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A proposal of the front of several objectives.
+
+    None of the others dominates it.
+
+    Attributes:
+        tuning: its score by every objective over tuning seeds, by the objective's label, in the
+            metric's own direction.
+        test: the same over test seeds; None if no test run succeeded.
+    """
+
+    proposal: ProposalId
+    tuning: Mapping[str, float]
+    test: Mapping[str, float] | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """The result a study has come to.
+
+    Attributes:
+        objective: what the numbers are, in a sentence for users.
+        aggregate: over seeds, e.g. "mean": that of the tuning score, `Estimate.value` and the gap.
+        incumbent: the best proposal by tuning score; test scores never change which it is.
+        tuning: its score on tuning seeds: optimistic, because it was chosen by it.
+        entries: everything that was tested, the incumbent first; empty without test seeds.
+        difference: 95 % interval of the interquartile mean of the incumbent minus that of the
+            default, on the same test seeds, resampled in pairs; None when either has no test score,
+            or the default was trained for fewer steps (`test.baseline: false`).
+        front: for several objectives, what no other proposal dominates, best by the first objective
+            first.
+        counts: proposals by status.
+        folder: the study's folder; None in memory.
+        loss: that another candidate beats the incumbent on test seeds, in one line; else empty.
+        caveats: what a reader must know.
+        tuning_seeds: with how many seeds the tuning score was made.
+        share: new configurations and who made them.
+        learns: whether the study's optimizer has a model.
+        prior: the landscapes that the search began with, and their part; None without.
+        beside: other metrics of the incumbent on test seeds, for RLHF tasks: gold, proxy, KL, ...
+        steps: the steps the incumbent's score and its kept model are of.
+        beyond: steps the default configuration was trained beyond the budget, to be compared at
+            equal length.
+        choice: how sure the choice of the incumbent is, of a study with adaptive seeds.
+        search_end: why the search is over; None while it is open.
+        search_end_text: the same in words, empty while it is open.
+        rows: those of `trials`, of a study in memory; None where its folder has them.
+    """
+
+    objective: str
+    aggregate: str
+    direction: str
+    incumbent: Incumbent
+    tuning: float
+    entries: tuple[Entry, ...]
+    difference: Interval | None
+    front: tuple[Point, ...]
+    counts: Mapping[str, int]
+    folder: Path | None
+    loss: str = ""
+    caveats: tuple[str, ...] = ()
+    tuning_seeds: int = 0
+    share: ModelShare = NO_SHARE
+    learns: bool = False
+    prior: PriorUse | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)
+    steps: Steps = NO_STEPS
+    beyond: int = 0
+    choice: Choice | None = None
+    search_end: SearchEnd | None = None
+    search_end_text: str = ""
+    rows: tuple[TrialRow, ...] | None = field(default=None, repr=False, compare=False)
+
+    def __str__(self) -> str:
+        """Write the scores and the incumbent in a few lines.
+
+        `repr` has everything.
+        """
+        lines = [self.objective, self.problem or "not tested on held-out seeds"]
+        if self.test is not None:
+            span = self.test.iqm_interval
+            level = level_text("iqm", len(self.test.seeds))
+            interval = "" if span is None else f", {level}[{number(span.low)}, {number(span.high)}]"
+            seeds = counted(len(self.test.seeds), "held-out seed")
+            lines[1] = f"test score (IQM): {number(self.test.iqm)}{interval}, {seeds}"
+        seeds = counted(self.tuning_seeds, "tuning seed")
+        lines.append(f"tuning score ({self.aggregate}): {number(self.tuning)}, {seeds}; optimistic")
+        lines += [self.loss] if self.loss else []
+        params = ", ".join(f"{name}={value!r}" for name, value in self.best_params.items())
+        lines.append(f"incumbent: proposal {self.incumbent.proposal}: {params}")
+        return "\n".join(printable(line, keep_lines=False) for line in lines)
+
+    @property
+    def best_params(self) -> dict[str, Any]:
+        """The incumbent's hyperparameters by name, at the end of its schedule."""
+        params: dict[str, Any] = plain(self.incumbent.config)
+        return params
+
+    def trials(self) -> pd.DataFrame:
+        """Make a table of every run that has begun.
+
+        Columns: `run`, `configuration` (the number of the proposal that introduced it), `proposal`
+        (the last that trained the run), `role` and `seed`, `state` (`complete`, `stopped` before
+        its last step, or the kind of failure), `steps` (reached), `value` (by the objective; one
+        `value_METRIC` for each of several; none of a failed run; of a test run where it counts),
+        `origin`, `environment_steps`, `wall_seconds`, and `params_NAME` for each hyperparameter,
+        empty where it is not active.
+
+        If the study has a folder, it is read from there, as it stands now.
+
+        Raises:
+            InputError: the folder holds no study any more.
+        """
+        import pandas as pd
+
+        rows = self.rows
+        if rows is None and self.folder is not None:
+            rows = _rows_in(self.folder)
+        return pd.DataFrame(list(rows or ()))
+
+    @property
+    def test(self) -> Estimate | None:
+        """The held-out score of the incumbent, to be reported.
+
+        It is None if no test run succeeded.
+        """
+        return self.entries[0].test if self.entries else None
+
+    @property
+    def problem(self) -> str:
+        """The reason why a tested study has no usable result.
+
+        Every test run of its incumbent failed then. Empty if it has one.
+        """
+        if not self.entries or self.test is not None:
+            return ""
+        failures = self.entries[0].failures
+        kinds = ", ".join(sorted(set(failures.values())))
+        return (
+            f"no usable result: {all_counted(len(failures), 'test run')} of the incumbent failed "
+            f"({kinds})"
+        )
+
+    @property
+    def default(self) -> Entry | None:
+        """The default configuration's entry, when it was tested."""
+        return next((entry for entry in self.entries if entry.label == "default"), None)
+
+    @property
+    def improvement(self) -> float | None:
+        """The incumbent's interquartile mean minus the default's, on the seeds of `difference`."""
+        default = None if self.default is None else self.default.test
+        if self.difference is None or self.test is None or default is None:
+            return None
+        # On the seeds that both have: a seed on which one failed is in neither mean.
+        of_incumbent, of_default = paired(self.test, default)
+        return parse_aggregate("iqm")(of_incumbent) - parse_aggregate("iqm")(of_default)
+
+    @property
+    def gap(self) -> float | None:
+        """How much better the tuning score was than the test score.
+
+        Both are by `aggregate`. The larger, the more over-tuned.
+        """
+        if self.test is None:
+            return None
+        if self.direction == "maximize":
+            return self.tuning - self.test.value
+        return self.test.value - self.tuning
+
+    def load_model(self, seed: int | None = None) -> Any:
+        """Load the incumbent as trained, of Stable-Baselines3 or of transformers.
+
+        It is of the step that `steps` names. An agent has the hyperparameters and optimizer moments
+        of its run; where that normalised, `model.get_vec_normalize_env()` holds the statistics. A
+        tokenizer is in the folder that `autorl export` writes.
+
+        Args:
+            seed: of the run it was trained in; by default the median by test score.
+
+        Raises:
+            InputError: the trainer has no models (a function, a command), or Stable-Baselines3 is
+                not installed.
+            StudyError: the study was not kept in a folder, or kept no checkpoint.
+        """
+        if self.folder is None:
+            raise StudyError("the study was not kept: give it a folder with `out=`")
+        return read_model(self.folder, self.incumbent.proposal, self.incumbent.config, seed)
+
+
+def read_result(record: StudyRecord) -> Result:
+    """Read the result of a study as it stands.
+
+    It is about the incumbent that was frozen before the test phase, or about the best so far.
+
+    Raises:
+        StudyError: nothing was scored.
+    """
+    spec = record.spec
+    incumbent = record.incumbent()
+    entries = _entries(record, incumbent.proposal)
+    metrics = reward_metrics(record, incumbent.proposal) if entries else {}
+    front = record.front if len(spec.objective) > 1 else []
+    return Result(
+        objective=_objectives_text(spec),
+        aggregate=spec.evaluation.aggregate,
+        direction=spec.objectives()[0].direction,
+        incumbent=incumbent,
+        tuning=_tuning_score(record, incumbent.proposal),
+        entries=tuple(entries),
+        difference=_difference(spec, entries),
+        front=_points(record, front, {entry.proposal for entry in entries}),
+        counts=record.tables.count_proposals(),
+        folder=record.folder,
+        loss=loss_text(spec, entries),
+        caveats=cautions(record, incumbent.proposal, entries, metrics),
+        tuning_seeds=record.tables.seeds_scored(incumbent.proposal),
+        share=record.share,
+        learns=record.optimizer_learns,
+        prior=record.prior_use,
+        beside=metrics,
+        steps=_steps(record, incumbent.proposal),
+        beyond=record.tables.steps_beyond(),
+        choice=choice_of(record, incumbent.proposal),
+        search_end=record.search_end,
+        search_end_text=record.search_end_text,
+        rows=tuple(trial_rows(record)) if record.folder is None else None,
+    )
+
+
+def _rows_in(folder: Path) -> tuple[TrialRow, ...]:
+    spec, connection = open_copy(folder)
+    with closing(connection):
+        record = StudyRecord(spec, Store(connection, folder, None), folder)
+        return tuple(trial_rows(record))
+
+
+def _entries(record: StudyRecord, incumbent: ProposalId) -> list[Entry]:
+    """List what was tested, the incumbent first, then the default.
+
+    Empty where the search was opened again and has another incumbent, which is not tested yet.
+    """
+    rows = record.tables.tests()
+    # "earlier": a candidate of before the search was extended.
+    labels = {row.proposal: row.label for row in rows if row.label != "earlier"}
+    if labels.get(incumbent) != "incumbent":
+        return []
+    entries = []
+    places = {"incumbent": 0, "default": 1}
+    for proposal in sorted(
+        labels, key=lambda number: (places.get(labels[number], 2), labels[number], number)
+    ):
+        tests = [row for row in rows if row.proposal == proposal]
+        failures = {row.seed: row.status for row in tests if Status(row.status).failed}
+        succeeded = {
+            row.seed: row.value
+            for row in tests
+            if row.seed not in failures and row.value is not None
+        }
+        entries.append(
+            Entry(
+                label=labels[proposal],
+                proposal=proposal,
+                schedule=record.schedule(proposal),
+                tuning=_tuning_score(record, proposal),
+                test=estimate(record.spec, proposal, succeeded, list(failures)),
+                until=record.until(proposal),
+                failures=failures,
+            )
+        )
+    return entries
+
+
+def _tuning_score(record: StudyRecord, proposal: ProposalId) -> float:
+    """Return the tuning score by the first objective.
+
+    NaN if it failed before any score was known.
+    """
+    scores = record.tables.score(proposal)
+    return float(scores[0]) if scores else float("nan")
+
+
+def _difference(spec: Spec, entries: Sequence[Entry]) -> Interval | None:
+    """Bound the incumbent's IQM minus the default's by an interval.
+
+    The result is None where they were not trained as far.
+    """
+    by_label = {entry.label: entry for entry in entries}
+    incumbent = by_label.get("incumbent")
+    default = by_label.get("default")
+    # At unequal length the difference would be of training time too.
+    if incumbent is None or default is None or incumbent.until != default.until:
+        return None
+    if incumbent.test is None or default.test is None:
+        return None
+    return difference(spec, incumbent.test, default.test)
+
+
+def _steps(record: StudyRecord, proposal: ProposalId) -> Steps:
+    """Find the steps that score and kept model of a proposal have."""
+    model = None
+    if record.folder is not None:
+        checkpoints = kept_checkpoints(record, record.folder, proposal)
+        if checkpoints:
+            model = checkpoints[seed_of_model(record, proposal, checkpoints)]
+    return steps_of(record, proposal, model)
+
+
+def _objectives_text(spec: Spec) -> str:
+    texts = [
+        f"{objective.metric}, {_OF_A_RUN.get(objective.reduce, objective.reduce)} of a run, "
+        f"{'higher' if objective.sign > 0 else 'lower'} is better"
+        for objective in spec.objectives()
+    ]
+    return f"score: {'; beside it '.join(texts)}; {spec.evaluation.aggregate} over seeds"
+
+
+def _points(
+    record: StudyRecord, front: Sequence[ProposalId], tested: set[ProposalId]
+) -> tuple[Point, ...]:
+    """List the points of a front, best by the first objective first."""
+    objectives = record.spec.objectives()
+    labels = [objective.label for objective in objectives]
+    points = []
+    for proposal in front:
+        tuning = dict(zip(labels, record.tables.score(proposal), strict=True))
+        test = _test_scores(record, proposal) if proposal in tested else {}
+        points.append(Point(proposal, tuning, test or None))
+    first = objectives[0]
+    points.sort(key=lambda point: (-first.sign * point.tuning[first.label], point.proposal))
+    return tuple(points)
+
+
+def _test_scores(record: StudyRecord, proposal: ProposalId) -> dict[str, float]:
+    """Aggregate over test seeds by every objective.
+
+    Failed runs count where the study file states their value.
+    """
+    aggregate = parse_aggregate(record.spec.evaluation.aggregate)
+    stated = record.spec.stated_penalty
+    scores = {}
+    for index, objective in enumerate(record.spec.objectives()):
+        rows = [row for row in record.tables.tests(index) if row.proposal == proposal]
+        values = [row.value for row in rows if not Status(row.status).failed]
+        if not values:
+            continue
+        if stated is not None:
+            values += [stated] * (len(rows) - len(values))
+        # Aggregates may look at the worse end.
+        scores[objective.label] = objective.sign * float(
+            aggregate(objective.sign * np.array(values))
+        )
+    return scores

@@ -1,0 +1,237 @@
+"""Checks what no single key of a study file can tell.
+
+Keys may contradict each other, and a budget may train nothing. Only a study file that is read is
+checked. A study that was stored is taken as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from autorl import optimizers
+from autorl.core.plain_text import counted
+from autorl.core.seeds import generator
+from autorl.core.types import InputError, Proposal
+from autorl.statistics.reductions import parse_reduction
+from autorl.study.spec.folder_name import check_folder_name
+from autorl.study.spec.optimizer import optimizer_of
+from autorl.study.spec.spec import Spec
+
+
+def check_names_and_places(spec: Spec) -> None:
+    """Check the study's name and the folder its modules come from.
+
+    Raises:
+        InputError: the name is no folder's, or the folder is not there.
+    """
+    check_folder_name(spec.name)
+    if spec.path is not None and not Path(spec.path).is_dir():
+        raise InputError(f"no such folder: {spec.path}", key="path")
+
+
+def check_evaluations(spec: Spec, data: Mapping[str, object]) -> None:
+    """Check that a run has as many evaluations as are asked for.
+
+    Args:
+        spec: the study.
+        data: the study file as written; what it leaves out has a default that gives way.
+
+    Raises:
+        InputError: more are asked for than a run can have, or more of them are read than it has.
+    """
+    steps = spec.fidelity.steps
+    evaluations = spec.fidelity.evaluations
+    # Only where it is stated: the default gives way in a short run.
+    if "evaluations" in spec.fidelity.model_fields_set and evaluations > steps:
+        message = (
+            f"{counted(evaluations, 'evaluation')} in {counted(steps, 'step')}: "
+            "expected at most one a step"
+        )
+        raise InputError(message, key="fidelity.evaluations")
+    have = len(spec.evaluation_steps)
+    for number, objective in enumerate(spec.objective):
+        window = parse_reduction(objective.reduce).window
+        if window is not None and window > have:
+            # The key as it is written: the message finds its line by it.
+            listed = isinstance(data.get("objective"), list)
+            place = f"objective[{number}]" if listed else "objective"
+            message = (
+                f"{objective.reduce} of a run with {counted(have, 'evaluation')} "
+                f"(fidelity.evaluations): expected at most {have}"
+            )
+            raise InputError(message, key=f"{place}.reduce")
+    optimizer = data.get("optimizer")
+    rungs = optimizer.get("rungs") if isinstance(optimizer, Mapping) else None
+    if spec.optimizer.stop is not None and rungs is not None and rungs > steps:
+        message = (
+            f"{counted(rungs, 'rung')} in {counted(steps, 'step')}: expected at most one a step"
+        )
+        raise InputError(message, key="optimizer.rungs")
+
+
+def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
+    """Check that the number of environments is said in one place.
+
+    Args:
+        spec: the study.
+        data: the study file as written; where it says nothing, the trainer's or the space's own
+            number holds.
+
+    Raises:
+        InputError: two places disagree.
+    """
+    # As written: in the section, a default looks like a number that somebody gave.
+    environment = data.get("environment")
+    explicit = environment.get("n_envs") if isinstance(environment, Mapping) else None
+    for algorithm, trainer in spec.trainers.items():
+        if not spec.info(trainer).takes_n_envs:
+            continue
+        option = trainer.kwargs.get("n_envs")
+        section = f"algorithms.{algorithm}." if algorithm else ""
+        if option is not None:
+            # Against the space, an option of the trainer is judged as all of them are.
+            if option != spec.environment.n_envs:
+                place = "there, or in the space of each algorithm" if algorithm else "there"
+                message = (
+                    f"is {spec.environment.n_envs} in environment.n_envs: "
+                    f"say it {place}, in one place"
+                )
+                raise InputError(message, key=f"{section}trainer.kwargs.n_envs")
+            continue
+        space = spec.spaces[algorithm]
+        searched = space.hyperparameters.get("n_envs")
+        if explicit is None or searched is None or "n_envs" in space.conditions:
+            continue
+        place = f"{section}space.hyperparameters.n_envs"
+        if searched.type != "constant":
+            message = (
+                f"is searched by the space as well, as {place}: take it out here, or fix it there"
+            )
+            raise InputError(message, key="environment.n_envs")
+        if searched.choices[0] != explicit:
+            message = (
+                f"is fixed to {searched.choices[0]!r} by the space as well, "
+                f"as {place}: say it in one place"
+            )
+            raise InputError(message, key="environment.n_envs")
+
+
+def check_workers(spec: Spec) -> None:
+    """Check that the executor a study names can have workers.
+
+    Raises:
+        InputError: it runs one segment at a time, and several are asked for.
+    """
+    workers = spec.executor.workers or 1
+    if spec.executor.name == "in_process" and workers > 1:
+        message = (
+            f"`in_process` runs one at a time, not {workers}: choose `threads` or `processes` "
+            "(or `ray` or `slurm`, for other machines), or leave this out"
+        )
+        raise InputError(message, key="executor.workers")
+
+
+def check_racing(spec: Spec) -> None:
+    """Check the numbers of seeds between which proposals race.
+
+    Raises:
+        InputError: they race from more seeds than they may end with, or to more than there are.
+    """
+    section = spec.evaluation
+    have = len(spec.plan.tuning)
+    if section.max is not None and section.max < section.min:
+        raise InputError(
+            f"{section.max} is below evaluation.min, {section.min}", key="evaluation.max"
+        )
+    if section.seeds == "racing" and max(section.max or 1, section.min) > have:
+        raise InputError(
+            f"racing up to more seeds than the {have} in seeds.tuning", key="evaluation"
+        )
+
+
+def check_adaptive(spec: Spec) -> None:
+    """Check that an adaptive study can give the best few more seeds.
+
+    Raises:
+        InputError: there are no more seeds or no end to plan with, or a study with other seeds says
+            which share of its budget confirms.
+    """
+    section = spec.evaluation
+    have = len(spec.plan.tuning)
+    if section.seeds != "adaptive":
+        if section.share is not None:
+            raise InputError(
+                f"is of `seeds: adaptive`, not of {section.seeds!r}", key="evaluation.share"
+            )
+        return
+    if (section.max or 0) > have:
+        raise InputError(
+            f"adaptive up to more seeds than the {have} in seeds.tuning", key="evaluation"
+        )
+    most = section.max or have
+    if most <= section.min:
+        raise InputError(
+            f"adaptive needs more seeds for the best than the {section.min} of every proposal: "
+            f"got {most} (evaluation.max, seeds.tuning)",
+            key="evaluation",
+        )
+    if math.isinf(spec.full_runs) and spec.budget.hours is None:
+        raise InputError("adaptive needs a budget, of which it keeps a share", key="evaluation")
+
+
+def check_budget(spec: Spec) -> None:
+    """Check that the budget pays for the first proposal.
+
+    It is trained on its first seeds.
+
+    Raises:
+        InputError: the budget is smaller, so nothing would train.
+    """
+    budget = spec.budget
+    steps = spec.fidelity.steps
+    seeds = len(spec.policy().first)
+    if budget.runs is not None:
+        key = "budget.runs"
+        stated = f"{budget.runs:g}"
+        payable = round(budget.runs * steps, 6)  # 0.29 * 100 is 28.999999999999996
+    elif budget.environment_steps is not None:
+        key = "budget.environment_steps"
+        stated = str(budget.environment_steps)
+        payable = float(budget.environment_steps)
+    else:
+        return
+    if payable >= steps * seeds:  # no proposal costs more; what follows may need another package
+        return
+    first = _first_length(spec)
+    if payable >= first * seeds:
+        return
+    length = f" to step {first} of {steps}"
+    cost = counted(first * seeds, "step")
+    if first == steps:
+        length = f" of {counted(steps, 'step')}"
+    if budget.runs is not None:
+        cost = counted(first * seeds / steps, "run")
+        length = "" if first == steps else length
+    proposal = f"{counted(seeds, 'seed')}{length} = {cost}"
+    raise InputError(f"{stated} is less than one proposal ({proposal})", key=key)
+
+
+def paid_configurations(spec: Spec) -> float:
+    """Count the most configurations that a budget pays for."""
+    if spec.budget.configurations is not None:
+        return spec.full_runs
+    return round(spec.full_runs * spec.fidelity.steps / _first_length(spec), 6)
+
+
+def _first_length(spec: Spec) -> int:
+    """Return the steps of the first proposal the optimizer would make.
+
+    The optimizer decides nothing else here.
+    """
+    if not optimizers.find(spec.optimizer.name, spec.path).partial and spec.optimizer.stop is None:
+        return spec.fidelity.steps
+    optimizer = optimizer_of(spec, spec.search_space.changeable)
+    answer = optimizer.ask(generator(spec.seed, "ask", 0))  # the stream of the study's first ask
+    return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps

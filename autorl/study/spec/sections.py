@@ -1,0 +1,504 @@
+"""The sections of a study file: keys, defaults and allowed values."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from autorl.core.plain_text import shown
+from autorl.core.seeds import MOST_SEEDS, SeedPlan
+from autorl.core.types import EnvironmentSpec, FrozenMap, Resources, TrainerSpec
+from autorl.optimizers.registry import DEFAULT
+from autorl.population.task_families import FamilyPurpose
+from autorl.statistics.aggregates import parse_aggregate
+from autorl.statistics.reductions import parse_reduction
+
+
+def _integral(value: object) -> object:
+    # pydantic would take `true` for 1 and the text "5" for 5.
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a whole number, got {shown(value)}")
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _number(value: object) -> object:
+    if isinstance(value, bool | str):
+        raise ValueError(f"expected a number, got {shown(value)}")
+    return value
+
+
+def _minutes(value: object) -> object:
+    """Read [days-]hours:minutes:seconds as minutes, rounded up."""
+    if not isinstance(value, str):
+        return value
+    match = re.fullmatch(r"(?:(\d+)-)?(\d+):(\d\d):(\d\d)", value)
+    if match is None:
+        raise ValueError(f"expected minutes or [days-]hours:minutes:seconds, got {shown(value)}")
+    days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+    return 60 * (24 * days + hours) + minutes + math.ceil(seconds / 60)
+
+
+def _penalty(value: str | float) -> str | float:
+    if value != "worst" and (isinstance(value, bool | str) or not math.isfinite(value)):
+        raise ValueError(f"should be 'worst' or a finite number, got {shown(value)}")
+    return value
+
+
+MOST_RUNS = 10**9
+"""Full runs, and configurations, of a budget: what no study ever trains."""
+_MOST_THINGS = 1_000_000  # evaluations, proposals, workers: each has an entry in memory
+_MOST_STEPS = 10**15  # SQLite stores whole numbers below 2**63
+
+Count = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_THINGS)]
+Steps = Annotated[int, BeforeValidator(_integral), Field(ge=1, le=_MOST_STEPS)]
+Whole = Annotated[int, BeforeValidator(_integral), Field(ge=0, le=_MOST_THINGS)]
+StudySeed = Annotated[int, BeforeValidator(_integral), Field(ge=0, lt=2**63)]
+# pydantic would take the text "yes" for true.
+Flag = Annotated[bool, Field(strict=True)]
+Number = Annotated[float, BeforeValidator(_number), Field(allow_inf_nan=False)]
+Positive = Annotated[
+    float, BeforeValidator(_number), Field(gt=0, le=MOST_RUNS, allow_inf_nan=False)
+]
+
+
+class Section(BaseModel):
+    """One mapping of the study file: unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainerSection(Section):
+    name: str
+    """`sb3/ppo`, `population/ppo`, `command`, `python:module:function`, ...
+
+    `autorl list trainers` lists them.
+    """
+    kwargs: dict[str, Any] = {}  # pydantic gives each instance a copy of a default
+    """The trainer's own options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    def resolve(self) -> TrainerSpec:
+        return TrainerSpec(self.name, FrozenMap(self.kwargs))
+
+
+class EnvironmentSection(Section):
+    id: str | None = None
+    """Any Gymnasium id, or `module:Env-v0` to import the module first."""
+    kwargs: dict[str, Any] = {}
+    """Arguments of the environment's constructor, or parameters of a variant."""
+    wrappers: list[Any] = []
+    """`module:Class` or `{"module:Class": {arguments}}`, applied in order."""
+    n_envs: Count = 1
+    """Copies stepped together."""
+    normalize: Flag | dict[str, Any] = False
+    """Running normalisation of observations and rewards; arguments of SB3's VecNormalize."""
+    vec_env: Literal["dummy", "subproc", "envpool", "gymnasium"] = "dummy"
+    """Copies in this process, a process each, or together in EnvPool's or the id's own vector."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_id(cls, value: object) -> object:
+        return {"id": value} if isinstance(value, str) else value
+
+    def resolve(self) -> EnvironmentSpec:
+        normalize = (
+            FrozenMap(self.normalize) if isinstance(self.normalize, dict) else self.normalize
+        )
+        wrappers = FrozenMap(wrappers=self.wrappers)["wrappers"]
+        return EnvironmentSpec(
+            self.id, FrozenMap(self.kwargs), wrappers, self.n_envs, normalize, self.vec_env
+        )
+
+
+# What Ray, and this file, have keys of their own for.
+_OWN_RESOURCES = frozenset({"cpu", "gpu", "memory", "memory_gb", "nodes", "object_store_memory"})
+
+
+class ResourcesSection(Section):
+    """Resources of a segment on a machine, or on each gang host."""
+
+    cpu: Positive | None = None
+    """Cores, a part of one too. Above 1 they are the threads its libraries may start."""
+    gpu: Annotated[Number, Field(ge=0, le=_MOST_THINGS)] | None = None
+    """GPUs of one host: a share of one, or a whole number."""
+    memory_gb: Positive | None = None
+    """Memory in GiB, which decides how many segments run at once; `limits` ends one for it."""
+    nodes: Count | None = None
+    """Hosts that train one segment together."""
+    custom: dict[str, Positive] | None = None
+    """Amounts of what a cluster's nodes are said to have, by name."""
+
+    @field_validator("gpu")
+    @classmethod
+    def _share_or_whole(cls, value: float | None) -> float | None:
+        if value is not None and value > 1 and not value.is_integer():
+            raise ValueError(
+                f"expected a share of one GPU such as 0.25, or a whole number, got {value:g}"
+            )
+        return value
+
+    @field_validator("custom")
+    @classmethod
+    def _of_cluster(cls, value: dict[str, float] | None) -> dict[str, float] | None:
+        for name in value or {}:
+            if not name or name.lower() in _OWN_RESOURCES:
+                raise ValueError(f"expected names of a cluster's own resources, got {name!r}")
+        return value
+
+    def stated(self) -> dict[str, Any]:
+        """Return the keys that the file states."""
+        return self.model_dump(exclude_none=True)
+
+    def over(self, needs: Resources) -> Resources:
+        """Replace what the file states in needs that something else asks for."""
+        stated = self.stated()
+        if "custom" in stated:
+            stated["custom"] = FrozenMap(stated["custom"])
+        return dataclasses.replace(needs, **stated)
+
+
+class AlgorithmSection(Section):
+    trainer: TrainerSection
+    """The trainer of this algorithm."""
+    resources: ResourcesSection | None = None
+    """What a segment of it needs, key by key instead of what the study's `resources` say."""
+    space: str | dict[str, Any]
+    """Its search space; names are prefixed with the algorithm's."""
+
+
+# Of these, a direction that is left out would search for the worst.
+_SMALLER_IS_BETTER = (
+    "kl",
+    "tokens",
+    "truncated",
+    "reward_zero_std",
+    "wall_seconds",
+    "environment_steps",
+)
+
+
+class ObjectiveSection(Section):
+    metric: str = "eval_return"
+    """A metric the trainer reports, or `wall_seconds` or `environment_steps`."""
+    reduce: str = "last"
+    """How a learning curve becomes a number: last, best, mean_last(k), auc."""
+    direction: Literal["maximize", "minimize"] = "maximize"
+
+    @model_validator(mode="after")
+    def _has_a_direction(self) -> Self:
+        if self.metric in _SMALLER_IS_BETTER and "direction" not in self.model_fields_set:
+            raise ValueError(
+                f"less of {self.metric} is better: say `direction: minimize` (or `maximize`)"
+            )
+        return self
+
+    @field_validator("reduce")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_reduction(value, "objective.reduce")
+        return value
+
+
+class ConstraintSection(Section):
+    metric: str
+    max: Number | None = None
+    min: Number | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.max is None) == (self.min is None):
+            raise ValueError("needs exactly one of `max` and `min`")
+        return self
+
+
+class FidelitySection(Section):
+    steps: Steps
+    """Length of a full run in counted environment steps (optimizer steps for RLHF).
+
+    It is also the horizon of schedules.
+    """
+    evaluations: Annotated[Count, Field(le=100_000)] = 10
+    """Equally spaced evaluations of a full run."""
+    episodes: Count = 32
+    """Episodes of each evaluation."""
+
+
+class OptimizerSection(Section):
+    # Further keys are the optimizer's options, which its class checks.
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str = DEFAULT
+    """`autorl list optimizers` names them; their options are further keys of this mapping."""
+    stop: Literal["median", "learned"] | None = None
+    """Cut runs at a rung.
+
+    `median`: those below the median of their peers; `learned`: those that are unlikely to beat the
+    incumbent, by learning curves.
+    """
+    rungs: Count | None = None
+    """How many rungs `stop` compares at (default 5), or the optimizer's own option of this name."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, value: object) -> object:
+        # Only with `stop`: an optimizer may have an option of this name and a default of its own.
+        if isinstance(value, dict) and value.get("stop") is not None:
+            return {"rungs": 5} | value
+        return {"name": value} if isinstance(value, str) else value
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.__pydantic_extra__ or {})
+
+
+class BudgetSection(Section):
+    """Exactly one of these, the test phase not included."""
+
+    runs: Positive | None = None
+    """Full-run equivalents: tuning steps / fidelity.steps, over all seeds and rungs.
+
+    Charged when proposed.
+    """
+    configurations: Annotated[int, BeforeValidator(_integral), Field(ge=1, le=MOST_RUNS)] | None = (
+        None
+    )
+    """Proposals that start from scratch."""
+    environment_steps: Steps | None = None
+    """Tuning steps, charged when proposed."""
+    hours: Positive | None = None
+    """Wall-clock hours of the driver, over all its sessions; gives up the same-table guarantee."""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        stated = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(stated) != 1:
+            raise ValueError(
+                "needs exactly one of runs, configurations, environment_steps, hours; "
+                f"got {stated or 'none'}"
+            )
+        return self
+
+
+ADAPTIVE_SEEDS = 5
+"""Tuning seeds of a study that leaves optimizer, evaluation and tuning seeds to the defaults.
+
+It is so where its algorithm has a prior.
+"""
+
+
+class SeedsSection(Section):
+    # `SeedPlan` says what a list may hold.
+    tuning: Annotated[Count, Field(le=MOST_SEEDS)] | list[Any] = 3
+    """A count n (seeds 0..n-1) or a list."""
+    test: Annotated[Whole, Field(le=MOST_SEEDS)] | list[Any] = 10
+    """A count m (seeds 100..100+m-1) or a list; disjoint from `tuning`."""
+
+    def resolve(self) -> SeedPlan:
+        return SeedPlan(self.tuning, self.test)
+
+
+class EvaluationSection(Section):
+    seeds: Literal["fixed", "racing", "adaptive"] = "fixed"
+    """Every tuning seed for every proposal, or more only for those that hold their own.
+
+    A race is run against the incumbent. With `adaptive` the best few get more at the end.
+    """
+    min: Count = 1
+    """Racing, adaptive: seeds of every proposal."""
+    max: Count | None = None
+    """Racing, adaptive: seeds of an incumbent; default all tuning seeds."""
+    share: Annotated[Number, Field(gt=0, le=0.5)] | None = None
+    """Adaptive: part of the budget that gives the best few more seeds.
+
+    Default 0.15, or what the optimizer says of its prior.
+    """
+    rule: Literal["mean", "t"] = "mean"
+    """Racing: a proposal is dropped when its paired mean is below the incumbent's.
+
+    With `t` only when it is significantly so.
+    """
+    aggregate: str = "mean"
+    """Over seeds: mean, median, iqm, cvar(0.2), quantile(0.25)."""
+
+    @field_validator("aggregate")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        parse_aggregate(value, "evaluation.aggregate")
+        return value
+
+
+class ExecutorSection(Section):
+    name: Literal["in_process", "threads", "processes", "ray", "slurm"] | None = None
+    """Default: threads for `population/*`, processes for the rest."""
+    workers: Count | None = None
+    """Segments at once; default the machine's cores, on `ray` what the cluster has, on `slurm` 100.
+
+    Never changes a result.
+    """
+    address: str | None = None
+    """Of the cluster of `ray`: local (a Ray of its own), auto, HOST:PORT or ray://HOST:PORT.
+
+    Default: auto where RAY_ADDRESS is set, else local.
+    """
+    autoscaler: Flag = False
+    """Whether the cluster of `ray` adds nodes: up to `workers` are asked for, room or not."""
+    devices: list[str | int] = []
+    """CUDA devices of the processes executor, `0,1` for a group.
+
+    Segments that ask for GPUs (`resources.gpu`) share them; without, the slots take them in turn.
+    """
+    cluster: Literal["slurm", "local"] = "slurm"
+    """Where jobs of `slurm` are submitted; `local`: processes of this machine, to try it."""
+    partition: str | None = None
+    """Of the jobs; default the cluster's own."""
+    time: Annotated[int, BeforeValidator(_integral), BeforeValidator(_minutes), Field(ge=1)] = 60
+    """Of a job: minutes, or [days-]hours:minutes:seconds. A job that takes longer is lost."""
+    batch: Count = 1
+    """The most segments of a job, which trains them side by side and asks for what all need."""
+    sbatch: dict[str, str | int | float | bool] = {}
+    """Further options of `sbatch`, such as `{account: rl, qos: high}`."""
+
+
+class FailuresSection(Section):
+    penalty: Annotated[str | float, AfterValidator(_penalty)] = "worst"
+    """Score of a failed seed: the worst told so far at that fidelity, or a number.
+
+    The number is in the metric's own direction.
+    """
+    retries: Whole = 3
+    """How often a segment whose worker was lost is tried again."""
+
+
+class LimitsSection(Section):
+    # How far a training has come by then depends on the machine.
+    segment_seconds: Positive | None = None
+    """Wall-clock limit of one segment; gives up the same-table guarantee."""
+    memory_gb: Positive | None = None
+    """Resident memory of one segment, in GiB."""
+    disk_gb: Positive | None = 20
+    """Checkpoints of the study together, in GiB; checked before each segment that saves one."""
+
+
+class TestSection(Section):
+    __test__ = False  # not a test class, whatever its name suggests to pytest
+    top: Whole = 3
+    """How many of the best proposals are trained on test seeds, the incumbent one of them.
+
+    They never re-rank it.
+    """
+    baseline: Flag = True
+    """Train the default configuration as far as the incumbent where the search did not.
+
+    This is beyond the budget.
+    """
+
+
+class KeepSection(Section):
+    checkpoints: Literal["incumbent", "top", "lineage", "none"] = "incumbent"
+    """Which checkpoints outlive the study.
+
+    The incumbent's test runs, also the top k's, every one, or none.
+    """
+
+
+class WarmStartSection(Section):
+    """Configurations of a study, a landscape or a preset to begin with."""
+
+    study: str | None = None
+    """Another study's folder, relative to the study file or the working folder.
+
+    This or `landscape`.
+    """
+    landscape: str | None = None
+    """An id or a folder."""
+    zoo: str | None = None
+    """A file of RL Baselines3 Zoo, relative to the study file: its one configuration."""
+    entry: str | None = None
+    """Of that file, where it is not the study's environment."""
+    top: Count = 5
+    """How many configurations: the best by the interquartile mean over their tuning seeds."""
+    sql: str | None = None
+    """Or a query: the configurations of its column `config_id`, in its order."""
+    misfits: Literal["refuse", "skip"] = "refuse"
+    """What becomes of configurations outside this study's space."""
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if [self.study, self.landscape, self.zoo].count(None) != 2:
+            raise ValueError("needs exactly one of `study`, `landscape` and `zoo`")
+        if self.entry is not None and self.zoo is None:
+            raise ValueError("`entry` is of a file that `zoo` names")
+        return self
+
+    @property
+    def source(self) -> str:
+        return self.study or self.landscape or ""
+
+
+def _kind_of_start(value: object) -> str:
+    return "(source)" if isinstance(value, Mapping | WarmStartSection) else "(list)"
+
+
+# The tags are no keys of the file: `first_problem` leaves them out of a location.
+WarmStart = Annotated[
+    Annotated[list[dict[str, Any]], Tag("(list)")] | Annotated[WarmStartSection, Tag("(source)")],
+    Discriminator(_kind_of_start),
+]
+
+
+class TaskFamilySection(Section):
+    """The family of tasks that a landscape's variant was drawn from."""
+
+    name: str
+    purpose: FamilyPurpose
+    seed: int
+    hash: str
+
+
+class LandscapeSection(Section):
+    """A landscape, which `autorl landscape build` writes when all is trained.
+
+    A study with this section is one for a landscape: test runs are whole, and no default
+    configuration is added.
+    """
+
+    id: str
+    """namespace/algorithm/environment."""
+    bounds: tuple[Number | None, Number | None] = (None, None)
+    """Smallest and largest value the objective can take; null = unbounded."""
+    description: str = ""
+    licence: str = ""
+    citation: str = ""
+    url: str = ""
+    creator: str = ""
+    family: TaskFamilySection | None = None
+    """Written by `autorl landscape build --family`."""
+
+    @field_validator("bounds")
+    @classmethod
+    def _ordered(
+        cls, value: tuple[float | None, float | None]
+    ) -> tuple[float | None, float | None]:
+        if value[0] is not None and value[1] is not None and value[0] >= value[1]:
+            raise ValueError(f"should be [low, high], got {list(value)}")
+        return value

@@ -1,0 +1,20 @@
+"""The Python front door: `tune` and `Tuner`.
+
+`tune` runs a whole study. `Tuner` embeds the search in a training loop of your own.
+"""
+
+from autorl.study.spec.arguments import study_overrides
+from autorl.study.spec.sources import read_study, space_study
+from autorl.study.tuner.trial import Finished, Trial, Waiting
+from autorl.study.tuner.tuner import Tuner, tune
+
+__all__ = [
+    "Finished",
+    "Trial",
+    "Tuner",
+    "Waiting",
+    "read_study",
+    "space_study",
+    "study_overrides",
+    "tune",
+]

@@ -1,0 +1,559 @@
+"""`tune` runs a whole study, `Tuner` is asked and told."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from autorl.core.plain_text import shown
+from autorl.core.seeds import SeedPlan
+from autorl.core.types import (
+    Checkpoint,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+    step_problem,
+)
+from autorl.optimizers.registry import DEFAULT
+from autorl.store.events import ConfigEnqueued
+from autorl.store.folder import holds_study
+from autorl.store.lock import lock_holder
+from autorl.study import Progress, Result, Study
+from autorl.study.callbacks import CallbackEntry
+from autorl.study.function_runs import FunctionRuns
+from autorl.study.results.record import search_end_text
+from autorl.study.spec import UNLIMITED, Spec, load_spec, thaw
+from autorl.study.spec.arguments import (
+    check_direction,
+    check_options,
+    optimizer_by_name,
+    space_definition,
+    study_overrides,
+)
+from autorl.study.spec.sources import is_file, space_study
+from autorl.study.tuner.owner_thread import OwnerThread
+from autorl.study.tuner.trial import PARTS_OF_RUNS, Finished, Trial, Waiting
+from autorl.trainers.contract import AnyChange, Change, Trainer
+from autorl.trainers.families import FUNCTION_PREFIX
+from autorl.trainers.user_code import metric_value, step_number
+
+
+def tune(
+    what: str | Path | Mapping[str, object] | Callable[..., object],
+    space: object = None,
+    *,
+    out: str | Path | None = None,
+    progress: Callable[[Progress], None] | None = None,
+    callbacks: Sequence[CallbackEntry] = (),
+    **options: object,
+) -> Result:
+    """Run a study to its result.
+
+    The search is on tuning seeds, then the incumbent is tested on held-out seeds.
+
+    Args:
+        what: a study file; the name of a search space (`population/ppo`; the trainer has the same
+            name); a study as a mapping; or a function. One whose first parameter is called `trial`
+            is given a `LiveTrial`, which it reports to and asks whether to stop; any other is
+            `f(config, *, seed, until, checkpoint=None, report=None) -> float | dict`.
+        space: for a function: its search space, a `Space`, a definition, a name, a ConfigSpace, or
+            distributions of Optuna by name.
+        out: folder that keeps the study; it is taken up again if it holds this study already: call
+            `tune` once more, with the function. None = in memory.
+        progress: called after every step with where the study stands.
+        callbacks: are told what happens; objects, or entries as in a study file.
+        options: `env`, `optimizer`, `runs`, `steps`, `seeds` (a `SeedPlan`), `direction`, `stop`,
+            `rungs`, `workers`, `executor`, `seed`; any other is a key of the study file, dots
+            written as double underscores (`fidelity__episodes=8`). A function runs in this process
+            one call at a time; with `workers=n`, n at once: in threads, or, with
+            `executor="processes"`, in processes, where a function has an interpreter and global
+            random numbers of its own. The result is the same.
+
+    Raises:
+        InputError: something in the study is wrong.
+        StudyError: nothing was scored. Where all test runs failed, `Result.test` is None and
+            `Result.problem` says so.
+    """
+    overrides = study_overrides(options)
+    runs: FunctionRuns | None = None
+    if callable(what):
+        spec = _function_study(what, space, overrides)
+        runs = FunctionRuns(what, spec)
+        spec = runs.spec
+    elif space is not None:
+        raise InputError("only a function needs a space; a study file names its own", key="space")
+    elif isinstance(what, str | Path) and not is_file(what):
+        spec = load_spec(space_study(str(what), overrides.pop("environment", None)), overrides)
+    else:
+        spec = load_spec(what, overrides)
+    folder = None if out is None else Path(out)
+    try:
+        study = _study(spec, folder, None if runs is None else runs.load)
+        try:
+            if callbacks:
+                study.listen(callbacks)
+            if runs is None:
+                return study.run(progress)
+            runs.follow(study)
+            return study.run(progress, runs.executor())
+        finally:
+            study.close()
+    finally:
+        if runs is not None:
+            runs.close()
+
+
+class Tuner:
+    """Ask for trials, tell their values.
+
+    There is a trial for each proposal and tuning seed. The questions are a function of the order of
+    the calls, and with `parallelism` open proposals not of the order in which answers are told.
+
+    Every method may be called from any thread of the process that made the tuner, and from
+    coroutines as `ask_async`, `tell_async` or through `asyncio.to_thread`; a callback is told while
+    a method is at work, and may call none. One process at a time
+    has the folder; trials can be pickled, trained in other processes, and told here.
+
+    Args:
+        space: a `Space`, an inline definition, the name of a search space, a ConfigSpace, or
+            distributions of Optuna by name.
+        optimizer: its name, a mapping with `name` and options, or the class of one's own.
+        direction: `maximize` or `minimize`.
+        seeds: tuning seeds for `ask`, test seeds for `test_trials`.
+        path: folder that keeps the study; taken up again if it holds this study. None = in memory.
+        fidelity: steps of a full trial; None = trials have no length.
+        callbacks: as of `tune`; are told what happens, of results what `result` returns.
+        options: further keys of the study file, e.g. `parallelism=4` to have four proposals open at
+            once, `budget={"runs": 60}`, `seed=1`, `evaluation={"aggregate": "iqm"}`.
+
+    Raises:
+        InputError: something is wrong with these, `path` holds another study, or another process
+            has it.
+        StudyError: a method is called in another process, in a callback, or after `close`.
+    """
+
+    def __init__(
+        self,
+        space: object,
+        optimizer: str | Mapping[str, object] | type = DEFAULT,
+        direction: str = "maximize",
+        seeds: SeedPlan | None = None,
+        path: str | Path | None = None,
+        fidelity: int | None = None,
+        callbacks: Sequence[CallbackEntry] = (),
+        **options: object,
+    ) -> None:
+        keys = {*Spec.model_fields, *inspect.signature(Tuner).parameters} - {"options"}
+        of_training = {"trainer", "algorithms", "executor", "storage"}  # the caller trains
+        check_options(options, keys - of_training)
+        check_direction(direction)
+        plan = seeds or SeedPlan()
+        study = {
+            "trainer": "ask-tell",  # for the record: `_Caller` stands in its place
+            "space": space_definition(space),
+            "optimizer": optimizer_by_name(optimizer),
+            "objective": {"metric": "value", "direction": direction},
+            "seeds": {"tuning": list(plan.tuning), "test": list(plan.test)},
+            # A trial without a length is one step.
+            "fidelity": {"steps": fidelity or 1, "evaluations": 1, "episodes": 1},
+            # The caller ends the search by asking no more.
+            "budget": {"configurations": UNLIMITED},
+            "parallelism": 1,
+            # Test runs are asked for by `test_trials`, not trained by the study.
+            "test": {"top": 0},
+        }
+        spec = load_spec(study | options)  # the caller's keys replace those above
+        folder = None if path is None else Path(path)
+        holder = None if folder is None else lock_holder(folder)
+        if holder is not None:
+            raise InputError(
+                f"{holder} has this study: one process asks and tells; have it hand its trials to "
+                "others, or close it there first",
+                file=str(folder),
+            )
+        self._owner = OwnerThread()
+        self._study = self._owner.call(_study, spec, folder, lambda _: _Caller())
+        try:
+            self._owner.call(self._study.listen, callbacks)
+        except InputError:
+            self._owner.close(self._study.close)
+            raise
+        self._needed = spec.judge().needed
+        self._ready: deque[Segment] = deque()
+        self._open: dict[str, Segment] = {}
+        self._reports: dict[str, list[Report]] = {}
+        self._news: Future[None] = Future()
+
+    def ask(self, *, wait: bool = False) -> Trial:
+        """Return the next trial of the search.
+
+        Args:
+            wait: until there is one; for threads, of which others tell.
+
+        Raises:
+            Waiting: an open trial has to be told first, and `wait` is False.
+            Finished: nothing is left to ask for.
+        """
+        if not wait:
+            return self._owner.call(self._ask)
+        while True:
+            answer = self._owner.call(self._ask_or_news)
+            if isinstance(answer, Trial):
+                return answer
+            answer.result()
+
+    async def ask_async(self) -> Trial:
+        """Return the next trial as soon as there is one.
+
+        Raises:
+            Finished: nothing is left to ask for.
+        """
+        while True:
+            asked = self._owner.submit(self._ask_or_news)
+            try:
+                answer = await asyncio.wrap_future(asked)
+            except asyncio.CancelledError:
+                asked.add_done_callback(self._put_back)
+                raise
+            if isinstance(answer, Trial):
+                return answer
+            # Others wait for the same news: it is not cancelled with one of them.
+            await asyncio.shield(asyncio.wrap_future(answer))
+
+    def tell(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        """Tell what a trial brought: its value, or metrics by name.
+
+        `checkpoint` is given back to a trial that continues it.
+
+        Raises:
+            InputError: the trial is not open (never asked for, or told already), or a metric is
+                missing.
+        """
+        self._owner.call(self._tell, trial, value, checkpoint)
+
+    async def tell_async(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        *,
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        """Tell what a trial brought, as `tell` does."""
+        await asyncio.wrap_future(self._owner.submit(self._tell, trial, value, checkpoint))
+
+    def report(self, trial: Trial, step: int, value: float | Mapping[str, float]) -> None:
+        """Tell an evaluation on the way, a point of the learning curve.
+
+        Steps ascend; they are after `trial.start` and before `trial.until`, where `tell` is.
+
+        Raises:
+            InputError: the trial is not open, or the step is none of it.
+        """
+        self._owner.call(self._report, trial, step, value)
+
+    def enqueue(self, config: Mapping[str, object]) -> None:
+        """Have a configuration tried next, in place of one of the optimizer's.
+
+        It is recorded at once, and proposed as soon as a new configuration is; the default one and
+        warm starts come before.
+
+        Raises:
+            InputError: it is none of the space, or the optimizer's plan has no place for others.
+        """
+        self._owner.call(self._enqueue, config)
+
+    def fail(self, trial: Trial, kind: str = "crash", message: str = "") -> None:
+        """Tell that a trial ended without a value.
+
+        `kind` is crash, timeout, out_of_memory, diverged or lost, which is handed out again.
+
+        Raises:
+            InputError: the trial is not open, or there is no such kind of failure.
+        """
+        self._owner.call(self._fail, trial, kind, message)
+
+    def test_trials(self) -> Iterator[Trial]:
+        """End the search, and hand out trials on the test seeds.
+
+        They are of the incumbent. Tell each before the next.
+
+        Raises:
+            StudyError: nothing was scored.
+        """
+        segments = self._owner.call(self._begin_tests)
+        while segments:
+            for segment in segments:
+                yield self._owner.call(self._hand_out, segment)
+            segments = self._owner.call(self._study.tests.advance)
+
+    def result(self) -> Result:
+        """Return the result as it stands.
+
+        It has a test score once `test_trials` were told.
+
+        Raises:
+            StudyError: nothing was scored.
+        """
+        return self._owner.call(self._result)
+
+    def close(self) -> None:
+        """Release the folder.
+
+        Nothing is lost: a `Tuner` on the same `path` goes on.
+        """
+        self._owner.close(self._close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        where: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- in the owner's thread ---------------------------------------------------------------------
+
+    def _ask(self) -> Trial:
+        driver = self._study.driver
+        # Only when all that was decided is handed out: what is decided follows from the order of
+        # calls.
+        if not self._ready:
+            self._ready.extend(driver.advance())
+        if self._ready:
+            return self._hand_out(self._ready.popleft())
+        if self._open:
+            count = len(self._open)
+            what = "the open trial" if count == 1 else f"one of the {count} open trials"
+            raise Waiting(f"tell {what} first; `parallelism` is {driver.spec.parallelism}")
+        assert driver.search_end is not None, "nothing to train, and the search is not over"
+        raise Finished(search_end_text(driver.search_end, driver.spec, driver.budget_used))
+
+    def _ask_or_news(self) -> Trial | Future[None]:
+        """Return a trial, or the future after which to ask again."""
+        try:
+            return self._ask()
+        except Waiting:
+            return self._news
+
+    def _tell_news(self) -> None:
+        news = self._news
+        self._news = Future()
+        news.set_result(None)
+
+    def _put_back(self, asked: Future[Trial | Future[None]]) -> None:
+        """Have a trial of a cancelled coroutine handed out again."""
+        if asked.cancelled() or asked.exception() is not None:
+            return
+        answer = asked.result()
+        if isinstance(answer, Trial):  # in the owner's thread, where the future was completed
+            self._ready.appendleft(self._open.pop(answer.id))
+            self._tell_news()
+
+    def _tell(
+        self,
+        trial: Trial,
+        value: float | Mapping[str, float],
+        checkpoint: str | Path | None,
+    ) -> None:
+        segment = self._open_segment(trial)
+        point = Report(segment.id, segment.until, _metrics(value, self._needed))
+        saved = None
+        if checkpoint is not None:
+            saved = Checkpoint(segment.id, str(checkpoint))
+        self._end(
+            Outcome(
+                segment.id,
+                Status.DONE,
+                reached=segment.until,
+                reports=(*self._reports.get(trial.id, ()), point),
+                # Without `wall_seconds`: when its training began is not known here.
+                cost={"environment_steps": float(segment.until - segment.start)},
+                checkpoint=saved,
+                fence=segment.fence,
+            )
+        )
+
+    def _report(self, trial: Trial, step: int, value: float | Mapping[str, float]) -> None:
+        segment = self._open_segment(trial)
+        try:
+            reached = step_number(step)
+        except TypeError as error:
+            raise InputError(str(error)) from None
+        point = Report(segment.id, reached, _metrics(value, self._needed))
+        before = self._reports.setdefault(trial.id, [])
+        problem = step_problem(segment.start, segment.until - 1, [*before[-1:], point])
+        if problem:
+            raise InputError(problem)
+        before.append(point)
+        self._study.take_report(replace(point, fence=segment.fence))
+
+    def _fail(self, trial: Trial, kind: str, message: str) -> None:
+        kinds = [status.value for status in Status if status.failed]
+        # What other libraries and our own log call a run that was cut: no failure.
+        if kind in ("pruned", "stopped"):
+            raise InputError(f"{kind!r} is no failure: {PARTS_OF_RUNS}")
+        if kind not in kinds:
+            raise InputError(f"unknown kind of failure {kind!r}; known: {', '.join(kinds)}")
+        segment = self._open_segment(trial)
+        self._end(
+            Outcome(
+                segment.id,
+                Status(kind),
+                reached=segment.start,
+                message=message,
+                fence=segment.fence,
+            )
+        )
+
+    def _end(self, outcome: Outcome) -> None:
+        segment = self._open.pop(outcome.segment)
+        # One that was lost is trained once more.
+        points = self._reports.pop(outcome.segment, [])
+        last = outcome.reports[len(points) :]
+        for point in last:
+            self._study.take_report(replace(point, fence=segment.fence))
+        self._study.record(outcome)
+        self._tell_news()
+
+    def _enqueue(self, config: Mapping[str, object]) -> None:
+        spec = self._study.spec
+        if not isinstance(config, Mapping):
+            raise InputError(
+                f"expected values by hyperparameter, got {shown(config)}", key="enqueue"
+            )
+        if not getattr(self._study.optimizer, "takes_enqueued", False):
+            name = spec.optimizer.name
+            raise InputError(
+                f"{name} has no place for other configurations than its own: give them as "
+                "`warm_start` when the study begins",
+                key="enqueue",
+            )
+        valid = spec.search_space.config(config)
+        self._study.journal.record(ConfigEnqueued(valid))
+        self._tell_news()
+
+    def _begin_tests(self) -> list[Segment]:
+        # What was told is observed first: it may decide who the incumbent is.
+        self._study.driver.settle()
+        self._study.driver.end_search()
+        # Trials of the search that nobody has asked for.
+        self._ready.clear()
+        return self._study.tests.advance()
+
+    def _result(self) -> Result:
+        self._study.driver.settle()
+        if self._study.tests.candidates:
+            # Records the scores of the last trials that were told.
+            self._study.tests.advance()
+        result = self._study.result()
+        self._study.tell_result(result)
+        return result
+
+    def _close(self) -> None:
+        self._study.close()
+        self._tell_news()
+
+    def _hand_out(self, segment: Segment) -> Trial:
+        self._open[segment.id] = segment
+        self._study.tell_begun(segment)
+        checkpoint = segment.parent.path if segment.parent else None
+        return Trial(
+            segment.id,
+            segment.config,
+            segment.seed,
+            segment.role,
+            segment.start,
+            segment.until,
+            checkpoint,
+        )
+
+    def _open_segment(self, trial: Trial) -> Segment:
+        if not isinstance(trial, Trial):
+            raise InputError(
+                f"expected a trial that `ask` returned, got {shown(trial)}", key="trial"
+            )
+        if trial.id not in self._open:
+            raise InputError(
+                f"trial {trial.id} is not open: it was told already, or is not of this tuner"
+            )
+        return self._open[trial.id]
+
+
+def _metrics(value: float | Mapping[str, float], needed: Sequence[str]) -> dict[str, float]:
+    values = dict(value) if isinstance(value, Mapping) else {"value": value}
+    missing = [name for name in needed if name not in values]
+    if missing:
+        names = ", ".join(sorted(map(str, values))) or "none"
+        raise InputError(f"the study needs metric {missing[0]!r}; told: {names}")
+    try:
+        return {str(name): metric_value(name, item) for name, item in values.items()}
+    except TypeError as error:
+        raise InputError(str(error)) from None
+
+
+class _Caller(Trainer):
+    """The trainer of a `Tuner`: the caller's own loop."""
+
+    @property
+    def changes(self) -> Mapping[str, Change]:
+        return AnyChange()
+
+    def train(self, segment: Segment, report: Callable[[Report], None]) -> Outcome:
+        raise InputError("the trials of an embedded tuner are trained by its caller")
+
+
+def _study(spec: Spec, folder: Path | None, load: Callable[[TrainerSpec], Trainer] | None) -> Study:
+    """Open the study in `folder`, or begin it there.
+
+    If there is no folder, it is in memory.
+    """
+    if folder is None:
+        if spec.storage is not None:
+            raise InputError("needs a folder for the database: give `out`", key="storage")
+        return Study.in_memory(spec, load)
+    if not holds_study(folder):
+        return Study.create(spec, folder, load)
+    study = Study.open(folder, load)
+    file = folder / "study.yaml"
+    # As it was stored: test seeds that were added since are no other study.
+    if not spec.same_study(thaw(file.read_text(encoding="utf-8"), str(file))):
+        study.close()
+        raise InputError(
+            "holds a study of another file: choose another folder, or `resume` it", file=str(folder)
+        )
+    return study
+
+
+def _function_study(
+    function: Callable[..., object], space: object, overrides: dict[str, object]
+) -> Spec:
+    if space is None:
+        raise InputError("a function needs a search space: tune(f, space)", key="space")
+    # A `partial`, or an object that can be called, has no name of its own.
+    function_name = getattr(function, "__qualname__", type(function).__name__)
+    study = {
+        "trainer": f"{FUNCTION_PREFIX}{function.__module__}:{function_name}",
+        "space": space_definition(space),
+        # The budget of a space alone, as on the command line.
+        "budget": {"runs": 96},
+    }
+    return load_spec(study, overrides)

@@ -1,0 +1,218 @@
+"""The contract of RLHF tasks: `Signal` scores completions, `Task` is built offline.
+
+A task names three things that most tools confuse: the signal a policy is *trained* on (a proxy),
+the metric a study *selects* by, and the metric it *reports*. Optimising a proxy hard makes the
+true reward fall [Gao2023], so a study that selects by its own training signal picks the worst
+configuration it has seen.
+
+References:
+    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2023.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+from autorl.core.types import InputError
+
+Pair: TypeAlias = tuple[str, str, str]
+"""prompt, chosen completion, rejected completion."""
+
+DATA_NOTE = "data: "
+"""How a note on a task's data begins."""
+
+INSTANCE = "instance"
+"""The option every task has: the seed of the task itself."""
+
+
+class Signal(ABC):
+    """Scores completions: larger is better."""
+
+    @abstractmethod
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        """Return a score for each of n completions.
+
+        Args:
+            prompts: n texts.
+            completions: n texts, one of each prompt.
+        """
+
+
+class FunctionSignal(Signal):
+    """A function of prompts and completions as a signal."""
+
+    def __init__(self, function: Callable[[Sequence[str], Sequence[str]], list[float]]) -> None:
+        self.function = function
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        return self.function(prompts, completions)
+
+
+class LearningSignal(Signal):
+    """A signal that changes with the batches a policy is trained on.
+
+    To score with it changes nothing. A run learns with a copy of its own, and saves and restores
+    what that has learnt.
+    """
+
+    @abstractmethod
+    def learn(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        """Score a training batch, and learn from it afterwards."""
+
+    @abstractmethod
+    def copy(self) -> LearningSignal:
+        """Return a signal like this one that learns apart from it."""
+
+    @abstractmethod
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint must hold, as JSON."""
+
+    @abstractmethod
+    def load(self, state: Mapping[str, object]) -> None:
+        """Continue from what `state` returned.
+
+        Raises:
+            InputError: it is of a signal that learns something else.
+        """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """One instance of a task, on disk and in memory.
+
+    Attributes:
+        instance: seed of the task itself (its source, its pairs, its reward model), apart from
+            tuning and test seeds.
+        reference: folder of the reference policy and its tokenizer. `from_pretrained` reads both
+            without a network.
+        prompts, pairs: for training. `pairs` is empty where the task has none.
+        completions, labelled: (prompt, completion) to imitate, and (prompt, completion, wanted) to
+            learn from, where a task has them apart from its pairs. The prompt is "" for plain text.
+        held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
+        test_pairs, test_completions: what test seeds are evaluated on, if not on those of tuning
+            seeds. Of `held_out` each role always has its own half.
+        max_completion: most tokens of a completion, end of sequence included.
+        signals: every reward by name, e.g. `proxy` and `gold`.
+        training: the signal a policy is trained on.
+        selection: the metric a study selects by unless it says otherwise. To select by the training
+            signal it must say so.
+        report: the metric results are reported in. Win rates are by this signal where it is one.
+        ensemble: signals that `reward.rule` puts together unless `reward.signals` names others.
+            Empty: none.
+        bounds: smallest and largest value of a metric, where known.
+        notes: what a reader of the results must know of the data, e.g. how many rows were left out.
+        probe: further metrics of a policy that no signal gives (greedy accuracy, pass@k). It is
+            called with the policy, the tokenizer, held-out prompts and a seed.
+    """
+
+    name: str
+    instance: int
+    reference: Path
+    prompts: tuple[str, ...]
+    held_out: tuple[str, ...]
+    max_completion: int
+    signals: Mapping[str, Signal]
+    training: str
+    selection: str
+    report: str
+    pairs: tuple[Pair, ...] = ()
+    held_out_pairs: tuple[Pair, ...] = ()
+    test_pairs: tuple[Pair, ...] | None = None
+    completions: tuple[tuple[str, str], ...] = ()
+    labelled: tuple[tuple[str, str, bool], ...] = ()
+    held_out_completions: tuple[tuple[str, str], ...] = ()
+    test_completions: tuple[tuple[str, str], ...] | None = None
+    ensemble: tuple[str, ...] = ()
+    bounds: Mapping[str, tuple[float, float]]
+    notes: tuple[str, ...] = ()
+    probe: Callable[[Any, Any, Sequence[str], int], dict[str, float]] | None = None
+
+
+class Task:
+    """A task by name. Its attributes are known without building anything.
+
+    Attributes:
+        options: the knobs of the task with their defaults, e.g. `pairs: 512`, `flips: 0.2`.
+        training, selection, report: as in `Built`.
+        signals: names of the signals a built task has.
+        probed: names of what its `probe` measures.
+        ensemble: as in `Built`.
+        kinds: what it has to train on, as `check` returns it.
+    """
+
+    name = ""
+    # shared by all subclasses, so nobody may write to it
+    options: Mapping[str, Any] = MappingProxyType({})
+    training = ""
+    selection = ""
+    report = ""
+    signals: Sequence[str] = ()
+    probed: Sequence[str] = ()
+    ensemble: Sequence[str] = ()
+    kinds: Sequence[str] = ("prompts",)
+
+    def with_options(self, options: Mapping[str, object]) -> Task:
+        """Return the task whose names are those these options make.
+
+        Nothing is built, and no value is checked (`check`).
+        """
+        return self
+
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
+        """Check the options before a study.
+
+        Returns:
+            Some of `prompts`, `pairs`, `labelled`, `completions`.
+
+        Raises:
+            InputError: the options cannot be built.
+        """
+        self.check_values(resolve_options(self.options, options, self.name))
+        return self.kinds
+
+    def check_values(self, chosen: Mapping[str, object]) -> None:
+        """Raise `InputError` for a value out of range.
+
+        `chosen` has every option.
+        """
+
+    def notes(self, options: Mapping[str, object]) -> Sequence[str]:
+        """Return `Built.notes` before anything is built."""
+        return ()
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        """Build the task's instance, a function of (instance, options) alone.
+
+        An instance that was built before is read from `folder`.
+
+        Raises:
+            InputError: an option is unknown or out of range.
+        """
+        raise NotImplementedError
+
+
+def resolve_options(
+    defaults: Mapping[str, object], options: Mapping[str, object], name: str
+) -> dict[str, Any]:
+    """Return the defaults of a task's options with those given on top.
+
+    Raises:
+        InputError: an option the task does not have.
+    """
+    for option in options:
+        if option not in defaults:
+            allowed = ", ".join((INSTANCE, *defaults))
+            raise InputError(
+                f"{name} has no option {option!r}; allowed: {allowed}", key="environment.kwargs"
+            )
+    return {**defaults, **options}
+
+
+def without_instance(kwargs: Mapping[str, object]) -> dict[str, Any]:
+    """Return the options of a task among the arguments of its environment."""
+    return {name: value for name, value in kwargs.items() if name != INSTANCE}

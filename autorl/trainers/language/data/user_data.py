@@ -1,0 +1,220 @@
+"""A user's data sets, split for training and for both seed roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from autorl.core.types import InputError
+from autorl.trainers.language.contract import DATA_NOTE, Pair
+from autorl.trainers.language.data.columns import Example, Reader
+from autorl.trainers.language.data.rows import read_rows
+from autorl.trainers.language.data.splits import HeldOut, hold_out_all, hold_out_share
+
+SHARE = 0.2
+"""How much is held out, unless said otherwise."""
+_KEY = "environment.kwargs"
+
+
+@dataclass(frozen=True)
+class DataSources:
+    """Sources of a user's data sets.
+
+    Attributes:
+        data: the data set to learn from.
+        prompts: a data set of prompts to sample from; None: those of the data.
+        held_out: a share of the prompts, or a data set of its own.
+        columns: our name of a column -> the data's, where they differ.
+        subset: of a data set on a hub that has several.
+    """
+
+    data: str
+    prompts: str | None
+    held_out: float | str
+    columns: Mapping[str, str]
+    subset: str | None
+
+
+class UserData:
+    """The training, tuning and test rows of a study's data sets.
+
+    One set of prompts is held out of all of them: a share of the prompts of `data` and `prompts`
+    together, or the data set `held_out`. Rows of such a prompt are left out of training wherever
+    they stand, so a held-out set may overlap with the data it is to judge.
+
+    Args:
+        sources: the data sets.
+        render: the text of a prompt given as messages.
+        rng: draws what is held out.
+
+    Attributes:
+        train, tuning, test: examples to learn from, and those of each half of the held-out prompts.
+        prompts, held_out: prompts to sample from, in training and in evaluations.
+        rows: each prompt that completions are sampled for, with its columns.
+        notes: how many rows are left out, and how many pairs have equal answers.
+    """
+
+    def __init__(
+        self,
+        sources: DataSources,
+        render: Callable[[Sequence[object]], str],
+        rng: np.random.Generator,
+    ) -> None:
+        self._sources = sources
+        self._render = render
+        examples = self._read(sources.data, "data", sources.columns)
+        held_out: list[Example] = []
+        if isinstance(sources.held_out, str):
+            held_out = self._read(sources.held_out, "held_out", sources.columns)
+        to_sample: list[Example] = []
+        if sources.prompts is not None:
+            to_sample = self._read(sources.prompts, "prompts", {})
+        held = self._hold_out(examples, held_out, to_sample, rng)
+        self.train = [example for example in examples if example.key not in held.halves]
+        self.tuning, self.test = _halves(held, held_out or examples)
+        sampled = to_sample or [*self.train, *self.tuning, *self.test]
+        if not all(example.prompt for example in sampled):
+            raise InputError(
+                "a text has no prompt to sample from: name a data set of prompts",
+                key=f"{_KEY}.prompts",
+            )
+        as_written: dict[str, str] = {}
+        # the first spelling of a prompt is asked, that of the held-out set before all others
+        for example in (*held_out, *examples, *to_sample):
+            as_written.setdefault(example.key, example.identity)
+        self.held_out = tuple(as_written[key] for key in held.prompts)
+        # by key: a near duplicate of a held-out prompt is held out as well
+        not_held = (example.prompt for example in sampled if example.key not in held.halves)
+        self.prompts = tuple(dict.fromkeys(not_held))
+        if not self.prompts or not self.train:
+            raise InputError(
+                "nothing is left to train on: all of the data is held out too", key=f"{_KEY}.data"
+            )
+        self.rows = self._columns([*examples, *to_sample], held_out)
+        left_out = _left_out([*examples, *to_sample], held_out)
+        self.notes = (*left_out, *_equal_pairs(examples))
+
+    def _read(self, source: str, option: str, columns: Mapping[str, str]) -> list[Example]:
+        rows = read_rows(source, f"{_KEY}.{option}", self._sources.subset)
+        return Reader(columns, self._render, source).examples(rows)
+
+    def _hold_out(
+        self,
+        examples: Sequence[Example],
+        held_out: Sequence[Example],
+        to_sample: Sequence[Example],
+        rng: np.random.Generator,
+    ) -> HeldOut:
+        """Hold out a share, or the data set given for it.
+
+        Nothing can be sampled for a held-out text without a prompt. Then a share of `prompts` is
+        held out too.
+        """
+        sampled = [example.key for example in to_sample]
+        if not held_out:
+            learnt = [example.key for example in examples]
+            share = self._sources.held_out
+            # a data set has at least one row, so `held_out` would not be empty
+            assert not isinstance(share, str)
+            return hold_out_share(learnt, sampled or learnt, share, rng)
+        held = hold_out_all([example.key for example in held_out], rng)
+        if not to_sample or all(example.prompt for example in held_out):
+            return held
+        # drawn from the rest: a prompt of the held-out set is out of training already
+        free = [key for key in sampled if key not in held.halves]
+        more = hold_out_share(free, free, SHARE, rng)
+        return HeldOut({**held.halves, **more.halves}, more.prompts)
+
+    def _columns(
+        self, examples: Sequence[Example], held_out: Sequence[Example]
+    ) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the columns of each prompt.
+
+        They are those of the held-out data set where that has the prompt.
+        """
+        held_out_keys = {example.key for example in held_out}
+        sampled = {*self.prompts, *self.held_out}
+        counting = [
+            *(example for example in examples if example.key not in held_out_keys),
+            *held_out,
+        ]
+        return [(example.prompt, example.row) for example in counting if example.prompt in sampled]
+
+
+def pairs_of(examples: Sequence[Example]) -> tuple[Pair, ...]:
+    """Return every pair of completions, with its prompt."""
+    return tuple(
+        (example.prompt, better, worse) for example in examples for better, worse in example.pairs
+    )
+
+
+def completions_of(examples: Sequence[Example]) -> tuple[tuple[str, str], ...]:
+    """Return the completions that are not labelled as unwanted, to imitate."""
+    return tuple(
+        (example.prompt, example.completion)
+        for example in examples
+        # None is no label: such completions are to be imitated
+        if example.completion is not None and example.label is not False
+    )
+
+
+def labelled_of(examples: Sequence[Example]) -> tuple[tuple[str, str, bool], ...]:
+    """Return completions with whether they are wanted."""
+    return tuple(
+        (example.prompt, str(example.completion), example.label)
+        for example in examples
+        if example.label is not None
+    )
+
+
+def _halves(held: HeldOut, examples: Sequence[Example]) -> tuple[list[Example], list[Example]]:
+    """Return the examples of tuning seeds and of test seeds.
+
+    They come in the order of their prompts.
+    """
+    by_key: dict[str, list[Example]] = {key: [] for key in held.halves}
+    for example in examples:
+        if example.key in by_key:
+            by_key[example.key].append(example)
+    halves: tuple[list[Example], list[Example]] = ([], [])
+    # in the random order of the draw: an evaluation that reads the first 512 reads a sample
+    for key, half in held.halves.items():
+        halves[half].extend(by_key[key])
+    return halves
+
+
+def _left_out(examples: Sequence[Example], held_out: Sequence[Example]) -> tuple[str, ...]:
+    """Say how many rows have a prompt of the held-out data set.
+
+    Nothing is said where none has.
+    """
+    held = {example.key for example in held_out}
+    exact = {example.identity for example in held_out}
+    left_out = [example for example in examples if example.key in held]
+    if not left_out:
+        return ()
+    near = sum(example.identity not in exact for example in left_out)
+    text = (
+        f"{DATA_NOTE}{len(left_out)} of {len(examples)} rows have a held-out prompt and are left "
+        "out of training"
+    )
+    if near:
+        text += f"; {near} of them differ from it by blanks, letter case or Unicode form alone"
+    return (text,)
+
+
+def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
+    """Say how many pairs prefer an answer to itself.
+
+    Nothing is said where none does.
+    """
+    equal = sum(example.equal_pairs for example in examples)
+    pairs = sum(len(example.pairs) for example in examples)
+    text = (
+        f"{DATA_NOTE}{equal} of {pairs} pairs have two equal answers, of which nothing can be "
+        "learnt"
+    )
+    return (text,) if equal else ()

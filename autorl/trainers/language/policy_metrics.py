@@ -1,0 +1,203 @@
+"""The metrics of a policy, from held-out prompts and the evaluation stream.
+
+Each says something a single reward hides: the signals themselves, how far the policy has moved
+(sequence KL), whether it beats the reference prompt by prompt (win rate), and whether it repeats
+itself (length, distinct).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from autorl.core.seeds import evaluation_seeds, generator
+from autorl.core.types import SeedRole
+from autorl.trainers.language.completion_scores import log_likelihoods, model_rewards
+from autorl.trainers.language.contract import Built, Pair, Task
+from autorl.trainers.language.sampling import sample, sequence_kl
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+METRICS = (  # names an evaluation may have beside the signals of a task
+    *("kl", "win_rate", "length", "truncated", "distinct", "tokens", "reward_zero_std"),
+    *("pair_accuracy", "pair_margin", "pair_ties", "log_likelihood", "best_of_16"),
+)
+JUDGED = ("win_rate", "best_of_16")
+"""Metrics that are by another one; see `judge`."""
+REFERENCE = "reference_"
+"""Prefix of what the reference policy scores on the same prompts."""
+_OF_16_PROMPTS = 64  # prompts of `best_of_16`
+
+
+def evaluation_prompts(
+    held_out: Sequence[str], seed: int, role: SeedRole, step: int, n: int
+) -> list[str]:
+    """Draw `n` held-out prompts for an evaluation.
+
+    They are a function of (seed, role, step).
+
+    Tuning seeds see the prompts at even places and test seeds those at odd ones, so a result is on
+    prompts that no search has seen. If there are fewer than n, prompts are repeated; their
+    completions differ.
+    """
+    prompts = half(held_out, role)
+    # a stream of this evaluation: what was drawn before, or was not, cannot change it
+    order = generator(seed, "evaluation", role, step).permutation(len(prompts))
+    return [prompts[order[index % len(prompts)]] for index in range(n)]
+
+
+def measure(
+    policy: PreTrainedModel,
+    reference: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    built: Built,
+    *,
+    seed: int,
+    role: SeedRole,
+    step: int,
+    n: int,
+) -> dict[str, float]:
+    """Measure a policy on held-out prompts.
+
+    It writes one completion of each of `n` prompts, at temperature 1.
+
+    Returns:
+        Metrics by name: every signal of the task under its own name (mean over prompts); `kl`, the
+        sequence KL to the reference in nats; `win_rate` against a completion of the reference for
+        the same prompt by the report signal (ties half); `length` in tokens; `truncated`, the share
+        of completions that were cut at `max_completion`; `distinct`, the mean share of distinct
+        tokens; `reference_<signal>`, what the reference scores; and what the task itself probes.
+        Without a signal to judge by there is no win rate.
+    """
+    prompts = evaluation_prompts(built.held_out, seed, role, step, n)
+    # two seeds: of one seed a policy that has not moved would write the reference's own words
+    policy_seed, reference_seed = evaluation_seeds(seed, role, step, 2)
+    samples = sample(policy, tokenizer, prompts, built.max_completion, policy_seed)
+    baseline = sample(reference, tokenizer, prompts, built.max_completion, reference_seed)
+    values = {name: signal(prompts, samples.texts) for name, signal in built.signals.items()}
+    metrics = {name: _mean(value) for name, value in values.items()}
+    by = judge(built)
+    if by is not None:
+        reference_values = built.signals[by](prompts, baseline.texts)
+        metrics[REFERENCE + by] = _mean(reference_values)
+        wins = [_won(a, b) for a, b in zip(values[by], reference_values, strict=True)]
+        metrics["win_rate"] = _mean(wins)
+    metrics["kl"] = sequence_kl(policy, reference, samples)
+    metrics |= {"length": _mean(samples.lengths), "distinct": _mean(samples.distinct)}
+    metrics["truncated"] = 1.0 - _mean(samples.ended)
+    if built.probe is not None:
+        metrics |= built.probe(policy, tokenizer, prompts, policy_seed)
+    return metrics
+
+
+def pair_likelihoods(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: Sequence[Pair]
+) -> list[float]:
+    """Return log-probabilities of n pairs, (2 n,), in nats.
+
+    The chosen completion of each pair comes first, then the rejected completion.
+    """
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
+    return log_likelihoods(model, tokenizer, texts)
+
+
+def pair_measures(policy: Sequence[float], reference: Sequence[float]) -> dict[str, float]:
+    """Measure how the policy's implicit reward ranks labelled pairs.
+
+    The reward is log policy / reference.
+
+    Not for selection: a collapsed policy can rank held-out pairs best of all.
+
+    Args:
+        policy: its `pair_likelihoods`.
+        reference: those of the reference policy, of the same pairs.
+
+    Returns:
+        `pair_accuracy`, in which a tie counts half; `pair_margin`, the mean difference of the
+        implicit rewards in nats; `pair_ties`, the share of pairs that tie.
+    """
+    gains = [
+        of_policy - of_reference for of_policy, of_reference in zip(policy, reference, strict=True)
+    ]
+    return _ranking(gains)
+
+
+def reward_measures(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    reference: PreTrainedModel,
+    built: Built,
+    seed: int,
+    role: SeedRole = "tuning",
+) -> dict[str, float]:
+    """Measure how good a scalar reward model is.
+
+    It ranks held-out pairs, and picks the best of 16 completions.
+
+    Returns:
+        `pair_accuracy`, `pair_margin` (in the model's own unit), `pair_ties`, and `best_of_16`: the
+        mean report signal of the completion it scores highest among 16 by the reference policy,
+        where the task has a signal to judge by.
+    """
+    pairs = built.held_out_pairs
+    if role == "test" and built.test_pairs is not None:
+        pairs = built.test_pairs
+    texts = [(prompt, completion) for prompt, *answers in pairs for completion in answers]
+    ranking = _ranking(model_rewards(model, tokenizer, texts))
+    by = judge(built)
+    if by is None:
+        return ranking
+    # 64 x 16 completions, whatever the number of episodes
+    asked = half(built.held_out, role)[:_OF_16_PROMPTS]
+    prompts = [prompt for prompt in asked for _ in range(16)]
+    samples = sample(reference, tokenizer, prompts, built.max_completion, seed)
+    scores = model_rewards(model, tokenizer, list(zip(prompts, samples.texts, strict=True)))
+    truth = built.signals[by](prompts, samples.texts)
+    best = [
+        max(range(first, first + 16), key=scores.__getitem__)
+        for first in range(0, len(prompts), 16)
+    ]
+    return ranking | {"best_of_16": _mean([truth[index] for index in best])}
+
+
+def judge(about: Built | Task) -> str | None:
+    """Return the signal that decides who wins.
+
+    It is the report signal, else the selection one.
+
+    The result is None if neither is a signal.
+    """
+    # never by the signal trained on: a policy that exploits it would win
+    return next((name for name in (about.report, about.selection) if name in about.signals), None)
+
+
+def half(held_out: Sequence[str], role: SeedRole) -> Sequence[str]:
+    """Return the held-out prompts of a seed role."""
+    # even and odd places: `splits.HeldOut` lays its halves so
+    return held_out[0 if role == "tuning" else 1 :: 2]
+
+
+def _ranking(scores: Sequence[float]) -> dict[str, float]:
+    """Measure how pairs are ranked by scores.
+
+    The chosen completion's score of each pair comes first, then the rejected completion's score.
+    """
+    margins = [
+        chosen - rejected for chosen, rejected in zip(scores[::2], scores[1::2], strict=True)
+    ]
+    return {
+        "pair_accuracy": _mean([_won(margin, 0.0) for margin in margins]),
+        "pair_margin": _mean(margins),
+        "pair_ties": _mean([margin == 0.0 for margin in margins]),
+    }
+
+
+def _won(ours: float, theirs: float) -> float:
+    return 0.5 if ours == theirs else float(ours > theirs)
+
+
+def _mean(values: Sequence[float]) -> float:
+    # an exact sum: the order of the values cannot change the last digit
+    return math.fsum(values) / len(values)

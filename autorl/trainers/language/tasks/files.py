@@ -1,0 +1,297 @@
+"""The task `files`: a model, data and rewards of the user's own.
+
+    environment:
+      id: files
+      kwargs:
+        model: models/base                # a folder, or organisation/name[@revision]
+        data: data/prompts.jsonl          # .jsonl .json .csv .parquet, save_to_disk, or
+                                          # organisation/name:split
+        columns: {prompt: question}       # where names differ
+        held_out: 0.2                     # a share of the prompts, drawn by `instance`, or data
+        max_completion: 64                # tokens
+        signals: {proxy: "my_rewards:proxy", gold: "my_rewards:gold", judge: models/reward}
+        training: proxy                   # `data` where a method learns from the data alone
+        selection: gold                   # a signal, or another metric of an evaluation
+        report: judge
+
+The three names have no default: what a policy is trained on, what a study selects by and what it
+reports are decisions. Nothing is downloaded unless HF_HUB_OFFLINE=0 is set.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autorl.core.numbers import check_number
+from autorl.core.seeds import digest
+from autorl.core.types import InputError
+from autorl.trainers.language.contract import Built, Signal, Task, resolve_options
+from autorl.trainers.language.data.columns import chat_renderer
+from autorl.trainers.language.data.rows import local
+from autorl.trainers.language.data.user_data import (
+    SHARE,
+    DataSources,
+    UserData,
+    completions_of,
+    labelled_of,
+    pairs_of,
+)
+from autorl.trainers.language.models import load_tokenizer, model_folder
+from autorl.trainers.language.policy_metrics import JUDGED, METRICS
+from autorl.trainers.language.rewards.user_signals import RewardModel, function_signal, is_function
+
+DATA = "data"
+"""The training signal of a method that has none."""
+_KEY = "environment.kwargs"
+_DATA_SETS = ("data", "prompts", "held_out")
+_MOST = 512  # held-out pairs, or completions, an evaluation reads
+
+
+class Files(Task):
+    """The task `files`, described in the module.
+
+    Held-out rows are held out of all training data: with a share, of the prompts of `data` and
+    `prompts` together; with a data set of its own, rows of `data` and `prompts` whose prompt it has
+    too are dropped, not refused. All of a prompt's rows are for training, for tuning seeds or for
+    test seeds. Prompts that differ by blanks, letter case or Unicode form alone are one prompt,
+    asked as it is first written.
+
+    Selecting by the training signal is refused by the trainer, unless the study says
+    `allow_proxy_selection: true`: a checked answer is honestly both.
+
+    Further options:
+        prompts: a data set of prompts to sample from instead of those of the data, or for data that
+            has none (`text`).
+        subset: of a data set on a hub that has several.
+    """
+
+    name = "files"
+    options: Mapping[str, Any] = MappingProxyType(
+        {
+            **dict.fromkeys(
+                ("model", "data", "prompts", "subset", "training", "selection", "report")
+            ),
+            "columns": MappingProxyType({}),
+            "held_out": SHARE,
+            "max_completion": 64,
+            "signals": MappingProxyType({}),
+        }
+    )
+
+    def __init__(
+        self, signals: Sequence[str] = (), training: str = "", selection: str = "", report: str = ""
+    ) -> None:
+        self.signals = tuple(signals)
+        self.training = training
+        self.selection = selection
+        self.report = report
+
+    def with_options(self, options: Mapping[str, object]) -> Files:
+        """Return the task with the three names the user has given.
+
+        Raises:
+            InputError: one of them is missing.
+        """
+        chosen: dict[str, str] = {}
+        for name in ("training", "selection", "report"):
+            value = options.get(name)
+            if not isinstance(value, str):
+                raise InputError(
+                    "not given: the task files has none of its own, name a signal",
+                    key=f"{_KEY}.{name}",
+                )
+            chosen[name] = value
+        # `check` says what is wrong with another value
+        signals = options.get("signals", {})
+        names = tuple(signals) if isinstance(signals, Mapping) else ()
+        return Files(names, **chosen)
+
+    def check(self, options: Mapping[str, object]) -> Sequence[str]:
+        """Do everything but train.
+
+        Files are read, reward models loaded, and each signal is called once.
+        """
+        built = self._assemble(0, resolve_options(self.options, options, self.name))
+        _try_signals(built)
+        rows_by_kind = {
+            # every kind of data has prompts, or `UserData` refuses it
+            "prompts": True,
+            "pairs": built.pairs,
+            "labelled": built.labelled,
+            "completions": built.completions,
+        }
+        return [kind for kind, rows in rows_by_kind.items() if rows]
+
+    def notes(self, options: Mapping[str, object]) -> Sequence[str]:
+        """Return what is noteworthy of the data, whatever the instance."""
+        chosen = resolve_options(self.options, options, self.name)
+        _check(chosen)
+        return _user_data(chosen, model_folder(chosen["model"], f"{_KEY}.model"), 0).notes
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        """Build the task's instance.
+
+        Nothing is cached: the data is read again in each process.
+        """
+        return self._assemble(instance, resolve_options(self.options, options, self.name))
+
+    def _assemble(self, instance: int, chosen: Mapping[str, Any]) -> Built:
+        _check(chosen)
+        self._check_names(chosen["signals"])
+        reference = model_folder(chosen["model"], f"{_KEY}.model")
+        data = _user_data(chosen, reference, instance)
+        return Built(
+            name=self.name,
+            instance=instance,
+            reference=reference,
+            prompts=data.prompts,
+            held_out=data.held_out,
+            max_completion=chosen["max_completion"],
+            signals={
+                name: _signal(name, source, data) for name, source in chosen["signals"].items()
+            },
+            training=self.training,
+            selection=self.selection,
+            report=self.report,
+            pairs=pairs_of(data.train),
+            held_out_pairs=pairs_of(data.tuning)[:_MOST],
+            test_pairs=pairs_of(data.test)[:_MOST],
+            completions=completions_of(data.train),
+            labelled=labelled_of(data.train),
+            held_out_completions=completions_of(data.tuning)[:_MOST],
+            test_completions=completions_of(data.test)[:_MOST],
+            notes=data.notes,
+            bounds={
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, float(chosen["max_completion"])),
+            },
+        )
+
+    def _check_names(self, signals: Mapping[str, object]) -> None:
+        for name in signals:
+            # of two values under one name an evaluation would keep one
+            if name in (*METRICS, DATA):
+                raise InputError(
+                    f"{name!r} is a metric of every task: call the signal otherwise",
+                    key=f"{_KEY}.signals",
+                )
+        names_of = {
+            "training": (*signals, DATA),
+            "selection": (*signals, *METRICS),
+            "report": (*signals, *METRICS),
+        }
+        for name, allowed in names_of.items():
+            if getattr(self, name) not in allowed:
+                raise InputError(
+                    f"unknown metric {getattr(self, name)!r}; allowed: {', '.join(allowed)}",
+                    key=f"{_KEY}.{name}",
+                )
+        if not {self.selection, self.report} & set(signals):
+            for name in ("selection", "report"):
+                if getattr(self, name) in JUDGED:
+                    raise InputError(
+                        f"{getattr(self, name)} is by a signal that selects or reports: name one "
+                        "of the two",
+                        key=f"{_KEY}.{name}",
+                    )
+
+
+FILES = Files()
+
+
+def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
+    """Return a study's arguments with paths below its folder made absolute.
+
+    The study can then be resumed anywhere.
+    """
+
+    def absolute(value: object, exists: Callable[[str], bool]) -> Any:
+        if not isinstance(value, str) or Path(value).expanduser().is_absolute():
+            return value
+        below = str(Path(folder).resolve() / value)
+        return below if exists(below) else value
+
+    changed = {
+        name: absolute(kwargs[name], lambda below: local(below) is not None)
+        for name in ("model", *_DATA_SETS)
+        if name in kwargs
+    }
+    signals = kwargs.get("signals")
+    if isinstance(signals, Mapping):
+        # `rewards:gold` is a function, also where there is a folder `rewards`
+        changed["signals"] = {
+            name: absolute(source, os.path.exists) for name, source in signals.items()
+        }
+    return {**kwargs, **changed}
+
+
+def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> UserData:
+    """Read and split the data sets that the options name."""
+    sources = DataSources(
+        chosen["data"],
+        chosen["prompts"],
+        chosen["held_out"],
+        chosen["columns"],
+        chosen["subset"],
+    )
+    render = chat_renderer(partial(load_tokenizer, reference))
+    # by the instance, not the seed: all runs of a study share what is held out
+    rng = np.random.default_rng(digest(instance, "held-out prompts"))
+    return UserData(sources, render, rng)
+
+
+def _try_signals(built: Built) -> None:
+    """Call every signal on two held-out prompts.
+
+    The answers are those of the data where it has any.
+    """
+    answers = (
+        [completion for _, completion in built.completions]
+        or [better for _, better, _ in built.pairs]
+        or built.prompts
+    )
+    prompts = list(built.held_out[:2])
+    for signal in built.signals.values():
+        signal(prompts, [answers[number % len(answers)] for number in range(len(prompts))])
+
+
+def _signal(name: str, source: str, data: UserData) -> Signal:
+    key = f"{_KEY}.signals.{name}"
+    if is_function(source):
+        return function_signal(source, data.rows, key)
+    return RewardModel(model_folder(source, key), key)
+
+
+def _check(chosen: Mapping[str, object]) -> None:
+    """Raise `InputError` for an option of a wrong type or range."""
+    for name in ("model", "data"):
+        if not isinstance(chosen[name], str):
+            raise InputError(
+                f"expected a folder, a file or a name on a hub, got {chosen[name]!r}",
+                key=f"{_KEY}.{name}",
+            )
+    for name in ("columns", "signals"):
+        values = chosen[name]
+        if not isinstance(values, Mapping) or not all(
+            isinstance(value, str) for value in values.values()
+        ):
+            raise InputError(
+                f"expected a mapping of names to texts, got {values!r}", key=f"{_KEY}.{name}"
+            )
+    for name in ("prompts", "subset"):
+        if chosen[name] is not None and not isinstance(chosen[name], str):
+            raise InputError(f"expected a text, got {chosen[name]!r}", key=f"{_KEY}.{name}")
+    held = chosen["held_out"]
+    if not isinstance(held, str) and not (isinstance(held, float) and 0 < held < 1):
+        raise InputError(
+            f"expected a share in 0..1 or a data set, got {held!r}", key=f"{_KEY}.held_out"
+        )
+    check_number(chosen["max_completion"], f"{_KEY}.max_completion", 1, whole=True)

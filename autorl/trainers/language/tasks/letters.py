@@ -1,0 +1,392 @@
+"""`letters-goldproxy`: over-optimisation of a proxy reward, in seconds on one core.
+
+A Markov source over 24 letters is learnt by a two-layer reference policy. The gold reward is an
+inverted U in the number of good letters; the proxy is a linear Bradley-Terry reward model fitted to
+a few noisy comparisons by gold, and grows without bound. Optimised lightly, the proxy raises gold;
+optimised hard, it ruins it [Gao2023].
+
+References:
+    [Gao2023] Gao, Schulman and Hilton, "Scaling Laws for Reward Model Overoptimization", 2023.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from autorl.core.numbers import check_number, is_number
+from autorl.core.seeds import digest
+from autorl.core.types import InputError
+from autorl.trainers.language.contract import (
+    Built,
+    FunctionSignal,
+    Pair,
+    Signal,
+    Task,
+    resolve_options,
+)
+from autorl.trainers.language.models import load_policy, load_tokenizer
+from autorl.trainers.language.policy_metrics import half
+from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.tasks.tiny_models import (
+    EOS,
+    SPECIAL,
+    cached,
+    fit_policy,
+    new_policy,
+    write_tokenizer,
+)
+
+LETTERS = tuple("abcdefghijklmnopqrstuvwx")
+GOOD = frozenset("abcdef")
+BAD = frozenset("ghij")
+PROMPT = 2  # letters
+COMPLETION = 12  # most tokens
+PEAK = 4  # good letters at which gold is best
+_VERSION = 1  # of everything the cached files depend on; raise it when that changes
+_HELD_OUT = 192  # of the 576 prompts there are
+_MODELS = 64  # most of an ensemble
+
+
+@dataclass(frozen=True)
+class Source:
+    """The Markov source of the letters.
+
+    Attributes:
+        transitions: (24, 24), the chance that a letter follows a letter.
+        p_end: the chance at each letter that a sequence ends early.
+    """
+
+    transitions: np.ndarray
+    p_end: float = 0.06
+
+    @classmethod
+    def of(cls, instance: int) -> Source:
+        """Return the source of a task instance.
+
+        Good letters are rare in it, repeats rarer.
+        """
+        # instance 0 is the source the documented figures were measured on
+        rng = np.random.default_rng(7 + instance)
+        size = len(LETTERS)
+        # + 0.004: any letter may follow any other, so no text has the likelihood 0
+        table = rng.dirichlet(np.full(size, 0.35), size=size) + 0.004
+        table[:, [LETTERS.index(letter) for letter in GOOD]] *= 0.6
+        table[np.arange(size), np.arange(size)] *= 0.05
+        return cls(table / table.sum(axis=1, keepdims=True))
+
+    def sample(self, n: int, rng: np.random.Generator) -> list[list[int]]:
+        """Draw n sequences of letters 0..23.
+
+        Each is a prompt of two uniform letters and a completion of 3 to 12.
+        """
+        cumulative = self.transitions.cumsum(axis=1)
+        letters = np.empty((n, PROMPT + COMPLETION), dtype=int)
+        letters[:, :PROMPT] = rng.integers(len(LETTERS), size=(n, PROMPT))
+        ended = np.full(n, PROMPT + COMPLETION)
+        for position in range(PROMPT, PROMPT + COMPLETION):
+            if position > PROMPT + 2:
+                # only the first end counts, whatever is drawn behind it
+                stops = (rng.random(n) < self.p_end) & (ended == PROMPT + COMPLETION)
+                ended[stops] = position
+            drawn = (cumulative[letters[:, position - 1]] < rng.random(n)[:, None]).sum(axis=1)
+            # rounding may leave the last cumulative sum below 1, and a draw above it
+            letters[:, position] = np.minimum(drawn, len(LETTERS) - 1)
+        return [row[:end].tolist() for row, end in zip(letters, ended, strict=True)]
+
+
+def gold(completion: str) -> float:
+    """Score a completion by its letters.
+
+    The score is 1 at four good ones, 0 at none and at eight, negative beyond.
+
+    0.25 less for each bad letter; -1 if empty.
+    """
+    letters = completion.split()
+    if not letters:
+        return -1.0
+    share = sum(letter in GOOD for letter in letters) / PEAK
+    return share * (2.0 - share) - 0.25 * sum(letter in BAD for letter in letters)
+
+
+def golds(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """Score n completions by gold, whatever the prompts."""
+    return [gold(completion) for completion in completions]
+
+
+def counts(completions: Sequence[str]) -> np.ndarray:
+    """Count how often each letter occurs, (n, 24).
+
+    It is all the linear proxy sees.
+    """
+    return np.array(
+        [[text.split().count(letter) for letter in LETTERS] for text in completions], dtype=float
+    )
+
+
+@dataclass(frozen=True)
+class LinearReward(Signal):
+    """A reward model on letter counts: the proxy. `weights`: (24,)."""
+
+    weights: np.ndarray
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        return [float(value) for value in counts(completions) @ self.weights]
+
+    @classmethod
+    def fit(cls, pairs: Sequence[Pair], ridge: float = 1.0, iterations: int = 25) -> LinearReward:
+        """Fit the Bradley-Terry model of pairs with an L2 penalty.
+
+        The method is Newton's.
+        """
+        differences = _differences(pairs)
+        weights = np.zeros(differences.shape[1])
+        for _ in range(iterations):
+            wrong = 1.0 / (1.0 + np.exp(differences @ weights))
+            gradient = differences.T @ wrong - ridge * weights
+            weighted = differences * (wrong * (1.0 - wrong))[:, None]
+            curvature = weighted.T @ differences + ridge * np.eye(len(weights))
+            # the penalty keeps the curvature invertible: no eigenvalue is below `ridge`
+            weights = weights + np.linalg.solve(curvature, gradient)
+        return cls(weights)
+
+    def accuracy(self, pairs: Sequence[Pair]) -> float:
+        """Return the share of pairs ranked as labelled."""
+        return float((_differences(pairs) @ self.weights > 0).mean())
+
+
+def _differences(pairs: Sequence[Pair]) -> np.ndarray:
+    """Return the chosen less the rejected letter counts, (n, 24)."""
+    chosen = counts([better for _, better, _ in pairs])
+    rejected = counts([worse for _, _, worse in pairs])
+    return np.asarray(chosen - rejected)
+
+
+def reference(instance: int, folder: Path, steps: int = 200) -> Path:
+    """Return the folder of the reference policy and its tokenizer.
+
+    It is trained once on the instance's source, in some 10 s.
+    """
+    content = {
+        "what": "letters-reference",
+        "version": _VERSION,
+        "instance": instance,
+        "steps": steps,
+    }
+    return cached(
+        folder,
+        "letters-reference",
+        content,
+        lambda target: _train_reference(instance, target, steps),
+    )
+
+
+def split_prompts(instance: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Split all prompts of two letters at random.
+
+    Returns those for training and those held out.
+    """
+    prompts = [
+        text((first, second)) for first in range(len(LETTERS)) for second in range(len(LETTERS))
+    ]
+    order = _generator(instance, "prompts").permutation(len(prompts))
+    shuffled = [prompts[index] for index in order]
+    return tuple(shuffled[_HELD_OUT:]), tuple(shuffled[:_HELD_OUT])
+
+
+def comparisons(
+    policy: Path,
+    instance: int,
+    prompts: Sequence[str],
+    n: int,
+    flips: float = 0.0,
+    purpose: str = "pairs",
+) -> tuple[Pair, ...]:
+    """Sample at most n pairs by `policy`, ranked by gold, no ties.
+
+    A share `flips` of them is ranked the wrong way.
+    """
+    rng = _generator(instance, purpose)
+    asked = [prompts[index] for index in rng.integers(len(prompts), size=n)]
+    doubled = [prompt for prompt in asked for _ in range(2)]
+    model, tokenizer = load(policy)
+    texts = sample(model, tokenizer, doubled, COMPLETION, digest(instance, purpose) % 2**31).texts
+    pairs: list[Pair] = []
+    # a chance for each, ties included: `flips` changes labels, not texts
+    for prompt, first, second, chance in zip(
+        asked, texts[::2], texts[1::2], rng.random(n), strict=True
+    ):
+        if gold(first) == gold(second):
+            continue
+        chosen, rejected = sorted((first, second), key=gold, reverse=True)
+        if chance < flips:
+            chosen, rejected = rejected, chosen
+        pairs.append((prompt, chosen, rejected))
+    return tuple(pairs)
+
+
+class GoldProxy(Task):
+    """The task `letters-goldproxy`, described in the module.
+
+    Options:
+        pairs: comparisons drawn for the proxy; ties by gold are left out, about one in ten.
+        flips: share of them that is labelled the wrong way; held-out pairs are labelled right.
+        models: proxies in an ensemble. Above 1 there are signals `proxy_0`, `proxy_1`, ... beside
+            `proxy`, each fitted to a bootstrap sample of the comparisons; `reward.rule` puts them
+            together.
+    """
+
+    name = "letters-goldproxy"
+    options: Mapping[str, Any] = MappingProxyType({"pairs": 512, "flips": 0.2, "models": 1})
+    training = "proxy"
+    selection = "gold"
+    report = "gold"
+    kinds = ("prompts", "pairs")
+
+    def __init__(self, models: int = 1) -> None:
+        self.ensemble = tuple(f"proxy_{number}" for number in range(models)) if models > 1 else ()
+        self.signals = ("proxy", *self.ensemble, "gold")
+
+    def with_options(self, options: Mapping[str, object]) -> GoldProxy:
+        models = options.get("models", 1)
+        # `check` says what is wrong with another number
+        if isinstance(models, int) and 1 < models <= _MODELS:
+            return type(self)(models)
+        return self
+
+    def check_values(self, chosen: Mapping[str, object]) -> None:
+        check_number(chosen["pairs"], "environment.kwargs.pairs", 16, whole=True)
+        check_number(chosen.get("models", 1), "environment.kwargs.models", 1, _MODELS, whole=True)
+        if not is_number(chosen["flips"], 0, math.nextafter(0.5, 0)):
+            raise InputError(
+                f"expected a share in 0..0.5, got {chosen['flips']!r}",
+                key="environment.kwargs.flips",
+            )
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        chosen = resolve_options(self.options, options, self.name)
+        self.check_values(chosen)
+        policy = reference(instance, folder)
+        # fitted anew from the stored pairs: what is cached does not depend on their number
+        models = chosen.pop("models", 1)
+        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": chosen}
+        data = cached(
+            folder, self.name, content, lambda target: _write(target, policy, instance, chosen)
+        )
+        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
+        pairs = tuple((a, b, c) for a, b, c in stored["pairs"])
+        held_out = [(a, b, c) for a, b, c in stored["held_out_pairs"]]
+        of_test = set(half(stored["held_out"], "test"))
+        proxies = bootstrapped(pairs, instance, models) if models > 1 else {}
+        return Built(
+            name=self.name,
+            instance=instance,
+            reference=policy,
+            prompts=tuple(stored["prompts"]),
+            held_out=tuple(stored["held_out"]),
+            pairs=pairs,
+            held_out_pairs=tuple(pair for pair in held_out if pair[0] not in of_test),
+            test_pairs=tuple(pair for pair in held_out if pair[0] in of_test),
+            max_completion=COMPLETION,
+            signals={
+                "proxy": LinearReward(np.array(stored["weights"])),
+                **proxies,
+                "gold": FunctionSignal(golds),
+            },
+            training=self.training,
+            selection=self.selection,
+            report=self.report,
+            ensemble=tuple(proxies),
+            bounds={
+                "gold": (-4.0, 1.0),
+                "win_rate": (0.0, 1.0),
+                "distinct": (0.0, 1.0),
+                "length": (0.0, COMPLETION),
+            },
+        )
+
+
+GOLDPROXY = GoldProxy()
+
+
+def text(letters: Sequence[int]) -> str:
+    """Write letters 0..23 as a tokenizer's text: words of one letter."""
+    return " ".join(LETTERS[letter] for letter in letters)
+
+
+def load(folder: Path) -> tuple[Any, Any]:
+    """Load the policy and the tokenizer of a folder, without a network."""
+    return load_policy(folder), load_tokenizer(folder)
+
+
+def _train_reference(instance: int, target: Path, steps: int) -> None:
+    """Train the reference policy of an instance and save it."""
+    offset = len(SPECIAL)
+    corpus = Source.of(instance).sample(8192, _generator(instance, "corpus"))
+    rows = [[*(letter + offset for letter in row), EOS] for row in corpus]
+    model = new_policy(digest(instance, "initialisation") % 2**31, len(LETTERS))
+    fit_policy(model, rows, steps, digest(instance, "batches") % 2**31)
+    model.save_pretrained(target)
+    write_tokenizer(target, LETTERS)
+
+
+def _write(target: Path, policy: Path, instance: int, options: Mapping[str, Any]) -> None:
+    """Write an instance's prompts, comparisons and the proxy fitted to them."""
+    prompts, held_out = split_prompts(instance)
+    pairs = comparisons(policy, instance, prompts, options["pairs"], options["flips"])
+    clean = comparisons(policy, instance, held_out, 512, purpose="held-out pairs")
+    stored = {
+        "prompts": prompts,
+        "held_out": held_out,
+        "pairs": pairs,
+        "held_out_pairs": clean,
+        "weights": LinearReward.fit(pairs).weights.tolist(),
+    }
+    (target / "task.json").write_text(json.dumps(stored), encoding="utf-8")
+
+
+def bootstrapped(pairs: Sequence[Pair], instance: int, models: int) -> dict[str, LinearReward]:
+    """Fit reward models to as many comparisons drawn with replacement.
+
+    They are `proxy_0`, `proxy_1` and so on.
+
+    They share the wrong labels of the comparisons: an ensemble tells what the sample leaves open,
+    not what is false.
+    """
+    proxies = {}
+    for number in range(models):
+        # streams by number: a larger ensemble begins with the models of a smaller one
+        drawn = _generator(instance, f"bootstrap {number}").integers(len(pairs), size=len(pairs))
+        proxies[f"proxy_{number}"] = LinearReward.fit([pairs[index] for index in drawn])
+    return proxies
+
+
+def _generator(instance: int, purpose: str) -> np.random.Generator:
+    # PCG64 by name: NumPy may change what `default_rng` is, and a task stays what it was
+    return np.random.Generator(np.random.PCG64(digest(instance, f"letters {purpose}")))
+
+
+class LettersPairs(GoldProxy):
+    """The task `letters-pairs`: the letters learnt from noisy preference pairs alone.
+
+    The trap here is the usual measure of such training, the accuracy on held-out pairs: a policy
+    that has collapsed to a few letters ranks pairs as well as the best one. Gold is measured on
+    what a policy writes.
+
+    Options:
+        pairs: comparisons drawn for training; ties by gold are left out, about one in ten.
+        flips: share of them that is labelled the wrong way; held-out pairs are labelled right.
+    """
+
+    name = "letters-pairs"
+    options: Mapping[str, Any] = MappingProxyType({"pairs": 600, "flips": 0.2})
+
+
+PAIRS = LettersPairs()

@@ -1,0 +1,234 @@
+"""`sort-verifiable`: sort six digits, a reward that can be checked.
+
+The reference policy has half learnt it. A study must find out here how to train at all, not how far
+to trust a proxy: the learning rate has a cliff, and three metrics rank configurations differently
+(the likeliest answer right, one sampled answer right, one of eight sampled answers right). The
+reward in training is measured at the sampling temperature: it ranks temperatures wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from autorl.core.numbers import check_number
+from autorl.core.seeds import digest
+from autorl.trainers.language.contract import Built, FunctionSignal, Signal, Task, resolve_options
+from autorl.trainers.language.sampling import sample
+from autorl.trainers.language.tasks.tiny_models import (
+    EOS,
+    SPECIAL,
+    cached,
+    fit_policy,
+    new_policy,
+    write_tokenizer,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+WORDS = (*"0123456789", ">")
+_VERSION = 1  # of everything the cached files depend on; raise it when that changes
+_PROMPTS = 2048
+_HELD_OUT = 1024
+_PROBED = 128  # prompts of a probe
+_TRIES = 8  # answers to each for pass@8
+
+
+def answer(prompt: str) -> list[str]:
+    """Return the digits of `3 1 2 >` in order."""
+    # one digit a word, so words sort as numbers
+    return sorted(word for word in prompt.split() if word != ">")
+
+
+def exact(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """Verify completions: 1.0 for the sorted digits and nothing else, 0.0 elsewhere."""
+    return [
+        float(text.split() == answer(prompt))
+        for prompt, text in zip(prompts, completions, strict=True)
+    ]
+
+
+def position(prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+    """Return the share of places with the right digit.
+
+    It is a process reward.
+    """
+    shares = []
+    for prompt, text in zip(prompts, completions, strict=True):
+        digits = answer(prompt)
+        # not strict: a short answer is wrong at the places it lacks, a long one at none
+        right = sum(digit == word for digit, word in zip(digits, text.split(), strict=False))
+        shares.append(right / len(digits))
+    return shares
+
+
+def steps(prompts: Sequence[str], completions: Sequence[str]) -> list[list[float]]:
+    """Return process rewards: a value for each word.
+
+    It is 1.0 if the place of the word holds the right digit, else 0.0.
+    """
+    rewards = []
+    for prompt, text in zip(prompts, completions, strict=True):
+        digits = answer(prompt)
+        rewards.append(
+            [
+                float(place < len(digits) and word == digits[place])
+                for place, word in enumerate(text.split())
+            ]
+        )
+    return rewards
+
+
+@dataclass(frozen=True)
+class Reward(Signal):
+    """The training signal: exact + process * position."""
+
+    process: float
+
+    def __call__(self, prompts: Sequence[str], completions: Sequence[str]) -> list[float]:
+        shares = position(prompts, completions)
+        return [
+            verified + self.process * share
+            for verified, share in zip(exact(prompts, completions), shares, strict=True)
+        ]
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Measures whether the likeliest answer, or a sampled one, is right.
+
+    `greedy` is the share of likeliest answers that are right, `pass_at_8` that of prompts to which
+    one of eight sampled answers is, both over the first 128 prompts.
+    """
+
+    longest: int
+
+    def __call__(
+        self,
+        policy: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        prompts: Sequence[str],
+        seed: int,
+    ) -> dict[str, float]:
+        asked = list(prompts[:_PROBED])
+        likeliest = sample(policy, tokenizer, asked, self.longest, seed, temperature=0.0)
+        repeated = [prompt for prompt in asked for _ in range(_TRIES)]
+        sampled = sample(policy, tokenizer, repeated, self.longest, seed)
+        verified = np.array(exact(repeated, sampled.texts)).reshape(len(asked), _TRIES)
+        solved = verified.max(axis=1)
+        return {
+            "greedy": float(np.mean(exact(asked, likeliest.texts))),
+            "pass_at_8": float(solved.mean()),
+        }
+
+
+class SortVerifiable(Task):
+    """The task `sort-verifiable`, described in the module.
+
+    Options:
+        digits: how many there are to sort.
+        process: weight of the share of right places in the training signal.
+        sft_steps: supervised steps of the reference policy; more of them leave less to learn.
+    """
+
+    name = "sort-verifiable"
+    options: Mapping[str, Any] = MappingProxyType({"digits": 6, "process": 0.0, "sft_steps": 55})
+    training = "reward"
+    selection = "exact"
+    report = "exact"
+    signals = ("reward", "exact", "position")
+    probed = ("greedy", "pass_at_8")
+
+    def check_values(self, chosen: Mapping[str, object]) -> None:
+        check_number(chosen["digits"], "environment.kwargs.digits", 2, 20, whole=True)
+        check_number(chosen["process"], "environment.kwargs.process", 0)
+        check_number(chosen["sft_steps"], "environment.kwargs.sft_steps", 1, whole=True)
+
+    def build(self, instance: int, folder: Path, **options: Any) -> Built:
+        chosen = resolve_options(self.options, options, self.name)
+        self.check_values(chosen)
+        digits = chosen["digits"]
+        parts = {name: chosen[name] for name in ("digits", "sft_steps")}
+        content = {"what": self.name, "version": _VERSION, "instance": instance, "options": parts}
+        data = cached(
+            folder,
+            self.name,
+            content,
+            lambda target: _write(target, instance, digits, chosen["sft_steps"]),
+        )
+        stored = json.loads((data / "task.json").read_text(encoding="utf-8"))
+        signals: dict[str, Signal] = {
+            "reward": Reward(chosen["process"]),
+            "exact": FunctionSignal(exact),
+            "position": FunctionSignal(position),
+        }
+        shares = ("exact", "position", "greedy", "pass_at_8", "win_rate", "distinct")
+        return Built(
+            name=self.name,
+            instance=instance,
+            reference=data,
+            prompts=tuple(stored["prompts"]),
+            held_out=tuple(stored["held_out"]),
+            max_completion=_longest(digits),
+            signals=signals,
+            training=self.training,
+            selection=self.selection,
+            report=self.report,
+            probe=Probe(_longest(digits)),
+            bounds={**dict.fromkeys(shares, (0.0, 1.0)), "length": (0.0, float(_longest(digits)))},
+        )
+
+
+SORT = SortVerifiable()
+
+
+def problems(instance: int, digits: int, n: int) -> list[str]:
+    """Draw n different prompts, a function of the instance.
+
+    There are fewer if there are not that many.
+    """
+    rng = np.random.Generator(np.random.PCG64(digest(instance, f"sorting {digits}")))
+    count = min(n, 10**digits)
+    prompts: dict[str, None] = {}
+    while len(prompts) < count:
+        rows = rng.integers(10, size=(n, digits))
+        # a dict, not a set: the order of the draw whatever the hash seed
+        prompts.update(dict.fromkeys(" ".join([*map(str, row), ">"]) for row in rows))
+    return list(prompts)[:count]
+
+
+def _longest(digits: int) -> int:
+    """Return the most tokens of a completion.
+
+    It has the digits, an end, and room for being wrong.
+    """
+    return digits + 3
+
+
+def _write(target: Path, instance: int, digits: int, steps: int) -> None:
+    """Write the reference policy, its tokenizer and the problems of an instance."""
+    drawn = problems(instance, digits, _PROMPTS + _HELD_OUT)
+    # two digits have 100 problems only: the same share of them is held out
+    held = len(drawn) * _HELD_OUT // (_PROMPTS + _HELD_OUT)
+    held_out = drawn[:held]
+    prompts = drawn[held:]
+    number = {word: index for index, word in enumerate(WORDS, start=len(SPECIAL))}
+    rows = [
+        [*(number[word] for word in (*prompt.split(), *answer(prompt))), EOS] for prompt in prompts
+    ]
+    policy = new_policy(digest(instance, "sorting initialisation") % 2**31, len(WORDS))
+    seed = digest(instance, "sorting batches") % 2**31
+    # a constant rate, so that fewer steps are the beginning of more
+    fit_policy(policy, rows, steps, seed, lr=2e-3, given=digits + 1, cycle=False)
+    policy.save_pretrained(target)
+    write_tokenizer(target, WORDS)
+    (target / "task.json").write_text(
+        json.dumps({"prompts": prompts, "held_out": held_out}), encoding="utf-8"
+    )
