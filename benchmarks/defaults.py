@@ -72,11 +72,7 @@ TABLES: Mapping[int, Mapping[str, Variant]] = {
             4,
         ),
     },
-    96: {
-        "random": ("random", {}, 8),
-        "hyperband": ("hyperband", {}, 8),
-        "dehb": ("dehb", {}, 8),
-    },
+    96: {"random": ("random", {}, 8), "hyperband": ("hyperband", {}, 8), "dehb": ("dehb", {}, 8)},
 }
 LIVE: Mapping[str, Mapping[str, Any]] = {
     "pbt, explore: step 0.2": {"name": "pbt", "explore": "step"},

@@ -159,10 +159,7 @@ def peer_arguments(cell: Cell) -> dict[str, Any]:
             del config[name]
         config["rms_prop_eps"] = config.pop("optimizer_eps")
     if "noise_std" in config:
-        from stable_baselines3.common.noise import (
-            NormalActionNoise,
-            OrnsteinUhlenbeckActionNoise,
-        )
+        from stable_baselines3.common.noise import NormalActionNoise, OrnsteinUhlenbeckActionNoise
 
         kinds = {"normal": NormalActionNoise, "ornstein-uhlenbeck": OrnsteinUhlenbeckActionNoise}
         noise = kinds[config.pop("noise_type", "normal")]

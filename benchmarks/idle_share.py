@@ -185,10 +185,7 @@ def rule_idle(
 def rows(idle: Callable[[int, int, float], float], workers: Sequence[int]) -> list[str]:
     """Write a table: workers and parallelism by what is predicted."""
     heads = ["today", *(f"{share:.0%}" for share in SHARES)]
-    lines = [
-        f"| W | p | {' | '.join(heads)} |",
-        "|" + " --- |" * (len(heads) + 2),
-    ]
+    lines = [f"| W | p | {' | '.join(heads)} |", "|" + " --- |" * (len(heads) + 2)]
     for count in workers:
         for multiple in MULTIPLES:
             cells = [f"{idle(count, count * multiple, share):.0%}" for share in (-1.0, *SHARES)]

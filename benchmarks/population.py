@@ -93,12 +93,7 @@ JOBS = {
     ),
     "ppo-lunarlander-default": Job("ppo", "LunarLander-v3", 51_200, DEFAULT),
     "ppo-halfcheetah-64": Job(
-        "ppo",
-        "HalfCheetah-v5",
-        100_352,
-        {**PPO, "net_width": 64},
-        cleanrl=True,
-        normalize=True,
+        "ppo", "HalfCheetah-v5", 100_352, {**PPO, "net_width": 64}, cleanrl=True, normalize=True
     ),
     "ppo-halfcheetah-default": Job("ppo", "HalfCheetah-v5", 51_200, DEFAULT, normalize=True),
     "dqn-cartpole-64": Job("dqn", "CartPole-v1", 50_000, {**DQN, "net_width": 64}),

@@ -9,17 +9,7 @@ from typing import Any
 
 import numpy as np
 from cells import Cell, Raw, installed
-from comparisons import (
-    HALF,
-    Share,
-    Summary,
-    header,
-    label,
-    model_text,
-    over_tasks,
-    paragraph,
-    row,
-)
+from comparisons import HALF, Share, Summary, header, label, model_text, over_tasks, paragraph, row
 from numpy.typing import NDArray
 from search_rows import CURVE, PLAIN, REFERENCE, RUNS, SEEDS, at_runs, baseline_names, curve_of
 from search_tasks import HeldOut, algorithm

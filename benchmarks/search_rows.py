@@ -167,10 +167,7 @@ class Answering:
             Status.DONE,
             reached=segment.until,
             reports=reports,
-            cost={
-                "environment_steps": float(segment.until - segment.start),
-                "wall_seconds": 0.0,
-            },
+            cost={"environment_steps": float(segment.until - segment.start), "wall_seconds": 0.0},
             applied=segment.config,
             fence=segment.fence,
         )

@@ -14,12 +14,7 @@ from autorl.study.building import BuildPlan, build_cost, is_written
 
 
 def print_family(
-    family: TaskFamily,
-    plans: Sequence[BuildPlan],
-    out: Path,
-    workers: int | None,
-    *,
-    as_json: bool,
+    family: TaskFamily, plans: Sequence[BuildPlan], out: Path, workers: int | None, *, as_json: bool
 ) -> None:
     """Print the variants of a family and the cost of its builds."""
     if plans[0].is_lineage:

@@ -14,12 +14,7 @@ from autorl.cli.progress import RuleProgress
 from autorl.cli.rows import show_written
 from autorl.core.plain_text import counted, printable
 from autorl.core.types import InputError
-from autorl.landscapes import (
-    delete_landscape,
-    load_landscape,
-    merge_landscapes,
-    shipped_root,
-)
+from autorl.landscapes import delete_landscape, load_landscape, merge_landscapes, shipped_root
 from autorl.landscapes.export import export_optuna, export_table
 from autorl.landscapes.export_deepcave import export_deepcave
 from autorl.landscapes.importers import import_any

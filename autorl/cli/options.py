@@ -23,8 +23,7 @@ Workers = Annotated[
     ),
 ]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file."),
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any key of the study file.")
 ]
 Storage = Annotated[
     str | None,

@@ -86,8 +86,7 @@ def show(
 def build(
     file: PriorFile,
     sources: Annotated[
-        list[str],
-        typer.Argument(metavar="LANDSCAPE...", help="Ids or folders, of studies too."),
+        list[str], typer.Argument(metavar="LANDSCAPE...", help="Ids or folders, of studies too.")
     ],
     space: Annotated[
         str, typer.Option(metavar="FILE|SPACE", help="What the portfolio is made for: sb3/ppo.")

@@ -9,16 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.options import (
-    AsJson,
-    Quiet,
-    Storage,
-    Trust,
-    Workers,
-    print_json,
-    say,
-    say_line,
-)
+from autorl.cli.options import AsJson, Quiet, Storage, Trust, Workers, print_json, say, say_line
 from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.core.plain_text import counted

@@ -52,8 +52,7 @@ def watch(
         int, typer.Option(min=0, max=65535, help="Port of the web page; 0: a free one.")
     ] = 8420,
     interval: Annotated[
-        float,
-        typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="Between two looks."),
+        float, typer.Option(min=0.1, max=3600.0, metavar="SECONDS", help="Between two looks.")
     ] = 2.0,
     as_json: AsJson = False,
 ) -> None:

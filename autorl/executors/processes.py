@@ -15,13 +15,7 @@ from multiprocessing.process import BaseProcess
 from autorl.core.os_processes import ProcessLostError
 from autorl.core.signals import held
 from autorl.core.types import InputError, Outcome, Report, Segment, Status
-from autorl.executors.children import (
-    adopt,
-    exit_code,
-    kill_group,
-    resident_bytes,
-    start_connected,
-)
+from autorl.executors.children import adopt, exit_code, kill_group, resident_bytes, start_connected
 from autorl.executors.devices import (
     VISIBLE_DEVICES,
     Allocator,

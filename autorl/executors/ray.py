@@ -103,12 +103,7 @@ class Ray:
     copies = True  # a slow node is no other's fault
 
     def __init__(
-        self,
-        work: Work,
-        cluster: Cluster,
-        *,
-        workers: int | None = None,
-        autoscaler: bool = False,
+        self, work: Work, cluster: Cluster, *, workers: int | None = None, autoscaler: bool = False
     ) -> None:
         variables = {}
         if "XDG_CONFIG_HOME" in os.environ:  # where the key lies that checkpoints are signed with

@@ -117,12 +117,7 @@ class Slurm:
     """
 
     def __init__(
-        self,
-        work: Work,
-        cluster: SlurmCluster,
-        *,
-        workers: int = MOST_SEGMENTS,
-        batch: int = 1,
+        self, work: Work, cluster: SlurmCluster, *, workers: int = MOST_SEGMENTS, batch: int = 1
     ) -> None:
         self.slots = workers
         self._cluster = cluster

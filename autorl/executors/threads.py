@@ -17,13 +17,7 @@ from multiprocessing.process import BaseProcess
 
 from autorl.core.os_processes import ProcessLostError
 from autorl.core.types import AttemptKey, Outcome, Report, Segment, Status
-from autorl.executors.children import (
-    adopt,
-    exit_code,
-    kill_group,
-    resident_bytes,
-    start_connected,
-)
+from autorl.executors.children import adopt, exit_code, kill_group, resident_bytes, start_connected
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment

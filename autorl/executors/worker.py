@@ -30,14 +30,7 @@ from autorl.core.types import (
 )
 from autorl.executors.remote_checkpoints import at_hand, uploaded
 from autorl.store.cache import DamagedError
-from autorl.store.checkpoints import (
-    NOT_THERE,
-    damage,
-    disk_errors,
-    file_hashes,
-    is_below,
-    reading,
-)
+from autorl.store.checkpoints import NOT_THERE, damage, disk_errors, file_hashes, is_below, reading
 from autorl.store.log_files import open_log
 from autorl.trainers.contract import Trainer
 

@@ -128,9 +128,7 @@ class OptunaStorage(Callback):
         return self._mirror
 
 
-def _open_storage(
-    storage: str | optuna.storages.BaseStorage,
-) -> optuna.storages.BaseStorage:
+def _open_storage(storage: str | optuna.storages.BaseStorage) -> optuna.storages.BaseStorage:
     """Open a storage of Optuna.
 
     Args:

@@ -9,12 +9,7 @@ from pathlib import Path
 
 from autorl.core.plain_text import one_of, shown
 from autorl.core.types import InputError
-from autorl.landscapes.benchmark import (
-    MIN_CORRELATION,
-    LookUp,
-    ReplayObjective,
-    SurrogateObjective,
-)
+from autorl.landscapes.benchmark import MIN_CORRELATION, LookUp, ReplayObjective, SurrogateObjective
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
 

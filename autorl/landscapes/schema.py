@@ -184,10 +184,7 @@ def check_columns(
         if stored is None:
             raise InputError(f"table '{name}' has no column {shown(column.name)}", file=file)
         # The types of a column without a value.
-        all_null = column.nullable and stored in (
-            "INTEGER",
-            '"NULL"',
-        )
+        all_null = column.nullable and stored in ("INTEGER", '"NULL"')
         # DECIMAL(18,3), say.
         if stored.partition("(")[0] not in _READABLE[column.type] and not all_null:
             message = (

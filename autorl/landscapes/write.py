@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 # Table: its key. Small enough to be written anew by each append.
-_SMALL: dict[TableName, str] = {
-    "configs": "config_id",
-    "runs": "run_id",
-    "segments": "segment",
-}
+_SMALL: dict[TableName, str] = {"configs": "config_id", "runs": "run_id", "segments": "segment"}
 
 
 def write_landscape(

@@ -46,11 +46,7 @@ from autorl.core.types import (
     Scored,
 )
 from autorl.optimizers import _pb2_gp as gp
-from autorl.optimizers._startup import (
-    startup_option,
-    startup_over,
-    startup_size,
-)
+from autorl.optimizers._startup import startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
 

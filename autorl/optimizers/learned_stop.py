@@ -27,12 +27,7 @@ import numpy as np
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError, ProposalId, Scored
-from autorl.optimizers._beat_probability import (
-    BeatProbability,
-    Reference,
-    Standing,
-    own_count,
-)
+from autorl.optimizers._beat_probability import BeatProbability, Reference, Standing, own_count
 from autorl.optimizers._cut_runs import CutRun, StoppingRule
 from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, equal_parts, option
 from autorl.optimizers.priors.packed import Array
@@ -45,11 +40,7 @@ from autorl.optimizers.priors.sources import (
     named_tables,
     source_names,
 )
-from autorl.optimizers.priors.study_curves import (
-    StudyCurves,
-    reference_curves,
-    study_curves_of,
-)
+from autorl.optimizers.priors.study_curves import StudyCurves, reference_curves, study_curves_of
 from autorl.statistics.reductions import parse_reduction
 
 _CURVES_KEY = "optimizer.curves"

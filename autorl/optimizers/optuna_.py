@@ -25,11 +25,7 @@ from autorl.core.plain_values import plain
 from autorl.core.quiet import quieted
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
 from autorl.optimizers._result_sample import BEST, ResultSample
-from autorl.optimizers._startup import (
-    startup_option,
-    startup_over,
-    startup_size,
-)
+from autorl.optimizers._startup import startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, seed_counts
 
 if TYPE_CHECKING:

@@ -104,9 +104,7 @@ def describe(name: str, folder: str | None = None) -> Description:
     options = [_option_help(cls, field) for field in _fields(cls)]
     if not cls.partial:
         allowed = f"null or {_one_of(STOPPING)}"
-        options.append(
-            OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"),
-        )
+        options.append(OptionHelp("stop", None, allowed, "stop runs that fall behind, at rungs"))
         for rule in STOPPING:
             stopping = find_stopping(rule)
             when = f"with stop: {rule}: "

@@ -100,8 +100,7 @@ AT_RANDOM = "transfer, at random"
 @dataclass(frozen=True)
 class TransferOptions:
     prior: str | Sequence[Any] = option(
-        AUTO,
-        "what to learn from: auto, studies (too), none, or a list of ids, folders, files",
+        AUTO, "what to learn from: auto, studies (too), none, or a list of ids, folders, files"
     )
     prior_data: Mapping[str, Any] | None = option(
         None, "the prior mapped to the space; a study writes it when it begins"
@@ -174,10 +173,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         gathered = Gathered()
         if prior in (AUTO, STUDIES):
             gathered = automatic_tables(
-                folder,
-                surroundings.algorithms,
-                surroundings.replays,
-                studies=prior == STUDIES,
+                folder, surroundings.algorithms, surroundings.replays, studies=prior == STUDIES
             )
         elif names is not None:
             gathered = named_tables(names, folder, surroundings.algorithms)

@@ -16,10 +16,7 @@ from autorl.population.descent import RMSPROP
 from autorl.population.engine import special_case
 from autorl.population.hyperparameters import Record, Setting, converted, of_case
 
-OWN = {
-    "rms_prop_eps": Setting(1e-5, lower=0.0),
-    "use_rms_prop": Setting(True, change=None),
-}
+OWN = {"rms_prop_eps": Setting(1e-5, lower=0.0), "use_rms_prop": Setting(True, change=None)}
 
 
 def as_ppo(hp: Record) -> Record:

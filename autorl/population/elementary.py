@@ -57,10 +57,7 @@ def _bit_cast(source: types.Type, target: types.Type, kind: ir.Type) -> Any:
     @intrinsic
     def cast(context, value):  # type: ignore[no-untyped-def]
         def generate(
-            context: object,
-            builder: ir.IRBuilder,
-            signature: object,
-            arguments: Sequence[ir.Value],
+            context: object, builder: ir.IRBuilder, signature: object, arguments: Sequence[ir.Value]
         ) -> ir.Value:
             return builder.bitcast(arguments[0], kind)
 

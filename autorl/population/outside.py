@@ -324,10 +324,7 @@ class Worlds:
     """
 
     def __init__(
-        self,
-        environment: OutsideEnvironment,
-        member: Member,
-        normaliser: Normaliser | None = None,
+        self, environment: OutsideEnvironment, member: Member, normaliser: Normaliser | None = None
     ) -> None:
         self.environment = environment
         self.member = member
@@ -347,11 +344,7 @@ class Worlds:
             self._rows = np.zeros(member.states.shape, environment.real)
             none = np.zeros(len(member.states))
             self._take_in = normalised_step.prepared(
-                normaliser,
-                self._rows,
-                none,
-                none,
-                np.zeros((0, environment.observation_size)),
+                normaliser, self._rows, none, none, np.zeros((0, environment.observation_size))
             )
 
     def _made(self) -> list[SeededEpisodes]:

@@ -104,12 +104,7 @@ class TaskFamily:
     @property
     def about(self) -> dict[str, Any]:
         """Description of the family in a landscape of one of its variants."""
-        return {
-            "name": self.name,
-            "purpose": self.purpose,
-            "seed": self.seed,
-            "hash": self.hash,
-        }
+        return {"name": self.name, "purpose": self.purpose, "seed": self.seed, "hash": self.hash}
 
     def check_apart(self, hashes: Collection[str], what: str) -> None:
         """Raise `InputError` if a variant is among those with these hashes.

@@ -88,11 +88,7 @@ class _Tile:
         self.fma = insert(builder.module, function, f"llvm.fma.v{lanes}f32")
 
     def emit(
-        self,
-        places: Sequence[ir.Value],
-        steps: Sequence[ir.Value],
-        depth: ir.Value,
-        then: ir.Value,
+        self, places: Sequence[ir.Value], steps: Sequence[ir.Value], depth: ir.Value, then: ir.Value
     ) -> None:
         c, start, a, b, gate = places
         c_row, start_row, a_row, a_column, b_row, gate_row = steps

@@ -135,10 +135,7 @@ NATIVE: Mapping[str, Native] = MappingProxyType(
             "mountain_car",
             200,
             discrete=True,
-            physics={
-                "force": Parameter(0.001, 0.0, 1.0),
-                "gravity": Parameter(0.0025, 0.0, 1.0),
-            },
+            physics={"force": Parameter(0.001, 0.0, 1.0), "gravity": Parameter(0.0025, 0.0, 1.0)},
         ),
         "MountainCarContinuous-v0": Native(
             "mountain_car_continuous",

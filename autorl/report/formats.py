@@ -17,12 +17,7 @@ from autorl.core.plain_values import plain
 from autorl.core.types import Config, FrozenMap, ProposalId, TrainerSpec
 from autorl.report.reading import StudyView
 from autorl.report.table import columns, one_line
-from autorl.report.text import (
-    failed_text,
-    interval_text,
-    seeds_text,
-    value_text,
-)
+from autorl.report.text import failed_text, interval_text, seeds_text, value_text
 from autorl.study import Entry
 from autorl.trainers import TrainerInfo
 from autorl.trainers.info import TrainedRun

@@ -152,12 +152,7 @@ def idle_share(
 
 
 def _simulated(
-    asks: Sequence[Ask],
-    seeds: int,
-    workers: int,
-    parallelism: int,
-    unexplained: float,
-    repeat: int,
+    asks: Sequence[Ask], seeds: int, workers: int, parallelism: int, unexplained: float, repeat: int
 ) -> float:
     # Always the same noise: a second dry run says the same.
     factors = np.exp(

@@ -121,10 +121,7 @@ def _work_rows(plan: Plan) -> list[tuple[str, str]]:
     else:
         about = "" if plan.exact else "about "
         count = f"{about}{plan.search.proposals} in {counted(plan.search.segments, 'segment')}"
-        rows = [
-            ("proposals", count),
-            ("", share_text(plan.share, learns=plan.learns, about=about)),
-        ]
+        rows = [("proposals", count), ("", share_text(plan.share, learns=plan.learns, about=about))]
         rows += _confirmed_rows(plan)
     points = f"evaluated {counted(len(spec.evaluation_steps), 'time')}, "
     points += f"{counted(spec.fidelity.episodes, 'episode')} each"

@@ -15,15 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from autorl.core.types import (
-    Done,
-    Event,
-    FrozenMap,
-    InputError,
-    Proposal,
-    ProposalId,
-    Wait,
-)
+from autorl.core.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Wait
 from autorl.store import Store
 from autorl.store.events import (
     CheckpointRegained,

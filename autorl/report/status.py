@@ -111,11 +111,7 @@ def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
     best = record.best
     if best is None:
         return None
-    return {
-        "proposal": best,
-        "tuning": record.tuning_score(best),
-        "n_seeds": record.n_seeds(best),
-    }
+    return {"proposal": best, "tuning": record.tuning_score(best), "n_seeds": record.n_seeds(best)}
 
 
 def status_text(view: StudyView, now: float | None = None) -> str:

@@ -12,12 +12,7 @@ from typing import TYPE_CHECKING, Any
 from autorl.core.types import Config
 from autorl.space.canonical import frozen
 from autorl.space.configspace_rules import export_constraint
-from autorl.space.configspace_values import (
-    exported_name,
-    exported_value,
-    imported_value,
-    is_native,
-)
+from autorl.space.configspace_values import exported_name, exported_value, imported_value, is_native
 from autorl.space.core import SpaceCore
 from autorl.space.expressions import FLIPPED
 from autorl.space.hyperparameter import Hyperparameter

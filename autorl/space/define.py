@@ -12,12 +12,7 @@ from autorl.core.types import InputError
 from autorl.space.expressions import keyed
 from autorl.space.hierarchy import Hierarchy, by_name
 from autorl.space.hyperparameter import Hyperparameter
-from autorl.space.rules import (
-    check_constants,
-    read_condition,
-    read_constraint,
-    read_forbidden,
-)
+from autorl.space.rules import check_constants, read_condition, read_constraint, read_forbidden
 from autorl.space.space import Space
 from autorl.space.tree import Rule
 

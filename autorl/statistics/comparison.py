@@ -12,12 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from autorl.statistics.arrays import (
-    Array,
-    as_scores,
-    as_table,
-    finite,
-)
+from autorl.statistics.arrays import Array, as_scores, as_table, finite
 from autorl.statistics.bootstrap import Interval, two_sample_interval
 
 

@@ -94,7 +94,7 @@ def is_below(file: object, folder: Path) -> bool:
 
 
 @contextmanager
-def _written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
+def written(folder: Path, *, theirs: bool = False) -> Iterator[None]:
     """Turn what a disk answers to a writer into a `StorageError`.
 
     Native writers tell no errno, and code of the user (`theirs`) has files elsewhere: their errors
@@ -152,12 +152,12 @@ def writing(segment: Segment, *, theirs: bool = False) -> Iterator[Path]:
     half = attempts / f"checkpoint-{os.getpid()}"
     before = attempts / f"before-{os.getpid()}"
     try:
-        with _written(final.parent):
+        with written(final.parent):
             remove(half)
             half.mkdir(parents=True)
-        with _written(half, theirs=theirs):
+        with written(half, theirs=theirs):
             yield half
-        with _written(final.parent):
+        with written(final.parent):
             sync_tree(half)
             if final.exists():
                 if not replaceable:
@@ -195,11 +195,11 @@ def scratch(segment: Segment, *, theirs: bool = True) -> Iterator[Path]:
             yield Path(name)
         return
     attempts = Path(segment.scratch)
-    with _written(attempts.parent):
+    with written(attempts.parent):
         attempts.mkdir(parents=True, exist_ok=True)
         folder = Path(tempfile.mkdtemp(prefix="run-", dir=attempts))
     try:
-        with _written(folder, theirs=theirs):
+        with written(folder, theirs=theirs):
             yield folder
     finally:
         # What the training started may still write here; the driver removes the rest when

@@ -17,13 +17,7 @@ from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import schema
 from autorl.store.chain import Chain, one_line
 from autorl.store.events import CheckpointRegained, CheckpointsCollected, SegmentEnded
-from autorl.store.log import (
-    Recorded,
-    add_events,
-    events_until,
-    recorded_until,
-    saved_checkpoint,
-)
+from autorl.store.log import Recorded, add_events, events_until, recorded_until, saved_checkpoint
 from autorl.store.tables import derived_tables, has_same_rows, ordered_rows
 
 _ROWS_AT_ONCE = 1000
@@ -87,9 +81,7 @@ def _derived_beside(file: str, entries: Iterator[Recorded], see: See) -> sqlite3
 
 
 def _derive(
-    connection: sqlite3.Connection,
-    entries: Iterator[Recorded],
-    see: See = _look_away,
+    connection: sqlite3.Connection, entries: Iterator[Recorded], see: See = _look_away
 ) -> None:
     """Apply events to empty tables, and show them."""
     while several := list(islice(entries, _EVENTS_AT_ONCE)):
@@ -98,11 +90,7 @@ def _derive(
 
 
 def check_tables(
-    connection: sqlite3.Connection,
-    chain: Chain,
-    folder: Path,
-    path: Path,
-    see: See = _look_away,
+    connection: sqlite3.Connection, chain: Chain, folder: Path, path: Path, see: See = _look_away
 ) -> None:
     """Refuse a database whose tables do not follow from its events.
 

@@ -467,8 +467,7 @@ def _filesystem(url: str) -> tuple[Any, str]:
         files, root = url_to_fs(url)
     except ImportError as error:
         raise InputError(
-            f"{protocol}:// needs a package that is not installed ({_reason(error)})",
-            key="storage",
+            f"{protocol}:// needs a package that is not installed ({_reason(error)})", key="storage"
         ) from None
     except ValueError as error:
         if protocol not in fsspec.available_protocols():

@@ -330,9 +330,7 @@ class Listeners:
             optimizer=spec.optimizer.name,
             objectives=tuple(
                 FrozenMap(
-                    metric=objective.metric,
-                    reduce=objective.reduce,
-                    direction=objective.direction,
+                    metric=objective.metric, reduce=objective.reduce, direction=objective.direction
                 )
                 for objective in spec.objectives()
             ),
@@ -498,8 +496,5 @@ def _unchangeable(outcome: Outcome) -> Outcome:
         dataclasses.replace(report, metrics=FrozenMap(report.metrics)) for report in outcome.reports
     )
     return dataclasses.replace(
-        outcome,
-        reports=reports,
-        cost=FrozenMap(outcome.cost),
-        applied=FrozenMap(outcome.applied),
+        outcome, reports=reports, cost=FrozenMap(outcome.cost), applied=FrozenMap(outcome.applied)
     )

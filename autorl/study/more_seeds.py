@@ -61,12 +61,7 @@ class Confirmation:
     """
 
     def __init__(
-        self,
-        policy: Adaptive,
-        horizon: int,
-        ranking: Ranking,
-        lineage: Lineage,
-        charges: Charges,
+        self, policy: Adaptive, horizon: int, ranking: Ranking, lineage: Lineage, charges: Charges
     ) -> None:
         self.under_way = False
         self._policy = policy

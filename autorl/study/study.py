@@ -55,13 +55,7 @@ from autorl.study.journal import Journal, collection_paused
 from autorl.study.results.record import StudyRecord, with_added_test_seeds
 from autorl.study.results.result import Result, read_result
 from autorl.study.session import session, user_files
-from autorl.study.setup import (
-    check,
-    check_answers,
-    make_executor,
-    make_optimizer,
-    trainer_loader,
-)
+from autorl.study.setup import check, check_answers, make_executor, make_optimizer, trainer_loader
 from autorl.study.spec import MOST_RUNS, Spec, thaw
 from autorl.study.stragglers import BackupCopies
 from autorl.study.test_phase import KeptModels, TestPhase
@@ -172,13 +166,7 @@ class Study:
             raise
 
     @classmethod
-    def open(
-        cls,
-        folder: Path,
-        load: Load | None = None,
-        *,
-        trust: bool = False,
-    ) -> Study:
+    def open(cls, folder: Path, load: Load | None = None, *, trust: bool = False) -> Study:
         """Open the study in `folder`, as its stored events left it.
 
         `trust` opens pickles of others in its checkpoints.

@@ -46,7 +46,7 @@ from autorl.core.types import (
     Segment,
     TrainerSpec,
 )
-from autorl.store.checkpoints import scratch, writing
+from autorl.store.checkpoints import reading, scratch, writing, written
 from autorl.store.log_files import open_log
 from autorl.trainers._process import start, stop
 from autorl.trainers._shared import Diverged, check_start
@@ -260,7 +260,9 @@ class CommandTrainer(Trainer):
                     segment, arguments, output, lambda record: tell(collector.add(record))
                 )
                 # Files are read once, when the command has ended and closed them.
-                for record in self.metrics.records(output, segment.until):
+                with reading(output):
+                    records = self.metrics.records(output, segment.until)
+                for record in records:
                     tell(collector.add(record))
                 tell(collector.finish(printed))
                 if folder is not None and not any(folder.iterdir()):
@@ -279,7 +281,8 @@ class CommandTrainer(Trainer):
         parent = segment.parent.path if segment.parent else ""
         file = output / f"config.{self.config_file}" if self.config_file else None
         if file is not None:
-            file.write_text(_document(self.config_file, config))
+            with written(output):
+                file.write_text(_document(self.config_file, config))
         values = {
             "python": sys.executable,
             "seed": segment.seed,
@@ -429,10 +432,7 @@ def make(spec: TrainerSpec) -> CommandTrainer:
     for name, choices in {**allowed, "config_file": ("yaml", "json")}.items():
         if name in options and options[name] not in choices:
             hint = one_of(options[name], choices)
-            raise InputError(
-                f"got {options[name]!r}{hint}",
-                key=f"trainer.kwargs.{name}",
-            )
+            raise InputError(f"got {options[name]!r}{hint}", key=f"trainer.kwargs.{name}")
     metrics = MetricSource.parse(options.get("metrics", FrozenMap()), options.get("reduce_last", 1))
     trainer = CommandTrainer(
         command=_words(command),

@@ -19,14 +19,7 @@ from typing import Any
 
 _NON_FINITE = {"nan": math.nan, "NaN": math.nan, "inf": math.inf, "Infinity": math.inf}
 # Np.float64(0.5), as NumPy 2 prints it.
-_SCALARS = (
-    "float64",
-    "float32",
-    "float16",
-    "int64",
-    "int32",
-    "tensor",
-)
+_SCALARS = ("float64", "float32", "float16", "int64", "int32", "tensor")
 # A name, and a value without spaces, on a line of such pairs.
 _PAIR = re.compile(r"([A-Za-z_][\w./-]*)\s*=\s*([^\s,;|]+)(?:[\s,;|]+|$)")
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")

@@ -81,10 +81,7 @@ class MetricSource:
         source = options.get("from", "stdout")
         if source not in SOURCES:
             hint = one_of(source, SOURCES)
-            raise InputError(
-                f"unknown source {source!r}{hint}",
-                key="trainer.kwargs.metrics.from",
-            )
+            raise InputError(f"unknown source {source!r}{hint}", key="trainer.kwargs.metrics.from")
         if source in ("jsonlines", "csv") and "path" not in options:
             raise InputError(
                 f"metrics from {source} need the path of the file",

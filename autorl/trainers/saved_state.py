@@ -82,10 +82,7 @@ def load(checkpoint: Checkpoint, trainer: str) -> dict[str, Any]:
 
 
 def load_parent(
-    segment: Segment,
-    trainer: str,
-    values: Mapping[str, object],
-    changes: Mapping[str, Change],
+    segment: Segment, trainer: str, values: Mapping[str, object], changes: Mapping[str, Change]
 ) -> dict[str, Any] | None:
     """Read the checkpoint that a segment continues from, None from scratch.
 

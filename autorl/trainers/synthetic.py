@@ -370,10 +370,7 @@ _ALLOWED: Mapping[str, _Allowed] = {
     "height": (is_number, "a number"),
     "rate": (lambda value: is_positive(value) and value > 0, "a number above 0"),
     **dict.fromkeys(("noise", "interaction", "seconds", "fails_at"), _AMOUNT),
-    "rollout": (
-        lambda value: is_number(value, 1, whole=True),
-        "a whole number above 0",
-    ),
+    "rollout": (lambda value: is_number(value, 1, whole=True), "a whole number above 0"),
     **dict.fromkeys(KINDS, _RULE),
     "lost_once": (lambda value: value is None or isinstance(value, str), "the path of a file"),
 }

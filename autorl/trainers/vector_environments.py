@@ -152,10 +152,7 @@ def _registered(spec: EnvironmentSpec, seeds: Sequence[int]) -> StepsTogether:
     try:
         with module_path():
             envs = gym.make_vec(
-                spec.id,
-                num_envs=len(seeds),
-                vectorization_mode="vector_entry_point",
-                **arguments,
+                spec.id, num_envs=len(seeds), vectorization_mode="vector_entry_point", **arguments
             )
     except ModuleNotFoundError as error:
         raise InputError(

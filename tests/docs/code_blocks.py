@@ -25,14 +25,7 @@ FENCED = re.compile(
 )
 INDENTED = re.compile(r"(?<=\n\n)(?P<text>(?:(?: {4}[^\n]*)?\n)+)", re.MULTILINE)
 MARKER = re.compile(r"<!-- (?P<name>[a-z ]+?)(?:: (?P<argument>.+?))? -->")
-MARKERS = {
-    "not run",
-    "slow",
-    "run",
-    "run with",
-    "part of a study file",
-    "not a study file",
-}
+MARKERS = {"not run", "slow", "run", "run with", "part of a study file", "not a study file"}
 NEED_A_REASON = {"not run", "run with", "not a study file"}
 FILE_NAME = re.compile(r"# ([\w-]+\.(?:py|yaml|yml|toml))\b")
 

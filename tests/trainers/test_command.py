@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -24,6 +25,7 @@ from autorl.core.types import (
     Resources,
     Segment,
     Status,
+    StorageError,
     TrainerSpec,
 )
 from autorl.executors.gang import gang_environment
@@ -172,6 +174,27 @@ def test_metrics_come_from_wherever_the_script_writes_them(
         100,
         100,
     )
+
+
+@pytest.mark.parametrize("method", ["write_text", "open"])
+def test_a_disk_that_is_busy_is_not_the_commands(
+    scripts: Path, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """Neither when its configuration is written nor when its metrics are read."""
+    plain = getattr(Path, method)
+
+    def busy(path: Path, *given: Any, **named: Any) -> Any:
+        if path.name in ("config.json", "progress.csv"):
+            raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(path))
+        return plain(path, *given, **named)
+
+    monkeypatch.setattr(Path, method, busy)
+    metrics = {**_METRICS, "from": "csv", "path": "progress.csv"}
+    options = {"command": _COMMAND.replace("json", "csv"), "metrics": metrics}
+    if method == "write_text":
+        options |= {"command": "{python} x {config_file} {seed} {until}", "config_file": "json"}
+    with pytest.raises(StorageError, match="busy"):
+        train(command(scripts, **options), {"learning_rate": 0.1})
 
 
 def test_metrics_come_from_tensorboard(scripts: Path, expected: list[tuple[int, float]]) -> None:

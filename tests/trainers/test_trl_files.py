@@ -1,6 +1,8 @@
 """Methods on a model and data of one's own: each kind of data trains its methods, and says what it cannot do."""
 
+import errno
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,7 +16,14 @@ pytest.importorskip("trl", reason="needs the extra rlhf")
 
 import segments
 
-from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, Status, TrainerSpec
+from autorl.core.types import (
+    EnvironmentSpec,
+    FrozenMap,
+    InputError,
+    Status,
+    StorageError,
+    TrainerSpec,
+)
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
 from autorl.trainers import load
@@ -167,6 +176,21 @@ def test_a_reward_model_that_was_trained_is_a_signal_of_the_next_study(folder, t
     with pytest.raises(InputError, match="trains on"):
         load(TrainerSpec("trl/grpo")).check_objective(place, ["judge"])
     load(TrainerSpec("trl/grpo")).check_objective(place, ["different"])
+
+
+@pytest.mark.parametrize("writes", ["create_model_card", "_save_rng_state"])  # TRL, transformers
+def test_a_disk_that_is_busy_while_trl_saves_is_the_disks(folder, tmp_path, monkeypatch, writes):
+    """A probe finds the disk well a moment later: the error still is not the configuration's."""
+    from trl import DPOTrainer
+
+    def busy(*given, **named):
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY))
+
+    monkeypatch.setattr(DPOTrainer, writes, busy)
+    place = environment(folder, "pairs", **LEARNT)
+    saves = {"folder": str(tmp_path / "one"), "scratch": str(tmp_path / ".tmp-one"), "save": True}
+    with pytest.raises(StorageError, match="busy"):
+        train(segment("trl/dpo", SMALL, place, **saves))
 
 
 def test_a_method_that_needs_a_reward_or_other_data_says_so(folder):

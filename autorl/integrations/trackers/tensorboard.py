@@ -194,9 +194,7 @@ class _Events:
         """Write a text in Markdown, or a table."""
         markdown = content if isinstance(content, str) else table(content, tag)
         tensor = self._tensor(
-            dtype=self._text_type,
-            string_val=[markdown.encode()],
-            tensor_shape=self._shape(),
+            dtype=self._text_type, string_val=[markdown.encode()], tensor_shape=self._shape()
         )
         plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
         metadata = self._summary.SummaryMetadata(plugin_data=plugin)

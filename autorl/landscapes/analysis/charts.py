@@ -16,16 +16,7 @@ import numpy.typing as npt
 from autorl.core.plain_text import counted, number
 from autorl.landscapes.analysis._answer import Answer
 from autorl.landscapes.regression import Array
-from autorl.report.pages import (
-    Axis,
-    Bars,
-    Chart,
-    HeatMap,
-    Line,
-    axis_of,
-    positions,
-    scale_label,
-)
+from autorl.report.pages import Axis, Bars, Chart, HeatMap, Line, axis_of, positions, scale_label
 from autorl.space import Hyperparameter
 from autorl.statistics.coverage import level_text
 
@@ -266,7 +257,7 @@ def curves(answer: Answer) -> Chart:
             band["median"].to_numpy(),
             everyone,
             muted=True,
-        ),
+        )
     ]
     # In the order of the table, which is that of the places.
     for config_id in list(dict.fromkeys(table["config_id"]))[:_MOST_CURVES]:

@@ -121,10 +121,7 @@ def fit_forest(
             "all configurations or all scores are the same, so there is nothing to explain"
         )
     model = regressor(
-        n_estimators=trees,
-        max_leaf_nodes=_MAX_LEAVES,
-        oob_score=_rank_score,
-        random_state=seed,
+        n_estimators=trees, max_leaf_nodes=_MAX_LEAVES, oob_score=_rank_score, random_state=seed
     )
     rows = encode(space, names, configs)
     # scikit-learn's trees hold and compare single precision.

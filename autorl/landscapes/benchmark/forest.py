@@ -24,11 +24,7 @@ def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regresso
 
     It has out-of-bag predictions, and is always the same.
     """
-    model = regressor(
-        n_estimators=trees,
-        oob_score=True,
-        random_state=0,
-    )
+    model = regressor(n_estimators=trees, oob_score=True, random_state=0)
     model.fit(units, targets)
     return model
 

@@ -160,12 +160,7 @@ def _run(
         )
     wall_seconds = trial.duration.total_seconds() if trial.duration else None
     return Run(
-        trial.number,
-        seed,
-        steps,
-        metrics,
-        _STATUS[trial.state.name],
-        wall_seconds=wall_seconds,
+        trial.number, seed, steps, metrics, _STATUS[trial.state.name], wall_seconds=wall_seconds
     )
 
 

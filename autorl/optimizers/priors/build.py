@@ -148,11 +148,7 @@ def fitted_prior(
     tasks = [fit_task(task, space, weight) for task, weight in zip(mapped, weights, strict=True)]
     trust = TRUST if family is None or family in families else TRUST_IN_OTHERS
     return StudyPrior(
-        searched_names(space),
-        tuple(tasks),
-        trust if tasks else 0.0,
-        tuple(skipped),
-        family or "",
+        searched_names(space), tuple(tasks), trust if tasks else 0.0, tuple(skipped), family or ""
     )
 
 

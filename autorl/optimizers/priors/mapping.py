@@ -125,10 +125,7 @@ def map_task(table: TaskTable, space: Space) -> MappedTask:
 
 
 def _note(
-    table: TaskTable,
-    sources: Mapping[str, str | None],
-    columns: Mapping[str, Array],
-    rows: int,
+    table: TaskTable, sources: Mapping[str, str | None], columns: Mapping[str, Array], rows: int
 ) -> str:
     """Say what a table and a space share.
 

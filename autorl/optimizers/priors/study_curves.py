@@ -118,12 +118,7 @@ class StudyCurves:
 
 
 def reference_curves(
-    gathered: Gathered,
-    environment: str | None,
-    *,
-    n_seeds: int,
-    reduction: Reduction,
-    named: bool,
+    gathered: Gathered, environment: str | None, *, n_seeds: int, reduction: Reduction, named: bool
 ) -> StudyCurves:
     """Make the reference curves of a study of what sources bring.
 

@@ -239,10 +239,7 @@ def _columns(configs: Sequence[Config]) -> dict[str, Any]:
     inactive = {
         name: [row for row, config in enumerate(configs) if name not in config] for name in names
     }
-    return {
-        "columns": columns,
-        "inactive": {name: rows for name, rows in inactive.items() if rows},
-    }
+    return {"columns": columns, "inactive": {name: rows for name, rows in inactive.items() if rows}}
 
 
 def _configs(design: Mapping[str, Any]) -> tuple[Config, ...]:

@@ -98,10 +98,7 @@ def reset_variant(state: Array, key: int) -> None:
 @cached
 def step_variant(state: Array, action: Array, key: int) -> tuple[float, bool]:
     """Make one step with the parameters in the state."""
-    physics = Physics(
-        state[VALUES + PHYSICS],
-        state[VALUES + PHYSICS + 1],
-    )
+    physics = Physics(state[VALUES + PHYSICS], state[VALUES + PHYSICS + 1])
     state[APPLIED] = disturbed_choice(action[0], state[VALUES + ACTION_NOISE], 3, key)
     reward, terminated = dynamics(state, state[APPLIED:VALUES], physics)
     draw_noise(state, NOISE, APPLIED, key)

@@ -150,10 +150,7 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
 
 
 def _copy_checkpoints(
-    folder: Path,
-    scratch: Path,
-    saved: Mapping[SegmentId, Checkpoint],
-    copied: dict[SegmentId, str],
+    folder: Path, scratch: Path, saved: Mapping[SegmentId, Checkpoint], copied: dict[SegmentId, str]
 ) -> dict[SegmentId, str]:
     """Copy the checkpoints that are not in `copied`, and add their paths.
 

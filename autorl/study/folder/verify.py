@@ -39,10 +39,7 @@ from autorl.store.tables import StudyTables
 from autorl.study.folder.checks import SEGMENT_NAME, check_space, storage_of
 from autorl.study.spec import thaw
 
-_OURS = (
-    *(STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"),
-    *(LOCK_FILE, JOBS, REPORT),
-)
+_OURS = (*(STUDY_FILE, DATABASE, f"{DATABASE}-wal", f"{DATABASE}-shm"), *(LOCK_FILE, JOBS, REPORT))
 _INNER = ("checkpoints", "logs")
 _TRACKERS = "logs/trackers"  # what callbacks write into the folder
 _MOST_NAMES = 3  # in one line

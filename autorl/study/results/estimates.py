@@ -13,11 +13,7 @@ import numpy as np
 from autorl.core import seeds as streams
 from autorl.core.types import Config, ProposalId
 from autorl.statistics.aggregates import parse_aggregate
-from autorl.statistics.bootstrap import (
-    Interval,
-    bootstrap_interval,
-    difference_interval,
-)
+from autorl.statistics.bootstrap import Interval, bootstrap_interval, difference_interval
 from autorl.statistics.coverage import FEW_RUNS
 from autorl.study.spec import Spec
 

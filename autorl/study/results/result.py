@@ -123,11 +123,7 @@ def loss_text(spec: Spec, entries: Sequence[Entry]) -> str:
     return text
 
 
-_OF_A_RUN = {
-    "last": "last evaluation",
-    "best": "best evaluation",
-    "auc": "mean of all evaluations",
-}
+_OF_A_RUN = {"last": "last evaluation", "best": "best evaluation", "auc": "mean of all evaluations"}
 
 __all__ = ["Entry", "Estimate", "Point", "Result", "read_result"]
 

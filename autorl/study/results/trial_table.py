@@ -90,11 +90,7 @@ def _curves(evaluations: Sequence[EvaluationRow]) -> Curves:
 
 
 def _value(
-    objective: Objective,
-    run: RunRow,
-    runs: Mapping[int, RunRow],
-    curves: Curves,
-    cuts: set[int],
+    objective: Objective, run: RunRow, runs: Mapping[int, RunRow], curves: Curves, cuts: set[int]
 ) -> float | None:
     """Reduce the learning curve of a run as the study does."""
     if objective.metric in COST_METRICS:

@@ -15,12 +15,7 @@ from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.sources import algorithm_of
-from autorl.optimizers.registry import (
-    DEFAULT_WITH_PRIOR,
-    build,
-    resolved_names,
-    resolved_options,
-)
+from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_names, resolved_options
 from autorl.study.spec.options import given_options
 from autorl.study.spec.sections import ObjectiveSection, OptimizerSection
 from autorl.study.spec.spec import Spec
@@ -70,9 +65,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     if not names:
         return spec
     surroundings = dataclasses.replace(
-        _surroundings(spec),
-        n_seeds=len(spec.policy().first),
-        reduction=spec.objective[0].reduce,
+        _surroundings(spec), n_seeds=len(spec.policy().first), reduction=spec.objective[0].reduce
     )
     stated = section.options | {"stop": section.stop}
     resolved = resolved_options(section.name, stated, surroundings, spec.path)
@@ -82,10 +75,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     if evaluation.seeds == "adaptive" and evaluation.share is None:
         share = optimizers.find(section.name, spec.path).confirming_share(options, spec.full_runs)
         evaluation = evaluation.model_copy(update={"share": share})
-    return spec.changed(
-        optimizer=OptimizerSection(**named, **options),
-        evaluation=evaluation,
-    )
+    return spec.changed(optimizer=OptimizerSection(**named, **options), evaluation=evaluation)
 
 
 def _with_defaults(spec: Spec) -> Spec:

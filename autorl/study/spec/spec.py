@@ -33,11 +33,7 @@ from autorl.statistics.evaluation import (
     Racing,
     SeedPolicy,
 )
-from autorl.study.spec.options import (
-    cuts_of,
-    stored_options,
-    with_resolved_of,
-)
+from autorl.study.spec.options import cuts_of, stored_options, with_resolved_of
 from autorl.study.spec.sections import (
     ADAPTIVE_SEEDS,
     MOST_RUNS,

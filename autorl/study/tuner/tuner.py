@@ -369,10 +369,7 @@ class Tuner:
             self._tell_news()
 
     def _tell(
-        self,
-        trial: Trial,
-        value: float | Mapping[str, float],
-        checkpoint: str | Path | None,
+        self, trial: Trial, value: float | Mapping[str, float], checkpoint: str | Path | None
     ) -> None:
         segment = self._open_segment(trial)
         point = Report(segment.id, segment.until, _metrics(value, self._needed))

@@ -208,11 +208,7 @@ class LanguageRun:
         self.evaluations = Evaluations(segment, self.built, reference, tokenizer, guard)
 
     def outcome(
-        self,
-        clock: Clock,
-        step: int,
-        applied: Mapping[str, Any],
-        save: Callable[[], Checkpoint],
+        self, clock: Clock, step: int, applied: Mapping[str, Any], save: Callable[[], Checkpoint]
     ) -> Outcome:
         """Return how the segment ended, its checkpoint saved."""
         evaluations = self.evaluations

@@ -53,11 +53,7 @@ _ADDED = ("n_envs", "activation")
 _NOISE = ("noise_type", "noise_std")
 
 # SB3 takes these as functions of the progress.
-CALLABLES = (
-    "learning_rate",
-    "clip_range",
-    "clip_range_vf",
-)
+CALLABLES = ("learning_rate", "clip_range", "clip_range_vf")
 # Plain numbers that training reads anew at every update, so a schedule can set them between two
 # rollouts.
 _NUMBERS = (

@@ -67,9 +67,7 @@ class Freezable(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def make_environment(
-    spec: EnvironmentSpec,
-    folders: tuple[str, ...] = (),
-    weights: Mapping[str, Any] = NO_WEIGHTS,
+    spec: EnvironmentSpec, folders: tuple[str, ...] = (), weights: Mapping[str, Any] = NO_WEIGHTS
 ) -> gym.Env[Any, Any]:
     """Make one environment, monitored and wrapped.
 
@@ -161,9 +159,7 @@ class SpacesOnly(gym.Env[Any, Any]):
 
 
 def make_training_environment(
-    spec: EnvironmentSpec,
-    folders: tuple[str, ...] = (),
-    weights: Mapping[str, Any] = NO_WEIGHTS,
+    spec: EnvironmentSpec, folders: tuple[str, ...] = (), weights: Mapping[str, Any] = NO_WEIGHTS
 ) -> Freezable:
     return Freezable(make_environment(spec, folders, weights))
 

@@ -22,10 +22,7 @@ import torch._dynamo
 from autorl.trainers.sb3 import trainer
 
 # For saving and profiling.
-OF_SOME_VERSIONS = (
-    "torch.utils.serialization.config",
-    "torch.profiler._cupti_monitor",
-)
+OF_SOME_VERSIONS = ("torch.utils.serialization.config", "torch.profiler._cupti_monitor")
 for name in OF_SOME_VERSIONS:
     if importlib.util.find_spec(name.rpartition(".")[0]) and importlib.util.find_spec(name):
         importlib.import_module(name)

@@ -236,11 +236,7 @@ _ALIASES = {
     "activation": ("activation", "activation_fn"),
     "activation_fn": ("activation_fn", "activation"),
     # A2C's own optimizer gives way to it.
-    "optimizer_class": (
-        "optimizer_class",
-        "use_rms_prop",
-        "rms_prop_eps",
-    ),
+    "optimizer_class": ("optimizer_class", "use_rms_prop", "rms_prop_eps"),
 }
 """Names by which a space could search the same thing as an option fixes."""
 

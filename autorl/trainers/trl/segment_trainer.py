@@ -14,6 +14,7 @@ from transformers import TrainerCallback
 from transformers.trainer_callback import PrinterCallback
 
 from autorl.core.types import InputError, Report, Segment
+from autorl.store.checkpoints import written
 from autorl.trainers._streams import seed_global
 from autorl.trainers.language.contract import Built, FunctionSignal, Signal
 from autorl.trainers.language.models import (
@@ -265,8 +266,9 @@ def _unscored(prompts: object, completions: object) -> list[float]:
 def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
     """Return `trainer_class` for a segment: without telemetry, and counting tokens.
 
-    When a run is exploited it takes new random streams. The tokens of an online method are counted
-    where its completions are scored.
+    A disk that fails while a checkpoint is saved raises `StorageError`. When a run is exploited it
+    takes new random streams. The tokens of an online method are counted where its completions are
+    scored.
 
     Args:
         trainer_class: of TRL.
@@ -287,6 +289,10 @@ def _segmented(trainer_class: Any, method: Method, fork: int | None) -> Any:
                 super()._load_rng_state(checkpoint)
             else:
                 seed_global(fork)
+
+        def _save_checkpoint(self, *arguments: object, **named: object) -> None:
+            with written(Path(self.args.output_dir)):
+                super()._save_checkpoint(*arguments, **named)
 
         def training_step(
             self,

@@ -236,11 +236,7 @@ def pinned(kwargs: Mapping[str, object], folder: str) -> dict[str, Any]:
 def _user_data(chosen: Mapping[str, Any], reference: Path, instance: int) -> UserData:
     """Read and split the data sets that the options name."""
     sources = DataSources(
-        chosen["data"],
-        chosen["prompts"],
-        chosen["held_out"],
-        chosen["columns"],
-        chosen["subset"],
+        chosen["data"], chosen["prompts"], chosen["held_out"], chosen["columns"], chosen["subset"]
     )
     render = chat_renderer(partial(load_tokenizer, reference))
     # by the instance, not the seed: all runs of a study share what is held out
