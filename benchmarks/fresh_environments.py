@@ -79,7 +79,7 @@ TRIALS = {
         ("autorl", "hydra_plugins"),
         (
             *("tests/space", "tests/statistics", "tests/population/test_ppo.py"),
-            *("tests/store", "tests/optimizers/test_optuna.py", "tests/optimizers/test_sobol.py"),
+            *("tests/store", "tests/optimizers/test_optuna.py", "tests/optimizers/test_designs.py"),
             "tests/study/test_driver.py",
             *("tests/cli/test_tune.py", "tests/test_tuner.py", "-m", "not slow"),
         ),
@@ -103,7 +103,7 @@ TRIALS = {
     "offline": Trial(("minari", "h5py"), ("tests/trainers/test_offline.py",)),
     "bo": Trial(
         ("cmaes", "sklearn", "torch"),
-        ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna_samplers.py"),
+        ("tests/optimizers/test_cmaes.py", "tests/optimizers/test_optuna.py"),
     ),
     "smac": Trial(("smac",), ("tests/optimizers/test_smac.py", "-m", "not slow")),
     "ray": Trial(

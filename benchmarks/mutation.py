@@ -53,7 +53,7 @@ TESTS = {  # what is run besides the tests of the module itself
     "store": ["tests/store", "tests/study/test_sessions.py", "tests/study/test_proof.py"],
     "optimizers": [
         "tests/optimizers/test_base.py",
-        "tests/optimizers/test_options_table.py",
+        "tests/optimizers/test_recorded_proposals.py",
         "tests/optimizers/test_conformance.py",
     ],
     "study": [
@@ -70,8 +70,14 @@ OWN_TESTS = {  # of modules whose tests have another name
     "optimizers/_retraining.py": "test_pbt.py",
     "optimizers/_smac_facade.py": "test_smac.py",
     "optimizers/asha.py": "test_halving.py",
+    "optimizers/bohb.py": "test_halving.py",
+    "optimizers/de.py": "test_evolution.py",
+    "optimizers/dehb.py": "test_evolution.py",
+    "optimizers/grid.py": "test_designs.py",
     "optimizers/hyperband.py": "test_halving.py",
+    "optimizers/phases.py": "test_designs.py",
     "optimizers/schedule.py": "test_schedule_optimizer.py",
+    "optimizers/sobol.py": "test_designs.py",
     "optimizers/stand_in.py": "test_model_share_of_optimizers.py",
     "statistics/_check.py": "test_bootstrap.py",
     "store/checkpoints.py": "test_checkpoint_files.py",

@@ -46,7 +46,7 @@ def test_the_seed_decides_the_sample():
 
 
 def test_the_tests_of_a_module_have_its_name():
-    of_transfer = ["test_transfer.py", "test_transfer_lookup.py", "test_transfer_shares.py"]
+    of_transfer = ["test_transfer.py", "test_transfer_decisions.py"]
     paths = [f"tests/optimizers/{name}" for name in of_transfer]
     assert mutation.tests_of_module("optimizers", "transfer.py") == paths
     assert "tests/optimizers/test_halving.py" in mutation.tests_of_module("optimizers", "asha.py")

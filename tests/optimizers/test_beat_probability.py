@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from autorl.optimizers import _beat_probability as beat
 from autorl.optimizers._beat_probability import (
     BeatProbability,
     Logistic,
@@ -29,24 +28,11 @@ def curves(count, rungs=3, seed=0):
 # -- scores on the scale of a situation ---------------------------------------------------------
 
 
-def test_low_is_the_tenth_of_the_first_rung():
-    standing = Standing.of(np.arange(11.0), best=20.0, high=30.0)
-    assert (standing.low, standing.best, standing.high) == (1.0, 20.0, 30.0)
-
-
 def test_the_example_of_the_module():
     """First rung 12 to 40, incumbent 180: scores of 15, 60 and 90."""
     standing = Standing(low=12.0, best=180.0, high=200.0)
     features = standing.features(np.array([[15.0, 60.0, 90.0]]))
     assert features.tolist() == [pytest.approx([78 / 168, 30 / 168])]
-
-
-def test_features_are_the_last_score_and_its_gain():
-    standing = Standing(low=0.0, best=4.0, high=5.0)
-    features = standing.features(np.array([[9.0, 1.0, 2.0], [0.0, 3.0, 2.5]]))
-    assert features.tolist() == [[0.5, 0.25], [0.625, -0.125]]
-    first = standing.features(np.array([[1.0], [4.0]]))
-    assert first.tolist() == [[0.25, 0.0], [1.0, 0.0]], "at the first rung nothing was gained"
 
 
 @pytest.mark.parametrize(
@@ -97,29 +83,6 @@ def test_own_runs_that_a_model_is_fitted_to(complete, count):
 
 
 @pytest.mark.parametrize(
-    ("ended", "incumbents"),
-    [
-        *((0, 1), (1, 1), (2, 2), (3, 3), (4, 4), (5, 4), (6, 6), (7, 6), (8, 8), (11, 8)),
-        *((12, 12), (15, 12), (16, 16), (24, 24), (31, 24), (32, 32), (48, 48), (64, 64)),
-        *((95, 64), (96, 96), (128, 128), (129, 128), (9999, 128)),
-    ],
-)
-def test_as_many_curves_stand_for_ended_runs_as_have_ended(monkeypatch, ended, incumbents):
-    """More curves than a step of the table count as the next lower step."""
-    counts = []
-    of = Standing.of
-
-    def noted(first, best, high):
-        counts.append(len(first))
-        return of(first, best, high)
-
-    monkeypatch.setattr(Standing, "of", noted)
-    rows = situations(curves(200), ended, 1)
-    assert counts == [incumbents] * 4
-    assert len(rows.outcomes) == 4 * 48
-
-
-@pytest.mark.parametrize(
     ("count", "ended", "incumbents"),
     [(2, 8, 1), (3, 8, 2), (4, 8, 2), (5, 2, 2), (12, 8, 8), (11, 8, 7), (11, 1, 1), (2, 1, 1)],
 )
@@ -128,30 +91,6 @@ def test_two_thirds_of_a_tasks_curves_at_most_stand_for_ended_runs(count, ended,
     assert len(rows.outcomes) == 4 * (count - incumbents)
     assert rows.weights.sum() == pytest.approx(1.0)
     assert len(set(rows.weights.tolist())) == 1
-
-
-def test_48_runs_of_a_situation_go_on():
-    for count, going in ((50, 48), (49, 48), (48, 47)):
-        assert len(situations(curves(count), 1, 0).outcomes) == 4 * going
-
-
-def test_a_situation_by_hand():
-    """Curve n has the scores n, n + 100 and n + 200: all of them gain 100 from rung 0 to rung 1."""
-    rows = situations(np.arange(9.0)[:, None] + np.array([0.0, 100.0, 200.0]), 6, 1)
-    assert len(rows.outcomes) == 4 * 3
-    for draw in range(4):
-        part = slice(3 * draw, 3 * draw + 3)
-        outcomes = rows.outcomes[part]
-        units, gains = rows.features[part].T
-        # From what is poor at the first rung, below 3, to the best at the end, 205 to 208.
-        scale = 100.0 / gains[0]
-        assert gains == pytest.approx(gains[0])
-        assert 202 < scale < 208
-        # How many curves a run is below the best of the draw, at equal steps.
-        behind = (1.0 - units) * scale - 100.0
-        assert behind == pytest.approx(np.round(behind), abs=1e-6)
-        assert ((behind < 0) == (outcomes == 1.0)).all()
-        assert ((behind > 0) == (outcomes == 0.0)).all()
 
 
 def test_the_draws_of_situations_stay_as_they_are():
@@ -239,20 +178,6 @@ def test_far_out_a_probability_is_nearly_sure_and_finite():
 # -- how tasks weigh ---------------------------------------------------------------------------
 
 
-def test_rows_keep_their_shares_when_they_are_scaled():
-    rows = rows_of(np.zeros((3, 2)), [0, 1, 0.5], [1.0, 2.0, 1.0]).scaled(10.0)
-    assert rows.weights.tolist() == [2.5, 5.0, 2.5]
-    both = joined([rows, rows_of(np.ones((1, 2)), [1], [7.0])])
-    assert both.weights.tolist() == [2.5, 5.0, 2.5, 7.0]
-    assert both.outcomes.tolist() == [0, 1, 0.5, 1]
-    assert both.features.tolist() == [[0, 0]] * 3 + [[1, 1]]
-
-
-def test_a_reference_is_of_all_rungs_and_the_only_one_by_default():
-    alone = Reference(curves(5))
-    assert (alone.first, alone.weight) == (0, 1.0)
-
-
 @pytest.mark.parametrize("own", [0, 24, 8, 192])
 def test_a_task_counts_as_100_curves_and_own_runs_beside_them(own):
     """Own runs have n / (n + 24) of all weight: with 24 of them half."""
@@ -266,13 +191,6 @@ def test_a_task_counts_as_100_curves_and_own_runs_beside_them(own):
     assert [part.sum() for part in weights] == pytest.approx(
         [0.75 * total * (1 - share), 0.25 * total * (1 - share), total * share]
     )
-
-
-def test_own_runs_alone_count_as_many_as_they_are():
-    rows = BeatProbability([])._joined(4, 1, curves(8))
-    assert rows.weights.sum() == pytest.approx(8.0)
-    assert len(rows.outcomes) == 4 * (8 - 4)
-    assert BeatProbability([])._joined(4, 1, NO_OWN) is None
 
 
 @pytest.mark.parametrize(
@@ -311,28 +229,3 @@ def test_what_is_stated_is_the_regression_of_the_rung_at_the_runs_features():
         logit = coefficients[0] + (features - mean) / deviation @ coefficients[1:]
         expected = 1 / (1 + math.exp(-logit))
         assert model(scores, standing, ended, own) == pytest.approx(expected, abs=1e-4)
-
-
-def test_a_regression_is_made_once_for_a_rung_and_a_number_of_runs(monkeypatch):
-    fits = []
-    fit = Logistic.fit
-
-    def noted(rows):
-        fits.append(len(rows.weights))
-        return fit(rows)
-
-    monkeypatch.setattr(beat.Logistic, "fit", noted)
-    model = BeatProbability([Reference(curves(40))])
-    standing = Standing(-1.0, 2.0, 3.0)
-    for ended, scores, own in [
-        (4, np.zeros(1), NO_OWN),
-        (5, np.ones(1), NO_OWN),  # as 4
-        (6, np.zeros(1), NO_OWN),
-        (4, np.zeros(2), NO_OWN),  # another rung
-        (4, np.ones(2), NO_OWN),
-        (4, np.zeros(2), curves(6)),
-        (0, np.zeros(1), NO_OWN),
-        (1, np.zeros(1), NO_OWN),
-    ]:
-        model(scores, standing, ended, own)
-    assert fits == [4 * 36, 4 * 34, 4 * 36, 4 * 36 + 4 * 2, 4 * 39]

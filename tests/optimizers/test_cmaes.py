@@ -2,39 +2,18 @@
 
 import numpy as np
 import pytest
+from cmaes import CMA
 
 from autorl.core import seeds
 from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import Record, make
 from autorl.optimizers.cmaes_ import losses
 from autorl.space import load_space
-from autorl.study.spec import load_spec
-from autorl.study.spec.optimizer import optimizer_of
 from autorl.testing.optimizers import space_of
-from autorl.testing.simulation import simulate
-
-CUBE = space_of("continuous")
 
 
 def record(number, outcome):
     return Record(number, Proposal(Config(), 1), outcome)
-
-
-def test_restarts_begin_at_places_of_the_studys_seed():
-    by_seed = [make("cmaes", CUBE, horizon=1, seed=seed) for seed in (0, 1, 1)]
-    for optimizer in by_seed:
-        optimizer._run = 1
-    places = [tuple(optimizer._restart()) for optimizer in by_seed]
-    assert places[1] == places[2]
-    assert len(set(places)) == 2
-    study = {
-        "trainer": "t",
-        "space": "population/ppo-small",
-        "fidelity": {"steps": 1},
-        "optimizer": "cmaes",
-        "seed": 7,
-    }
-    assert optimizer_of(load_spec(study | {"budget": {"runs": 9}}), ()).options.seed == 7
 
 
 def test_losses_rank_scored_then_infeasible_by_violation_then_unscored():
@@ -46,41 +25,6 @@ def test_losses_rank_scored_then_infeasible_by_violation_then_unscored():
         record(4, Scored(4, (8.0,), constraints=(0.5,))),
     ]
     assert losses(records) == [7.0, 6.0, -1.0, 4.0, 5.0]
-
-
-def test_all_unscored_is_no_error():
-    assert losses([record(i, Failed(i, Status.CRASH, ())) for i in range(3)]) == [1.0, 2.0, 3.0]
-
-
-@pytest.mark.parametrize("n", [1, 2])
-def test_few_hyperparameters_and_constants(n):
-    hyperparameters = {
-        f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9} for i in range(n)
-    }
-    space = load_space(
-        {"hyperparameters": {"fixed": {"type": "constant", "value": 3}, **hyperparameters}}
-    )
-    simulation = simulate(
-        lambda: make("cmaes", space, horizon=1), lambda i, p: -((p.config["x0"] - 0.2) ** 2), 60
-    )
-    assert simulation.best > -1e-3
-
-
-def test_a_converged_run_starts_elsewhere_with_twice_the_population():
-    space = load_space(
-        {
-            "hyperparameters": {
-                "c": {"type": "categorical", "choices": ["a", "b"]},
-                "d": {"type": "constant", "value": 1},
-            }
-        }
-    )
-    optimizer = make("cmaes", space, horizon=1, population_size=4)
-    simulation = simulate(lambda: optimizer, lambda i, p: 0.0, 600)
-    runs = [proposal.meta["run"] for proposal in simulation.proposals[1:]]
-    assert runs == sorted(runs)
-    assert runs[-1] >= 1
-    assert optimizer._cma.population_size == 4 * 2 ** runs[-1]
 
 
 def cube(n):
@@ -137,29 +81,139 @@ def test_a_point_that_breaks_a_rule_is_drawn_twenty_times_more_and_then_repaired
     assert given == [int(np.random.default_rng(1).integers(2**31))]
 
 
-def test_a_point_that_breaks_none_is_taken(monkeypatch):
-    drawn, _, proposal = first_points(make("cmaes", CUBE, horizon=1), monkeypatch)
-    assert len(drawn) == 1
-    assert proposal.config == CUBE.from_unit(drawn[0])
-    assert (proposal.meta["run"], proposal.informed) == (0, False)
+CUBE = space_of("continuous")
+CONDITIONAL = space_of("conditional")
+BOUNDS = np.tile([0.0, 1.0], (3, 1))
 
 
-def test_what_the_distribution_was_told_informs_the_next():
-    simulation = simulate(
-        lambda: make("cmaes", CUBE, horizon=1, population_size=4), lambda n, p: float(n), 8
-    )
-    assert [one.informed for one in simulation.proposals] == [False] * 5 + [True] * 3
+def proposed(optimizer, count):
+    """Return `count` proposals, which are pending."""
+    begin = len(optimizer.history)
+    for number in range(begin, begin + count):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    return optimizer
 
 
-def test_a_converged_run_is_followed_by_one_of_twice_the_population(monkeypatch):
-    optimizer = make("cmaes", CUBE, horizon=1, population_size=4, seed=5)
-    simulate(lambda: optimizer, lambda n, p: float(n), 4)
-    monkeypatch.setattr(type(optimizer._cma), "should_stop", lambda self: True)
-    number = len(optimizer.history)
-    optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(9))))
-    optimizer.observe(Scored(number, (1.0,)))
-    assert (optimizer._run, optimizer._cma.population_size) == (1, 8)
-    place = seeds.generator(5, "algorithm", "cmaes restart", 1).random(3)
+def reference(size, batches=(), sigma=0.25):
+    cma = CMA(mean=np.full(3, 0.5), sigma=sigma, bounds=BOUNDS, population_size=size)
+    for batch in batches:
+        cma.tell(batch)
+    return cma
+
+
+def point(optimizer, number):
+    return np.array(optimizer.history[number].proposal.meta["point"])
+
+
+def assert_equal_distributions(mine, theirs):
+    np.testing.assert_allclose(mine.mean, theirs.mean, rtol=1e-9)
+    np.testing.assert_allclose(mine._C, theirs._C, rtol=1e-9)
+    assert mine._sigma == pytest.approx(theirs._sigma, rel=1e-9)
+    assert mine.generation == theirs.generation
+
+
+@pytest.mark.parametrize("sigma", [0.25, 0.1])
+def test_points_are_those_of_the_package_with_the_seed_of_the_ask(sigma):
+    options = {} if sigma == 0.25 else {"sigma": sigma}
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4, **options), 5)
+    theirs = reference(4, sigma=sigma)
+    for number in range(1, 5):
+        theirs.reseed_rng(int(np.random.default_rng(number).integers(2**31)))
+        drawn = theirs.ask()
+        np.testing.assert_array_equal(point(optimizer, number), drawn)
+        assert optimizer.history[number].proposal.config == CUBE.from_unit(drawn)
+        assert optimizer.history[number].proposal.origin == "cmaes"
+
+
+def test_an_update_takes_outcomes_in_the_order_of_their_proposals():
+    """All scores are equal: which points are the better half is the order they are told in."""
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    for number in (3, 1, 4, 0, 2):
+        assert optimizer._cma.generation == 0
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    batch = [(point(optimizer, number), -1.0) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_a_later_score_of_a_point_that_waits_supersedes():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    optimizer.observe(Scored(2, (99.0,), reached=10))
+    optimizer.observe(Scored(2, (-2.0,), n_seeds=2, reached=10))
+    for number in (1, 3, 4):
+        assert optimizer._cma.generation == 0
+        optimizer.observe(Scored(number, (-float(number),), reached=10))
+    batch = [(point(optimizer, number), float(number)) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_failures_complete_an_update_as_its_worst_points():
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4), 5)
+    optimizer.observe(Failed(1, Status.CRASH, ()))
+    optimizer.observe(Failed(2, Status.CRASH, (-7.0,)))
+    optimizer.observe(Scored(3, (5.0,), reached=10))
+    optimizer.observe(Scored(4, (6.0,), reached=10, constraints=(0.5,)))
+    ranked = {3: 0.0, 2: 1.0, 4: 2.0, 1: 3.0}  # an update reads ranks only
+    batch = [(point(optimizer, number), ranked[number]) for number in range(1, 5)]
+    assert_equal_distributions(optimizer._cma, reference(4, [batch]))
+
+
+def test_what_is_inactive_or_constant_is_at_the_middle():
+    """Around the default of a conditional space: `b.width` and `a.v.rate` are not active there."""
+    options = {"horizon": 10, "start": "default", "sigma": 1e-6}
+    optimizer = proposed(make("cmaes", CONDITIONAL, **options), 2)
+    unit = CONDITIONAL.to_unit(CONDITIONAL.default())
+    expected = np.where(np.isnan(unit), 0.5, unit)
+    assert np.isnan(unit).sum() == 2
+    np.testing.assert_allclose(point(optimizer, 1), expected, atol=1e-4)
+    fixed = {"type": "constant", "value": 3}
+    x = {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.9}
+    space = load_space({"hyperparameters": {"fixed": fixed, "x": x, "last": fixed, "y": x}})
+    optimizer = proposed(make("cmaes", space, **options), 2)
+    np.testing.assert_allclose(point(optimizer, 1), [0.9, 0.9], atol=1e-4)
+    alone = load_space({"hyperparameters": {"fixed": fixed, "x": x}})
+    optimizer = proposed(make("cmaes", alone, **options), 2)
+    # The package needs two dimensions: the second, which is idle, starts in the middle.
+    np.testing.assert_allclose(point(optimizer, 1), [0.9, 0.5], atol=1e-4)
+
+
+def test_warm_starts_are_no_points_of_the_distribution():
+    warm = ({"x": 0.1}, {"x": 0.2})
+    optimizer = make("cmaes", CUBE, horizon=10, population_size=4, initial=warm)
+    assert [number for number in range(20) if optimizer.blind(number)] == list(range(7))
+    assert [optimizer.modelled(99, scored) for scored in (6, 7)] == [False, True]
+    proposed(optimizer, 7)
+    for number in range(6):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    assert optimizer._cma.generation == 0
+    optimizer.observe(Scored(6, (1.0,), reached=10))
+    assert optimizer._cma.generation == 1
+
+
+def restarted(monkeypatch, **options):
+    """A run of which the first update is the last."""
+    optimizer = proposed(make("cmaes", CUBE, horizon=10, population_size=4, **options), 6)
+    monkeypatch.setattr(CMA, "should_stop", lambda self: self.generation > 0)
+    for number in range(1, 5):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    return optimizer
+
+
+@pytest.mark.parametrize("seed", [0, 5])
+def test_a_new_run_starts_elsewhere_with_the_step_size_and_twice_the_points(seed, monkeypatch):
+    optimizer = restarted(monkeypatch, seed=seed, sigma=0.2)
+    place = seeds.generator(seed, "algorithm", "cmaes restart", 1).random(3)
     np.testing.assert_array_equal(optimizer._cma.mean, place)
-    optimizer.observe(Scored(number, (2.0,), n_seeds=2))  # of a run that is over
-    assert len(optimizer._scored) == 0
+    assert (optimizer._cma._sigma, optimizer._cma.population_size) == (0.2, 8)
+    assert optimizer._run == 1
+
+
+def test_points_of_a_run_that_is_over_are_followed_by_nobody(monkeypatch):
+    optimizer = restarted(monkeypatch)
+    optimizer.observe(Scored(5, (9.0,), reached=10))  # was in flight when the run ended
+    proposed(optimizer, 8)
+    assert {record.proposal.meta["run"] for record in list(optimizer.history)[6:]} == {1}
+    for number in range(6, 13):
+        optimizer.observe(Scored(number, (1.0,), reached=10))
+    assert (optimizer._cma.generation, optimizer._run) == (0, 1)
+    optimizer.observe(Scored(13, (1.0,), reached=10))
+    assert (optimizer._cma.population_size, optimizer._run) == (16, 2)

@@ -1,15 +1,25 @@
 """Cost-aware search: the front, continuation along it, costs that are known and costs that are predicted."""
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy.stats import norm
 
-from autorl.core.types import Failed, Proposal, Proposed, Scored, Status
+from autorl.core.types import (
+    Config,
+    Continue,
+    Failed,
+    InputError,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+)
 from autorl.optimizers import Record, make
 from autorl.optimizers import _pb2_gp as gp
-from autorl.optimizers.cost_aware import Candidate, Encoding, _targets
+from autorl.optimizers.cost_aware import Candidate, CostAwareOptions, Encoding, _targets
 from autorl.space import load_space
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
@@ -227,44 +237,6 @@ def test_three_of_four_neighbours_have_about_the_length_of_their_run(until, shar
     assert found == pytest.approx(shares, abs=0.03)
 
 
-class Drawn:
-    """Random numbers that are given."""
-
-    def __init__(self, normal, *uniform):
-        self._normal = normal
-        self._uniform = list(uniform)
-
-    def standard_normal(self, n):
-        return np.array(self._normal)
-
-    def random(self, n):
-        return np.array(self._uniform.pop(0))
-
-
-def test_neighbours_are_reflected_at_the_faces_and_choices_drawn_anew():
-    encoding = Encoding(
-        load_space(
-            {
-                "hyperparameters": {
-                    "x": {"type": "float", "lower": 0.0, "upper": 1.0},
-                    "y": {"type": "float", "lower": 0.0, "upper": 1.0},
-                    "z": {"type": "float", "lower": 0.0, "upper": 1.0},
-                    "a": {"choices": ["p", "q"]},
-                    "b": {"choices": ["p", "q"]},
-                    "c": {"choices": ["p", "q"]},
-                }
-            }
-        )
-    )
-    unit = np.array([0.9, 0.1, 0.5, 0.25, 0.25, 0.25])
-    # A choice is drawn anew with the radius as probability; numbers make a step of it.
-    rng = Drawn([1.5, -1.0, 2.0, 9.0, 9.0, 9.0], [0.0] * 3 + [0.1, 0.2, 0.3], [0.75] * 6)
-    moved = encoding.moved(unit, 0.2, rng)
-    assert moved == pytest.approx([0.8, 0.1, 0.9, 0.75, 0.25, 0.25])
-    rng = Drawn([8.0, -8.0, 0.0, 0.0, 0.0, 0.0], [1.0] * 6, [0.75] * 6)
-    assert encoding.moved(unit, 0.2, rng)[:3] == pytest.approx([0.5, 0.5, 0.5])
-
-
 def test_runs_are_rows_of_length_numbers_and_choices():
     space = space_of("conditional")
     encoding = Encoding(space)
@@ -379,22 +351,6 @@ def test_the_start_up_goes_through_the_lengths():
     assert optimizer.ask(np.random.default_rng(7)).informed
 
 
-def test_without_a_feasible_run_configurations_are_drawn():
-    made = played(cost_aware(startup=2)(), range(5), lambda n, p: Failed(n, Status.CRASH, ()))
-    assert [proposal.origin for proposal in made] == ["default", *["random"] * 4]
-    assert not any(proposal.informed for proposal in made)
-
-
-def test_two_scores_make_a_model():
-    optimizer = cost_aware(startup=2)()
-    for number in range(2):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    optimizer.observe(Scored(0, (1.0,), reached=100))
-    assert not optimizer.ask(np.random.default_rng(2)).informed
-    optimizer.observe(Scored(1, (2.0,), reached=30))
-    assert optimizer.ask(np.random.default_rng(2)).informed
-
-
 def test_where_every_neighbour_was_proposed_one_is_drawn_again():
     space = load_space({"hyperparameters": {"n": {"type": "int", "lower": 1, "upper": 2}}})
     optimizer = make("cost_aware", space, horizon=100, startup=2, lengths=1)
@@ -405,6 +361,138 @@ def test_where_every_neighbour_was_proposed_one_is_drawn_again():
     assert (made[-1].informed, made[-1].until) == (True, 100)
 
 
-def test_the_outline_names_the_lengths():
-    (text,) = make("cost_aware", SPACE, horizon=10_000, lengths=2).outline()
-    assert text == "runs are trained to 2,000, 10,000 steps, as the front suggests"
+def built(space=SPACE, horizon=100, **options):
+    return make("cost_aware", space, horizon=horizon, **{"startup": 2, **options})
+
+
+def config(number):
+    return SPACE.from_unit(np.random.default_rng(number).random(3))
+
+
+def trained(optimizer, until, score, parent=None, **more):
+    number = len(optimizer.history)
+    made = config(number) if parent is None else optimizer.history[parent].proposal.config
+    link = None if parent is None else Continue(parent)
+    optimizer.observe(Proposed(number, Proposal(made, until, link)))
+    if score is None:
+        optimizer.observe(Failed(number, Status.CRASH, ()))
+    else:
+        values = score if isinstance(score, tuple) else (score,)
+        optimizer.observe(Scored(number, values, **{"reached": until, **more}))
+    return number
+
+
+# -- lengths --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("horizon", "options", "steps"),
+    [
+        (1_000_000, {"lengths": 4, "shortest": 0.125}, (125_000, 250_000, 500_000, 1_000_000)),
+        (1000, {"lengths": 3, "shortest": 0.01}, (10, 100, 1000)),
+        (100, {"lengths": 2, "shortest": 0.5}, (50, 100)),
+        (100, {"lengths": 2}, (20, 100)),
+        (7, {"lengths": 2, "shortest": 0.5}, (4, 7)),  # rounded up
+        (100, {"lengths": 3, "shortest": 1.0}, (100,)),
+        (3, {"lengths": 2, "shortest": 0.001}, (1, 3)),
+        (1, {}, (1,)),
+    ],
+)
+def test_the_lengths_of_runs(horizon, options, steps):
+    optimizer = built(horizon=horizon, **options)
+    assert optimizer.steps == type(optimizer).cuts(horizon, CostAwareOptions(**options)) == steps
+
+
+@pytest.mark.parametrize(
+    ("budget", "count"), [(4.0, 2), (11.9, 2), (12.0, 3), (40.0, 10), (math.inf, 10)]
+)
+def test_a_start_up_has_two_proposals_at_least(budget, count):
+    optimizer = make("cost_aware", SPACE, horizon=100, budget=budget)
+    assert [number for number in range(99) if optimizer.blind(number)] == list(range(count))
+
+
+def test_three_objectives_are_refused_at_their_key():
+    with pytest.raises(InputError, match="a score and a cost, got 3") as caught:
+        built(n_objectives=3)
+    assert caught.value.key == "objective"
+
+
+# -- the front, and what is kept --------------------------------------------------------------------
+
+
+def test_of_equal_scores_the_cheapest_is_on_the_front_and_of_those_the_first():
+    optimizer = built()
+    for until, score in [(45, 3.0), (20, 3.0), (20, 3.0), (20, 2.0), (100, 3.5), (100, 4.0)]:
+        trained(optimizer, until, score)
+    assert optimizer._front == [1, 5]
+
+
+def test_of_equal_costs_the_better_one_is_on_the_front():
+    optimizer = built(n_objectives=2)
+    for score, cost in [(1.0, 5.0), (2.0, 5.0), (3.0, 9.0), (2.5, 7.0), (2.5, 8.0)]:
+        trained(optimizer, 100, (score, -cost))
+    assert optimizer._front == [1, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("more", "kept"), [({}, [0]), ({"resumable": False}, []), ({"reached": 19}, [])]
+)
+def test_a_run_of_the_front_is_kept_where_it_can_be_trained_on(more, kept):
+    optimizer = built()
+    trained(optimizer, 20, 1.0, **more)
+    assert optimizer._front == [0]
+    assert optimizer.keeps() == kept
+    assert {one.parent for one in optimizer._continuations()} == set(kept)
+
+
+def test_what_is_trained_is_kept_until_it_is_scored_and_its_parent_no_longer():
+    optimizer = built()
+    trained(optimizer, 20, 1.0)
+    optimizer.observe(Proposed(1, Proposal(config(0), 45, Continue(0))))
+    assert optimizer.keeps() == [1]
+    assert optimizer._continuations() == [], "it is still trained"
+    optimizer.observe(Scored(1, (0.5,), reached=45))
+    assert optimizer._front == [0]
+    assert optimizer.keeps() == [], "a run that nothing is gained by is not trained on"
+    optimizer.observe(Proposed(2, Proposal(config(2), 100)))
+    assert optimizer.keeps() == [], "a whole run"
+
+
+# -- the promise, with a model that is known -----------------------------------------------------------
+
+
+def known(optimizer, monkeypatch, mean, deviation):
+    """Predict the same everywhere."""
+
+    def at(rows):
+        return np.full(len(rows), mean), np.full(len(rows), deviation)
+
+    model = SimpleNamespace(belief=SimpleNamespace(at=at), centre=0.0, unit=1.0)
+    monkeypatch.setattr(optimizer, "_model", lambda objective: model)
+
+
+# -- neighbours ------------------------------------------------------------------------------------------
+
+
+def test_neighbours_keep_the_rules_and_are_new():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "n": {"type": "int", "lower": 1, "upper": 6},
+                "m": {"type": "int", "lower": 1, "upper": 6},
+            },
+            "constraints": ["m <= n"],
+        }
+    )
+    optimizer = built(space, candidates=300, radius=0.5)
+    for number, (n, m) in enumerate([(3, 3), (4, 2), (5, 1)]):
+        proposal = Proposal(Config(n=n, m=m), 100)
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (float(number),), reached=100))
+    neighbours = optimizer._neighbours(np.random.default_rng(0))
+    pairs = {(one.config["n"], one.config["m"]) for one in neighbours}
+    assert 10 < len(pairs) <= 18, "21 keep the rule, three of them were proposed"
+    assert all(m <= n for n, m in pairs)
+    assert not pairs & {(3, 3), (4, 2), (5, 1)}
+    assert {one.parent for one in neighbours} == {None}
+    assert {one.origin for one in neighbours} == {"neighbour of proposal 2"}

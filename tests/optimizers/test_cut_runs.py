@@ -68,15 +68,6 @@ def score(optimizer, number, value, **more):
     optimizer.observe(Scored(number, (value,), **{"reached": until, **more}))
 
 
-def test_a_rule_says_what_its_optimizer_says():
-    optimizer = rule()
-    assert (optimizer.outline(), optimizer.cautions()) == (("inside",), ("take care",))
-    assert optimizer.takes_enqueued is False
-    assert (optimizer.steps, optimizer.partial) == ((30, 60, 90), True)
-    silent = StoppingRule._reason(optimizer, None)
-    assert (silent, StoppingRule._take(optimizer, None, 0)) == ("", None)
-
-
 def test_a_run_goes_on_rung_by_rung_and_the_optimizer_inside_sees_its_last_score():
     optimizer = rule()
     for number, until in enumerate((30, 60, 90)):
@@ -99,15 +90,6 @@ def test_a_run_goes_on_rung_by_rung_and_the_optimizer_inside_sees_its_last_score
         (0, 2, 2, False, False),
         (0, 2, 0, True, True),
     ]
-
-
-def test_the_meta_of_the_optimizer_inside_goes_along_and_comes_back():
-    optimizer = rule()
-    propose(optimizer, 0)
-    second = propose(optimizer, 1)
-    assert second.meta == FrozenMap(rung=0, inner=FrozenMap(own=1))
-    assert (second.origin, second.informed, second.until) == ("run 1", True, 30)
-    assert optimizer.inner.history[1].proposal.meta == FrozenMap(own=1)
 
 
 def test_a_run_is_informed_where_it_was_compared_or_its_last_segment_was():
@@ -152,15 +134,6 @@ def test_a_failure_ends_a_run_and_is_told_as_one_of_its_first_segment():
     run = optimizer._runs[0]
     assert (run.ended, run.complete, run.scores) == (True, False, {0: 1.0})
     assert optimizer.taken[-1] == (0, 1, 0, True, False)
-
-
-def test_runs_that_can_go_on_do_in_the_order_they_began():
-    optimizer = rule()
-    for number in range(3):
-        propose(optimizer, number)
-    for number in (2, 0, 1):
-        score(optimizer, number, 1.0)
-    assert [propose(optimizer, number).meta["root"] for number in (3, 4, 5)] == [0, 1, 2]
 
 
 def test_what_is_kept_is_the_newest_segment_below_the_horizon():

@@ -20,7 +20,15 @@ from autorl.testing.simulation import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-from learned_stopping import Tally, play, read, rules
+from pathlib import Path
+
+import learned_stopping
+
+from autorl.core.types import Failed, Status
+from autorl.optimizers import learned_stop
+from autorl.optimizers.base import Surroundings
+from autorl.optimizers.priors.study_curves import StudyCurves
+from autorl.optimizers.registry import find_stopping
 
 SPACE = space_of("continuous")
 RUNGS = 4
@@ -219,12 +227,14 @@ def test_of_those_stopped_no_more_would_have_been_the_best_than_is_stated():
 @pytest.mark.skipif(not ARLBENCH.is_dir(), reason="needs the ARLBench files beside the checkout")
 def test_on_recorded_runs_few_are_wrongly_stopped_and_much_is_saved():
     """PPO of ARLBench, each task judged by the curves of the others."""
-    tasks = read(ARLBENCH, "ppo")
-    tally = Tally()
+    tasks = learned_stopping.read(ARLBENCH, "ppo")
+    tally = learned_stopping.Tally()
     for task in tasks[:4]:
-        options = rules([other for other in tasks if other is not task])["learned 0.05"]
+        options = learned_stopping.rules([other for other in tasks if other is not task])[
+            "learned 0.05"
+        ]
         for repeat in range(2):
-            play(task, 32, repeat, options, tally)
+            learned_stopping.play(task, 32, repeat, options, tally)
     assert len(tally.stated) >= 60
     assert np.mean(tally.stated) < 0.05
     allowed = 3 * np.sqrt(0.05 * 0.95 / len(tally.stated))
@@ -262,11 +272,6 @@ def test_tasks_of_the_family_weigh_most():
     lines = made.lines()
     assert lines[0].startswith("96 reference curves of 2 tasks, hash ")
     assert lines[1] == "curves: CartPole-v1 (weight 0.91): 48, 4 evaluations each"
-
-
-def test_a_source_takes_less_than_200_kb():
-    values = np.random.default_rng(0).random((256, 3, 20))
-    assert len(str(study_curves(table(values)).to_dict())) < 200_000
 
 
 def test_a_prior_file_has_curves_and_one_without_is_skipped_or_refused(tmp_path):
@@ -319,3 +324,311 @@ def test_wrong_options_are_explained(options, key, message):
     with pytest.raises(InputError, match=message) as caught:
         make("random", SPACE, horizon=100, **given)
     assert caught.value.key == key
+
+
+RULE = find_stopping("learned")
+ENDS = (25, 50, 75, 100)
+
+
+def small_table(count, source="tests/kit", environment="Task-v0"):
+    values = np.random.default_rng(0).random((count, 1, 4))
+    configs = tuple(Config({"x": row / FEWEST}) for row in range(FEWEST))
+    curves = Curves((0.25, 0.5, 0.75, 1.0), values)
+    scores = np.linspace(0, 1, FEWEST)
+    return TaskTable(source, "kit", environment, configs, scores, curves=curves)
+
+
+def data(count):
+    made = reference_curves(
+        Gathered([[small_table(count)]]),
+        None,
+        n_seeds=1,
+        reduction=parse_reduction("last"),
+        named=True,
+    )
+    return made.to_dict()
+
+
+TWENTY = data(20)
+
+
+def rule(**options):
+    chosen = {"rungs": 4, "grace": 0, "peers": 1, "curve_data": TWENTY, "check": 0, **options}
+    return make(
+        "random", SPACE, horizon=100, budget=chosen.pop("budget", 50), stop="learned", **chosen
+    )
+
+
+def run(optimizer, *scores, fail=False, reached=None):
+    """Train a new run to as many rungs as there are scores, and say its first number."""
+    root = len(optimizer.history)
+    for place, value in enumerate(scores):
+        number = len(optimizer.history)
+        proposal = optimizer.ask(np.random.default_rng(number))
+        if place:
+            assert proposal.meta["root"] == root, "stopped"
+        optimizer.observe(Proposed(number, proposal))
+        last = place == len(scores) - 1
+        if fail and last:
+            optimizer.observe(Failed(number, Status.CRASH, ()))
+        else:
+            at = reached if last and reached is not None else proposal.until
+            optimizer.observe(Scored(number, (value,), reached=at))
+    return root
+
+
+def stopped(optimizer, root):
+    return optimizer._runs[root].ended
+
+
+class Asked:
+    """Probabilities that are given, one after another; the last one stays."""
+
+    def __init__(self, optimizer, *chances):
+        self.calls = []
+        self._chances = list(chances)
+        optimizer._probability = self
+
+    def __call__(self, scores, standing, ended, own):
+        self.calls.append((scores.tolist(), standing, ended, own.tolist()))
+        return self._chances.pop(0) if len(self._chances) > 1 else self._chances[0]
+
+
+# -- when something is stopped ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("chance", "stops"), [(0.049, True), (0.05, False), (0.5, False)])
+def test_a_run_stops_below_the_threshold(chance, stops):
+    optimizer = rule(threshold=0.05)
+    run(optimizer, 1.0, 1.0, 1.0, 1.0)
+    Asked(optimizer, chance)
+    root = run(optimizer, 0.5)
+    assert stopped(optimizer, root) is stops
+    assert optimizer._runs[root].compared
+
+
+def test_a_rung_of_grace_is_not_asked_of():
+    optimizer = rule(grace=2)
+    run(optimizer, 1.0, 1.0, 1.0, 1.0)
+    asked = Asked(optimizer, 0.0)
+    root = run(optimizer, 0.1, 0.2, 0.3)
+    assert [scores for scores, *_ in asked.calls] == [[0.1, 0.2, 0.3]]
+    assert stopped(optimizer, root)
+    assert [record.proposal.informed for record in optimizer.history][-2:] == [False, False]
+
+
+def test_so_many_runs_must_have_ended_and_one_with_a_final_score():
+    optimizer = rule(peers=3)
+    asked = Asked(optimizer, 0.5)
+    run(optimizer, 0.0, fail=True)
+    run(optimizer, 1.0, 1.0, 1.0, 1.0)
+    assert asked.calls == []
+    run(optimizer, 0.0, fail=True)  # the third that ended
+    run(optimizer, 0.3, 0.3, 0.3, 0.3)
+    assert [ended for _, _, ended, _ in asked.calls] == [3, 3, 3]
+    failed = rule(peers=1)
+    asked = Asked(failed, 0.5)
+    for _ in range(4):
+        run(failed, 0.5, 0.5, fail=True)
+    assert asked.calls == [], "nobody has a final score that could be beaten"
+
+
+@pytest.mark.parametrize(("references", "calls"), [(21, 3), (22, 0), (20, 3)])
+def test_curves_of_sources_and_the_study_are_counted_together(references, calls):
+    """Twenty of the sources, one of the study."""
+    optimizer = rule(references=references)
+    run(optimizer, 1.0, 1.0, 1.0, 1.0)
+    asked = Asked(optimizer, 0.5)
+    root = run(optimizer, 0.5, 0.5, 0.5, 0.5)
+    assert len(asked.calls) == calls
+    assert optimizer._runs[root].compared is (calls > 0)
+    assert (root in optimizer._chances) is (calls > 0)
+
+
+# -- checks ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("check", "ended"),
+    [
+        (0, [True] * 6),
+        (1, [False] * 6),
+        (2, [True, False] * 3),
+        (3, [True, True, False] * 2),
+        (6, [True] * 5 + [False]),
+        (7, [True] * 6),
+    ],
+)
+def test_every_so_many_th_that_would_be_stopped_is_checked(check, ended):
+    optimizer = rule(check=check)
+    run(optimizer, 1.0, 1.0, 1.0, 1.0)
+    asked = Asked(optimizer, 0.0)
+    found = []
+    for _ in range(6):
+        root = run(optimizer, 0.1)
+        found.append(stopped(optimizer, root))
+        if not found[-1]:
+            before = len(asked.calls)
+            for rung in (1, 2, 3):
+                number = len(optimizer.history)
+                optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+                optimizer.observe(Scored(number, (0.1,), reached=ENDS[rung]))
+            assert len(asked.calls) == before, "one that is checked is not asked of again"
+    assert found == ended
+
+
+# -- what the probability is asked with --------------------------------------------------------------
+
+
+def test_a_run_is_judged_by_what_ended_runs_had():
+    optimizer = rule()
+    Asked(optimizer, 0.5)
+    run(optimizer, 0.25, 0.75, 2.5, 1.0)  # the largest score of all, no final one
+    run(optimizer, 0.5, 1.5, 1.0, 1.25)
+    run(optimizer, 0.0, 9.0, fail=True)  # ended, with the score of one rung
+    asked = Asked(optimizer, 0.5)
+    run(optimizer, 0.125, 0.5)
+    (scores, standing, ended, own), (later, *_) = asked.calls
+    assert (scores, later, ended) == ([0.125], [0.125, 0.5], 3)
+    assert standing.low == pytest.approx(np.quantile([0.25, 0.5, 0.0], 0.1))
+    assert (standing.best, standing.high) == (1.25, 2.5)
+    assert own == [], "a model of own runs needs six"
+
+
+def test_scores_are_scaled_by_the_latest_256_that_have_any():
+    optimizer = rule()
+    Asked(optimizer, 0.5)
+    root = run(optimizer, -99.0, -99.0, -99.0, 1.0)
+    ended = optimizer._ended[root]
+    for number in range(256):
+        other = type(ended)(1000 + number, 1000 + number, scores={0: float(number)}, ended=True)
+        optimizer._ended[other.root] = other
+        empty = type(ended)(5000 + number, 5000 + number, ended=True)
+        optimizer._ended[empty.root] = empty
+    asked = Asked(optimizer, 0.5)
+    run(optimizer, 0.5)
+    _, standing, count, _ = asked.calls[0]
+    assert (standing.low, standing.high) == (25.5, 255.0), "without the first one"
+    assert count == 513
+
+
+def test_own_complete_runs_are_curves_and_one_that_stopped_itself_keeps_its_last_score():
+    optimizer = rule(check=1)
+    Asked(optimizer, 0.5)
+    for number in range(4):
+        run(optimizer, *(number + 0.25 * rung for rung in range(4)))
+    run(optimizer, 7.0, 8.0, reached=49)
+    run(optimizer, 0.0, 0.0, fail=True)
+    asked = Asked(optimizer, 0.5)
+    run(optimizer, 0.5, 0.5, 0.5, 0.5)
+    assert asked.calls[0][3] == []
+    run(optimizer, 0.5)
+    own = asked.calls[-1][3]
+    assert own == [
+        *([number + 0.25 * rung for rung in range(4)] for number in range(4)),
+        [7.0, 8.0, 8.0, 8.0],
+        [0.5] * 4,
+    ]
+    assert asked.calls[-1][1].best == 8.0
+
+
+# -- what is said of it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("references", "budget", "consequence"),
+    [
+        (20, 50, None),
+        (21, 50, "no run is stopped before 1 of the study are complete"),
+        (30, 11, "no run is stopped before 10 of the study are complete"),
+        (30, 10, "no run will be stopped: 10 of the study had to be complete first"),
+    ],
+)
+def test_that_curves_are_missing_is_said(references, budget, consequence):
+    cautions = rule(references=references, budget=budget).cautions()
+    start = "stop: learned has 20 learning curves to begin with, so "
+    assert cautions == (() if consequence is None else (start + consequence,))
+
+
+# -- which sources are read ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Record each look-up and its key; every look-up brings one small_table."""
+    calls = []
+
+    def automatic(folder, algorithms, replays, *, studies):
+        calls.append(("studies" if studies else "automatic", folder, algorithms, replays))
+        return Gathered([[small_table(6)]])
+
+    def named(names, folder, algorithms):
+        calls.append((names, folder, algorithms))
+        return Gathered([[small_table(6)]])
+
+    monkeypatch.setattr(learned_stop, "automatic_tables", automatic)
+    monkeypatch.setattr(learned_stop, "named_tables", named)
+    return calls
+
+
+AROUND = Surroundings(SPACE, ("ppo",), "Task-v0", "a/landscape", Path("here"))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"curves": "none"},
+        {"curve_data": TWENTY},
+        {"curves": ["a"], "curve_data": TWENTY},
+        {"prior": "none"},
+        {"curves": "auto", "prior": "none"},
+    ],
+)
+def test_what_needs_no_look_up_stays_as_it_is(read, options):
+    assert RULE.resolved_options(options, AROUND) is options
+    assert read == []
+
+
+@pytest.mark.parametrize(
+    ("options", "calls"),
+    [
+        ({}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
+        ({"prior": "auto"}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
+        ({"prior": "studies"}, [("studies", Path("here"), ("ppo",), "a/landscape")]),
+        ({"prior": ["a", 3, "b"]}, [(["a", "b"], Path("here"), ("ppo",))]),
+        ({"prior": "else"}, [("automatic", Path("here"), ("ppo",), "a/landscape")]),
+        ({"curves": ["c"], "prior": ["a"]}, [(["c"], Path("here"), ("ppo",))]),
+        ({"curves": ["c"], "prior": "none"}, [(["c"], Path("here"), ("ppo",))]),
+    ],
+)
+def test_which_sources_are_read(read, options, calls):
+    resolved = RULE.resolved_options(options, AROUND)
+    assert read == calls
+    assert {name: resolved[name] for name in options} == options
+    assert resolved["curve_data"]["sources"][0]["rows"] == 6
+
+
+def test_curves_are_of_as_many_seeds_and_reduced_as_scores_of_the_study(monkeypatch):
+    seen = {}
+
+    def made(gathered, environment, **how):
+        seen.update(how, environment=environment)
+        return StudyCurves()
+
+    monkeypatch.setattr(learned_stop, "automatic_tables", lambda *arguments, **options: Gathered())
+    monkeypatch.setattr(learned_stop, "reference_curves", made)
+    around = Surroundings(SPACE, environment="Task-v0", n_seeds=3, reduction="best")
+    RULE.resolved_options({}, around)
+    assert seen == {
+        "environment": "Task-v0",
+        "n_seeds": 3,
+        "reduction": parse_reduction("best"),
+        "named": False,
+    }
+
+
+def test_named_curves_that_were_not_looked_up_are_refused():
+    inner = make("random", SPACE, horizon=100)
+    with pytest.raises(InputError, match="looked up when a study file is read") as caught:
+        RULE(inner.problem, RULE.Options(curves=["a"]), inner)
+    assert caught.value.key == "optimizer.curve_data"

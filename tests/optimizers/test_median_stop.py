@@ -1,12 +1,16 @@
 """The median stopping rule: where runs are cut, which are stopped, and what the optimizer inside sees."""
 
-from statistics import median
+import statistics
 
 import numpy as np
 import pytest
+from growth_exponent import exponent
+from plain_median import PlainMedianStop
 
-from autorl.core.types import Failed, Proposed, Scored, Status
+from autorl.core.types import Failed, FrozenMap, Proposal, Proposed, Scored, Status, Wait
 from autorl.optimizers import make
+from autorl.optimizers.asha import ASHA
+from autorl.optimizers.hyperband import may_go_on, merit
 from autorl.optimizers.median_stop import RungValues
 from autorl.testing.optimizers import space_of
 from autorl.testing.simulation import simulate
@@ -44,12 +48,6 @@ def chains(simulation):
     return found
 
 
-def test_rungs_are_equally_spaced_and_end_at_the_horizon():
-    assert factory()().steps == (25, 50, 75, 100)
-    assert make("random", SPACE, horizon=10, stop="median", rungs=3).steps == (4, 7, 10)
-    assert make("random", SPACE, horizon=2, stop="median", rungs=5).steps == (1, 2)
-
-
 def test_a_run_below_the_median_of_its_peers_is_stopped():
     # Runs 0 and 4 finish for want of peers; later runs are worse or better than both.
     scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
@@ -61,56 +59,6 @@ def test_a_run_below_the_median_of_its_peers_is_stopped():
         9: [25, 50, 75, 100],
         13: [25],
     }
-
-
-def test_the_optimizer_inside_sees_one_full_length_proposal_and_one_score_per_run():
-    optimizer = factory()()
-    scores = {0: 1.0, 4: 2.0, 8: 0.5, 9: 3.0, 13: 1.25}
-    for event in simulate(factory(), by_first(scores), 14).events:
-        optimizer.observe(event)
-    records = list(optimizer.inner.history)
-    assert [(r.id, r.proposal.until, r.values, r.result.reached) for r in records] == [
-        (0, 100, (1.0,), 100),
-        (4, 100, (2.0,), 100),
-        (8, 100, (0.5,), 25),
-        (9, 100, (3.0,), 100),
-        (13, 100, (1.25,), 25),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("outcome", "inside"),
-    [
-        (Failed(0, Status.DIVERGED, (-1.0,)), Failed(0, Status.DIVERGED, (-1.0,))),
-        (
-            Scored(0, (1.0,), reached=25, resumable=False),
-            Scored(0, (1.0,), reached=25, resumable=False),
-        ),
-        (Scored(0, (1.0,), reached=20), Scored(0, (1.0,), reached=20)),
-    ],
-)
-def test_failed_unresumable_and_self_stopped_runs_end(outcome, inside):
-    optimizer = factory()()
-    optimizer.observe(Proposed(0, optimizer.ask(None)))
-    assert list(optimizer.keeps()) == [0]
-    optimizer.observe(outcome)
-    assert optimizer.inner.history[0].result == inside
-    assert list(optimizer.keeps()) == []
-
-
-def test_a_superseding_score_reaches_the_inner_optimizer_and_the_peers():
-    optimizer = factory(peers=1)()
-    optimizer.observe(Proposed(0, optimizer.ask(None)))
-    for number in range(3):
-        optimizer.observe(Scored(number, (1.0,), reached=25 * (number + 1)))
-        optimizer.observe(Proposed(number + 1, optimizer.ask(None)))
-    optimizer.observe(Scored(3, (1.0,), reached=100))
-    optimizer.observe(Scored(3, (0.75,), reached=100, n_seeds=2))
-    optimizer.observe(Scored(0, (0.25,), reached=25, n_seeds=2))
-    assert optimizer.inner.history[0].values == (0.75,)
-    optimizer.observe(Proposed(4, optimizer.ask(np.random.default_rng(0))))
-    optimizer.observe(Scored(4, (0.5,), reached=25))  # below the old 1.0, above the new 0.25
-    assert optimizer.ask(None).resume_from == 4
 
 
 # -- ties, counts and the values of a rung --------------------------------------------------------
@@ -129,4 +77,116 @@ def test_the_median_of_the_others_at_a_rung(seed):
             others = [value for number, value in told.items() if number != other]
             assert values.count_without(other) == len(others)
             if others:
-                assert values.median_without(other) == median(others)
+                assert values.median_without(other) == statistics.median(others)
+
+
+STATUSES = (Status.CRASH, Status.DIVERGED, Status.LOST)
+
+
+class PlainASHA(ASHA):
+    """Looks through the whole of a rung for the run it is about, and sorts it again."""
+
+    def _promotable(self, rung):
+        ranked = sorted(self._ranked[rung])
+        best = min(self._waiting[rung], default=None)
+        if best is None or ranked.index(best) >= self._runs[rung] // self.options.eta:
+            return None
+        return self.history[best[-1]]
+
+    def _observe(self, event):
+        if isinstance(event, Proposed):
+            parent = event.proposal.resume_from
+            if parent is None:
+                self._started += 1
+            else:
+                self._waiting[event.proposal.meta["rung"] - 1].remove(self._merits[parent])
+            return
+        record = self.history[event.proposal]
+        rung, old = record.proposal.meta["rung"], self._merits.get(record.id)
+        new = merit(record) if may_go_on(record) else None
+        self._runs[rung] += record.id not in self._merits
+        self._merits[record.id] = new
+        for ranks in (self._waiting[rung], self._ranked[rung]):
+            if old is None or old in ranks:
+                if old is not None:
+                    ranks.remove(old)
+                ranks += [] if new is None else [new]
+
+
+def median(against="averages", peers=2, grace=0, *, plain=False, horizon=100):
+    options = {"rungs": 4, "peers": peers, "grace": grace, "against": against}
+    made = make("random", SPACE, horizon=horizon, stop="median", **options)
+    return PlainMedianStop(made.problem, made.options, made.inner) if plain else made
+
+
+def asha(*, plain=False, horizon=100):
+    made = make("asha", SPACE, horizon=horizon)
+    return PlainASHA(made.problem, made.options) if plain else made
+
+
+def random_history(optimizer, twin, seed, asks=150):
+    """Both are told the same: scores with ties, failures, runs that stopped themselves, and later scores of seeds."""
+    rng, told, waiting = np.random.default_rng(seed), [], []
+    for number in range(asks):
+        while True:
+            answers = [
+                each.ask(np.random.default_rng([seed, number])) for each in (optimizer, twin)
+            ]
+            assert answers[0] == answers[1]
+            assert sorted(optimizer.keeps()) == sorted(twin.keeps())
+            if not isinstance(answers[0], Wait) and len(waiting) < rng.integers(1, 6):
+                break
+            tell(optimizer, twin, waiting.pop(int(rng.integers(len(waiting)))), rng, told)
+        for each in (optimizer, twin):
+            each.observe(Proposed(number, answers[0]))
+        waiting.append((number, answers[0]))
+        if told and rng.random() < 0.2:
+            tell(optimizer, twin, told[int(rng.integers(len(told)))], rng, [])
+    return told
+
+
+def tell(optimizer, twin, proposed, rng, told):
+    number, proposal = proposed
+    if rng.random() < 0.08:
+        event = Failed(number, STATUSES[rng.integers(3)], (-9.0,))
+    else:
+        reached = proposal.until if rng.random() < 0.95 else proposal.until - 1
+        values = (float(rng.integers(-8, 8)) / 8,)
+        event = Scored(number, values, reached=reached, resumable=bool(rng.random() < 0.95))
+        told.append(proposed)
+    for each in (optimizer, twin):
+        each.observe(event)
+
+
+@pytest.mark.parametrize(
+    "options", [("averages", 2, 0), ("scores", 2, 0), ("averages", 3, 1), ("scores", 1, 2)]
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_median_rule_decides_as_its_plain_form_does(options, seed):
+    random_history(median(*options), median(*options, plain=True), seed)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_asha_decides_as_its_plain_form_does(seed):
+    random_history(asha(), asha(plain=True), seed)
+
+
+@pytest.mark.parametrize("factory", [median, lambda: median("scores"), asha])
+def test_the_cost_of_a_study_is_linear_in_its_runs(factory):
+    def play(runs):
+        rng = np.random.default_rng(0)
+        simulate(factory, lambda number, proposal: float(rng.random()), runs)
+
+    assert exponent(play, 400) < 1.1
+
+
+def test_what_is_kept_is_found_without_looking_at_ended_runs():
+    optimizer = median()
+    for number in range(0, 400):
+        config = optimizer.problem.space.sample(np.random.default_rng(number))
+        optimizer.observe(
+            Proposed(number, Proposal(config, 25, meta=FrozenMap(rung=0, inner=FrozenMap())))
+        )
+        optimizer.observe(Scored(number, (1.0,), reached=24))
+    assert list(optimizer.keeps()) == []
+    assert exponent(lambda times: [optimizer.keeps() for _ in range(times)], 1) <= 1.0

@@ -167,13 +167,6 @@ def test_a_registered_optimizer_has_its_name_in_the_list_and_in_study_files(
     assert "broken: not installed: 'broken' cannot be imported: AttributeError" in listed.output
 
 
-def test_a_class_can_be_described_from_the_folder_it_lies_in(study_file, monkeypatch):
-    monkeypatch.chdir(study_file.parent)
-    listed = CliRunner().invoke(app, ["list", "optimizers", "my_optimizers:Shrinking"])
-    assert listed.exit_code == 0, listed.output
-    assert "factor of the range at each proposal" in listed.output
-
-
 def test_a_study_whose_optimizer_is_not_installed_can_be_looked_at(study_file):
     folder = study_file.parent / "s"
     tune(study_file, out=folder)

@@ -184,19 +184,6 @@ def test_tpe_proposes_what_optunas_sampler_does(space_name, count):
     assert_same(asked("tpe", space_name, told, startup=1, weigh=True), proposal.config)
 
 
-@pytest.mark.parametrize("candidates", [1, 5, 24])
-def test_tpe_compares_as_many_candidates_as_it_is_told_to(candidates):
-    told = results(CONTINUOUS, 20)
-
-    def sampler(seed):
-        return TPESampler(
-            multivariate=True, n_startup_trials=1, n_ei_candidates=candidates, seed=seed
-        )
-
-    proposal = asked("tpe", "continuous", told, startup=1, candidates=candidates)
-    assert_same(proposal, original(sampler, "continuous", told))
-
-
 def with_constraints(told, constraints):
     return [
         (config, dataclasses.replace(outcome, constraints=constraints(outcome)))
@@ -321,16 +308,6 @@ def test_gp_proposes_what_optunas_sampler_does():
     proposal = asked("gp", "continuous", told, startup=1)
     assert proposal.config == pytest.approx(expected, abs=1e-5)
     assert (proposal.origin, proposal.informed) == ("gp", True)
-
-
-def test_a_start_up_of_gp_is_drawn_at_random(monkeypatch):
-    """An integer with more than sixteen values is drawn as a real number and rounded."""
-    pytest.importorskip("torch", reason="the extra `bo` is not installed")
-    monkeypatch.setitem(DISTRIBUTIONS["types"], "batch", Real(8, 1024, log=True))
-    told = results(space_of("types"), 6)
-    expected = original(lambda seed: RandomSampler(seed=seed), "types", told)
-    rounded = expected | {"batch": round(expected["batch"])}
-    assert_same(asked("gp", "types", told, startup=10), rounded)
 
 
 @pytest.mark.parametrize(

@@ -47,20 +47,6 @@ def normal_scores(places, count):
     return norm.ppf((np.array(places) + 0.5) / count)
 
 
-def test_three_outcomes_make_a_process(monkeypatch):
-    played = Played(monkeypatch)
-    played.run(0, 1.0)
-    played.run(1, 2.0)
-    played.observe(Proposed(2, Proposal(config(2), 10)))
-    assert played.belief() is None
-    played.observe(Scored(2, (1.5,)))
-    belief = played.belief()
-    assert belief.configs == (config(0), config(1), config(2))
-    np.testing.assert_allclose(belief.values, normal_scores([0, 2, 1], 3))
-    assert belief.posterior.n_numeric == 3
-    np.testing.assert_allclose(belief.left_out, belief.posterior.left_out())
-
-
 @pytest.mark.parametrize(
     ("outcomes", "fitted"),
     [(3, 3), (4, 4), (7, 4), (8, 8), (31, 28), (32, 32), (39, 32), (63, 56), (64, 64), (79, 64)],
@@ -136,50 +122,3 @@ def test_places_from_the_worst_failures_then_the_infeasible_then_by_score():
         Record(outcome.proposal, Proposal(Config(x=0.5), 10), outcome) for outcome in outcomes
     ]
     assert ranks(records).tolist() == [5, 1, 6, 2, 5, 3, 0, 4]
-
-
-def test_of_equal_results_the_earliest_count_among_the_best(monkeypatch):
-    """The process knows the latest 192 of 240 equal results, and the first 32 as the best."""
-    played = Played(monkeypatch)
-    for number in range(240):
-        played.run(number, 1.0)
-    known = [*range(32), *range(48, 240)]
-    assert played.belief().configs == tuple(config(number) for number in known)
-
-
-def test_a_result_that_came_again_is_one_of_the_latest(monkeypatch):
-    """The worst of all and the first: it is looked at since its later score came."""
-    played = Played(monkeypatch)
-    for number in range(240):
-        played.run(number, number)
-    assert config(0) not in played.belief().configs
-    played.observe(Scored(0, (-1.0,), n_seeds=2))
-    configs = played.belief().configs
-    assert configs[0] == config(0)
-    assert len(configs) == 192
-    assert config(48) not in configs, "the latest 192 hold the best 32"
-
-
-def test_parameters_are_fitted_once_until_there_are_more_outcomes(monkeypatch):
-    played = Played(monkeypatch)
-    sizes = []
-    for number in range(12):
-        played.run(number, number)
-        played.belief()
-        sizes.append(len(played.fitted))
-    # To 3 outcomes, 4 and 8 of them, and 12.
-    assert sizes == [0, 0, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4]
-    assert [len(rows) for rows, _ in played.fitted] == [3, 4, 8, 12]
-
-
-def test_a_run_without_a_score_is_no_outcome(monkeypatch):
-    played = Played(monkeypatch)
-    played.run(0, 1.0)
-    played.run(1, 2.0)
-    played.observe(Proposed(2, Proposal(config(2), 10)))
-    played.observe(Failed(2, Status.CRASH, ()))
-    assert played.belief() is None
-    played.observe(Failed(2, Status.CRASH, (1.0,)))
-    belief = played.belief()
-    assert len(belief.configs) == 3
-    assert len(belief.posterior.pending) == 0

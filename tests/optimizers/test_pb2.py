@@ -5,9 +5,20 @@ import math
 import numpy as np
 import pytest
 from driving import told
+from scipy.stats import multivariate_normal, norm
 
 import autorl.optimizers.pb2 as pb2
-from autorl.core.types import Failed, Proposed, Scored, Status
+from autorl.core.types import (
+    Config,
+    Continue,
+    Failed,
+    FrozenMap,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+)
+from autorl.optimizers import _pb2_gp as gp
 from autorl.optimizers import make
 from autorl.optimizers._pb2_gp import (
     Posterior,
@@ -17,6 +28,7 @@ from autorl.optimizers._pb2_gp import (
     prior,
     weighted_distances,
 )
+from autorl.optimizers.pb2 import Improvement
 from autorl.space import load_space
 from autorl.testing.simulation import replayed, simulate
 
@@ -65,13 +77,6 @@ def points_of(rng, n, categories=True):
     return np.column_stack([*columns, rng.integers(0, 3, n)] if categories else columns).astype(
         float
     )
-
-
-def test_distances_are_those_of_each_kind_of_column():
-    found = distances(
-        np.array([[1.0, 0.5, 0.2, 2.0]]), np.array([[4.0, 0.1, 0.4, 2.0], [0.0, 0.5, 0.2, 1.0]]), 1
-    )
-    np.testing.assert_allclose(found[:, 0], [[3, 1], [0.16, 0], [0.04, 0], [0, 1]], atol=1e-15)
 
 
 def test_weighted_distances_sum_the_columns():
@@ -242,46 +247,7 @@ def test_numbers_and_choices_that_help_are_found():
     assert np.median([abs(math.log10(config["rate"]) + 3) for config in last]) < 0.8  # by chance: 1
 
 
-def test_only_choices_may_change():
-    space = load_space(
-        {"hyperparameters": {"kind": {"choices": ["a", "b", "c"], "changeable": True}}}
-    )
-    made = lambda: make("pb2", space, horizon=80, changeable={"kind"}, population=6, generations=6)  # noqa: E731
-    simulation = simulate(made, lambda number, p: float(p.config["kind"] == "b"), 36)
-    assert {proposal.config["kind"] for proposal in simulation.proposals} <= {"a", "b", "c"}
-    assert simulation.done or len(simulation.proposals) == 36
-
-
 # -- the numbers of the model and of the search ------------------------------------------------------------------------
-
-
-def test_a_fit_is_capped_bounded_and_goes_on_from_an_earlier_one(monkeypatch):
-    from scipy import optimize
-
-    calls = []
-    minimize = optimize.minimize
-
-    def spy(function, guess, *args, **settings):
-        calls.append((tuple(guess), settings))
-        return minimize(function, guess, *args, **settings)
-
-    monkeypatch.setattr(optimize, "minimize", spy)
-    rng = np.random.default_rng(4)
-    points, values = points_of(rng, 12), rng.normal(size=12)
-    first = fit(points, values, 2)
-    again = fit(points, values, 2, first)
-    assert [guess for guess, _ in calls] == [tuple(prior(2, 1).mean), first]
-    for _, settings in calls:
-        assert settings["options"] == {"maxiter": 25, "maxfun": 50}
-        assert settings["bounds"] == [(-9.0, 5.0)] * 7
-
-    def density(logs):
-        apart = distances(points, points, 2).reshape(5, -1)
-        return _negative_log_posterior(np.array(logs), apart, values, prior(2, 1))[0]
-
-    for index in range(7):
-        for step in (-0.2, 0.2):
-            assert density(again) < density(np.array(again) + step * np.eye(7)[index])
 
 
 def test_an_observation_left_out_is_predicted_by_the_others():
@@ -358,14 +324,6 @@ def test_points_have_time_level_numbers_and_choices():
     assert inactive._point(1, 0.5, space.config({"a": "p"})).tolist() == [1.0, 0.5, 0.0, -1.0]
 
 
-def test_gains_are_in_units_of_their_deviation():
-    optimizer = factory()()
-    for gains, standard in (([2.0, 6.0], [1.0, 3.0]), ([5.0, 5.0], [5.0, 5.0])):
-        points, values = optimizer._data([improved(1, "relu", gain, 0.75) for gain in gains])
-        assert values.tolist() == standard
-        assert points[:, :2].tolist() == [[1.0, 0.75]] * 2
-
-
 class Bounds:
     """A model of known means and deviations, which notes what it was asked."""
 
@@ -381,29 +339,6 @@ class Bounds:
 
 
 BASE = np.array([3.0, 0.5, 0.5, 0.5, 0.5, 1.0])  # time, level, rate, k, momentum, kind
-
-
-def test_candidates_are_drawn_anywhere_then_nearby_then_around_the_best():
-    mean = lambda points: -((points[:, 2] - 0.6) ** 2) - (points[:, 4] - 0.4) ** 2  # noqa: E731
-    model = Bounds(mean, lambda points: np.zeros(len(points)))
-    ranked = factory()()._candidates(model, BASE, [0, 2], np.random.default_rng(1))
-    first, second, third = model.asked
-    assert [len(points) for points in model.asked] == [500, 64, 64]
-    for points in (*model.asked, ranked):
-        assert (points[:, [0, 1, 3, 5]] == BASE[[0, 1, 3, 5]]).all()
-        assert ((points >= 0) & (points <= 1))[:, [2, 4]].all()
-    free = [2, 4]
-    assert first[:400, free].std() == pytest.approx(1 / math.sqrt(12), abs=0.02)
-    assert (first[400:, free] - 0.5).std() == pytest.approx(0.15, abs=0.02)
-    best = first[np.argsort(-mean(first), kind="stable")[:4]]
-    around = second - np.repeat(best, 16, axis=0)
-    assert around[:, free].std() == pytest.approx(0.05, abs=0.01)
-    both = np.concatenate([first, second])
-    best = both[np.argsort(-mean(both), kind="stable")[:4]]
-    around = third - np.repeat(best, 16, axis=0)
-    assert around[:, free].std() == pytest.approx(0.015, abs=0.003)
-    assert len(ranked) == 628
-    assert (np.diff(mean(ranked)) <= 0).all()
 
 
 @pytest.mark.parametrize("observations", [50, 2])
@@ -431,30 +366,6 @@ def test_a_member_that_began_anew_is_no_improvement_of_the_first_generation():
     assert found == [(2, 1.0, -0.5), (2, 1.0, 0.5)]
 
 
-def test_four_improvements_make_a_model(monkeypatch):
-    optimizer = factory(population=4)()
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
-    donor, seen = optimizer.history[3], optimizer._improvements()
-    assert len(seen) == 4
-    for known, models in ((seen[:3], False), (seen, True)):
-        monkeypatch.setattr(optimizer, "_improvements", lambda known=known: known)
-        facts = optimizer._explore(donor, 1, np.random.default_rng(0))[1]
-        assert ("model" in facts) is models
-
-
-def test_the_best_64_candidates_are_tried_under_the_rules(monkeypatch):
-    optimizer = factory(population=4)()
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
-    seen = optimizer._improvements()
-    tried = []
-    monkeypatch.setattr(type(SPACE), "place", lambda *arguments: tried.append(arguments))
-    posterior = optimizer._posterior(prior(3, 1).mean, seen)
-    donor = optimizer.history[3]
-    rng = np.random.default_rng(0)
-    assert optimizer._maximised(posterior, donor, 1, {"kind": "relu"}, rng) is None
-    assert len(tried) == 1 + 64, "the choices first"
-
-
 def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
     optimizer = factory(population=4)()
     told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
@@ -465,3 +376,231 @@ def test_pending_members_are_told_to_the_model_as_if_their_donors_had_led():
     optimizer.observe(Proposed(4, proposal))
     (pending,) = optimizer._posterior(prior(3, 1).mean, seen).pending
     assert pending.tolist() == optimizer._point(1, 1.0, proposal.config).tolist()
+
+
+UNIT = {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}
+ORDINAL = load_space(
+    {
+        "hyperparameters": {
+            "x": UNIT,
+            "size": {"type": "ordinal", "choices": [8, 16, 32, 64], "changeable": True},
+            "kind": {"choices": ["plain", "deep"], "changeable": True},
+            "depth": {"type": "int", "lower": 1, "upper": 4, "changeable": True},
+            "fixed": {"type": "float", "lower": 0.0, "upper": 1.0},
+            "net": {"choices": ["a", "b"]},
+        },
+        "conditions": {"depth": "kind == 'deep'"},
+    }
+)
+
+
+def fourfold(space=ORDINAL, **options):
+    chosen = {"population": 4, "generations": 4, "ready": 0.0, "retrain": 0} | options
+    return make("pb2", space, horizon=40, changeable=space.changeable, **chosen)
+
+
+# -- the Gaussian process ---------------------------------------------------------------------------
+
+
+def test_what_is_minimised_is_the_negative_log_posterior():
+    """By SciPy's densities: a normal one of the values, and those of the logarithms."""
+    rng = np.random.default_rng(0)
+    points = np.column_stack([rng.integers(0, 3, 6), rng.random((6, 2)), rng.integers(0, 2, 6)])
+    values = rng.normal(size=6)
+    beliefs = gp.prior(1, 1)
+
+    def density(logs):
+        weights = np.exp(logs[:-2])
+        covariance = np.empty((6, 6))
+        for i, a in enumerate(points):
+            for j, b in enumerate(points):
+                gaps = [abs(a[0] - b[0]), (a[1] - b[1]) ** 2, (a[2] - b[2]) ** 2, a[3] != b[3]]
+                covariance[i, j] = np.exp(logs[-2] - weights @ gaps)
+        covariance += (np.exp(logs[-1]) + 1e-8) * np.eye(6)
+        of_values = multivariate_normal(np.zeros(6), covariance).logpdf(values)
+        return of_values + norm(beliefs.mean, beliefs.sd).logpdf(logs).sum()
+
+    gaps = gp.distances(points, points, 1).reshape(4, -1)
+    first, second = beliefs.mean, beliefs.mean + rng.normal(size=6)
+    ours = [gp._negative_log_posterior(logs, gaps, values, beliefs)[0] for logs in (first, second)]
+    # The densities have constants that the sum leaves out.
+    assert ours[0] - ours[1] == pytest.approx(density(second) - density(first), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "categories", "weights"),
+    [
+        (1, 0, [0.3, 2.0, 8.0]),
+        (0, 1, [0.3, 2.0, 1.0]),
+        (1, 2, [0.3, 2.0, 8.0, 0.5, 0.5]),
+        (8, 0, [0.3, 2.0, *[1.0] * 8]),
+        (2, 1, [0.3, 2.0, 4.0, 4.0, 1.0]),
+        (4, 2, [0.3, 2.0, *[2.0] * 4, 0.5, 0.5]),
+        (0, 0, [0.3, 2.0]),
+    ],
+)
+def test_prior_weights_of_few_and_many(numbers, categories, weights):
+    made = gp.prior(numbers, categories)
+    np.testing.assert_allclose(np.exp(made.mean), [*weights, 1.0, 0.1])
+    assert made.sd.tolist() == [1.0, 1.0, *[1.5] * numbers, *[1.0] * categories, 1.0, 1.5]
+
+
+# -- what it is made of ------------------------------------------------------------------------------
+
+
+def test_an_inactive_choice_has_no_part_in_the_weights():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "kind": {"choices": ["plain", "deep"], "changeable": True},
+                "way": {"choices": ["p", "q"], "changeable": True},
+            },
+            "conditions": {"way": "kind == 'deep'"},
+        }
+    )
+    # Of the two that have a way, p was the better one: shares 1 and 0.
+    seen = [
+        Improvement(1, Config(kind="plain"), 0.5, 9.0),
+        Improvement(1, Config(kind="deep", way="q"), 0.5, 1.0),
+        Improvement(1, Config(kind="deep", way="p"), 0.5, 2.0),
+    ]
+    weights = fourfold(space)._weights("way", seen)
+    grown = np.array([math.exp(1), math.exp(-1)])
+    assert weights == pytest.approx(0.9 * grown / grown.sum() + 0.05)
+
+
+def test_a_start_whose_score_is_gone_is_taken_for_average():
+    optimizer = fourfold(quantile=0.0)
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
+    told(optimizer, [5.0, 6.0, 7.0, 8.0], first=4, until=20)
+    levels = [one.level for one in optimizer._improvements()[4:]]
+    assert levels == pytest.approx([0.0, 1 / 3, 2 / 3, 1.0])
+    optimizer.observe(Scored(3, (4.0,), reached=10, resumable=False))
+    assert [one.level for one in optimizer._improvements()[3:]] == [0.0, 0.5, 1.0, 0.5]
+
+
+def test_improvements_are_in_the_order_of_their_proposals():
+    """Asynchronous: member 0 is two generations ahead, and its improvements are not the latest."""
+    optimizer = fourfold(population=2, synchronous=False, quantile=0.0)
+    config = ORDINAL.default()
+    parents = {0: None, 1: None, 2: Continue(0), 3: Continue(2), 4: Continue(1)}
+    generations = {0: 0, 1: 0, 2: 1, 3: 2, 4: 1}
+    for number, parent in parents.items():
+        meta = FrozenMap(generation=generations[number])
+        member = "1" if number in (1, 4) else "0"
+        until = 10 * (generations[number] + 1)
+        optimizer.observe(Proposed(number, Proposal(config, until, parent, member, meta=meta)))
+        optimizer.observe(Scored(number, (float(number),), reached=until))
+    assert [one.generation for one in optimizer._improvements()] == [0, 0, 1, 2, 1]
+    # Of 1: 2 - 0 and 4 - 1, whose median is 2.5; of 2: itself.
+    gains = [one.gain for one in optimizer._improvements()]
+    assert gains == [-0.5, 0.5, -0.5, 0.0, 0.5]
+
+
+# -- when a fit is reused ----------------------------------------------------------------------------
+
+
+def with_model(fitted, *, ahead):
+    """Four members in generation 1; proposal 4 or, a generation ahead, 8 has a model."""
+    optimizer = fourfold(population=4, synchronous=False, quantile=0.0, refit=2)
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
+    for number in range(4, 9):
+        generation = 1 if number < 8 else 2
+        meta = {"generation": generation}
+        if number == (8 if ahead else 4):
+            meta |= {"model": [0.25] * 8, "fitted": fitted}
+        parent = Continue(number - 4)
+        proposal = Proposal(
+            ORDINAL.default(), 10 * (generation + 1), parent, str(number % 4), meta=FrozenMap(meta)
+        )
+        optimizer.observe(Proposed(number, proposal))
+    return optimizer
+
+
+@pytest.mark.parametrize(("fitted", "reused"), [(1, True), (0, True), (-1, False)])
+def test_a_fit_lasts_so_many_generations(fitted, reused):
+    optimizer = with_model(fitted, ahead=False)
+    logs, facts = optimizer._fitted(optimizer._improvements(), 1)
+    assert (list(logs) == [0.25] * 8) is reused
+    assert facts == (FrozenMap() if reused else FrozenMap(model=logs, fitted=1))
+
+
+# -- which candidate is taken ------------------------------------------------------------------------
+
+
+def donor_of(optimizer, **values):
+    """The best of a generation, with this configuration."""
+    rng = np.random.default_rng(0)
+    for number in range(4):
+        config = ORDINAL.config(values) if number == 2 else ORDINAL.sample(rng)
+        meta = FrozenMap(generation=0)
+        optimizer.observe(Proposed(number, Proposal(config, 10, member=str(number), meta=meta)))
+    for number, value in enumerate((1.0, 5.0, 3.0, 2.0)):
+        optimizer.observe(Scored(number, (value,), reached=10))
+    return optimizer.history[2]
+
+
+def chosen(monkeypatch, rows, choices, **values):
+    """Return the row taken of candidate rows (x, size, depth), and where they were to be drawn."""
+    optimizer = fourfold()
+    donor = donor_of(optimizer, **values)
+    asked = []
+
+    def candidates(posterior, base, free, rng):
+        asked.append((base.tolist(), list(free)))
+        points = np.tile(base, (len(rows), 1))
+        points[:, 2:5] = rows
+        return points
+
+    monkeypatch.setattr(optimizer, "_candidates", candidates)
+    taken = optimizer._maximised(None, donor, 1, choices, np.random.default_rng(0))
+    return taken, asked[0]
+
+
+def test_the_first_candidate_that_is_another_configuration_is_taken(monkeypatch):
+    """Rows in units: x, size (ordinal of four), depth (inactive)."""
+    rows = [[0.25, 0.125, 0.5], [0.75, 0.375, 0.5], [0.5, 0.625, 0.5]]
+    taken, (base, free) = chosen(monkeypatch, rows, {"kind": "plain"}, x=0.25, size=8, kind="plain")
+    assert (taken["x"], taken["size"], taken["kind"], "depth" in taken) == (
+        0.75,
+        16,
+        "plain",
+        False,
+    )
+    assert free == [0, 1], "depth is inactive"
+    # The donor is ahead of two of the three others.
+    assert base == pytest.approx([1.0, 2 / 3, 0.25, 0.125, 0.5, 0.0])
+
+
+def test_a_choice_that_is_drawn_makes_its_numbers_free(monkeypatch):
+    rows = [[0.25, 0.125, 0.9]]
+    taken, (base, free) = chosen(monkeypatch, rows, {"kind": "deep"}, x=0.25, size=8, kind="plain")
+    assert (taken["kind"], taken["depth"]) == ("deep", 4)
+    assert (free, base[-1]) == ([0, 1, 2], 1.0)
+    assert (taken["fixed"], taken["net"]) == (ORDINAL.default()["fixed"], ORDINAL.default()["net"])
+
+
+def test_choices_that_break_a_rule_are_the_donors_and_so_are_candidates_skipped():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "x": UNIT,
+                "kind": {"choices": ["p", "q"], "changeable": True},
+                "net": {"choices": ["a", "b"]},
+            },
+            "forbidden": [{"kind": "q", "net": "a"}],
+            "constraints": ["x <= 0.5"],
+        }
+    )
+    optimizer = fourfold(space)
+    for number in range(4):
+        config = Config(x=0.1 * number, kind="p", net="a")
+        meta = FrozenMap(generation=0)
+        optimizer.observe(Proposed(number, Proposal(config, 10, member=str(number), meta=meta)))
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    rows = [[1.0, 1.0, 0.9, 0.0], [1.0, 1.0, 0.4, 0.0]]
+    optimizer._candidates = lambda *arguments: np.array(rows)
+    donor = optimizer.history[3]
+    rng = np.random.default_rng(0)
+    taken = optimizer._maximised(None, donor, 1, {"kind": "q"}, rng)
+    assert taken == Config(x=0.4, kind="p", net="a")

@@ -315,25 +315,6 @@ def test_in_the_end_the_best_schedules_of_members_that_copied_are_trained_from_s
     assert len(changes(proposals, best[0])) > 1, "a schedule that changes"
 
 
-def test_the_outline_says_when_members_copy_and_what_is_trained_again():
-    lines = make("pbt", SPACE, horizon=100, budget=16.0, changeable=CHANGEABLE).outline()
-    assert lines == (
-        "12 members in 10 generations; members copy others from step 50 on",
-        "then at most 4 schedules of members that copied, from step 0 again",
-        "if fewer copied, that part of the budget stays unused",
-    )
-    assert factory(ready=1.0)().outline() == (
-        "4 members in 5 generations; only failed members copy others",
-    )
-
-
-def test_nobody_is_trained_again_where_nobody_copied():
-    simulation = simulate(factory(retrain=2, quantile=0.0), lambda i, p: float(i % 7), 99)
-    assert simulation.done
-    assert len(simulation.proposals) == 20
-    assert not any(proposal.provisional for proposal in simulation.proposals)
-
-
 # -- asynchronous ------------------------------------------------------------------------------------------------------
 
 
@@ -358,21 +339,6 @@ def test_an_asynchronous_member_is_decided_among_those_scored_at_its_step():
         "copies at equal steps, not from step 40"
     )
     assert {0, 1, 2, 3, 4, 5} <= set(optimizer.keeps())
-
-
-def test_an_asynchronous_member_that_failed_waits_for_a_survivor_at_its_step():
-    optimizer = factory(synchronous=False, population=3)()
-    generation(optimizer, 0, 3)
-    optimizer.observe(Failed(0, Status.CRASH, ()))
-    assert optimizer.ask(np.random.default_rng(3)) == Wait()
-    optimizer.observe(Scored(1, (1.0,), reached=20))
-    answers = generation(optimizer, 3, 2)
-    assert [(answer.member, answer.resume_from) for answer in answers] == [("0", 1), ("1", 1)]
-    lost = factory(synchronous=False, population=2)()
-    generation(lost, 0, 2)
-    lost.observe(Failed(0, Status.CRASH, ()))
-    lost.observe(Failed(1, Status.CRASH, ()))
-    assert [answer.resume_from for answer in generation(lost, 2, 2)] == [None, None]
 
 
 def test_an_asynchronous_population_trains_everybody_to_the_end():

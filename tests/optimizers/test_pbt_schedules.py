@@ -1,17 +1,19 @@
 """Schedules that are trained again part by part, and what populations do at ties and ends."""
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from driving import told
 
 from autorl.core.types import (
-    Change,
     Config,
     Continue,
     Done,
     Exploit,
     Failed,
     FrozenMap,
+    InputError,
     Proposal,
     Proposed,
     Scored,
@@ -20,7 +22,7 @@ from autorl.core.types import (
 )
 from autorl.optimizers import History, make
 from autorl.optimizers._retraining import Retraining
-from autorl.optimizers.pbt import _changes
+from autorl.optimizers.pbt import Copy
 from autorl.testing.optimizers import space_of
 
 SPACE = space_of("types")
@@ -89,17 +91,6 @@ def test_the_parts_of_a_schedule_are_trained_one_after_another():
     assert (played.ask(4), played.retraining.keeps()) == (Done(), [])
 
 
-def test_parts_of_one_configuration_are_one():
-    """Proposal 3 was trained with its own configuration in its last two segments."""
-    played = Schedules()
-    first = played.ask(3)
-    assert (first.config, first.until) == (played.configs[0], 30)
-    played.propose(5, first)
-    played.score(5)
-    second = played.ask(3)
-    assert (second.config, second.until, second.parent) == (played.configs[1], 90, Continue(5))
-
-
 def test_while_one_schedule_waits_for_its_part_the_next_begins():
     played = Schedules()
     played.propose(5, played.ask(4, 3))
@@ -124,24 +115,7 @@ def test_a_schedule_whose_part_cannot_go_on_ends_there(more):
     assert played.ask() == Done()
 
 
-def test_what_is_no_part_of_a_schedule_is_not_noted():
-    played = Schedules()
-    assert played.propose(5, Proposal(played.configs[0], 30)) is False
-    assert played.retraining.keeps() == []
-
-
 # -- the first generation, and a population that died out ----------------------------------------
-
-
-def test_what_the_first_members_are():
-    optimizer = pbt(initial=[{"rate": 1e-3}])
-    made = told(optimizer, [1.0, 2.0, 3.0, 4.0])
-    assert [one.origin for one in made] == ["default", "warm start", "random", "random"]
-    assert [one.member for one in made] == ["0", "1", "2", "3"]
-    assert {(one.until, one.parent, one.meta, one.retain) for one in made} == {
-        (20, None, FrozenMap(generation=0), True)
-    }
-    assert not any(one.informed or one.provisional for one in made)
 
 
 def test_who_begins_anew_where_nobody_survived():
@@ -174,19 +148,6 @@ def test_of_equal_members_the_earlier_one_counts_as_ahead():
     assert [one.resume_from for one in told(rival, [1.0, 1.0], first=2, until=40)] == [0, 0]
 
 
-def test_an_equal_migrant_replaces_who_was_proposed_later_and_nobody_earlier():
-    """Second-lowest bracket: one of four. The best of the other part has the same score."""
-    earlier = pbt(population=8, frequencies=2, quantile=0.25)
-    told(earlier, [9.0, 8.0, 5.0, 1.0, 5.0, 0.5, 0.5, 0.5])
-    assert told(earlier, [1.0] * 8, first=8, until=40)[2].resume_from == 2
-    later = pbt(population=8, frequencies=2, quantile=0.25)
-    told(later, [5.0, 0.5, 0.5, 0.5, 9.0, 8.0, 5.0, 1.0])
-    made = told(later, [float(-number) for number in range(8)], first=8, until=40)
-    assert made[6].resume_from == 6, "the slower part has its turn in the generation after"
-    # Generation 2: member 6 has the third place of its part and -6; the best of the other is 0.
-    assert told(later, [1.0] * 8, first=16, until=60)[6].origin == "migrate from member 0"
-
-
 def test_a_feasible_member_is_ahead_of_any_that_breaks_a_constraint():
     optimizer = pbt(population=4, quantile=0.25)
     for number in range(4):
@@ -196,32 +157,6 @@ def test_a_feasible_member_is_ahead_of_any_that_breaks_a_constraint():
         optimizer.observe(scored)
     made = told(optimizer, [1.0] * 4, first=4, until=40)
     assert [one.resume_from for one in made] == [0, 1, 1, 3]
-
-
-# -- explore ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("explore", "factor"), [("step", None), ("factor", 1.5)])
-def test_the_options_of_explore_reach_the_space(monkeypatch, explore, factor):
-    asked = []
-
-    def perturb(space, config, rng, changeable, step, resample, by):
-        asked.append((config, changeable, step, resample, by))
-        return config
-
-    monkeypatch.setattr(type(SPACE), "perturb", perturb)
-    optimizer = pbt(explore=explore, factor=1.5, step=0.3, resample=0.1)
-    made = told(optimizer, [1.0, 2.0, 3.0, 4.0])
-    copied = optimizer.ask(np.random.default_rng(4))
-    assert asked == [(made[3].config, frozenset(CHANGEABLE), 0.3, 0.1, factor)]
-    assert (copied.changes, copied.meta) == ((), FrozenMap(generation=1))
-
-
-def test_changes_are_what_differs_in_the_order_of_the_new_configuration():
-    old = Config(a=1, b=2, c=3)
-    new = Config(d=7, c=3, b=5)
-    assert _changes(old, new) == (Change("d", None, 7), Change("b", 2, 5))
-    assert _changes(old, old) == ()
 
 
 # -- sizes and ends --------------------------------------------------------------------------------
@@ -237,25 +172,6 @@ def test_only_as_many_schedules_as_were_planned_are_trained_again():
     optimizer.observe(Proposed(8, first))
     optimizer.observe(Failed(8, Status.CRASH, ()))
     assert optimizer.ask(np.random.default_rng(9)) == Done()
-
-
-def test_schedules_are_chosen_when_all_members_are_scored():
-    optimizer = pbt(generations=2, retrain=1, quantile=0.5)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=50)
-    for number in range(4, 8):
-        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
-    for number in range(4, 7):
-        optimizer.observe(Scored(number, (1.0,), reached=100))
-        assert optimizer.ask(np.random.default_rng(8)) == Wait()
-    optimizer.observe(Failed(7, Status.CRASH, ()))
-    assert optimizer.ask(np.random.default_rng(8)).meta["retrains"] == 4
-
-
-def test_a_failed_copy_is_no_schedule_to_train_again():
-    optimizer = pbt(generations=2, retrain=4, quantile=0.25)
-    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=50)
-    told(optimizer, [None, 6.0, 1.0, 2.0], first=4, until=100)
-    assert optimizer.ask(np.random.default_rng(8)) == Done()
 
 
 def test_nothing_is_kept_at_the_end_of_a_population():
@@ -285,3 +201,122 @@ def test_members_of_one_step_have_their_turn_by_number_and_the_slowest_first():
         optimizer.observe(Proposed(number, turns[-1]))
     assert [one.member for one in turns] == ["0", "1", "2", "0", "1", "2"]
     assert [one.until for one in turns] == [20, 20, 20, 40, 40, 60]
+
+
+def started(values, **options):
+    optimizer = pbt(population=len(values), **options)
+    told(optimizer, values)
+    return optimizer
+
+
+def donors(optimizer, first, count):
+    """Whom each member of the next generation goes on from."""
+    found = []
+    for number in range(first, first + count):
+        answer = optimizer.ask(np.random.default_rng(number))
+        optimizer.observe(Proposed(number, answer))
+        found.append(answer.resume_from)
+    return found
+
+
+def drawn(optimizer, draws=60):
+    """Whom the member whose turn it is goes on from, by many random generators."""
+    return Counter(optimizer.ask(np.random.default_rng(draw)).resume_from for draw in range(draws))
+
+
+# -- truncation --------------------------------------------------------------------------------
+
+
+def test_members_that_are_copied_are_never_replaced():
+    """Half of four are to be replaced; with one failed the two best of three stay."""
+    optimizer = started([1.0, None, 3.0, 2.0], quantile=0.5)
+    assert set(donors(optimizer, 4, 4)) == {2, 3}
+    kinds = [type(optimizer.history[number].proposal.parent) for number in range(4, 8)]
+    assert kinds == [Exploit, Exploit, Continue, Continue]
+
+
+def test_with_a_quantile_of_nothing_only_failed_members_copy_and_the_best_alone_is_copied():
+    optimizer = started([None, 3.0, 9.0, 4.0], quantile=0.0)
+    assert set(drawn(optimizer)) == {2}
+    assert donors(optimizer, 4, 4) == [2, 1, 2, 3]
+
+
+def test_a_quantile_that_is_no_whole_number_of_members_is_rounded_up():
+    replaced = donors(started([4.0, 1.0, 3.0, 2.0, 5.0], quantile=0.25), 5, 5)
+    assert [member for member, donor in enumerate(replaced) if donor != member] == [1, 3]
+
+
+# -- tournaments -------------------------------------------------------------------------------
+
+
+def test_a_failed_member_of_a_tournament_copies_the_worse_survivor_one_time_in_four():
+    """The better of two that are drawn with repetition among two."""
+    counts = drawn(started([None, 3.0, 9.0], selection="tournament"), draws=400)
+    assert set(counts) == {1, 2}
+    assert counts[1] / 400 == pytest.approx(1 / 4, abs=0.06)  # an eighth of the best of three
+
+
+# -- parts -------------------------------------------------------------------------------------
+
+
+def test_a_part_without_survivors_copies_those_of_others():
+    optimizer = started([None] * 4 + [9.0, 8.0, 7.0, 6.0], frequencies=2, quantile=0.5)
+    assert set(drawn(optimizer)) == {4, 5}
+
+
+def test_each_migrant_replaces_one_member():
+    """The second-lowest bracket of six members is two; the best of the other part come in order."""
+    own = [10.0, 9.0, 4.0, 3.0, 2.0, 1.0]
+    other = [8.0, 7.0, 6.0, 5.0, 0.5, 0.25]
+    optimizer = started([*own, *other], frequencies=2, quantile=0.25)
+    found = donors(optimizer, 12, 6)
+    assert found[:2] == [0, 1]
+    assert found[2:4] == [6, 7]
+    assert set(found[4:]) <= {0, 1}
+    origins = [optimizer.history[number].proposal.origin for number in range(12, 18)]
+    assert [origin.split()[0] for origin in origins] == [
+        *["continue"] * 2,
+        *["migrate"] * 2,
+        *["exploit"] * 2,
+    ]
+
+
+def test_a_migrant_that_is_no_better_replaces_nobody():
+    own = [10.0, 9.0, 8.0, 7.5, 2.0, 1.0]
+    other = [7.75, 7.0, 6.0, 5.0, 0.5, 0.25]
+    optimizer = started([*own, *other], frequencies=2, quantile=0.25)
+    found = donors(optimizer, 12, 4)
+    assert found == [0, 1, 2, 3], "the first place is better than the best migrant: it ends there"
+
+
+# -- what is refused and said ----------------------------------------------------------------------
+
+
+def test_as_many_warm_starts_as_members_fit():
+    rng = np.random.default_rng(0)
+    optimizer = pbt(initial=[SPACE.sample(rng) for _ in range(3)])
+    origins = []
+    for number in range(4):
+        origins.append(optimizer.ask(rng).origin)
+        optimizer.observe(Proposed(number, optimizer.ask(rng)))
+    assert origins == ["default", *["warm start"] * 3]
+    with pytest.raises(InputError, match="do not fit into a population of 4"):
+        pbt(initial=[SPACE.sample(rng) for _ in range(4)])
+
+
+# -- what a migrant trains with ----------------------------------------------------------------------
+
+
+def test_a_mixture_that_breaks_a_rule_stays_the_donors():
+    """`m <= n`: what may change of the source, m, is too large for the donor's n."""
+    space = space_of("constrained")
+    initial = [space.config({"n": 64, "m": 64}), space.config({"n": 2, "m": 1})]
+    optimizer = make(
+        "pbt", space, horizon=100, changeable={"m"}, population=4, frequencies=2, initial=initial
+    )
+    told(optimizer, [1.0, 2.0, 3.0, 4.0], until=10)
+    wide, narrow = optimizer.history[1], optimizer.history[2]
+    rng = np.random.default_rng(0)
+    assert optimizer._mixed(Copy(narrow, wide), rng) == narrow.proposal.config
+    mixed = optimizer._mixed(Copy(wide, narrow), rng)
+    assert mixed == {**wide.proposal.config, "m": 1}

@@ -1,23 +1,30 @@
 """Names, options, and what `make` refuses."""
 
+import math
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pytest
 
-from autorl.core.types import Config, InputError
-from autorl.optimizers import BaseOptimizer, describe, make, names
+from autorl.core.types import Config, Done, InputError, Proposed
+from autorl.optimizers import BaseOptimizer, NoOptions, cuts, describe, find, make, names, option
+from autorl.optimizers._startup import startup_over, startup_size
+from autorl.optimizers.registry import (
+    REGISTRY,
+    _flaw,
+    is_slow_to_ask,
+    named_of_kind,
+    resolved_names,
+    search_kind,
+)
 from autorl.testing.optimizers import space_of
+from autorl.testing.simulation import simulate
 
 SPACE = space_of("continuous")
-
-
-def test_every_name_builds_and_describes_itself():
-    for name in names():
-        assert isinstance(make(name, SPACE, horizon=100, changeable=SPACE.names), BaseOptimizer)
-        description = describe(name)
-        assert description.summary.endswith(".")
-        assert all(option.help and option.allowed for option in description.options)
 
 
 @pytest.mark.parametrize(
@@ -80,3 +87,433 @@ for name in ("random", "sobol", "grid", "cmaes"):
     assert not {"optuna", "torch", "sklearn", "ConfigSpace"} & set(sys.modules), name
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@dataclass(frozen=True)
+class Options:
+    whole: int = option(3, "a count", minimum=2)
+    part: float = option(0.5, "a part", minimum=0.25, maximum=1.0)
+    flag: bool = option(True, "a switch")
+    maybe: int | None = option(None, "a count or none", minimum=0, maximum=4)
+    way: str = option("up", "a way", choices=("up", "down"))
+    text: str = option("", "any text")
+    free: float = option(0.0, "any number")
+    table: Mapping[str, Any] | int = option(1, "a table or a count")
+    several: Sequence[int] | None = option(None, "a list")
+
+
+class Mine(BaseOptimizer[Options]):
+    """Is done, as soon as
+
+    it can be.
+    """
+
+    Options = Options
+    multi_objective = True
+
+    def _ask(self, rng):
+        return Done()
+
+
+class Cut(BaseOptimizer[NoOptions]):
+    partial = True
+
+    def _ask(self, rng):
+        return Done()
+
+
+MINE, CUT = (f"{__name__}:{cls}" for cls in ("Mine", "Cut"))
+
+
+def mine(**options):
+    return make(MINE, SPACE, horizon=10, **options)
+
+
+# -- values -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(("whole", 2), ("whole", 10**9)),
+        *(("part", 0.25), ("part", 1.0), ("part", 1), ("part", 0.3)),
+        *(("flag", True), ("flag", False)),
+        *(("maybe", None), ("maybe", 0), ("maybe", 4)),
+        *(("way", "up"), ("way", "down")),
+        *(("text", ""), ("text", "down")),
+        *(("free", -1e300), ("free", 0), ("free", 7)),
+        *(("table", {"a": 1}), ("table", 4), ("table", {})),
+        *(("several", [1, 2]), ("several", ()), ("several", None)),
+    ],
+)
+def test_values_that_an_option_may_have(name, value):
+    assert getattr(mine(**{name: value}).options, name) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("whole", 1, "int >= 2"),
+        ("whole", 2.0, "int >= 2"),
+        ("whole", True, "int >= 2"),
+        ("whole", None, "int >= 2"),
+        ("whole", "3", "int >= 2"),
+        ("part", 0.24, "float in [0.25, 1.0]"),
+        ("part", 1.01, "float in [0.25, 1.0]"),
+        ("part", 2, "float in [0.25, 1.0]"),
+        ("part", math.nan, "float in [0.25, 1.0]"),
+        ("part", False, "float in [0.25, 1.0]"),
+        ("flag", 1, "bool"),
+        ("flag", "true", "bool"),
+        ("flag", None, "bool"),
+        ("maybe", -1, "int or null in [0, 4]"),
+        ("maybe", 5, "int or null in [0, 4]"),
+        ("maybe", 1.5, "int or null in [0, 4]"),
+        ("way", "left", "up or down"),
+        ("way", 3, "up or down"),
+        ("way", ["up"], "up or down"),
+        ("text", 3, "str"),
+        ("text", None, "str"),
+        ("free", math.inf, "float"),
+        ("free", -math.inf, "float"),
+        ("table", [1], "mapping or int"),
+        ("table", 1.5, "mapping or int"),
+        ("several", {"a": 1}, "list or null"),
+        ("several", 3, "list or null"),
+    ],
+)
+def test_values_that_it_may_not_have(name, value, allowed):
+    with pytest.raises(InputError) as caught:
+        mine(**{name: value})
+    assert caught.value.key == f"optimizer.{name}"
+    assert caught.value.message == f"expected {allowed}, got {value!r}"
+
+
+def test_options_that_there_are_none_of():
+    with pytest.raises(InputError, match=f"the options of {CUT}: none") as caught:
+        make(CUT, SPACE, horizon=10, size=3)
+    assert caught.value.key == "optimizer.size"
+    with pytest.raises(InputError, match="the options of random: stop"):
+        make("random", SPACE, horizon=10, size=3)
+
+
+# -- descriptions -------------------------------------------------------------------------------------
+
+
+def test_a_description_is_the_first_paragraph_and_the_options():
+    described = describe(MINE)
+    assert (described.name, described.summary) == (MINE, "Is done, as soon as")
+    assert described.multi_objective
+    options = {one.name: one for one in described.options}
+    assert (options["part"].default, options["part"].help) == (0.5, "a part")
+    assert options["stop"].help == "stop runs that fall behind, at rungs"
+    assert options["check"].help.startswith("with stop: learned: every so many-th run")
+    assert options["against"].help.startswith("with stop: median: `averages`")
+    first = [one.name for one in described.options][:10]
+    assert first == [*Options.__dataclass_fields__, "stop"]
+    assert describe("tpe").multi_objective
+    assert not describe("cmaes").multi_objective
+    assert describe(CUT).options == ()
+
+
+@pytest.mark.parametrize("name", [3, None, "", "TPE", "a:b:c"])
+def test_what_is_no_name(name):
+    with pytest.raises(InputError, match="no optimizer") as caught:
+        find(name)
+    assert caught.value.key == "optimizer.name"
+
+
+# -- whose an option is ---------------------------------------------------------------------------------
+
+
+def test_options_of_the_rule_and_of_the_optimizer_are_told_apart():
+    optimizer = mine(whole=5, stop="median", rungs=3, peers=2)
+    assert (optimizer.options.rungs, optimizer.options.peers) == (3, 2)
+    assert optimizer.inner.options == Options(whole=5)
+    assert optimizer.inner.problem is optimizer.problem
+    assert mine(stop=None).options == Options()
+
+
+@pytest.mark.parametrize(
+    ("options", "key", "message"),
+    [
+        ({"stop": "median", "rungs": 1}, "optimizer.rungs", "expected int >= 2, got 1"),
+        ({"stop": "median", "whole": 1}, "optimizer.whole", "expected int >= 2, got 1"),
+        ({"stop": "median", "check": 3}, "optimizer.check", "unknown option"),
+        ({"stop": "medain"}, "optimizer.stop", "no stopping rule 'medain'"),
+        ({"stop": True}, "optimizer.stop", "no stopping rule True"),
+        ({"rungs": 3}, "optimizer.rungs", "unknown option"),
+    ],
+)
+def test_what_a_rule_does_not_take(options, key, message):
+    with pytest.raises(InputError) as caught:
+        mine(**options)
+    assert caught.value.key == key
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "objectives", "why"),
+    [
+        ("hyperband", 1, "hyperband cannot be used with `stop`: it cuts runs itself"),
+        ("tpe", 2, "tpe cannot be used with `stop`: a stopping rule ranks runs by one objective"),
+        ("cost_aware", 2, "cost_aware cannot be used with `stop`: it cuts runs itself"),
+    ],
+)
+def test_where_a_rule_cannot_be_used(name, objectives, why):
+    with pytest.raises(InputError) as caught:
+        make(name, SPACE, horizon=10, n_objectives=objectives, stop="median")
+    assert (caught.value.key, caught.value.message) == ("optimizer.stop", why)
+
+
+def test_several_objectives_need_an_optimizer_of_several():
+    assert mine(n_objectives=2).problem.n_objectives == 2
+    with pytest.raises(InputError) as caught:
+        make(CUT, SPACE, horizon=10, n_objectives=2)
+    able = "cost_aware, gp, grid, nsga2, random, sobol, tpe"
+    assert caught.value.message == f"{CUT} has one objective, got 2; use {able}"
+    assert caught.value.key == "optimizer.name"
+
+
+# -- what is resolved when a study file is read -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "stop", "resolved"),
+    [
+        ("random", None, ()),
+        ("random", "median", ()),
+        ("random", "learned", ("curve_data",)),
+        ("transfer", None, ("prior_data",)),
+        ("transfer", "learned", ("prior_data", "curve_data")),
+        ("hyperband", "learned", ()),  # refused when it is built
+        ("random", "medain", ()),
+        ("random", ["learned"], ()),
+    ],
+)
+def test_options_that_are_resolved(name, stop, resolved):
+    assert resolved_names(name, stop) == resolved
+
+
+# -- where segments end ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "steps"),
+    [
+        (MINE, {"whole": 4}, (90,)),
+        (MINE, {"stop": "median", "rungs": 2, "whole": 4}, (45, 90)),
+        (MINE, {"stop": "learned"}, (18, 36, 54, 72, 90)),
+        (CUT, {}, (90,)),
+        ("random", {"stop": None}, (90,)),
+        ("pbt", {"generations": 2}, (45, 90)),
+        ("hyperband", {"stop": "median", "eta": 3}, (10, 30, 90)),  # refused when it is built
+    ],
+)
+def test_cuts_are_those_of_the_rule_or_of_the_optimizer(name, options, steps):
+    assert cuts(name, 90, **options) == steps
+
+
+# -- classes of other packages --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bare:
+    size: int = 3
+
+
+@dataclass(frozen=True)
+class NotData:
+    size: object = option(object(), "no data")
+
+
+@dataclass(frozen=True)
+class Unread:
+    size: "Nowhere" = option(3, "of a type that is imported for a type checker")  # noqa: F821, RUF009
+
+
+@pytest.mark.parametrize(
+    ("changes", "flaw"),
+    [
+        ({}, ""),
+        ({"Options": dict}, "needs a frozen dataclass of fields made by `option`"),
+        ({"Options": Bare}, "has an option 'size' that is not made by"),
+        ({"Options": NotData}, "has an option 'size' that cannot be read as data"),
+        ({"Options": Unread}, "has an option 'size' that cannot be read as data"),
+        ({"search_kind": "guess"}, "has the search_kind 'guess': expected search or design"),
+        ({"search_kind": "phased_design"}, "and is no subclass of Phases"),
+        ({"search_kind": "population"}, ""),
+    ],
+)
+def test_what_makes_a_class_unusable(changes, flaw):
+    said = _flaw(type("Theirs", (Mine,), changes))
+    assert flaw in said
+    assert bool(said) is bool(flaw)
+
+
+def test_kinds_of_search():
+    assert (search_kind("pbt"), search_kind(MINE), search_kind("sobol")) == (
+        "population",
+        "search",
+        "design",
+    )
+    assert named_of_kind() == ()
+    assert named_of_kind("phased_design") == ("phases",)
+
+
+@pytest.mark.parametrize(
+    ("trait", "those"),
+    [
+        ("multi_objective", {"cost_aware", "gp", "grid", "nsga2", "random", "sobol", "tpe"}),
+        ("population_based", {"pb2", "pbt", "phases"}),
+        ("lag_free", {"grid", "pb2", "pbt", "phases", "random", "schedule", "sobol"}),
+        (
+            "learns",
+            {"bohb", "cmaes", "cost_aware", "de", "dehb", "gp", "nsga2", "pb2", "pbt"}
+            | {"rising_bandits", "smac", "tpe", "transfer"},
+        ),
+        (
+            "partial",
+            {"asha", "bohb", "cost_aware", "dehb", "hyperband", "pb2", "pbt", "phases"}
+            | {"rising_bandits", "schedule", "successive_halving"},
+        ),
+    ],
+)
+def test_what_optimizers_declare(trait, those):
+    assert {name for name in REGISTRY if getattr(find(name), trait)} == those
+
+
+def built(name, **options):
+    return make(name, SPACE, horizon=100, changeable=SPACE.names, **{"budget": 40, **options})
+
+
+EVERY = 200  # more proposals than any start-up has
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "count"),
+    [
+        ("asha", {"eta": 3}, 3),  # so many must be scored for one to be promoted
+        ("asha", {"rungs": 1}, EVERY),
+        ("bohb", {}, 4),  # the first rung of the first bracket
+        ("bohb", {"startup": 3}, 3),
+        ("cmaes", {}, 8),  # the default configuration and a population
+        ("cost_aware", {}, 10),
+        ("de", {}, 10),  # a population of a quarter of the budget
+        ("dehb", {}, 4),
+        ("gp", {}, 10),
+        ("grid", {}, EVERY),
+        ("hyperband", {"eta": 3}, 9),
+        ("nsga2", {}, 10),
+        ("pbt", {}, 30),  # members beside the ten runs that schedules are trained with
+        ("pb2", {"population": 5}, 5),
+        ("phases", {}, 40),
+        ("random", {}, EVERY),
+        ("random", {"stop": "median"}, 0),
+        ("rising_bandits", {}, 0),
+        ("schedule", {}, 1),
+        ("schedule", {"initial": ({"x": 0.25}, {"x": 0.5})}, 3),
+        ("schedule", {"schedule": {"0": {}, "50": {"x": 0.5}}}, 1),
+        ("smac", {}, 10),
+        ("sobol", {}, EVERY),
+        ("successive_halving", {"eta": 3}, 9),
+        ("tpe", {"startup": 6}, 6),
+        ("transfer", {}, 10),
+        ("transfer", {"startup": 2}, 4),
+    ],
+)
+def test_so_many_proposals_depend_on_no_outcome(name, options, count):
+    optimizer = built(name, **options)
+    assert [number for number in range(EVERY) if optimizer.blind(number)] == list(range(count))
+
+
+def test_random_search_has_no_model_and_says_so():
+    optimizer = built("random")
+    assert not optimizer.modelled(EVERY, EVERY)
+    for number in range(2):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        assert (proposal.informed, optimizer.problem.weigh_seeds) == (False, False)
+        optimizer.observe(Proposed(number, proposal))
+    assert optimizer.planned_configurations() is None
+
+
+# -- start-ups ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "budget", "minimum", "size"),
+    [
+        (None, math.inf, 1, 10),
+        (None, 44.0, 1, 10),
+        (None, 40.0, 1, 10),
+        (None, 39.0, 1, 9),
+        (None, 16.0, 1, 4),
+        (None, 2.0, 1, 1),
+        (None, 2.0, 2, 2),
+        (25, 16.0, 1, 25),
+    ],
+)
+def test_a_start_up_is_ten_proposals_and_at_most_a_quarter_of_the_budget(
+    given, budget, minimum, size
+):
+    assert startup_size(given, budget, minimum) == size
+
+
+def test_without_a_minimum_one_proposal_is_a_start_up():
+    assert startup_size(None, 0.5) == 1
+
+
+@pytest.mark.parametrize(
+    ("proposed", "scored", "over"), [(4, 1, True), (4, 0, False), (3, 3, False)]
+)
+def test_a_start_up_of_four_is_over(proposed, scored, over):
+    assert startup_over(4, proposed, scored) is over
+
+
+def test_a_model_may_need_several_scores():
+    assert not startup_over(4, 9, 1, fewest=2)
+    assert startup_over(4, 9, 2, fewest=2)
+
+
+HORIZON = 60
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_optimizer_declares_what_decides_its_configurations(name):
+    """By itself or in the base of its family: the default is for classes of users."""
+    cls = find(name)
+    families = cls.__mro__[: cls.__mro__.index(BaseOptimizer)]
+    assert any("search_kind" in vars(family) for family in families)
+
+
+def test_the_kinds_that_a_landscape_is_built_with():
+    assert named_of_kind("design", "phased_design") == ("grid", "phases", "random", "sobol")
+    assert named_of_kind("population") == ("pb2", "pbt")
+    assert named_of_kind("schedule") == ("schedule",)
+
+
+@pytest.mark.parametrize("name", named_of_kind("design", "phased_design"))
+def test_scores_do_not_change_the_configurations_of_a_design(name):
+    def optimizer():
+        return make(name, SPACE, horizon=HORIZON, budget=8, changeable=SPACE.names)
+
+    rising, falling = (
+        simulate(optimizer, lambda number, proposal, sign=sign: sign * float(number), 16)
+        for sign in (1, -1)
+    )
+    configurations = [proposal.config for proposal in rising.proposals]
+    assert len(configurations) > 4
+    assert configurations == [proposal.config for proposal in falling.proposals]
+
+
+def test_what_is_slow_to_ask_says_where_its_model_begins():
+    slow = [name for name in names() if is_slow_to_ask(name)]
+    assert slow == ["cmaes", "gp", "nsga2", "smac", "tpe", "transfer"]
+    for name in slow:
+        optimizer = make(name, SPACE, horizon=HORIZON, budget=40)
+        assert not optimizer.modelled(0, 0)
+        assert optimizer.modelled(1000, 1000)
+
+
+def test_a_class_that_cannot_be_read_is_taken_for_a_search():
+    assert search_kind("a_module_of_a_user:Optimizer") == "search"

@@ -1,7 +1,6 @@
 """The results that TPE's densities are made of, where a study has more than it looks at."""
 
 import numpy as np
-import pytest
 
 from autorl.core.types import Proposal, Proposed, Scored
 from autorl.optimizers import make
@@ -88,23 +87,6 @@ def test_beyond_it_the_sampler_sees_no_more_of_them_and_all_pending_ones():
     assert seen(tpe(400, pending=3, most=None)) == list(range(403))
 
 
-def test_a_draft_is_seen_beside_them_and_leaves_nothing():
-    optimizer = tpe(300)
-    table = optimizer._synchronized()
-    with table.draft():
-        table.create_new_trial(0)
-        assert table.get_all_trials(0, deepcopy=False)[-1].number == 300
-    assert len(table.get_all_trials(0, deepcopy=False)) == MOST
-
-
-def test_several_objectives_are_modelled_by_all_results():
-    optimizer = make("tpe", SPACE, horizon=10, n_objectives=2, most_results=MOST)
-    for number in range(300):
-        optimizer.observe(Proposed(number, Proposal(SPACE.default(), 10)))
-        optimizer.observe(Scored(number, (1.0, float(number))))
-    assert len(seen(optimizer)) == 300
-
-
 def test_the_sample_stays_as_it_is():
     """The sample of 60 results, ever better, has the best 25 and 5 of the others by their hashes.
 
@@ -114,30 +96,3 @@ def test_the_sample_stays_as_it_is():
     for number in range(60):
         sample.put(number, (0.0, -float(number)))
     assert sample.chosen() == [5, 6, 9, 10, 11, *range(35, 60)]
-
-
-def test_feasible_results_are_better_than_all_that_break_a_constraint():
-    sample = ResultSample(26)
-    for number in range(40):
-        sample.put(number, (float(number % 2), -float(number)))
-    best = [*range(0, 40, 2), *(39, 37, 35, 33, 31)]
-    assert set(best) <= set(sample.chosen())
-    assert len(sample.chosen()) == 26
-
-
-def test_of_equal_results_the_earlier_ones_are_among_the_best():
-    sample = ResultSample(26)
-    for number in range(40):
-        sample.put(number, (0.0, 1.0))
-    assert sample.chosen()[:25] == list(range(25))
-
-
-def test_more_than_the_best_must_be_chosen():
-    assert ResultSample(26).chosen() == []
-    with pytest.raises(AssertionError):
-        ResultSample(25)
-
-
-def test_an_arm_of_another_optimizer_is_told_nothing():
-    bandit = make("rising_bandits", SPACE, horizon=10, inner="cmaes")
-    assert not hasattr(bandit._arms[0].optimizer.options, "most_results")

@@ -98,12 +98,6 @@ def test_a_part_waits_for_the_one_before_and_two_runs_wait_for_nobody():
 # -- keys, steps next to the ends, and what is kept ------------------------------------------------
 
 
-def test_a_schedule_of_nothing_is_none():
-    optimizer = planned({}, initial=({"rate": 1e-3},))()
-    assert optimizer.parts == planned(None, initial=({"rate": 1e-3},))().parts
-    assert [config for _, config in optimizer.parts] == list(optimizer.problem.initial)
-
-
 def test_a_change_at_the_first_step_and_three_parts():
     optimizer = planned({"0": {}, "1": {"gamma": 0.9}, "2": {"gamma": 0.95}})()
     kept = []
@@ -114,14 +108,6 @@ def test_a_change_at_the_first_step_and_three_parts():
         optimizer.observe(Scored(number, (1.0,), reached=until))
         kept.append(list(optimizer.keeps()))
     assert kept == [[0], [1], []]
-
-
-def test_runs_without_a_schedule_are_kept_for_nobody_and_depend_on_nothing():
-    optimizer = planned(None, initial=({"rate": 1e-3},))()
-    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
-    assert list(optimizer.keeps()) == []
-    assert [optimizer.blind(number) for number in range(3)] == [True, True, False]
-    assert optimizer.ask(np.random.default_rng(1)).meta["part"] == 1, "the first is still trained"
 
 
 def test_what_is_inactive_in_one_part_is_a_change_as_well():

@@ -1,11 +1,16 @@
 """SMAC as a proposer: what it is told, what it leaves behind, and that it is as good as the original."""
 
 import gc
+import importlib.abc
+import importlib.machinery
 import importlib.util
 import logging
 import math
 import random
+import sys
 import tempfile
+import types
+import warnings
 from itertools import islice
 from pathlib import Path
 
@@ -13,6 +18,7 @@ import numpy as np
 import pytest
 from mixed_task import MIXED, mixed
 
+import autorl.optimizers
 from autorl.core.types import Config, Failed, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make, smac_
 from autorl.optimizers.base import Record
@@ -72,12 +78,6 @@ def test_the_design_is_a_scrambled_sobol_sequence():
     assert [p.config for p in simulation.proposals[1:]] == [
         space.from_unit(points.point(i)) for i in range(8)
     ]
-
-
-@needs_smac
-@pytest.mark.parametrize(("budget", "startup"), [(32, 8), (1000, 30), (math.inf, 30), (2, 1)])
-def test_the_design_is_as_long_as_in_smac(budget, startup):
-    assert make("smac", CONTINUOUS, horizon=10, budget=budget).startup == startup
 
 
 @needs_smac
@@ -222,14 +222,6 @@ def test_a_resumed_study_goes_on_with_the_fit_it_was_in(monkeypatch):
 
 
 @needs_smac
-def test_a_fit_that_serves_many_proposals_looks_at_four_times_as_many(monkeypatch):
-    smac = StandIn(CONTINUOUS, monkeypatch)
-    ask(begun(CONTINUOUS, refit=8, model="gp"), 2)
-    ask(begun(CONTINUOUS, refit=9), 2)
-    assert [call[2:4] for call in smac.calls] == [("gp", 32), ("forest", 36)]
-
-
-@needs_smac
 def test_what_was_proposed_or_breaks_a_rule_is_left_out(monkeypatch):
     size = {"type": "int", "lower": 1, "upper": 64, "default": 2}
     space = load_space({"hyperparameters": {"n": size, "m": size}, "constraints": ["n * m <= 64"]})
@@ -279,33 +271,6 @@ def test_the_design_goes_on_until_there_is_a_score_and_ends_where_it_has_nothing
     assert (last.origin, last.informed) == ("smac, at random: the design is used up", False)
 
 
-@needs_smac
-def test_the_model_is_asked_after_the_design_and_with_a_score():
-    optimizer = make("smac", CONTINUOUS, horizon=10, startup=4)
-    assert [optimizer.modelled(*known) for known in ((4, 1), (3, 3), (9, 0), (4, 2))] == [
-        True,
-        False,
-        False,
-        True,
-    ]
-
-
-def test_fits_are_equal_whose_seed_and_results_are():
-    records = (scored(0, 1.0), scored(1, 2.0))
-    fit = _Fit(2, 5, records)
-    assert smac_._same(fit, _Fit(2, 5, records))
-    assert smac_._same(fit, _Fit(2, 5, (scored(0, 1.0), scored(1, 2.0))))
-    assert smac_._same(_Fit(0, 5, ()), _Fit(0, 5, ()))
-    for other in (
-        _Fit(2, 6, records),
-        _Fit(3, 5, records),
-        _Fit(2, 5, records[:1]),
-        _Fit(2, 5, (scored(0, 1.0), scored(1, 2.5))),
-        _Fit(2, 5, (scored(0, 1.5), scored(1, 2.0))),
-    ):
-        assert not smac_._same(fit, other)
-
-
 @pytest.mark.parametrize(
     ("violations", "expected"),
     [
@@ -317,11 +282,6 @@ def test_fits_are_equal_whose_seed_and_results_are():
 def test_costs_where_nothing_is_feasible(violations, expected):
     records = tuple(scored(n, 5.0, constraints=(broken,)) for n, broken in enumerate(violations))
     assert [cost for _, cost in costs(records)] == expected
-
-
-def test_costs_beside_a_single_feasible_score():
-    records = (scored(0, 3.0), scored(1, 5.0, constraints=(7.0,)), scored(2, 3.0))
-    assert [cost for _, cost in costs(records)] == [-3.0, -2.0, -3.0]
 
 
 @needs_smac
@@ -402,3 +362,255 @@ def test_quality_is_that_of_the_original():
     ]
     theirs = [original(MIXED, mixed, n, seed) for seed in range(repeats)]
     assert_alike(mine, theirs)
+
+
+pytest.importorskip("smac", reason="the extra `smac` is not installed")
+pytestmark = pytest.mark.cpu_seconds(300)
+
+CONDITIONAL = space_of("conditional")
+
+
+@pytest.fixture(scope="module")
+def bridge():
+    return smac_._bridge()
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory):
+    from smac import Scenario
+
+    folder = tmp_path_factory.mktemp("smac")
+    configspace = CONDITIONAL.to_configspace()
+    return Scenario(
+        configspace, output_directory=folder, deterministic=True, n_trials=10**9, seed=7
+    )
+
+
+@pytest.fixture(scope="module")
+def facades(bridge, scenario):
+    """Ours, and SMAC's own with what it is by itself."""
+    from smac import BlackBoxFacade, HyperparameterOptimizationFacade
+
+    ours = {"forest": bridge._forest(scenario, most=12, n=5), "gp": bridge._gp(scenario, most=12)}
+    kinds = {"forest": HyperparameterOptimizationFacade, "gp": BlackBoxFacade}
+    theirs = {
+        name: kind(scenario, logging_level=False, overwrite=True).meta
+        for name, kind in kinds.items()
+    }
+    return ours, theirs
+
+
+@pytest.mark.parametrize("model", ["forest", "gp"])
+def test_a_facade_is_smacs_own_but_for_its_design_its_seeds_and_its_retraining(model, facades):
+    ours, theirs = (part[model] for part in facades)
+    meta = ours.meta
+    assert meta["config_selector"] == theirs["config_selector"] | {"retrain_after": 12}
+    assert meta["intensifier"] == theirs["intensifier"] | {"max_config_calls": 1}
+    assert meta["initial_design"] == theirs["initial_design"] | {"n_configs": 0}
+    own = meta["acquisition_maximizer"]
+    local = own["local_search"] | {"name": "LocalSearch"}
+    assert own["local_search"]["name"] == "_OrderedLocalSearch"
+    assert own | {"local_search": local} == theirs["acquisition_maximizer"]
+    for part in ("facade", "acquisition_function", "random_design", "runhistory_encoder"):
+        assert meta[part] == theirs[part]
+    model_meta = theirs["model"]
+    if model == "forest":
+        model_meta = model_meta | {"max_leaf_nodes": 5, "n_jobs": 1}
+    assert meta["model"] == model_meta
+    assert ours._initial_design.select_configurations() == []
+
+
+def test_local_search_starts_in_the_order_of_vectors_whatever_is_inactive(facades):
+    """SMAC's own start points, of which it makes a set, sorted with -1 for what is inactive."""
+    from smac.acquisition.maximizer import LocalSearch
+
+    local = facades[0]["forest"]._acquisition_maximizer._local_search
+    configspace = local._configspace
+    configspace.seed(3)
+    mine = local._get_initial_points([], 12, None)
+    configspace.seed(3)
+    theirs = LocalSearch._get_initial_points(local, [], 12, None)
+    vectors = [np.nan_to_num(point.get_array(), nan=-1.0).tolist() for point in theirs]
+    assert any(-1.0 in vector for vector in vectors)
+    assert vectors != sorted(vectors)
+    arrays = [np.nan_to_num(point.get_array(), nan=-1.0).tolist() for point in mine]
+    assert arrays == sorted(vectors)
+
+
+# -- the stream of challengers ------------------------------------------------------------------------
+
+
+class Facade:
+    """Stands for SMAC's: notes what it is told, and has challengers of its own."""
+
+    def __init__(self, challengers, end=None):
+        self.told = []
+        self.runhistory = types.SimpleNamespace(add=self._add)
+        self.intensifier = types.SimpleNamespace(config_selector=self._stream(challengers, end))
+
+    def _add(self, configuration, *, cost, seed):
+        self.told.append((configuration, cost, seed))
+
+    def _stream(self, challengers, end):
+        for challenger in challengers:
+            logging.getLogger("smac.main").error("a remark on retries")
+            warnings.warn("a remark of NumPy", stacklevel=1)
+            yield challenger
+        if end is not None:
+            raise end
+
+
+@pytest.fixture
+def built(bridge, monkeypatch):
+    """Record the arguments of the facades, and answer for them."""
+    calls = types.SimpleNamespace(forest=[], gp=[], facade=Facade(["first", "second"]))
+
+    def forest(scenario, most, n, weights=None):
+        calls.forest.append((scenario, most, n, weights))
+        assert Path(scenario.output_directory).parents[1].exists()
+        return calls.facade
+
+    def gp(scenario, most):
+        calls.gp.append((scenario, most))
+        return calls.facade
+
+    monkeypatch.setattr(bridge, "_forest", forest)
+    monkeypatch.setattr(bridge, "_gp", gp)
+    return calls
+
+
+def told_of(space, count):
+    exported = space.to_configspace()
+    rng = np.random.default_rng(0)
+    return exported, [
+        (to_configuration(space, exported, space.sample(rng)), float(number))
+        for number in range(count)
+    ]
+
+
+def test_the_scenario_is_one_without_seeds_or_an_end_of_its_own(bridge, built):
+    exported, told = told_of(CONTINUOUS, 3)
+    assert list(bridge.challengers(exported, told, 11, "forest", 9)) == ["first", "second"]
+    ((scenario, most, n, weights),) = built.forest
+    assert (scenario.configspace, scenario.seed) == (exported, 11)
+    assert scenario.deterministic is True
+    assert scenario.n_trials >= 10**9
+    assert (most, n, weights) == (9, 3, None)
+    # SMAC asks for seed 0 of a deterministic scenario.
+    assert built.facade.told == [(configuration, cost, 0) for configuration, cost in told]
+    assert built.gp == []
+
+
+def test_counts_belong_to_rows(bridge, built):
+    exported, told = told_of(CONDITIONAL, 3)
+    list(bridge.challengers(exported, told, 0, "forest", 5, [2, 1, 4]))
+    ((_, _, _, weights),) = built.forest
+    keys = [bridge._row(configuration.get_array()) for configuration, _ in told]
+    assert weights == dict(zip(keys, (2, 1, 4), strict=True))
+    with pytest.raises(ValueError, match="zip"):
+        list(bridge.challengers(exported, told, 0, "forest", 5, [2, 1]))
+
+
+def test_its_folder_is_gone_and_its_remarks_are_dropped(
+    bridge, built, monkeypatch, tmp_path, caplog
+):
+    monkeypatch.setattr(bridge.tempfile, "tempdir", str(tmp_path))
+    exported, told = told_of(CONTINUOUS, 2)
+    stream = bridge.challengers(exported, told, 0, "forest", 5)
+    assert list(tmp_path.iterdir()) == []
+    with warnings.catch_warnings(record=True) as remarks:
+        warnings.simplefilter("always")
+        assert next(stream) == "first"
+        assert list(tmp_path.iterdir()) == []
+        (folder,) = {call[0].output_directory for call in built.forest}
+        assert folder.is_relative_to(tmp_path)
+        assert folder.relative_to(tmp_path).parts[0].startswith("autorl-smac-")
+        # Between two challengers the caller is not silenced.
+        logging.getLogger("smac").error("of the caller")
+        warnings.warn("of the caller", stacklevel=1)
+        assert next(stream) == "second"
+    assert [record.message for record in caplog.records] == ["of the caller"]
+    assert [str(remark.message) for remark in remarks] == ["of the caller"]
+
+
+def test_an_exhausted_space_ends_the_stream(bridge, built):
+    from smac.main.exceptions import ConfigurationSpaceExhaustedException
+
+    exported, told = told_of(CONTINUOUS, 2)
+    built.facade = Facade(["only"], ConfigurationSpaceExhaustedException())
+    assert list(bridge.challengers(exported, told, 0, "forest", 5)) == ["only"]
+    built.facade = Facade([], KeyError("a fault"))
+    with pytest.raises(KeyError, match="a fault"):
+        list(bridge.challengers(exported, told, 0, "forest", 5))
+
+
+def test_smac_itself_ends_where_every_choice_was_told(bridge, capfd, caplog):
+    space = load_space({"hyperparameters": {"c": {"type": "categorical", "choices": ["a", "b"]}}})
+    exported = space.to_configspace()
+    told = [(to_configuration(space, exported, space.config({"c": c})), 1.0) for c in "ab"]
+    with caplog.at_level(logging.DEBUG):
+        assert list(bridge.challengers(exported, told[:1], 0, "forest", 5)) == [told[1][0]]
+        assert list(bridge.challengers(exported, told, 0, "forest", 5)) == []
+    assert [record for record in caplog.records if record.name.startswith("smac")] == []
+    assert capfd.readouterr() == ("", "")
+
+
+# -- the optimizer around it --------------------------------------------------------------------------
+
+
+def test_constants_are_not_searched_and_lengthen_no_design():
+    """Ten hyperparameters for each that is searched: of the kit's types nine, one has one choice."""
+    assert make("smac", space_of("types"), horizon=10).startup == 90
+    assert make("smac", CONDITIONAL, horizon=10).startup == 60
+    assert make("smac", space_of("types"), horizon=10, budget=39).startup == 9
+    assert make("smac", CONTINUOUS, horizon=10, budget=7, startup=19).startup == 19
+    fixed = load_space({"hyperparameters": {"c": {"type": "constant", "value": 1}}})
+    assert make("smac", fixed, horizon=10).startup == 1
+
+
+def record(number, result):
+    return Record(number, Proposal(CONTINUOUS.default(), 10), result)
+
+
+def test_no_more_challengers_are_looked_at_than_are_asked_for(monkeypatch):
+    """SMAC's stream has no end; where all it says was proposed, a configuration is drawn."""
+    exported = CONTINUOUS.to_configspace()
+    again = to_configuration(CONTINUOUS, exported, CONTINUOUS.default())
+    looked = []
+
+    def endless(space, told, seed, model, most, counts):
+        while True:
+            looked.append(most)
+            assert len(looked) <= 100, "the stream is read for ever"
+            yield again
+
+    monkeypatch.setattr(smac_, "_bridge", lambda: types.SimpleNamespace(challengers=endless))
+    optimizer = make("smac", CONTINUOUS, horizon=10, startup=1)
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    optimizer.observe(Scored(0, (1.0,), reached=10))
+    proposal = optimizer.ask(np.random.default_rng(1))
+    assert proposal.origin == "smac, at random: nothing new was found"
+    assert looked == [32] * 32
+
+
+def test_importing_smac_leaves_the_global_generator_alone(monkeypatch):
+    """Part of what it imports draws from it: here a module in its place does."""
+    name = "autorl.optimizers._smac_facade"
+
+    class Drawing(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+        def find_spec(self, fullname, path, target=None):
+            return importlib.machinery.ModuleSpec(name, self) if fullname == name else None
+
+        def exec_module(self, module):
+            module.drawn = random.random()
+
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delattr(autorl.optimizers, "_smac_facade", raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Drawing(), *sys.meta_path])
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    module = smac_._bridge()
+    monkeypatch.delattr(autorl.optimizers, "_smac_facade")
+    assert module.drawn == expected
+    assert random.random() == expected

@@ -3,6 +3,7 @@
 import functools
 import math
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,10 +25,12 @@ from autorl.optimizers import find, make, transfer
 from autorl.optimizers.base import Surroundings
 from autorl.optimizers.priors.build import fitted_prior
 from autorl.optimizers.priors.sources import Gathered
-from autorl.optimizers.priors.study_prior import study_prior_of
+from autorl.optimizers.priors.study_prior import StudyPrior, study_prior_of
 from autorl.optimizers.priors.table import TaskTable
 from autorl.space import load_space
 from autorl.store.events import ENQUEUED
+from autorl.study.spec import load_spec
+from autorl.study.spec.study_file import thaw
 
 UNIT = {"type": "float", "lower": 0.0, "upper": 1.0}
 SQUARE = load_space({"hyperparameters": {"x": UNIT, "y": UNIT}})
@@ -91,15 +94,6 @@ def test_the_share_of_plain_search_before_evidence(trust, budget, proposed, shar
     assert optimizer._share_of_plain(informed=False) == pytest.approx(share, abs=1e-4)
 
 
-@pytest.mark.parametrize(("proposed", "share"), [(24, 0.5), (48, 0.8)])
-def test_trust_decays_by_the_power_of_the_option(proposed, share):
-    optimizer = built(trust=0.8, budget=400, decay=2.0)
-    for number in range(proposed):
-        observe(optimizer, number)
-    # Odds 4 : 1, times (12 / proposed)^2.
-    assert optimizer._share_of_plain(informed=False) == pytest.approx(share)
-
-
 def test_without_tasks_all_is_plain_search():
     optimizer = make("transfer", SQUARE, horizon=10, prior="none")
     assert optimizer._share_of_plain(informed=False) == 1.0
@@ -130,21 +124,6 @@ def test_evidence_is_the_z_of_the_rank_sum_test():
     assert optimizer._share_of_plain(informed=False) == pytest.approx(0.2)
 
 
-def test_a_trusted_prior_that_does_well_leaves_plain_search_its_first_share():
-    for trust, share in ((0.9, 0.1), (0.5, 0.05), (0.3, 0.05)):
-        optimizer = built(trust=trust)
-        for number in range(12):
-            arm = "plain" if number < 6 else "prior"
-            observe(optimizer, number, arm, float(number))
-        assert optimizer._share_of_plain(informed=True) == pytest.approx(share)
-
-
-def test_results_count_after_the_start_up_and_with_four_of_them():
-    optimizer = built(startup=6)
-    known = ((6, 4), (5, 4), (6, 3), (7, 5), (3, 9))
-    assert [optimizer.modelled(*one) for one in known] == [True, False, False, True, False]
-
-
 def test_what_is_due_is_carried_on():
     optimizer = built(trust=0.3)  # plain search has a share of 0.7
     arms, due = [], []
@@ -155,15 +134,6 @@ def test_what_is_due_is_carried_on():
         due.append(proposal.meta.get("due"))
     assert arms == [None, "prior", "plain", "plain", "prior", "plain"]
     assert due == [None, 0.7, 0.4, 0.1, 0.8, 0.5]
-
-
-def test_plain_search_proposes_where_the_portfolio_is_used_up():
-    optimizer = built()
-    optimizer._proposed |= dict.fromkeys(optimizer.ensemble.pool)
-    observe(optimizer, 0)
-    proposal = optimizer.ask(np.random.default_rng(1))
-    assert (proposal.meta["arm"], proposal.meta["due"]) == ("plain", 0.0)
-    assert (proposal.origin, proposal.informed) == ("transfer, at random", False)
 
 
 # -- the prior ---------------------------------------------------------------------------------
@@ -206,39 +176,12 @@ def test_weights_go_from_those_of_the_families_to_those_of_the_ranks(monkeypatch
     assert at_once._weights(belief_of(12), None) == pytest.approx([0.5, 0.5])
 
 
-def test_the_portfolio_says_which_task_counts_most(monkeypatch):
-    optimizer = built(tasks=2)
-    monkeypatch.setattr(optimizer, "_weights", lambda belief, rng: np.array([0.25, 0.75]))
-    monkeypatch.setattr(optimizer._own, "belief", lambda history: belief_of(9))
-    observe(optimizer, 0)
-    rng = np.random.default_rng(0)
-    assert "most of tests/1 (75%)" in optimizer._next_of_prior(rng, informed=True)[1]
-    assert "(50%)" in optimizer._next_of_prior(rng, informed=False)[1], "without results"
-    best = [float(scores.max()) for scores in optimizer._scores_of([config(0)])]
-    assert optimizer._best() == pytest.approx(best)
-    observe(optimizer, 1)
-    both = optimizer._scores_of([config(0), config(1)])
-    assert both.shape == (2, 2)
-    assert optimizer._best() == pytest.approx(both.max(axis=1))
-    assert built(tasks=2)._best().tolist() == [0.0, 0.0]
-
-
 # -- plain search ------------------------------------------------------------------------------
 
 
 def plain(optimizer, monkeypatch, belief, informed=True, seed=0):
     monkeypatch.setattr(optimizer._own, "belief", lambda history: belief)
     return optimizer._next_of_plain(np.random.default_rng(seed), informed=informed)
-
-
-def test_plain_search_takes_the_highest_bound(monkeypatch):
-    """Mean and one deviation: 1.0, 1.3, 1.2, 1.1."""
-    optimizer = built(explore=0.0)
-    candidates = [config(number) for number in range(50, 54)]
-    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: candidates)
-    belief = belief_of(8, np.array([0.0, 1.0, 0.4, 1.05]), np.array([1.0, 0.3, 0.8, 0.05]))
-    chosen = plain(optimizer, monkeypatch, belief)
-    assert chosen == (candidates[1], "transfer, results of the study")
 
 
 def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
@@ -253,14 +196,6 @@ def test_plain_search_draws_where_it_knows_too_little(monkeypatch):
     assert plain(optimizer, monkeypatch, belief_of(8, mean, sd), informed=False) == drawn
     monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [])
     assert plain(optimizer, monkeypatch, belief_of(8, mean, sd)) == drawn
-
-
-def test_half_of_plain_search_is_drawn_at_random(monkeypatch):
-    optimizer = built(leave_out=0.0)
-    monkeypatch.setattr(optimizer, "_candidates", lambda belief, rng: [config(50)])
-    belief = belief_of(9, np.zeros(1), np.ones(1))
-    origins = [plain(optimizer, monkeypatch, belief, seed=seed)[1] for seed in range(400)]
-    assert origins.count("transfer, at random") / 400 == pytest.approx(0.5, abs=0.06)
 
 
 def test_candidates_are_the_tasks_best_and_neighbours_of_six_and_points_anywhere(monkeypatch):
@@ -324,27 +259,6 @@ def test_candidates_are_as_far_from_proposals_as_these_from_each_other():
     assert optimizer._apart([], belief) == []
 
 
-def test_what_is_pending_keeps_candidates_away_as_well():
-    optimizer = built(spacing=1.0)
-    rows = rows_of(optimizer, [Config(x=x, y=0.5) for x in (0.1, 0.3, 0.5)])
-    belief = belief_of(2)
-    belief.posterior.points, belief.posterior.pending = rows[:2], rows[2:]
-    offered = [Config(x=0.6, y=0.5), Config(x=0.71, y=0.5)]
-    assert optimizer._apart(offered, belief) == offered[1:]
-
-
-def test_another_category_is_at_distance_one():
-    space = load_space(
-        {"hyperparameters": {"x": UNIT, "kind": {"type": "categorical", "choices": [*"abc"]}}}
-    )
-    own = make("transfer", space, horizon=10, prior="none")._own
-    rows = own.rows([Config(x=0.0, kind=kind) for kind in "abc"] + [Config(x=0.75, kind="c")])
-    near = own.distances(rows, rows)
-    assert near[0].tolist() == pytest.approx([0, 1, 1, 1.25])
-    assert near[2, 3] == pytest.approx(0.75)
-    assert near == pytest.approx(near.T)
-
-
 def test_distances_of_numbers_are_euclidean_to_the_bit():
     space = load_space({"hyperparameters": {name: UNIT for name in "xyzuv"}})
     own = make("transfer", space, horizon=10, prior="none")._own
@@ -385,25 +299,6 @@ def test_results_that_contradict_the_prior_give_it_no_say_in_draws(sign, contrad
     assert min(drawn_by(optimizer, informed=False)) > 0.3
 
 
-def test_equal_results_neither_agree_nor_contradict():
-    for agreement, guided in ((1.0, False), (None, True)):
-        optimizer = built(leave_out=0.5, explore=1.0, agreement=agreement)
-        for number in range(8):
-            observe(optimizer, number, value=1.0)
-        assert (min(drawn_by(optimizer, informed=True)) > 0.3) is guided
-
-
-def test_agreement_is_measured_in_standard_errors_of_the_rank_correlation():
-    """Two of three results in the prior's order: a correlation of 1/3, 0.52 standard errors."""
-    order = sorted(range(3), key=lambda number: config(number)["y"])
-    values = dict(zip(order, (0.0, 2.0, 1.0), strict=True))
-    for least, agrees in ((0.5, True), (0.55, False)):
-        optimizer = built(agreement=least)
-        for number in range(3):
-            observe(optimizer, number, value=values[number])
-        assert optimizer._agrees() is agrees
-
-
 def test_an_enqueued_configuration_is_not_a_draw_of_an_arm():
     optimizer = built()
     meta = FrozenMap(arm="plain", due=0.75)
@@ -441,19 +336,6 @@ def test_without_a_prior_the_usual_share_confirms(data):
     assert find("random").confirming_share({}, 20) is None
 
 
-def test_failures_are_evidence_where_they_have_a_penalty():
-    optimizer = built()
-    for number, arm in enumerate(("plain", "plain", "prior", "prior")):
-        observe(optimizer, number, arm)
-    for number, value in ((0, 1.0), (1, 2.0), (2, 3.0)):
-        optimizer.observe(Scored(number, (value,)))
-    before = optimizer._evidence()
-    optimizer.observe(Failed(3, Status.CRASH, ()))
-    assert optimizer._evidence() == before > 0
-    optimizer.observe(Failed(3, Status.CRASH, (9.0,)))
-    assert optimizer._evidence() == 0.0
-
-
 # -- what a study file names -------------------------------------------------------------------------
 
 TRANSFER = find("transfer")
@@ -488,9 +370,283 @@ def test_what_was_not_looked_up_is_refused(options):
         TRANSFER(built().problem, TRANSFER.Options(**options))
 
 
-def test_without_data_there_is_no_prior():
-    for prior in ("auto", "none"):
-        optimizer = TRANSFER(built().problem, TRANSFER.Options(prior=prior))
-        assert optimizer.prior.tasks == ()
-        assert (optimizer.outline() == ("no prior: prior is none",)) is (prior == "none")
-    assert built(prior="none").outline() != ("no prior: prior is none",), "it has data"
+AROUND = Surroundings(SQUARE, ("ppo", "dqn"), "CartPole-v1", "a/landscape", Path("here"))
+
+
+def table(source="tests/a"):
+    configs = tuple(config(1000 + number) for number in range(12))
+    values = np.array([one["x"] for one in configs])
+    scores = (values - values.min()) / np.ptp(values)
+    return TaskTable(source, "kit", "Task-v0", configs, scores, 3)
+
+
+DATA = fitted_prior(Gathered([[table()]]), SQUARE, None, named=True).to_dict()
+
+
+def trusting(trust=0.8, **options):
+    optimizer = make(
+        "transfer", SQUARE, horizon=10, **{"budget": 40, "prior_data": DATA, **options}
+    )
+    optimizer.prior = replace(optimizer.prior, trust=trust)
+    return optimizer
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """Record each look-up and its key; every look-up brings a table of its own."""
+    calls = []
+
+    def automatic(folder, algorithms, replays, *, studies):
+        calls.append(("studies" if studies else "automatic", folder, algorithms, replays))
+        return Gathered([[table("tests/found")]])
+
+    def named(names, folder, algorithms):
+        calls.append((names, folder, algorithms))
+        return Gathered([[table("tests/named")]])
+
+    monkeypatch.setattr(transfer, "automatic_tables", automatic)
+    monkeypatch.setattr(transfer, "named_tables", named)
+    return calls
+
+
+LOOKED = ("automatic", Path("here"), ("ppo", "dqn"), "a/landscape")
+
+
+@pytest.mark.parametrize(
+    ("options", "calls", "sources"),
+    [
+        ({}, [LOOKED], ["tests/found"]),
+        ({"prior": "auto", "beliefs": {}}, [LOOKED], ["tests/found"]),
+        ({"prior": "studies"}, [("studies", *LOOKED[1:])], ["tests/found"]),
+        ({"beliefs": BELIEFS}, [LOOKED], ["stated beliefs", "tests/found"]),
+        ({"prior": ["a"]}, [(["a"], Path("here"), ("ppo", "dqn"))], ["tests/named"]),
+        ({"prior": "none", "beliefs": BELIEFS}, [], ["stated beliefs"]),
+        (
+            {"prior": ["a", "b"], "beliefs": BELIEFS},
+            [(["a", "b"], Path("here"), ("ppo", "dqn"))],
+            ["stated beliefs", "tests/named"],
+        ),
+    ],
+)
+def test_which_sources_are_read(monkeypatch, read, options, calls, sources):
+    found = []
+
+    def fitted(gathered, *arguments, **how):
+        found.extend(table.source for tables in gathered.groups for table in tables)
+        return StudyPrior(("x", "y"), ())
+
+    monkeypatch.setattr(transfer, "fitted_prior", fitted)
+    resolved = TRANSFER.resolved_options(options, AROUND)
+    assert read == calls
+    assert sorted(found) == sources
+    assert resolved == {**options, "prior_data": StudyPrior(("x", "y"), ()).to_dict()}
+
+
+@pytest.mark.parametrize(("options", "named"), [({}, False), ({"prior": ["a"]}, True)])
+def test_a_source_that_cannot_be_used_is_an_error_where_it_is_named(
+    monkeypatch, read, options, named
+):
+    seen = {}
+    made = transfer.fitted_prior
+
+    def noted(gathered, space, environment, **how):
+        seen.update(how, environment=environment, space=space)
+        return made(gathered, space, environment, **how)
+
+    monkeypatch.setattr(transfer, "fitted_prior", noted)
+    TRANSFER.resolved_options(options, AROUND)
+    assert seen == {"named": named, "environment": "CartPole-v1", "space": SQUARE}
+
+
+# -- when results count ------------------------------------------------------------------------------
+
+
+def played(optimizer, outcomes):
+    """Proposals of the optimizer with these outcomes; the next one."""
+    for number, value in enumerate(outcomes):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        outcome = Failed(number, Status.CRASH, ())
+        if value is not None:
+            outcome = Scored(number, (float(value),))
+        optimizer.observe(outcome)
+    return optimizer.ask(np.random.default_rng(99))
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "informed"),
+    [
+        ([1, 2, 3], False),
+        ([1, 2, 3, 4], True),
+        ([1, 2, 3, None], False),
+        ([1, 2, 3, None, 5], True),
+    ],
+)
+def test_results_have_a_part_from_the_fourth_on(outcomes, informed):
+    assert played(trusting(startup=4), outcomes).informed is informed
+
+
+def test_the_portfolio_proposes_no_configuration_twice():
+    made = []
+    optimizer = trusting(trust=0.99, startup=30, budget=400)
+    for number in range(len(optimizer.ensemble.pool) + 1):
+        made.append(optimizer.ask(np.random.default_rng(number)))
+        optimizer.observe(Proposed(number, made[-1]))
+        if number and made[-1].meta["arm"] == "plain":
+            break
+    by_prior = [one.config for one in made if one.meta.get("arm") == "prior"]
+    assert len(by_prior) == len(set(by_prior)) >= 9
+    assert set(by_prior) <= set(optimizer.ensemble.pool)
+
+
+# -- who proposes --------------------------------------------------------------------------------------
+
+
+def with_due(optimizer, due, share, monkeypatch):
+    meta = FrozenMap(arm="prior", due=due)
+    optimizer.observe(Proposed(0, Proposal(config(0), 10, meta=meta)))
+    monkeypatch.setattr(optimizer, "_share_of_plain", lambda *, informed: share)
+    return optimizer.ask(np.random.default_rng(1)).meta
+
+
+@pytest.mark.parametrize(
+    ("due", "share", "arm", "left"),
+    [
+        (0.9, 0.1, "plain", 0.0),
+        (0.3, 0.6999999, "prior", 0.9999999),
+        (0.7, 0.7, "plain", 0.4),
+        (0.0, 1.0, "plain", 0.0),
+        (0.95, 0.95, "plain", 0.9),
+        (0.0, 0.0, "prior", 0.0),
+    ],
+)
+def test_plain_search_proposes_when_shares_add_up_to_one(monkeypatch, due, share, arm, left):
+    meta = with_due(trusting(), due, share, monkeypatch)
+    assert (meta["arm"], meta["due"]) == (arm, left)
+
+
+# -- the share of a budget that confirms -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "evaluation", "share"),
+    [
+        ({"beliefs": BELIEFS}, {"seeds": "adaptive"}, 0.4),
+        ({"beliefs": BELIEFS}, {"seeds": "adaptive", "share": 0.2}, 0.2),
+        ({"beliefs": BELIEFS}, {"seeds": "fixed"}, None),
+        ({}, {"seeds": "adaptive"}, None),
+    ],
+)
+def test_the_share_of_a_trusted_prior_is_written_into_the_study(optimizer, evaluation, share):
+    spec = load_spec(
+        {
+            "trainer": "synthetic",
+            "space": {"hyperparameters": {"x": UNIT, "y": UNIT}},
+            "optimizer": {"name": "transfer", "prior": "none"} | optimizer,
+            "evaluation": evaluation,
+            "seeds": {"tuning": 5, "test": 0},
+            "fidelity": {"steps": 8},
+            "budget": {"runs": 24},
+        }
+    )
+    assert spec.evaluation.share == share
+    frozen = thaw(spec.freeze(), "study.yaml")
+    assert frozen.evaluation.share == share
+    assert frozen.policy() == spec.policy()
+
+
+# -- the study that names no optimizer -----------------------------------------------------------------
+
+
+DEFAULT = {
+    "trainer": "population/ppo",
+    "environment": "CartPole-v1",
+    "space": "population/ppo-small",
+    "fidelity": {"steps": 4_000, "evaluations": 2},
+    "budget": {"runs": 24},
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({}, "transfer"),
+        ({"optimizer": {"prior": "none"}}, "transfer"),
+        ({"optimizer": {"startup": 3}}, "transfer"),
+        ({"optimizer": {"stop": "median"}}, "transfer"),
+        ({"optimizer": "tpe"}, "tpe"),
+        ({"optimizer": {"name": "tpe", "startup": 3}}, "tpe"),
+        ({"optimizer": {"most_results": 200}}, "tpe"),
+        ({"objective": {"metric": "eval_return", "direction": "minimize"}}, "tpe"),
+        ({"objective": {"metric": "wall_seconds", "direction": "minimize"}}, "tpe"),
+        ({"objective": [{"metric": "eval_return"}, {"metric": "steps"}]}, "tpe"),
+        ({"trainer": "python:math:sqrt"}, "tpe"),
+    ],
+)
+def test_the_default_is_transfer_where_the_algorithm_has_a_prior(changes, name):
+    spec = load_spec(DEFAULT | changes)
+    assert spec.optimizer.name == name
+    assert thaw(spec.freeze(), "study.yaml").optimizer.name == name
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule", "tuning"),
+    [
+        ({}, "adaptive", 5),
+        ({"seeds": {"test": 4}}, "adaptive", 5),
+        ({"optimizer": {"prior": "none"}}, "adaptive", 5),
+        ({"seeds": {"tuning": 2}}, "fixed", 2),
+        ({"evaluation": {"aggregate": "iqm"}}, "fixed", 3),
+        ({"optimizer": "transfer"}, "fixed", 3),
+        ({"optimizer": "random"}, "fixed", 3),
+    ],
+)
+def test_the_seeds_of_a_study_that_leaves_optimizer_and_seeds_to_the_defaults(
+    changes, rule, tuning
+):
+    spec = load_spec(DEFAULT | changes)
+    assert (spec.evaluation.seeds, len(spec.plan.tuning)) == (rule, tuning)
+    assert len(spec.plan.test) == changes.get("seeds", {}).get("test", 10)
+
+
+def test_the_default_is_what_the_long_form_says():
+    optimizer = {"name": "transfer", "prior": "auto"}
+    said = {"optimizer": optimizer, "evaluation": {"seeds": "adaptive"}, "seeds": {"tuning": 5}}
+    assert load_spec(DEFAULT).freeze() == load_spec(DEFAULT | said).freeze()
+
+
+def test_without_a_prior_of_its_algorithm_a_study_has_the_other_default(monkeypatch):
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
+    spec = load_spec(DEFAULT)
+    assert (spec.optimizer.name, spec.evaluation.seeds) == ("tpe", "fixed")
+
+
+def test_a_study_by_default_stays_the_same_when_priors_come_and_go(monkeypatch):
+    with_prior = load_spec(DEFAULT)
+    monkeypatch.setattr(transfer, "automatic_tables", lambda *arguments, **options: Gathered())
+    without = load_spec(DEFAULT)
+    assert (with_prior.optimizer.name, without.optimizer.name) == ("transfer", "tpe")
+    for spec in (with_prior, without):
+        for begun in (with_prior, without):
+            stored = thaw(begun.freeze(), "study.yaml")
+            assert spec.same_study(stored), (spec.optimizer.name, begun.optimizer.name)
+            assert not load_spec(DEFAULT | {"budget": {"runs": 25}}).same_study(stored)
+            assert not load_spec(DEFAULT | {"seeds": {"tuning": 4}}).same_study(stored)
+    stored = thaw(with_prior.freeze(), "study.yaml")
+    assert not load_spec(DEFAULT | {"optimizer": "tpe"}).same_study(stored)
+    assert not load_spec(DEFAULT | {"optimizer": {"prior": "none"}}).same_study(stored)
+
+
+def test_a_prior_is_looked_up_once_to_choose_the_default_and_to_use_it(monkeypatch):
+    looked = []
+    automatic = transfer.automatic_tables
+
+    def counting(*arguments, **options):
+        looked.append(options)
+        return automatic(*arguments, **options)
+
+    monkeypatch.setattr(transfer, "automatic_tables", counting)
+    assert load_spec(DEFAULT).optimizer.name == "transfer"
+    assert looked == [{"studies": False}]

@@ -1,0 +1,324 @@
+"""The grid is every valid combination once, in a fixed order."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from driving import ask, proposed, tell
+from scipy.stats import qmc
+
+from autorl.core.types import (
+    Config,
+    Done,
+    Exploit,
+    Failed,
+    InputError,
+    Proposal,
+    Proposed,
+    Scored,
+    Status,
+    Wait,
+)
+from autorl.optimizers import make
+from autorl.optimizers.sobol import SobolOptions, SobolSearch
+from autorl.space import load_space
+from autorl.testing.optimizers import SPACES, space_of
+from autorl.testing.simulation import replayed, simulate
+
+
+def grid(space, n=10_000, **options):
+    return simulate(lambda: make("grid", space, horizon=1, **options), lambda i, p: 0.0, n)
+
+
+def test_levels_are_evenly_spaced_with_both_bounds_and_the_default_is_not_repeated():
+    simulation = grid(space_of("continuous"), levels=5)
+    configs = [tuple(proposal.config.values()) for proposal in simulation.proposals]
+    points = [0.0, 0.25, 0.5, 0.75, 1.0]
+    assert simulation.done
+    assert configs[0] == (0.75, 0.75, 0.75)
+    assert configs[1:] == [point for point in product(points, repeat=3) if point != configs[0]]
+
+
+def test_log_and_integer_levels_follow_the_scale():
+    space = space_of("types")
+    optimizer = make("grid", space, horizon=1, levels={"rate": 5, "layers": 9, "batch": 2})
+    assert optimizer._levels["rate"] == pytest.approx((1e-5, 1e-4, 1e-3, 1e-2, 1e-1))
+    assert optimizer._levels["layers"] == (1, 2, 3, 4)
+    assert optimizer._levels["batch"] == (8, 1024)
+    assert len(optimizer._levels["gamma"]) == 5
+    assert optimizer._levels["fixed"] == (7,)
+    assert optimizer._levels["net_arch"] == ((64,), (64, 64), (256, 256))
+
+
+def test_conditional_spaces_have_no_duplicates():
+    space = space_of("conditional")
+    proposals = grid(space, levels=3).proposals
+    assert len({proposal.config for proposal in proposals}) == len(proposals)
+    # x (3) times (a, mode u: depth 3; a, mode v: depth 3 x rate 3; b: width 3), and the default, off the grid
+    assert len(proposals) == 3 * (3 + 9 + 3) + 1
+    assert set(SPACES["conditional"]["hyperparameters"]) == set().union(
+        *(proposal.config for proposal in proposals)
+    )
+
+
+def test_points_are_the_same_in_any_order_of_access():
+    optimizer = make("grid", space_of("continuous"), horizon=1, levels=2)
+    points = list(optimizer._points())
+    assert len(points) == 8
+    for position in (0, 5, 2, 2, 3, 7, 0, 1):
+        assert optimizer._point(position) == points[position]
+    assert optimizer._point(8) is None
+    assert optimizer._point(9) is None
+    assert optimizer._point(6) == points[6]
+
+
+def test_levels_are_whole_numbers_of_numeric_hyperparameters():
+    optimizer = make("grid", space_of("continuous"), horizon=1, levels={"x": 1, "y": 2})
+    levels = [optimizer._levels[name] for name in "xyz"]
+    assert levels == [(0.5,), (0.0, 1.0), (0.0, 0.25, 0.5, 0.75, 1.0)]
+
+
+def test_proposals_say_their_position():
+    (_, first, second) = grid(space_of("continuous"), 3, levels=2).proposals
+    assert [(one.origin, one.meta["position"]) for one in (first, second)] == [
+        ("grid 0", 0),
+        ("grid 1", 1),
+    ]
+
+
+CUBE = space_of("continuous")
+
+
+def test_points_are_those_of_scipy_in_any_order_of_access():
+    reference = qmc.Sobol(3, scramble=True, rng=11).random(64)
+    optimizer = make("sobol", CUBE, horizon=1, seed=11)
+    for index in [0, 1, 2, 40, 7, 7, 63, 0]:
+        np.testing.assert_array_equal(optimizer.point(index), reference[index])
+
+
+def test_invalid_points_are_skipped_and_the_index_recorded():
+    space = space_of("constrained")
+    simulation = simulate(lambda: make("sobol", space, horizon=1), lambda i, p: 0.0, 40)
+    indices = [proposal.meta["index"] for proposal in simulation.proposals[1:]]
+    optimizer = make("sobol", space, horizon=1)
+    valid = [
+        i for i in range(indices[-1] + 1) if space.is_valid(space.from_unit(optimizer.point(i)))
+    ]
+    assert indices == valid
+    assert len(indices) < indices[-1] + 1
+    resumed = replayed(lambda: make("sobol", space, horizon=1), simulation.events[:-1])
+    assert resumed.ask(None).meta["index"] > indices[-1]
+
+
+def test_a_space_with_almost_no_valid_point_is_refused(monkeypatch):
+    monkeypatch.setattr("autorl.optimizers.sobol.SKIPS", 50)
+    space = load_space(
+        {
+            "hyperparameters": {
+                "x": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.0},
+                "y": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 1.0},
+            },
+            "constraints": ["y - x >= 0.999"],
+        }
+    )
+    optimizer = make("sobol", space, horizon=1)
+    with pytest.raises(InputError, match="use `random`"):
+        simulate(lambda: optimizer, lambda i, p: 0.0, 5)
+
+
+SPACE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
+
+
+def test_a_single_configuration_is_enough():
+    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, configurations=1)
+    assert isinstance(optimizer.ask(np.random.default_rng(0)), Proposal)
+    with pytest.raises(InputError, match="configurations"):
+        make("phases", SPACE, horizon=100, changeable={"x"}, configurations=0)
+
+
+def test_kept_are_those_that_may_begin_the_next_phase_and_the_one_the_present_began_with():
+    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, phases=2, configurations=2)
+    for number in range(2):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert sorted(optimizer.keeps()) == [0, 1]
+    optimizer.observe(Scored(0, (2.0,), reached=50))
+    assert sorted(optimizer.keeps()) == [0, 1], "the other may still be better"
+    optimizer.observe(Scored(1, (1.0,), reached=50))
+    assert list(optimizer.keeps()) == [0]
+    for number, kept in ((2, [0]), (3, [])):
+        proposal = optimizer.ask(np.random.default_rng(number))
+        assert (proposal.resume_from, proposal.until) == (0, 100)
+        optimizer.observe(Proposed(number, proposal))
+        assert list(optimizer.keeps()) == kept, "nobody goes on from the last phase"
+
+
+@pytest.mark.parametrize(
+    ("budget", "options", "count"),
+    [(math.inf, {}, 64), (7.9, {}, 7), (0.5, {}, 1), (7.9, {"configurations": 3}, 3)],
+)
+def test_a_phase_has_as_many_configurations_as_the_budget_affords(budget, options, count):
+    optimizer = make("phases", SPACE, horizon=100, changeable={"x"}, budget=budget, **options)
+    assert optimizer.configurations == optimizer.planned_configurations() == count
+
+
+def test_every_phase_goes_on_from_the_best_of_the_one_before():
+    optimizer = make(
+        "phases",
+        SPACE,
+        horizon=90,
+        changeable={"x"},
+        configurations=3,
+        seed=2,
+        initial=({"x": 0.25},),
+    )
+    rng = np.random.default_rng(0)
+    made = []
+    for values in ((1.0, 3.0, 2.0), (5.0, 4.0, 6.0), (0.0, 0.0, 0.0)):
+        first = len(made)
+        for number in range(first, first + 3):
+            made.append(optimizer.ask(rng))
+            optimizer.observe(Proposed(number, made[-1]))
+        last_phase = made[-1].until == 90
+        assert optimizer.ask(rng) == (Done() if last_phase else Wait())
+        for number, value in enumerate(values, start=first):
+            optimizer.observe(Scored(number, (value,), reached=made[-1].until))
+    assert optimizer.ask(rng) == Done()
+    point = SPACE.from_unit(SobolSearch(optimizer.problem, SobolOptions(2)).point(0))
+    configs = [SPACE.default(), SPACE.config({"x": 0.25}), point]
+    assert [proposal.config for proposal in made] == configs * 3
+    assert [proposal.until for proposal in made] == [30] * 3 + [60] * 3 + [90] * 3
+    parents = [None, Exploit(1, stream="phase 2"), Exploit(5, stream="phase 3")]
+    assert [proposal.parent for proposal in made] == [one for one in parents for _ in range(3)]
+    assert [proposal.origin for proposal in made] == [
+        *("default", "warm start", "sobol 0"),
+        *["phase 2 from proposal 1"] * 3,
+        *["phase 3 from proposal 5"] * 3,
+    ]
+    assert [proposal.member for proposal in made[::3]] == ["phase 1", "phase 2", "phase 3"]
+    assert [proposal.meta["phase"] for proposal in made] == [0] * 3 + [1] * 3 + [2] * 3
+    assert [proposal.informed for proposal in made] == [False] * 3 + [True] * 6
+    assert all(proposal.retain for proposal in made)
+
+
+def test_a_phase_that_nobody_survived_is_the_last():
+    optimizer = make("phases", SPACE, horizon=90, changeable={"x"}, configurations=1)
+    optimizer.observe(Proposed(0, optimizer.ask(np.random.default_rng(0))))
+    optimizer.observe(Failed(0, Status.CRASH, (1.0,)))
+    assert optimizer.ask(np.random.default_rng(1)) == Done()
+    assert list(optimizer.keeps()) == []
+
+
+def test_what_cannot_change_is_refused_unless_it_is_constant():
+    unit = {"type": "float", "lower": 0.0, "upper": 1.0}
+    space = load_space({"hyperparameters": {"x": unit, "c": {"type": "constant", "value": 1}}})
+    assert make("phases", space, horizon=90, changeable={"x"}).ask(np.random.default_rng(0))
+    with pytest.raises(InputError, match="but x cannot change during training"):
+        make("phases", space, horizon=90)
+
+
+CHANGEABLE = load_space({"x": {"type": "float", "lower": 0.0, "upper": 1.0, "changeable": True}})
+
+
+# -- random, Sobol, grid -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "origin"), [("sobol", "index", "sobol 1"), ("grid", "position", "grid 1")]
+)
+def test_a_proposal_of_the_caller_takes_no_place_of_a_design(name, key, origin):
+    optimizer = proposed(make(name, CUBE, horizon=10), 2)
+    assert optimizer.history[1].proposal.meta[key] == 0
+    optimizer.observe(Proposed(2, Proposal(Config(x=0.1, y=0.1, z=0.1), 10)))
+    proposal = ask(optimizer)
+    assert (proposal.origin, proposal.meta[key], proposal.informed) == (origin, 1, False)
+
+
+def test_a_grid_has_two_levels_at_the_bounds_and_odd_ones_on_the_scale():
+    rate = {"type": "float", "lower": 1e-4, "upper": 1.0, "scale": "log", "default": 0.1}
+    space = load_space({"hyperparameters": {"rate": rate, "n": {**UNIT_INT, "upper": 9}}})
+    by_levels = {
+        levels: make("grid", space, horizon=1, levels=levels)._levels for levels in (1, 2, 3, 5)
+    }
+    assert by_levels[1] == {"rate": (0.01,), "n": (5,)}
+    assert by_levels[2] == {"rate": (1e-4, 1.0), "n": (1, 9)}
+    assert by_levels[3]["rate"] == pytest.approx((1e-4, 1e-2, 1.0))
+    assert by_levels[3]["n"] == (1, 5, 9)
+    assert by_levels[5]["rate"] == pytest.approx((1e-4, 1e-3, 1e-2, 1e-1, 1.0))
+    assert by_levels[5]["n"] == (1, 3, 5, 7, 9)
+
+
+UNIT_INT = {"type": "int", "lower": 1, "upper": 9, "default": 2}
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, "2", None, True])
+def test_levels_of_a_hyperparameter_are_whole_numbers(wrong):
+    with pytest.raises(InputError) as caught:
+        make("grid", CUBE, horizon=1, levels={"y": wrong})
+    assert caught.value.key == "optimizer.levels.y"
+    assert caught.value.message == f"expected int >= 1, got {wrong!r}"
+
+
+# -- phases ------------------------------------------------------------------------------------------
+
+
+def phases(count=2, **options):
+    options = {"horizon": 90, "changeable": {"x"}, "configurations": count, **options}
+    return make("phases", CHANGEABLE, **options)
+
+
+def test_of_equal_runs_a_phase_goes_on_from_the_earlier_and_never_from_one_that_cannot():
+    optimizer = proposed(phases(4), 4)
+    tell(optimizer, 3, 9.0, resumable=False)
+    tell(optimizer, 2, 7.0)
+    optimizer.observe(Failed(0, Status.CRASH, (99.0,)))
+    assert ask(optimizer) == Wait()
+    tell(optimizer, 1, 7.0)
+    proposal = ask(optimizer)
+    assert proposal.parent == Exploit(1, stream="phase 2")
+    assert proposal.config == optimizer.history[0].proposal.config, "a failed one has its place"
+
+
+@pytest.mark.parametrize(
+    ("options", "ends"),
+    [({}, (30, 60, 90)), ({"phases": 2}, (45, 90)), ({"phases": 4}, (23, 45, 68, 90))],
+)
+def test_phases_are_of_equal_length(options, ends):
+    assert phases(**options).ends == ends
+
+
+# -- stand-ins ---------------------------------------------------------------------------------------
+
+
+def stand_in(**options):
+    return make("autorl.optimizers.stand_in:StandIn", CUBE, **{"horizon": 90, **options})
+
+
+def test_a_stand_in_gives_its_problem_to_whom_it_stands_for():
+    optimizer = stand_in(
+        stands_for="tpe",
+        budget=33.0,
+        changeable={"x", "z"},
+        n_objectives=2,
+        initial=({"x": 0.25}, {"y": 0.5}),
+        settings={"candidates": 5},
+    )
+    assert optimizer._real.problem == optimizer.problem
+    assert optimizer._real.options.candidates == 5
+    assert optimizer._real.problem.budget == 33.0
+    assert [number for number in range(20) if optimizer.blind(number)] == list(range(8))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "informed"),
+    [
+        (Scored(0, (1.0,), reached=90), True),
+        (Failed(0, Status.CRASH, (1.0,)), True),
+        (Failed(0, Status.CRASH, ()), False),
+    ],
+)
+def test_a_stand_in_counts_scores_and_penalties(outcome, informed):
+    optimizer = proposed(stand_in(stands_for="tpe", settings={"startup": 2}), 2)
+    assert not ask(optimizer).informed
+    optimizer.observe(outcome)
+    assert ask(optimizer).informed is informed

@@ -1,0 +1,586 @@
+"""Differential evolution: its moves, who replaces whom, and its quality beside SciPy's."""
+
+import math
+import statistics
+
+import numpy as np
+import pytest
+from driving import ask, proposed, tell
+
+from autorl.core.types import Config, Continue, Failed, Proposal, Proposed, Scored, Status, Wait
+from autorl.optimizers import make
+from autorl.optimizers.base import Record
+from autorl.optimizers.de import Members, cross, mutate, point, point_of, rank
+from autorl.optimizers.hyperband import Bracket
+from autorl.space import load_space
+from autorl.testing.optimizers import assert_alike, space_of
+from autorl.testing.simulation import replayed, simulate
+
+SPACE = space_of("continuous")
+CUBE = load_space(
+    {
+        "hyperparameters": {
+            f"x{i}": {"type": "float", "lower": 0.0, "upper": 1.0, "default": 0.75}
+            for i in range(4)
+        }
+    }
+)
+
+
+def sphere(vector):
+    return -sum((value - 0.3 - 0.05 * i) ** 2 for i, value in enumerate(vector))
+
+
+def started(size=4, n=None, **options):
+    """An optimizer whose founders 0..n-1 are scored with their number."""
+    optimizer = make("de", SPACE, horizon=10, population_size=size, **options)
+    for number in range(size if n is None else n):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Scored(number, (float(number),), reached=10))
+    return optimizer
+
+
+def test_at_least_one_coordinate_that_varies_comes_from_the_mutant():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "fixed": {"type": "constant", "value": 1},
+                "only": {"type": "categorical", "choices": ["one"]},
+                "x": {"type": "float", "lower": 0.0, "upper": 1.0},
+            }
+        }
+    )
+    for seed in range(20):
+        child = cross(space, np.zeros(3), np.ones(3), 0.0, np.random.default_rng(seed))
+        assert child.tolist() == [0.0, 0.0, 1.0]
+    assert cross(space, np.zeros(3), np.ones(3), 1.0, np.random.default_rng(0)).tolist() == [
+        1.0,
+        1.0,
+        1.0,
+    ]
+
+
+def test_a_child_replaces_its_own_target_only_when_it_is_at_least_as_good():
+    optimizer = started()
+    for number, value in [(4, 0.0), (5, 0.5), (6, 2.5), (7, 9.0)]:
+        proposal = optimizer.ask(np.random.default_rng(number))
+        assert proposal.meta["slot"] == number - 4
+        assert proposal.origin == f"child of proposal {number - 4}"
+        optimizer.observe(Proposed(number, proposal))
+        optimizer.observe(Scored(number, (value,), reached=10))
+    assert optimizer._members.occupant == [4, 1, 6, 7]  # 4 is as good as 0, 5 is worse than 1
+
+
+def test_a_failed_child_never_replaces_and_a_failed_founder_is_founded_again():
+    optimizer = started(n=3)
+    optimizer.observe(Proposed(3, optimizer.ask(np.random.default_rng(3))))
+    optimizer.observe(
+        Failed(3, Status.CRASH, (99.0,))
+    )  # the value of a failure is a penalty, not a score
+    assert optimizer._members.occupant == [0, 1, 2, None]
+    for number in range(4, 7):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+        optimizer.observe(Failed(number, Status.DIVERGED, (99.0,)))
+    assert optimizer._members.occupant == [0, 1, 2, None]
+    again = optimizer.ask(np.random.default_rng(7))
+    assert (again.meta["slot"], again.origin) == (3, "random")
+
+
+def test_with_more_in_flight_than_members_it_waits():
+    optimizer = make("de", SPACE, horizon=10, population_size=4)
+    for number in range(4):
+        optimizer.observe(Proposed(number, optimizer.ask(np.random.default_rng(number))))
+    assert optimizer.ask(np.random.default_rng(4)) == Wait()
+    optimizer.observe(Scored(2, (1.0,), reached=10))
+    assert optimizer.ask(np.random.default_rng(4)).meta["slot"] == 2
+
+
+def test_points_keep_the_coordinates_of_inactive_hyperparameters_and_follow_repairs():
+    conditional, constrained = space_of("conditional"), space_of("constrained")
+    drawn = np.full(len(conditional.names), 0.9)
+    drawn[conditional.names.index("kind")] = 0.1
+    config = conditional.from_unit(drawn)
+    assert "b.width" not in config
+    assert point_of(conditional, config, drawn) == drawn.tolist()
+    broken = np.array([{"n": 0.1, "m": 0.9}.get(name, 0.5) for name in constrained.names])
+    repaired = constrained.decode(broken, np.random.default_rng(0))
+    assert constrained.from_unit(point_of(constrained, repaired, broken)) == repaired
+
+
+def test_a_small_space_is_not_tried_twice_before_it_is_used_up():
+    space = load_space(
+        {
+            "hyperparameters": {
+                "a": {"type": "int", "lower": 1, "upper": 4},
+                "b": {"type": "int", "lower": 1, "upper": 4},
+            }
+        }
+    )
+    factory = lambda: make("de", space, horizon=1, population_size=4)  # noqa: E731
+    proposals = simulate(factory, lambda n, p: -p.config["a"] - p.config["b"], 10).proposals
+    assert len({proposal.config for proposal in proposals}) == 10
+
+
+def test_as_good_as_scipy():
+    """SciPy's differential evolution with the same strategy, constants, population, first member and budget."""
+    from scipy.optimize import differential_evolution
+
+    size, budget, repeats = 12, 240, 24
+    mine = [
+        simulate(
+            lambda: make("de", CUBE, horizon=1, population_size=size),
+            lambda number, proposal: sphere(proposal.config.values()),
+            budget,
+            seed=500 + seed,
+        ).best
+        for seed in range(repeats)
+    ]
+    theirs = []
+    for seed in range(repeats):
+        rng = np.random.default_rng(seed)
+        population = np.vstack([np.full((1, 4), 0.75), rng.random((size - 1, 4))])
+        options = {
+            "strategy": "rand1bin",
+            "mutation": 0.5,
+            "recombination": 0.5,
+            "updating": "immediate",
+        }
+        found = differential_evolution(
+            lambda vector: -sphere(vector),
+            [(0.0, 1.0)] * 4,
+            init=population,
+            maxiter=budget // size - 1,
+            tol=0,
+            polish=False,
+            rng=rng,
+            **options,
+        )
+        assert found.nfev == budget
+        theirs.append(-found.fun)
+    assert_alike(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    ("budget", "size"), [(math.inf, 20), (200.0, 20), (32.0, 8), (16.0, 4), (5.0, 4)]
+)
+def test_a_small_budget_has_a_small_population_and_so_children(budget, size):
+    """With 20 members a search of 16 runs is random search."""
+    assert len(make("de", SPACE, horizon=10, budget=budget)._members.occupant) == size
+    assert (
+        len(make("de", SPACE, horizon=10, budget=budget, population_size=9)._members.occupant) == 9
+    )
+
+
+def test_before_four_members_are_scored_nobody_breeds():
+    optimizer = started(size=5, n=4)
+    fifth = optimizer.ask(np.random.default_rng(4))
+    assert (fifth.meta["slot"], fifth.origin, fifth.informed) == (4, "random", False)
+    optimizer.observe(Proposed(4, fifth))
+    first = optimizer.ask(np.random.default_rng(5))
+    assert (first.meta["slot"], first.informed) == (0, True), "three others are enough"
+    few = started(size=4, n=3)
+    few.observe(Proposed(3, few.ask(np.random.default_rng(3))))
+    alone = few.ask(np.random.default_rng(4))
+    assert (alone.meta["slot"], alone.origin, alone.informed) == (0, "random", False)
+
+
+OPTIONS = {"eta": 2, "rungs": 3}
+CYCLE = (4 + 2 + 1) + (3 + 1) + 3  # proposals of the three brackets of the first cycle
+
+
+def dehb(space=SPACE, horizon=100, **more):
+    return lambda: make("dehb", space, horizon=horizon, **OPTIONS, **more)
+
+
+def by_x(number, proposal):
+    return proposal.config["x"]
+
+
+def test_the_first_cycle_is_hyperbands_and_goes_on_from_checkpoints():
+    mine = simulate(dehb(), by_x, CYCLE).proposals
+    hyperband = simulate(
+        lambda: make("hyperband", SPACE, horizon=100, **OPTIONS), by_x, CYCLE
+    ).proposals
+    assert [p.until for p in mine] == [p.until for p in hyperband]
+    assert [p.resume_from is None for p in mine] == [p.resume_from is None for p in hyperband]
+    best = sorted(range(4), key=lambda number: -mine[number].config["x"])
+    assert [mine[4].resume_from, mine[5].resume_from] == best[:2]
+    assert mine[6].resume_from == 4
+    for proposal in mine:
+        if proposal.resume_from is not None:
+            assert proposal.config == mine[proposal.resume_from].config
+
+
+def test_later_cycles_are_children_from_scratch():
+    proposals = simulate(dehb(), by_x, 3 * CYCLE).proposals[CYCLE:]
+    assert [p.until for p in proposals[:7]] == [25, 25, 25, 25, 50, 50, 100]
+    assert {p.resume_from for p in proposals} == {None}
+    assert all(p.origin.startswith("child of proposal") for p in proposals)
+
+
+def test_scores_of_different_lengths_are_never_compared():
+    """Short runs score far better than any long one: each population still holds runs of its own length only."""
+
+    def shrinking(number, proposal):
+        return 1000 - proposal.until + proposal.config["x"]
+
+    simulation = simulate(dehb(), shrinking, 5 * CYCLE)
+    optimizer = replayed(dehb(), simulation.events)
+    for step, members in optimizer._members.items():
+        assert {record.proposal.until for record in members.records()} == {step}
+    best = {
+        step: max(r.values[0] for r in members.records())
+        for step, members in optimizer._members.items()
+    }
+    assert best[25] > best[50] > best[100]
+
+
+def test_failures_neither_enter_a_population_nor_are_promoted():
+    def fail(number, proposal):
+        return Status.CRASH if number % 3 == 0 else None
+
+    simulation = simulate(dehb(), by_x, 4 * CYCLE, lag=2, fail=fail)
+    optimizer = replayed(dehb(), simulation.events)
+    occupants = {
+        record.id for members in optimizer._members.values() for record in members.records()
+    }
+    assert occupants
+    assert not any(number % 3 == 0 for number in occupants)
+    assert not any(
+        p.resume_from is not None and p.resume_from % 3 == 0 for p in simulation.proposals
+    )
+
+
+def test_a_warm_start_is_trained_although_the_first_bracket_is_full():
+    warm = [SPACE.from_unit(np.full(3, 0.1 * k)) for k in range(1, 9)]
+    proposals = simulate(dehb(initial=warm), by_x, 2 * CYCLE).proposals
+    placed = [p.config for p in proposals if p.origin in ("default", "warm start")]
+    assert placed == [SPACE.default(), *warm]
+
+
+# The original, on five functions of the unit cube whose short runs mislead a little.
+
+
+def _sphere(x):
+    return float(((x - 0.3) ** 2).sum())
+
+
+def _rosenbrock(x):
+    z = 3 * x - 1
+    return float((100 * (z[1:] - z[:-1] ** 2) ** 2 + (1 - z[:-1]) ** 2).sum()) / 100
+
+
+def _rastrigin(x):
+    z = 4 * (x - 0.4)
+    return float((z**2 + 1 - np.cos(2 * math.pi * z)).sum())
+
+
+def _ackley(x):
+    z = 8 * (x - 0.6)
+    return (
+        20
+        + math.e
+        - 20 * math.exp(-0.2 * math.sqrt((z**2).mean()))
+        - math.exp(np.cos(2 * math.pi * z).mean())
+    )
+
+
+def _steps(x):
+    return float(np.abs(np.floor(8 * x) - np.arange(2, 6)).sum())
+
+
+FUNCTIONS = {
+    "sphere": _sphere,
+    "rosenbrock": _rosenbrock,
+    "rastrigin": _rastrigin,
+    "ackley": _ackley,
+    "steps": _steps,
+}
+LONGEST, BUDGET, REPEATS = (
+    27,
+    40,
+    24,
+)  # steps of a full run; full runs, each run charged from scratch; studies
+
+
+def loss(function, x, steps):
+    """The function, its optimum moved for short runs."""
+    return function(np.asarray(x) + 0.05 * (1 - steps / LONGEST)) + 0.1 * (1 - steps / LONGEST)
+
+
+def best_of(trained):
+    """The best loss of a full run within the budget; `trained`: steps and losses in order."""
+    spent, best = 0.0, math.inf
+    for steps, value in trained:
+        spent += steps / LONGEST
+        if spent > BUDGET:
+            return best
+        best = min(best, value) if steps == LONGEST else best
+    raise AssertionError("fewer runs than the budget pays for")
+
+
+def ours(function, seed):
+    def objective(number, proposal):
+        return -loss(function, list(proposal.config.values()), proposal.until)
+
+    def factory():
+        return make("dehb", CUBE, horizon=LONGEST, eta=3, rungs=4)
+
+    simulation = simulate(factory, objective, 260, seed=seed)
+    proposals = simulation.proposals
+    return best_of([(proposals[s.proposal].until, -s.values[0]) for s in simulation.scored])
+
+
+def theirs(function, seed, folder):
+    from dehb import DEHB
+
+    original = DEHB(
+        dimensions=4,
+        min_fidelity=1,
+        max_fidelity=LONGEST,
+        eta=3,
+        n_workers=1,
+        output_path=str(folder),
+        save_freq="end",
+        seed=seed,
+    )
+    trained = []
+    for _ in range(260):
+        job = original.ask()
+        steps = float(job["fidelity"])
+        trained.append((steps, loss(function, job["config"], steps)))
+        original.tell(job, {"fitness": trained[-1][1], "cost": steps})
+    return best_of(trained)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_as_good_as_the_original(name, tmp_path):
+    pytest.importorskip(
+        "dehb",
+        reason="the original is a test oracle: pip install --no-deps dehb==0.1.2 loguru dask",
+    )
+    from loguru import logger
+
+    logger.disable("dehb")
+    mine = [-ours(FUNCTIONS[name], 300 + seed) for seed in range(REPEATS)]
+    original = [-theirs(FUNCTIONS[name], seed, tmp_path) for seed in range(REPEATS)]
+    print(
+        f"{name}: ours {statistics.median(mine):.4g}, original {statistics.median(original):.4g} (medians)"
+    )
+    assert_alike(mine, original)
+
+
+def test_better_than_random_search_on_the_same_functions():
+    better = 0
+    for name in ("sphere", "rosenbrock", "ackley"):
+        function = FUNCTIONS[name]
+        rng = np.random.default_rng(1)
+        at_random = [
+            min(loss(function, rng.random(4), LONGEST) for _ in range(BUDGET)) for _ in range(8)
+        ]
+        better += sum(ours(function, seed) < value for seed, value in enumerate(at_random))
+    assert better >= 19  # of 24; a fair coin gives so many once in 300
+
+
+CONDITIONAL = space_of("conditional")
+
+
+class Everything:
+    """Holds every configuration."""
+
+    def __contains__(self, config):
+        return True
+
+    def add(self, config):
+        """Nothing is missing."""
+
+
+# -- moves -------------------------------------------------------------------------------------------
+
+
+def test_a_mutant_is_made_of_three_parents_that_are_drawn_and_repaired_by_further_draws():
+    parents = [np.array(p) for p in ([0.1, 0.9], [0.2, 0.3], [0.95, 0.05], [0.6, 0.6])]
+    outside = 0
+    for seed in range(30):
+        mutant = mutate(parents, 1.5, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        a, b, c = (parents[index] for index in rng.choice(4, 3, replace=False))
+        expected = a + 1.5 * (b - c)
+        anew = rng.random(2)
+        for place in range(2):
+            if not 0 <= expected[place] <= 1:
+                expected[place] = anew[place]
+                outside += 1
+        np.testing.assert_allclose(mutant, expected)
+    assert outside > 10
+
+
+@pytest.mark.parametrize("probability", [0.2, 0.5, 0.9])
+def test_a_coordinate_is_taken_with_its_probability(probability):
+    for seed in range(20):
+        child = cross(SPACE, np.zeros(3), np.ones(3), probability, np.random.default_rng(seed))
+        rng = np.random.default_rng(seed)
+        taken = rng.random(3) < probability
+        taken[rng.integers(3)] = True
+        assert child.tolist() == taken.astype(float).tolist()
+
+
+def record(number, outcome):
+    return Record(number, Proposal(Config(x=0.5), 10), outcome)
+
+
+# -- slots -------------------------------------------------------------------------------------------
+
+
+def test_slots_take_turns_in_a_circle_and_those_that_train_are_passed_over():
+    members = Members({}, 3)
+    assert (members.idle(), members.turn(), members.occupant) == (0, 0, [None] * 3)
+    members.begin(10, 1)
+    assert (members.idle(), members.turn()) == (2, 2)
+    members.begin(11, 2)
+    assert (members.idle(), members.turn()) == (0, 0)
+    members.begin(12, 0)
+    assert (members.idle(), members.turn()) == (None, 1)
+    members.judge(record(11, Failed(11, Status.CRASH, (1.0,))), 2)
+    assert (members.idle(), members.turn()) == (2, 2)
+    assert members.occupant == [None] * 3
+
+
+def founded(size=4, **options):
+    optimizer = proposed(make("de", SPACE, horizon=10, population_size=size, **options), size)
+    for number in range(size):
+        tell(optimizer, number, number)
+    return optimizer
+
+
+@pytest.mark.parametrize("options", [{}, {"scale": 1.5, "crossover": 0.1}])
+def test_scale_and_crossover_are_those_of_the_options(options):
+    optimizer = founded(**options)
+    child = ask(optimizer)
+    rng = np.random.default_rng(4)
+    parents = [point(optimizer.history[number]) for number in (1, 2, 3)]
+    mutant = mutate(parents, options.get("scale", 0.5), rng)
+    target = point(optimizer.history[0])
+    drawn = cross(SPACE, target, mutant, options.get("crossover", 0.5), rng)
+    assert child.config == SPACE.decode(drawn, rng)
+    assert list(child.meta["point"]) == pytest.approx(drawn.tolist())
+
+
+def test_after_eight_children_that_were_proposed_a_point_is_drawn():
+    optimizer = founded()
+    optimizer._proposed = Everything()
+    proposal = ask(optimizer)
+    rng = np.random.default_rng(4)
+    parents = [point(optimizer.history[number]) for number in (1, 2, 3)]
+    for _ in range(8):
+        drawn = cross(SPACE, point(optimizer.history[0]), mutate(parents, 0.5, rng), 0.5, rng)
+        SPACE.decode(drawn, rng)
+    drawn = rng.random(3)
+    assert proposal.config == SPACE.decode(drawn, rng)
+    assert list(proposal.meta["point"]) == pytest.approx(drawn.tolist())
+    assert proposal.origin == "random: every child was proposed before"
+    assert proposal.informed
+
+
+# -- DEHB --------------------------------------------------------------------------------------------
+
+
+def hyper(horizon=100, **options):
+    return make("dehb", SPACE, horizon=horizon, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "sizes"),
+    [
+        ({}, {25: 4, 50: 3, 100: 3}),
+        ({"eta": 3, "horizon": 90}, {10: 9, 30: 5, 90: 3}),
+        ({"rungs": 2}, {50: 2, 100: 2}),
+        ({"rungs": 1}, {100: 1}),
+    ],
+)
+def test_a_population_is_as_large_as_the_largest_rung_of_its_length(options, sizes):
+    optimizer = hyper(**options)
+    assert {step: members.size for step, members in optimizer._members.items()} == sizes
+
+
+def test_slots_and_points_of_the_first_cycle():
+    made = simulate(hyper, by_x, CYCLE).proposals
+    assert [proposal.meta["slot"] for proposal in made] == [
+        *(0, 1, 2, 3),  # to 25
+        *(0, 1),  # on to 50
+        0,  # on to 100
+        *(2, 0, 1),  # to 50
+        1,  # on to 100
+        *(2, 0, 1),  # to 100
+    ]
+    assert [proposal.meta["rung"] for proposal in made] == [0] * 4 + [1] * 2 + [2] + [0] * 3 + [
+        1,
+        *[0] * 3,
+    ]
+    for proposal in made:
+        own = SPACE.to_unit(proposal.config).tolist()
+        assert list(proposal.meta["point"]) == pytest.approx(own)
+        if proposal.resume_from is not None:
+            assert proposal.parent == Continue(proposal.resume_from)
+            assert proposal.meta["point"] == made[proposal.resume_from].meta["point"]
+    # Where promotions have filled a slot before, and there are three parents, a child challenges.
+    assert [proposal.origin.split()[0] for proposal in made] == [
+        *("default", "random", "random", "random", "promoted", "promoted", "promoted"),
+        *("random", "child", "child", "promoted"),
+        *("random", "child", "child"),
+    ]
+    assert [proposal.informed for proposal in made] == [
+        proposal.origin.split()[0] in ("promoted", "child") for proposal in made
+    ]
+
+
+def test_the_point_of_a_promotion_is_where_its_run_began():
+    """Also of what is inactive, which a configuration does not say."""
+    made = simulate(
+        lambda: make("dehb", CONDITIONAL, horizon=100), lambda n, p: p.config["x"], 4 * CYCLE
+    ).proposals
+    promotions = [proposal for proposal in made if proposal.resume_from is not None]
+    assert promotions
+    for proposal in promotions:
+        assert proposal.meta["point"] == made[proposal.resume_from].meta["point"]
+
+
+def grown(**options):
+    """Its first cycle is over, and the seven runs of the bracket after it are scored."""
+    optimizer = hyper(**options)
+    simulation = simulate(lambda: hyper(**options), by_x, CYCLE + 7)
+    for event in simulation.events:
+        optimizer.observe(event)
+    return optimizer
+
+
+def test_parents_are_the_best_of_one_length_and_where_those_are_few_everybody():
+    optimizer = grown()
+
+    def best(step, count):
+        return sorted(optimizer._members[step].records(), key=rank)[:count]
+
+    first = Bracket(6, *optimizer.shape(6))
+    assert first.sizes == [4, 2, 1]
+    assert optimizer._parents(first) == best(25, 4)
+    fourth = Bracket(4, *optimizer.shape(4))
+    assert optimizer._parents(fourth) == best(50, 3), "three are enough"
+    first.rungs.append([])
+    parents = optimizer._parents(first)
+    assert parents[:2] == best(25, 2)
+    assert len(parents) == len({parent.id for parent in parents}) == 4 + 3 + 3
+    first.rungs.append([])
+    assert optimizer._parents(first)[0] == best(50, 1)[0]
+
+
+def test_runs_of_the_first_cycle_are_kept_and_later_ones_not():
+    optimizer = proposed(hyper(), 4)
+    assert sorted(optimizer.keeps()) == [0, 1, 2, 3]
+    whole = hyper()
+    for event in simulate(hyper, by_x, CYCLE - 3).events:
+        whole.observe(event)
+    assert list(whole.keeps()) == []
+    proposed(whole, 4)  # bracket 2, of full runs, and the first of bracket 3
+    assert whole.history[CYCLE].proposal.meta["bracket"] == 3
+    assert list(whole.keeps()) == []
