@@ -1,6 +1,8 @@
 """Every optimizer proposes what it proposed when `recorded_proposals.json` was written.
 
-A change that is meant is recorded by `python tests/optimizers/test_recorded_proposals.py`.
+A change that is meant is recorded by `python tests/optimizers/test_recorded_proposals.py`. `cmaes` is
+missing: eigenvectors of its covariance differ between processors (`test_cmaes.py` compares it with
+its library).
 """
 
 import hashlib
@@ -17,13 +19,12 @@ from autorl.testing.optimizers import OptimizerConformance, score, some_fail, sp
 from autorl.testing.simulation import simulate
 
 FILE = Path(__file__).with_name("recorded_proposals.json")
-PACKAGES = ("numpy", "scipy", "optuna", "cmaes")
+PACKAGES = ("numpy", "scipy", "optuna")
 SMALL = {"startup": 4, "candidates": 24}
 COPYING = {"population": 4, "generations": 5, "ready": 0.0}
 CASES = {
     "asha": [{}],
     "bohb": [{"rungs": 2, "startup": 4}],
-    "cmaes": [{"population_size": 4}],
     "cost_aware": [SMALL],
     "de": [{"population_size": 5}],
     "dehb": [{"rungs": 2}, {}],
