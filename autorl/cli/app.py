@@ -136,7 +136,7 @@ def _usage(error: Any) -> str:
 def _complain(message: str, code: int) -> int:
     """Print an error as one line and return the exit code.
 
-    A message may quote what a stranger wrote.
+    A message may quote a stranger's text.
     """
     # A line feed of theirs would begin a line that looks like ours. Our own words are never cut.
     words = [shortened(word, _LONGEST_WORD) for word in message.split()]

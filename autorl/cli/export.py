@@ -94,7 +94,7 @@ def chosen_model(
 
 
 def exported_text(written: ExportedModel, what: str) -> str:
-    """Say what the files are and what is in them, with notes."""
+    """Describe the exported files and their contents, with notes."""
     files = " and ".join(str(path) for path in (written.path, *written.beside))
     lines = [f"{files}: {'load both; ' if written.beside else ''}{what}"]
     holds = f" with {written.hyperparameters}" if written.hyperparameters else ""

@@ -106,7 +106,7 @@ def subset(
     """Which few environments represent all of them:
     ARLBench's method, and every subset that is nearly as good.
 
-    Landscapes of several algorithms, or over other hyperparameters, are answered apart. ARLBench's
+    Landscapes of different algorithms or hyperparameters are answered separately. ARLBench's
     own data: --first 128 --size 4.
     """
     limits = _limits(clip or [])

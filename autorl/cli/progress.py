@@ -234,9 +234,9 @@ def duration(seconds: float) -> str:
 
 
 def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
-    """Return standard output, or standard error when that is for JSON.
+    """Return the stream of progress: standard error beside JSON, else standard output.
 
-    The result is None when nothing is to be shown.
+    The result is None if nothing is to be shown.
     """
     if quiet:
         return None

@@ -126,7 +126,7 @@ def _is_secret(name: str) -> bool:
 def _masked_text(text: str) -> str:
     """Mask secrets in a text, such as a command line.
 
-    They are the values of secret flags, and the users of addresses.
+    Secrets are the values of secret flags, and the users in addresses.
     """
 
     def hidden(match: re.Match[str]) -> str:

@@ -42,7 +42,7 @@ class ProcessLostError(Exception):
 
 
 class ProcessStat(NamedTuple):
-    """Facts that Linux tells of a process.
+    """Facts that Linux gives about a process.
 
     Attributes:
         parent: its process id.

@@ -24,10 +24,10 @@ _UNSAFE = re.compile(f"[\x00-\x1f\x7f-\x9f\u2028\u2029{_BIDIRECTIONAL}\ud800-\ud
 
 
 def printable(text: str, *, keep_lines: bool = True) -> str:
-    """Replace control characters by their escapes, so that a terminal obeys nobody.
+    """Replace control characters by their escapes: no text drives the terminal.
 
     Args:
-        text: of anyone.
+        text: from anyone.
         keep_lines: whether line feeds and tabs stay as they are.
     """
 

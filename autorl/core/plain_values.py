@@ -32,10 +32,10 @@ def python_scalar(value: object) -> Any:
 
 
 def json_value(value: object) -> Any:
-    """Turn a value into one that strict JSON has.
+    """Turn a value into a value of strict JSON.
 
-    A number that is not finite becomes None, and what JSON has no type for becomes text. For
-    output that other programs read, never for what is hashed or read back.
+    A number that is not finite becomes None, and a value without a JSON type becomes text. Use it
+    for output to other programs, never for data that is hashed or read back.
     """
     value = python_scalar(value)
     if isinstance(value, float):

@@ -117,13 +117,13 @@ def adopt(
     *,
     threads: int = 1,
 ) -> None:
-    """Make this child a worker: its first act.
+    """Make this child process a worker, before anything else.
 
     It gets a process group of its own, dies with the driver, and takes on its variables and output.
 
     Args:
         environment: variables to set.
-        output: a pipe that standard output and error become, on their way to `log`.
+        output: a pipe that takes standard output and error to `log`.
         log: the file at the end of that pipe.
         threads: of torch.
     """
@@ -233,9 +233,9 @@ def _end_strays() -> None:
 
 
 def _keep_descriptors() -> None:
-    """Keep the pipes of this process from programs that are started here.
+    """Keep started programs from inheriting the pipes of this process.
 
-    Nobody would see the pipes end with this process.
+    Otherwise nobody would see the pipes end with this process.
     """
     for descriptor in open_descriptors():
         with suppress(OSError):

@@ -33,7 +33,7 @@ class Code:
     source: str = field(default_factory=source_sha256)
 
     def difference(self, driver: Code) -> str:
-        """Say what differs from the driver, "" where nothing does."""
+        """Name a difference from the driver, or ""."""
         if self.python.split(".")[:2] != driver.python.split(".")[:2]:
             return f"it has Python {self.python}, the driver {driver.python}"
         if self.version != driver.version:

@@ -92,7 +92,7 @@ def gpu_groups(
 
 @functools.cache  # asked several times before a study; it can take seconds
 def _installed_gpus() -> int:
-    """Count the GPUs that `nvidia-smi` lists, 0 where it is not installed."""
+    """Count the GPUs that `nvidia-smi` lists, 0 if it is not installed."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return 0

@@ -429,7 +429,7 @@ def _kept_handlers() -> Iterator[None]:
 
 @contextmanager
 def _one_line_errors(address: str) -> Iterator[None]:
-    """Turn what Ray raises when it cannot connect into a line.
+    """Turn an error of Ray's connecting into one line.
 
     Raises:
         InputError: with Ray's own first line.

@@ -57,7 +57,7 @@ class Searched:
         self.stated.discard(name)
 
     def fix(self, name: str, value: object) -> None:
-        """Give a hyperparameter a value that is not searched."""
+        """Fix a hyperparameter at a value."""
         self.definition["hyperparameters"][name] = {"type": "constant", "value": value}
         self.stated.add(name)
 

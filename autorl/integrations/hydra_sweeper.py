@@ -306,7 +306,7 @@ def _own_value(composed: DictConfig, name: str) -> Any:
 def _steps(settings: Settings, composed: DictConfig) -> int | None:
     """Return the steps of a full job.
 
-    They are the stated steps, or the application's value; None where jobs have no length.
+    The result is the stated number, or the application's value; None if jobs have no length.
 
     Raises:
         InputError: the application's own value is no number of steps.
@@ -327,7 +327,7 @@ def _steps(settings: Settings, composed: DictConfig) -> int | None:
 
 
 def _seed_key(stated: str | None, composed: DictConfig, fixed: Iterable[str]) -> str | None:
-    """Return the key that is given seeds, None where jobs have none.
+    """Return the override that gets the seed, or None.
 
     Raises:
         InputError: the application has no such key, or the command line sets it.

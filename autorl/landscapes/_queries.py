@@ -322,8 +322,7 @@ class Queries:
     def _of_runs(self, query: str, runs: npt.NDArray[np.int64], until: int = _LARGEST) -> Columns:
         """Answer a query over the evaluations of runs up to a step.
 
-        Runs are in ascending order. The file is sorted by them, so that DuckDB reads no more than
-        their ranges need.
+        Runs are in ascending order, as in the file: DuckDB reads only their ranges.
         """
         begins = runs[np.diff(runs, prepend=runs[:1] - 2) > 1]
         ends = runs[np.diff(runs, append=runs[-1:] + 2) > 1]

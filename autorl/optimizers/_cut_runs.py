@@ -61,7 +61,7 @@ class CutRun:
 
 
 class StoppingRule(BaseOptimizer[O]):
-    """Cuts runs at rungs, and continues those it does not stop."""
+    """Cuts runs at rungs, and continues each run unless it stops it."""
 
     partial = True
 

@@ -31,7 +31,7 @@ def startup_size(given: int | None, budget: float, minimum: int = 1) -> int:
     It is as given, or 10, at most a quarter of the full-length runs of the budget.
     """
     # Ten of sixteen configurations, and eight in flight, leave nothing to the model: that was
-    # random search under another name (`docs/optimizers.md`).
+    # random search under another name (`docs/decisions.md`).
     return given if given is not None else int(max(minimum, min(MOST, budget / PART)))
 
 

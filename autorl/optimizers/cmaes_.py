@@ -95,7 +95,7 @@ class CMAES(BaseOptimizer[CMAESOptions]):
         return scored - len(self.problem.initial) >= self.population_size
 
     def blind(self, number: int) -> bool:
-        """Before so many proposals no update can have moved the distribution."""
+        """Tell whether no update can have moved the distribution yet."""
         return number < len(self.problem.initial) + self.population_size
 
     def _started(self, mean: NDArray[np.float64], population_size: int | None) -> Any:

@@ -451,9 +451,7 @@ class Population(BaseOptimizer[O]):
             self._reached[member] = generation
 
     def keeps(self) -> Collection[ProposalId]:
-        """Return the generations that somebody has still to be decided from.
-
-        And all after them: any of it may be a donor.
+        """Return possible donors: proposals of the oldest open generation and later ones.
         """
         oldest = max(0, min(self._reached))
         generations = self._generations[oldest:-1]  # nobody copies at the end

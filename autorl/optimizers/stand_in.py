@@ -51,7 +51,7 @@ class StandIn(BaseOptimizer[StandInOptions]):
         )
 
     def outline(self) -> tuple[str, ...]:
-        """Describe what the optimizer that it stands for describes."""
+        """Describe the optimizer that it stands for."""
         return self._real.outline()
 
     def cautions(self) -> tuple[str, ...]:

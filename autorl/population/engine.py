@@ -82,7 +82,7 @@ class Algorithm:
 
     @property
     def page(self) -> str:
-        """File that lists its hyperparameters."""
+        """The page that lists its hyperparameters."""
         return f"autorl/population/{self.general or self.name}.py"
 
 

@@ -333,7 +333,7 @@ class StandIn(gymnasium.Env[Any, Any]):
 def _environment(environment: Environment) -> Any:
     """Make a Gymnasium environment with the same spaces.
 
-    It is the original, or a stand-in for a user's own and for those of another package.
+    It is the original, or a stand-in for an environment of a user or of another package.
     """
     if environment.id in ENVIRONMENTS:
         return make(environment.id, **environment.variant)

@@ -460,10 +460,10 @@ def cache_directory() -> Path:
 
 
 def check_cache() -> Path:
-    """Return the cache's folder, once a file could be written there.
+    """Return the cache's folder after a trial write.
 
     Raises:
-        InputError: none can.
+        InputError: no file can be written there.
     """
     try:
         folder = cache_directory()

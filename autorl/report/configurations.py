@@ -63,7 +63,7 @@ class ConfigurationRow:
         return self.state not in MEANINGS
 
     def cells(self, horizon: int, names: Sequence[str]) -> list[str]:
-        """Write the row for people, as `header` names its cells."""
+        """Format the cells for readers, in the order of `header`."""
         shown = [value_text(self.values[name]) if name in self.values else "" for name in names]
         mark = " *" if self.incumbent else ""
         return [

@@ -90,9 +90,9 @@ def _level(label: str, entry: Entry, end: float) -> Line:
 
 
 def seeds_chart(result: Result) -> Chart | None:
-    """Draw what was tested, seed by seed, beside its tuning score.
+    """Draw test scores seed by seed, beside the tuning score.
 
-    The result is None where nothing was tested.
+    The result is None if nothing was tested.
     """
     entries = [entry for entry in result.entries if entry.test is not None]
     if not entries:

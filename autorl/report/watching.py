@@ -37,7 +37,7 @@ _BAR = 30
 
 @dataclass(frozen=True)
 class Watched:
-    """Facts of a study to show, whatever the time and the terminal.
+    """Facts about a study, before they are laid out for a terminal.
 
     Attributes:
         state: `running`, `finished` or `stopped`.

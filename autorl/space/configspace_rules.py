@@ -31,10 +31,10 @@ _SIGN_OF = {name: sign for sign, name in _FORBIDDEN.items()}
 def export_constraint(
     space: SpaceCore, constraint: Rule, exported: ConfigSpace.ConfigurationSpace
 ) -> Any | None:
-    """Return the forbidden clause that says the same, or None.
+    """Return ConfigSpace's forbidden clause for a constraint, or None.
 
-    ConfigSpace has one for `a <= b`, for `a <= 3` (any of != < <= > >=) and for `not (... and ...)`
-    of such and of ==.
+    ConfigSpace can say `a <= b`, `a <= 3` (any of != < <= > >=), and `not (... and ...)` of these
+    and of ==.
     """
     import ConfigSpace
 

@@ -175,7 +175,7 @@ def parse_document(text: str, file: str | None = None) -> Document:
     """Read YAML or JSON text.
 
     Raises:
-        InputError: not YAML, or a key twice.
+        InputError: the text is not YAML, or has a key twice.
     """
     lines: dict[str, int] = {}
     try:

@@ -14,11 +14,11 @@ from autorl.space.space import Space
 def foreign_space(space: object) -> Space | None:
     """Make a space of a `ConfigurationSpace`, or of Optuna's distributions by name.
 
-    The result is None for anything else. A program that has made such a space has imported its
-    library.
+    The result is None for anything else. Neither library is imported here: a program with such a
+    space has imported it.
 
     Raises:
-        InputError: it has something that a search space cannot say.
+        InputError: our search spaces cannot express it.
     """
     configspace = sys.modules.get("ConfigSpace")
     if configspace is not None and isinstance(space, configspace.ConfigurationSpace):

@@ -133,7 +133,7 @@ def _decided(tree: Tree, values: Mapping[str, object], remaining: Collection[str
 
 
 def _text(tree: Tree) -> str:
-    """Write a condition in the spelling that hashes of restricted spaces have."""
+    """Write a condition as the hash of a restricted space spells it."""
     if isinstance(tree, Junction):
         return f" {tree.kind} ".join(f"({_text(part)})" for part in tree.parts)
     assert isinstance(tree, Comparison), "a condition computes no numbers"

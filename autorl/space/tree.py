@@ -89,7 +89,7 @@ class Relation:
         return frozenset(step for step in self.left + self.right if isinstance(step, str))
 
     def holds(self, values: Values, numbers: Values) -> bool:
-        """Tell whether the numbers compare so.
+        """Tell whether the relation holds between two numbers.
 
         Raises:
             ArithmeticError: a side is not a number, such as 1 / 0.

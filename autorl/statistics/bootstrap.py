@@ -127,8 +127,8 @@ def difference_interval(
     """Percentile interval of aggregate(first) - aggregate(second).
 
     paired=False: both are resampled on their own; they may have different numbers of runs.
-    paired=True: row i of both is the same seed (common random numbers) and is drawn together, so
-    what the seeds share cancels.
+    paired=True: row i of both is the same seed (common random numbers) and is drawn together: the
+    common effect of a seed cancels.
 
     Raises:
         ValueError: fewer than 2 runs, different numbers of tasks, or paired with different numbers

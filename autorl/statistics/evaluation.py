@@ -546,8 +546,8 @@ class Racing(_Seeds):
 class Adaptive(_Seeds):
     """Trains proposals with few tuning seeds, then the best with more.
 
-    A share of the budget is kept for these: `autorl.study.more_seeds` spends it when the rest is
-    used up. The incumbent has the most seeds then.
+    `autorl.study.more_seeds` spends a share of the budget on the best when the rest is used up.
+    The incumbent then has the most seeds.
     """
 
     share: float = SHARE

@@ -46,7 +46,7 @@ class Posterior:
     """Distribution of n true scores, given n observed scores.
 
     Attributes:
-        values: that a true score may have, ascending, shape (k,).
+        values: possible true scores, ascending, shape (k,).
         weights: probability of each value, shape (n, k); rows add up to 1.
     """
 

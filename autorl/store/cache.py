@@ -33,9 +33,9 @@ _TEMPORARY = ".tmp-"
 
 
 class DamagedError(Exception):
-    """A checkpoint in a storage is not what was saved.
+    """A checkpoint in a storage differs from the saved one.
 
-    Its message says how.
+    The message names the difference.
     """
 
 
@@ -48,7 +48,7 @@ def content_key(files: Mapping[str, str]) -> str:
 
 
 def cache_bound() -> int:
-    """Return the bytes that the environment allows the cache.
+    """Return the most bytes of the cache, as the environment variable says.
 
     Raises:
         InputError: the variable is no number of gigabytes.

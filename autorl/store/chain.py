@@ -80,9 +80,7 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
-    """Return what SQLite's own check of pages and indexes says is wrong.
-
-    The result is None when the file is whole.
+    """Return SQLite's own complaint about pages and indexes, or None.
     """
     try:
         # Not `quick_check`, which does not compare indexes with their tables. One problem will do.

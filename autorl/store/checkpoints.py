@@ -61,10 +61,10 @@ def reading(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def driving(folder: Path | None) -> Iterator[None]:
-    """Turn what a disk answers to the driver into a `StorageError`.
+    """Turn the driver's disk errors into a `StorageError`.
 
-    Its line says how to go on. Errors of files elsewhere, of a callback for example, pass as they
-    are.
+    Its message says how to go on. Errors about files elsewhere, such as a callback's, pass
+    unchanged.
 
     Args:
         folder: of the study.

@@ -150,7 +150,7 @@ class Lease:
         Another may take the lease at once.
 
         Raises:
-            StorageError: it cannot be said; others wait until the lease expires.
+            StorageError: the storage fails; others wait until the lease expires.
         """
         self.abandon()
         self._write(released=True)

@@ -126,7 +126,7 @@ class EventLog:
         """List the events after number `begin`, up to number `end`.
 
         Raises:
-            ValueError: one cannot be read.
+            ValueError: an event cannot be read.
         """
         rows: list[Any] = self._query(
             "SELECT seq, kind, body, time FROM event WHERE seq > ? AND seq <= ? ORDER BY seq",

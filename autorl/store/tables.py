@@ -296,7 +296,7 @@ class StudyTables(EventLog):
     def tested_runs(self, proposal: ProposalId) -> list[RunRow]:
         """List the successful runs on test seeds of a proposal.
 
-        They are those that segments of the proposal belong to.
+        A run is the proposal's if a segment of the proposal belongs to it.
         """
         rows = self._query(
             f"SELECT {', '.join(RunRow._fields)} FROM runs WHERE seed_role = 'test' "
@@ -319,9 +319,7 @@ class StudyTables(EventLog):
     def checkpoints(
         self, link: ProposalId, proposal: ProposalId
     ) -> list[tuple[int, SegmentId, str]]:
-        """List seed, segment and path of what two proposals saved.
-
-        They are in order of the steps trained to.
+        """List seed, segment and path of two proposals' checkpoints, by step.
         """
         rows = self._query(
             "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) "

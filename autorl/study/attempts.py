@@ -38,7 +38,7 @@ class Attempts:
 
     Attributes:
         in_flight: the oldest live attempt of each segment that has any.
-        epoch: sessions that have begun on the study.
+        epoch: number of sessions that have begun on the study.
         study: name of the study in the fences, where an executor serves several.
     """
 
@@ -98,7 +98,7 @@ class Attempts:
             del self.in_flight[attempt.id]
 
     def end_all(self, segment: SegmentId) -> list[Segment]:
-        """Take out every live attempt at a segment, and return them."""
+        """Remove and return every live attempt at a segment."""
         self.in_flight.pop(segment, None)
         return self._live.pop(segment, [])
 

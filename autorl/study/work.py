@@ -316,8 +316,8 @@ class Work:
     def copy(self, segment: SegmentId) -> Segment:
         """Hand out a backup copy of a running segment.
 
-        It is one more live attempt at it. A segment is bitwise repeatable, so it does not matter
-        which attempt wins. The copy differs in its fence and in where it writes.
+        The copy is one more live attempt. A segment is repeatable to the bit: any attempt may
+        win. The copy has another fence and another folder.
 
         Raises:
             KeyError: the segment is not in flight.

@@ -209,7 +209,7 @@ def assert_alike(mine: Sequence[float], theirs: Sequence[float], level: float = 
 
     Args:
         mine: the best score of each repeat.
-        theirs: those of the original library.
+        theirs: the best scores of the original library.
         level: the false-alarm rate over seeds.
     """
     from scipy.stats import mannwhitneyu

@@ -84,8 +84,8 @@ class VirtualWorkers:
     def idle_share(self, fewest: int = 0) -> float:
         """Return the share of the workers' time that was idle.
 
-        The time ends when the last segment started: nothing can keep workers busy when nothing is
-        left. `fewest` leaves out the time before so many segments had started.
+        Time counts until the last segment starts, because then nothing is left to do. `fewest`
+        leaves out the time before so many segments have started.
         """
         first = self.spans[fewest][0] if fewest else 0.0
         last = self.spans[-1][0]

@@ -133,7 +133,7 @@ class MetricSource:
 
     @property
     def expected(self) -> str:
-        """Say what a command is expected to write."""
+        """Describe the output that a command must write."""
         if self.source == "stdout":
             return 'expected lines {"step": 100, "eval_return": 0.5} or step=100 eval_return=0.5'
         return f"it wrote no record to a {self.path or _NAMES[self.source]}"

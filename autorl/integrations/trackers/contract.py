@@ -101,7 +101,7 @@ def folder_of(study: StudyInfo) -> Path:
 
 
 def study_label(study: StudyInfo) -> str:
-    """Name a study unlike another one of the same name."""
+    """Name a study, unlike other studies of the same name."""
     return f"{study.name}-{study.id[:_ID_SHOWN]}"
 
 

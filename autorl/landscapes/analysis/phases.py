@@ -53,10 +53,10 @@ class PhaseComparison:
     Attributes:
         best: row of the best configuration of each phase by its mean over seeds, (p,).
         correlation: Spearman of the configurations' means between every two phases, (p, p).
-        regret: what the row phase's best configuration misses in the column phase, (p, p); 0 best,
-            1 worst of it.
-        schedule_gain: what choosing anew in each phase gains over the best fixed configuration: the
-            least mean regret over phases that any one configuration has.
+        regret: loss of the row phase's best configuration in the column phase, (p, p); 0 for the
+            best there, 1 for the worst.
+        schedule_gain: gain of choosing anew in each phase over the best fixed configuration: the
+            least mean regret over phases of any configuration.
     """
 
     best: Integers

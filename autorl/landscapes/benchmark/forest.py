@@ -30,9 +30,7 @@ def grow(units: npt.NDArray[np.float32], targets: Array, trees: int) -> Regresso
 
 
 class Trees:
-    """The trees of a fitted forest as arrays.
-
-    A configuration then costs microseconds.
+    """The trees of a fitted forest as arrays, which predict in microseconds.
 
     `weights` reproduces the forest's own prediction: mean over trees of the mean over the bootstrap
     sample in the leaf.

@@ -84,8 +84,8 @@ class Table:
     """Rows of cells below names of columns.
 
     Attributes:
-        header: empty: facts, each with its name in the first cell.
-        sortable: columns can be sorted by, and many rows filtered.
+        header: names; empty for facts, which have theirs in the first cell.
+        sortable: whether readers can sort by a column, and filter many rows.
         best: first cell of the row that stands out.
     """
 

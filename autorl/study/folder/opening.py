@@ -88,7 +88,7 @@ def refuse_existing(folder: Path) -> None:
 
 
 def _has_failed(folder: Path) -> bool:
-    """Say whether a study opens and no run ended well."""
+    """Tell whether a study can be opened and has no successful run."""
     try:
         store = Store.open(folder)
     except InputError:  # another driver works on it, say

@@ -69,7 +69,7 @@ def stored_options(section: OptimizerSection, path: str | None, seed: int) -> di
 def with_resolved_of(
     section: OptimizerSection, stored: OptimizerSection, path: str | None
 ) -> OptimizerSection:
-    """Copy an optimizer's section with what a stored study has resolved.
+    """Copy an optimizer's section, with values that a stored study resolved.
 
     Files that its options name may have moved, changed or gone since: the study goes on with the
     data it has.

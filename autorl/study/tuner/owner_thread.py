@@ -36,8 +36,8 @@ class OwnerThread:
         """
         if os.getpid() != self._process:
             raise StudyError(
-                "a Tuner belongs to the process that made it: give its trials, which can be "
-                "pickled, to other processes, and tell their values in that one"
+                "a Tuner belongs to the process that made it: send trials to other processes, "
+                "and tell their values in the first one"
             )
         if threading.get_ident() == self._thread:
             raise StudyError(

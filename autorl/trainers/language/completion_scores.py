@@ -87,8 +87,8 @@ def _encode(
 ) -> tuple[Any, Any, Any]:
     """Encode (prompt, completion) texts.
 
-    The end is the tokenizer's, unless a completion brings one of its own: that, or another of
-    `ends`.
+    A completion keeps its own end of sequence (the tokenizer's, or another of `ends`); otherwise
+    it gets the tokenizer's.
 
     Returns:
         Three tensors (n, longest): tokens, padded right; the attention mask; the mask of the

@@ -134,15 +134,15 @@ class Built:
 
 
 class Task:
-    """A task by name. Its attributes are known without building anything.
+    """A task by name, with attributes that are known before it is built.
 
     Attributes:
         options: the knobs of the task with their defaults, e.g. `pairs: 512`, `flips: 0.2`.
         training, selection, report: as in `Built`.
         signals: names of the signals a built task has.
-        probed: names of what its `probe` measures.
+        probed: names of the measurements of its `probe`.
         ensemble: as in `Built`.
-        kinds: what it has to train on, as `check` returns it.
+        kinds: kinds of its training data, as `check` returns them.
     """
 
     name = ""

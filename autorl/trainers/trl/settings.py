@@ -222,7 +222,7 @@ class Settings:
         """Return the value every hyperparameter has in TRL's trainer, schedules at `step`.
 
         Raises:
-            RuntimeError: one did not take.
+            RuntimeError: a value did not take.
         """
         applied = {}
         for name, value in without(self.at(step, horizon)).items():

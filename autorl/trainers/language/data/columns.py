@@ -53,7 +53,7 @@ class Example:
 
     @property
     def equal_pairs(self) -> int:
-        """How many of its pairs have the same answer twice."""
+        """Count its pairs of two equal answers."""
         return sum(better.strip() == worse.strip() for better, worse in self.pairs)
 
 

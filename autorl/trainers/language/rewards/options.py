@@ -79,7 +79,7 @@ class OptionNames:
 
     @classmethod
     def read(cls, names: Collection[str]) -> OptionNames:
-        """Read the names of hyperparameters, those of the trainer among them."""
+        """Read the names of hyperparameters, including the trainer's."""
         plain: set[str] = set()
         limits: list[tuple[str, Kind]] = []
         # the order of constraints is that of names, whatever the order of a file

@@ -33,7 +33,7 @@ def task(name: str, kwargs: Mapping[str, object] | None = None) -> Task:
     """Return the task of that name, with the options of a study.
 
     Raises:
-        InputError: there is none. The message names those there are.
+        InputError: no task has the name; the message lists the tasks.
     """
     if name not in _TASKS:
         raise InputError(
