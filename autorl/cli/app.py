@@ -24,16 +24,8 @@ from autorl.core.types import InputError, StudyError
 
 # What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not
 # allowed, read-only.
-_OF_A_PATH = {
-    errno.ENAMETOOLONG,
-    errno.ELOOP,
-    errno.ENOTDIR,
-    errno.EISDIR,
-    errno.EACCES,
-    errno.EPERM,
-    errno.EROFS,
-    errno.ENODEV,
-}
+# A file that is missing or there already is a defect of ours; all else the disk or the path says.
+_DEFECTS = {errno.ENOENT, errno.EEXIST, errno.EBADF, errno.EINVAL}
 _LONGEST_WORD = 200  # characters; a path may have so many, a word of ours has not
 # Typer brings its own copy of click in some versions and the package in others.
 _USAGE_ERROR: type[typer.BadParameter] = next(
@@ -106,8 +98,7 @@ class Commands(LazyGroup):
                 raise error.__cause__ from None
             code = _complain(signals.reason(error), signals.exit_code(error))
         except OSError as error:
-            # Not about a path that somebody gave: a defect of ours, which keeps its traceback.
-            if error.filename is None or error.errno not in _OF_A_PATH:
+            if error.filename is None or error.errno in _DEFECTS:
                 raise
             code = _complain(f"{shown(os.fsdecode(error.filename))}: {error.strerror}", 2)
         except _USAGE_ERROR as error:

@@ -451,8 +451,7 @@ class Population(BaseOptimizer[O]):
             self._reached[member] = generation
 
     def keeps(self) -> Collection[ProposalId]:
-        """Return possible donors: proposals of the oldest open generation and later ones.
-        """
+        """Return possible donors: proposals of the oldest open generation and later ones."""
         oldest = max(0, min(self._reached))
         generations = self._generations[oldest:-1]  # nobody copies at the end
         donors = [number for generation in generations for number in generation.values()]

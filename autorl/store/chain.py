@@ -80,8 +80,7 @@ def check_chain(connection: sqlite3.Connection) -> Chain:
 
 
 def check_pages(connection: sqlite3.Connection) -> str | None:
-    """Return SQLite's own complaint about pages and indexes, or None.
-    """
+    """Return SQLite's own complaint about pages and indexes, or None."""
     try:
         # Not `quick_check`, which does not compare indexes with their tables. One problem will do.
         rows = connection.execute("PRAGMA integrity_check(1)").fetchall()

@@ -319,8 +319,7 @@ class StudyTables(EventLog):
     def checkpoints(
         self, link: ProposalId, proposal: ProposalId
     ) -> list[tuple[int, SegmentId, str]]:
-        """List seed, segment and path of two proposals' checkpoints, by step.
-        """
+        """List seed, segment and path of two proposals' checkpoints, by step."""
         rows = self._query(
             "SELECT seed, segment, checkpoint FROM segments WHERE proposal IN (?, ?) "
             "AND checkpoint IS NOT NULL ORDER BY to_step",

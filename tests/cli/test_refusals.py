@@ -1,5 +1,8 @@
 """Small mistakes at the command line: each is one line and exit code 2, and nothing is made or lost."""
 
+import errno
+import os
+
 import pytest
 from cli_support import autorl, study_file
 
@@ -32,6 +35,26 @@ def test_an_option_of_synthetic_that_is_no_number_is_refused_by_its_key(tmp_path
         "small.yaml:5: trainer.kwargs.noise: expected a number of at least 0, got 'x'"
         in capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.ESTALE, errno.EDQUOT, errno.ENOSPC])
+@pytest.mark.parametrize("command", ["resume", "test"])
+def test_a_disk_that_never_answers_is_one_line(tmp_path, monkeypatch, capsys, command, code):
+    """`autorl resume` showed a traceback (a fault of `stat` that lasts)."""
+    autorl("tune", study_file(tmp_path), "--out", tmp_path / "out")
+    plain = os.stat
+
+    def failing(path, *given, **named):
+        if str(path).endswith("study.yaml"):
+            raise OSError(code, os.strerror(code), str(path))
+        return plain(path, *given, **named)
+
+    monkeypatch.setattr(os, "stat", failing)
+    refused(command, tmp_path / "out")
+    said = capsys.readouterr().err
+    assert said.startswith("autorl: ")
+    assert os.strerror(code) in said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", ["watch", "best", "report"])

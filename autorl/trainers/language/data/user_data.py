@@ -207,8 +207,7 @@ def _left_out(examples: Sequence[Example], held_out: Sequence[Example]) -> tuple
 
 
 def _equal_pairs(examples: Sequence[Example]) -> tuple[str, ...]:
-    """Say how many pairs prefer an answer to itself, or nothing.
-    """
+    """Say how many pairs prefer an answer to itself, or nothing."""
     equal = sum(example.equal_pairs for example in examples)
     pairs = sum(len(example.pairs) for example in examples)
     text = (
