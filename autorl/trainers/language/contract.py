@@ -134,7 +134,7 @@ class Built:
 
 
 class Task:
-    """A task by name, with attributes that are known before it is built.
+    """A task by name, described before it is built.
 
     Attributes:
         options: the knobs of the task with their defaults, e.g. `pairs: 512`, `flips: 0.2`.

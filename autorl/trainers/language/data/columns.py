@@ -53,7 +53,7 @@ class Example:
 
     @property
     def equal_pairs(self) -> int:
-        """Count its pairs of two equal answers."""
+        """The number of its pairs of two equal answers."""
         return sum(better.strip() == worse.strip() for better, worse in self.pairs)
 
 
