@@ -39,7 +39,7 @@ def _studies_in(folder: Path) -> list[Path]:
     """
     if not folder.is_dir():
         raise InputError(
-            "is no folder: expected a study's folder, or one with studies in it "
+            "is not a folder: expected a study's folder, or a folder of studies "
             "(a study file needs --optimizers)",
             file=str(folder),
         )

@@ -157,7 +157,7 @@ def delete(
     if not yes:
         if as_json:
             # A question would stand among the JSON on standard output.
-            raise InputError("nobody can be asked: add --yes", key="--json")
+            raise InputError("no terminal to ask for confirmation: add --yes", key="--json")
         # `typer.confirm` prints text as it is.
         path = printable(str(landscape.path), keep_lines=False)
         typer.confirm(

@@ -64,7 +64,7 @@ def read_studies(sources: Sequence[str], overrides: Mapping[str, object]) -> lis
         first = by_name.setdefault(spec.name, source)
         if first != source:
             raise InputError(
-                f"{first} is called {spec.name!r} too: their folders would be one",
+                f"{first} has the name {spec.name!r} too: they would share a folder",
                 file=source,
                 key="name",
             )

@@ -42,5 +42,5 @@ def refuse_forked(owner: int) -> None:
     if os.getpid() != owner:
         raise ForkError(
             "a process that the training has forked cannot report: "
-            "only the one that began the segment can"
+            "only the process that began the segment can"
         )

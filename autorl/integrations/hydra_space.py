@@ -126,7 +126,7 @@ def _json_of(source: str, folder: Path) -> Mapping[str, Any] | None:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
-        raise InputError(f"is no JSON ({error})", file=str(path)) from None
+        raise InputError(f"is not JSON ({error})", file=str(path)) from None
     entries = content.get("hyperparameters") if isinstance(content, Mapping) else None
     return content if _is_configspace(content, entries) else None
 

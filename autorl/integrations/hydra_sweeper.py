@@ -462,8 +462,8 @@ class Jobs:
         directions = self._settings.directions
         if value is None:
             raise InputError(
-                f"job {number} returned nothing: the function of the application returns its "
-                "objective"
+                f"job {number} returned nothing: the function of the application must "
+                "return its objective"
             )
         if isinstance(value, Mapping):
             return dict(value)

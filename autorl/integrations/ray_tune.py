@@ -211,7 +211,7 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         try:
             state = json.loads(Path(checkpoint_path).read_text(encoding="utf-8"))
         except ValueError as error:  # no text, or no JSON
-            raise InputError(f"is no JSON: {error}", file=checkpoint_path) from None
+            raise InputError(f"is not JSON: {error}", file=checkpoint_path) from None
         if not isinstance(state, dict) or state.get("format") != _FORMAT:
             raise InputError(f"expected the format {_FORMAT!r}", file=checkpoint_path)
         self.__setstate__(state)

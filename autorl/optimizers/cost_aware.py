@@ -101,7 +101,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     def __init__(self, problem: Problem, options: CostAwareOptions) -> None:
         if problem.n_objectives > 2:
             raise InputError(
-                f"cost_aware has a score and a cost, got {problem.n_objectives}", key="objective"
+                f"cost_aware takes a score and a cost, got {problem.n_objectives}", key="objective"
             )
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)

@@ -368,7 +368,7 @@ class CommandTrainer(Trainer):
             command = start(arguments, output, variables)
         except FileNotFoundError as error:
             raise InputError(
-                f"no program {arguments[0]!r} to run", key="trainer.kwargs.command"
+                f"the program {arguments[0]!r} was not found", key="trainer.kwargs.command"
             ) from error
         process = command.process
         last = deque[str](maxlen=_LAST_LINES)

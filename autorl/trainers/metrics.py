@@ -222,7 +222,7 @@ class Collector:
             raise NotLoggedError(f"the command logged no number; {logged}")
         for name, key in self.source.map.items():
             if name not in self.history and key in self.seen:
-                raise NotLoggedError(f"the command logged {key!r}, but no number")
+                raise NotLoggedError(f"the command logged {key!r}, but not as a number")
             if name not in self.history:
                 hint = did_you_mean(key, self.seen, logged)
                 raise NotLoggedError(f"the command logged nothing named {key!r}{hint}")

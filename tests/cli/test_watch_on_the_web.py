@@ -38,7 +38,7 @@ def test_it_prints_its_address_and_ends_at_a_signal(tmp_path, number, code):
 
 def test_what_is_no_folder_is_refused_in_a_line(tmp_path):
     done = autorl("watch", "--web", tmp_path / "nothing", code=2)
-    assert "is no folder" in done.stderr
+    assert "is not a folder" in done.stderr
 
 
 @pytest.mark.parametrize("token", ["short", "0123456789abcdef;Path=/"])

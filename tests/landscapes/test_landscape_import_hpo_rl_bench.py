@@ -125,7 +125,7 @@ def test_a_cut_curve_is_lost_and_copies_are_left_out(tmp_path):
     assert any("1 exact copies" in note for note in done.notes)
     assert validate(data.path) == []
     (folder / f"{name}_seed2_eval_1.json").write_text(copy.replace("[", "[1.5, ", 2))
-    with pytest.raises(InputError, match="trained twice with seed 2, with other results"):
+    with pytest.raises(InputError, match="trained twice with seed 2, with different results"):
         import_any(tmp_path / "data", tmp_path / "other")
 
 

@@ -183,7 +183,7 @@ def test_a_tokenizer_that_begins_texts_and_does_not_pad(models):
         ({"held_out": 2}, "held_out", "expected a share"),
         ({"held_out": 0.01}, "held_out", "at least two"),
         ({"max_completion": 0}, "max_completion", "at least 1"),
-        ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "call the signal otherwise"),
+        ({"signals": {"kl": "own_letter_rewards:vowels"}}, "signals", "the signal another name"),
         (
             {"signals": {"vowels": "own_letter_rewards:vowels"}},
             "selection",

@@ -365,7 +365,7 @@ def test_a_script_that_says_nothing_or_something_else_names_what_was_missed(
     assert "a |" not in str(silent.value)
     with pytest.raises(NotLoggedError, match="no number; logged were: other"):
         says("step=3 other=text")
-    with pytest.raises(NotLoggedError, match="'other', but no number"):
+    with pytest.raises(NotLoggedError, match="'other', but not as a number"):
         says("step=3 other=text", map={"eval_return": "other"})
     with pytest.raises(NotLoggedError, match=r"'eval_return'; logged were: a, b$"):
         says("step=3 a=0 b=1", map={"eval_return": "eval_return"})
@@ -455,7 +455,7 @@ def test_check_sees_what_cannot_reach_the_command(tmp_path: Path) -> None:
 
 
 def test_a_program_that_does_not_exist_is_an_input_error(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no program 'no-such-program'"):
+    with pytest.raises(InputError, match="the program 'no-such-program' was not found"):
         train(command(tmp_path, command="no-such-program {seed} {until}"))
 
 

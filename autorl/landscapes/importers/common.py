@@ -345,7 +345,7 @@ def _identified(
             continue
         if (first.steps, first.metrics) != (clean.steps, clean.metrics):
             raise InputError(
-                f"configuration {run.config_id} was trained twice with seed {seed}, with other "
+                f"configuration {run.config_id} was trained twice with seed {seed}, with different "
                 "results"
             )
         repeated += 1

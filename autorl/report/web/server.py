@@ -71,7 +71,7 @@ class StudyServer(ThreadingHTTPServer):
 
     def __init__(self, site: StudySite, host: str, port: int, token: str = "") -> None:
         if not token and not is_loopback(host):
-            raise InputError("a token is needed where other machines can reach the page")
+            raise InputError("a token is needed if other machines can reach the page")
         self.site = site
         self.host = host
         self.token = token

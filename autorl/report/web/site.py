@@ -207,7 +207,7 @@ def check_folders(folders: Sequence[Path]) -> None:
     for folder in folders:
         if not folder.is_dir():
             raise InputError(
-                "is no folder: expected a study's folder, or one with studies in it",
+                "is not a folder: expected a study's folder, or a folder of studies",
                 file=shown(str(folder)),
             )
 

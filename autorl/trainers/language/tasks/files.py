@@ -180,7 +180,7 @@ class Files(Task):
             # of two values under one name an evaluation would keep one
             if name in (*METRICS, DATA):
                 raise InputError(
-                    f"{name!r} is a metric of every task: call the signal otherwise",
+                    f"{name!r} is a metric of every task: give the signal another name",
                     key=f"{_KEY}.signals",
                 )
         names_of = {
