@@ -22,7 +22,7 @@ from autorl.core import signals
 from autorl.core.plain_text import printable, shortened, shown
 from autorl.core.types import InputError, StudyError
 
-# What is wrong with a path somebody gave: too long, a loop of links, no folder, a folder, not
+# Faults of a given path are not here: too long, a loop of links, no folder, a folder, not
 # allowed, read-only.
 # A file that is missing or there already is a defect of ours; all else the disk or the path says.
 _DEFECTS = {errno.ENOENT, errno.EEXIST, errno.EBADF, errno.EINVAL}

@@ -125,7 +125,7 @@ def _compare_optimizers(
     results: dict[str, dict[int, Result]] = {name: {} for name in names}
     charged: dict[str, dict[int, int]] = {name: {} for name in names}
     for (name, seed), spec in specs.items():
-        # Of `module:Class`: Windows has no colon in a file name.
+        # `module:Class` has a colon, which Windows forbids in a file name.
         place = folder / name.replace(":", "-") / f"seed-{seed}"
         if not quiet:
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)

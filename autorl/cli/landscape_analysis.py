@@ -190,7 +190,7 @@ _HINTS = {
 _KINDS = "\n".join(
     f"{name:14}{kind.about}{_HINTS.get(kind.names, '')}" for name, kind in analysis.KINDS.items()
 )
-# Of what is declared, so that a kind is listed without a second place. A line with a backspace
+# Made of the declared kinds, so that each is listed in one place. A line with a backspace
 # keeps click from wrapping the lines.
 analyse.__doc__ = f"{inspect.getdoc(analyse)}\n\n\b\n{_KINDS}"
 
@@ -325,7 +325,7 @@ def _stem(answer: Answer) -> str:
 
 def _summary(table: pd.DataFrame) -> pd.DataFrame:
     """Summarise `transfer`: what each best configuration misses elsewhere."""
-    # Where it is the best itself it misses nothing.
+    # In its own environment a best configuration misses nothing.
     away = table[table["best_in"] != table["used_in"]]
     groups = away.groupby(["best_in", "config_id"], sort=False)
     worst = away.loc[groups["regret"].idxmax(), ["best_in", "used_in", "regret"]]

@@ -102,7 +102,7 @@ class Reporter(ExitStack):
     def _share(self, progress: Progress) -> tuple[float, str]:
         """Return how much of the phase is done, and of what."""
         if progress.phase == "search":
-            # Those that failed are done too.
+            # Failed proposals are done too.
             all_of_them = counted(progress.proposals, "proposal")
             # Proposals cost the same or nearly so: what is left pays for as many more.
             if 0 < progress.budget_used < 1:

@@ -40,7 +40,7 @@ _START_TRIES = 3  # Ray 2.60 gives its raylet 30 s, which a load of 20 on 2 core
 _LONGEST_SOCKET_FOLDER = 40  # characters: Ray's sockets below it may have 107 in all
 _LONGEST_REASON = 300  # characters
 
-# Of a Ray that is started here, where nothing else is said.
+# Defaults of a Ray that is started here.
 _LOCAL_VARIABLES = {
     "RAY_USAGE_STATS_ENABLED": "0",
     # A worker per core would be started, 100 MB each, before there is any work.
@@ -389,7 +389,7 @@ def _import_ray(*, local: bool) -> ModuleType:
         for name, value in _LOCAL_VARIABLES.items():
             os.environ.setdefault(name, value)
         # Whoever may connect runs code as this user, so others of this machine need the token.
-        # Without one in the environment Ray 2.60 writes one into the user's home.
+        # If the environment has none, Ray 2.60 writes one into the user's home.
         if not {"RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"} & os.environ.keys():
             os.environ["RAY_AUTH_MODE"] = "token"
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)

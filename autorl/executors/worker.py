@@ -81,13 +81,13 @@ def run_segment(
 
     try:
         with at_hand(segment) as local:
-            # What comes from a storage was compared when it was fetched.
+            # A checkpoint from a storage was compared when it was fetched.
             unchecked = local.parent is segment.parent
             if unchecked and (damaged := _damaged_parent(local, begun)):
                 return damaged
             with ends_forked_children():
                 outcome = load(segment.trainer).train(local, report_here)
-            # What fails from here on are checkpoints, not the trainer.
+            # From here on checkpoints fail, not the trainer.
             with reading(Path(local.folder)):
                 return _stamped(local, uploaded(outcome, local))
     except BaseException as error:

@@ -206,7 +206,7 @@ def run_sweep(
     study: dict[str, Any] = {
         "name": str(OmegaConf.select(composed, "hydra.job.name") or "sweep"),
         "seed": settings.seed,
-        # So that jobs can fill a batch: each proposal has one for each tuning seed.
+        # Jobs can fill a batch then: each proposal has one for each tuning seed.
         "parallelism": math.ceil(settings.n_jobs / len(plan.tuning)),
         "budget": {"configurations": settings.n_trials},
     }
@@ -428,7 +428,7 @@ class Jobs:
         if self._seed_key is not None:
             overrides.append(f"{self._seed_key}={trial.seed}")
         if settings.budget_variable is not None and settings.steps is not None:
-            # What is loaded is trained on; without it the job begins anew.
+            # A job trains on from what it loads; otherwise it begins anew.
             loads = settings.loading_variable is not None and trial.checkpoint is not None
             steps = trial.until - trial.start if loads else trial.until
             overrides.append(f"{settings.budget_variable}={steps}")

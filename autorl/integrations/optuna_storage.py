@@ -238,7 +238,7 @@ class _Mirror:
                 storage=self._storage, study_name=name, directions=directions, load_if_exists=True
             )
             identity = study.user_attrs.get(_IDENTITY)
-            # Without trials: the process was killed before it had named the study.
+            # A study without trials: the process was killed before it had named the study.
             if identity is None and not study.get_trials(deepcopy=False):
                 study.set_user_attr(_IDENTITY, self._info.id)
                 study.set_metric_names(self._metric_names())

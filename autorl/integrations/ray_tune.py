@@ -66,7 +66,7 @@ except ImportError as error:
     raise InputError(f"Ray Tune is not installed ({error}): pip install 'autorl[ray]'") from error
 
 _FORMAT = "autorl ray searcher 1"
-# Of a trial as an optimizer sees it: how far it goes is the affair of Ray's scheduler.
+# The length of a trial for the optimizer: Ray's scheduler decides how far it really goes.
 _UNTIL = 1
 
 

@@ -290,7 +290,7 @@ def steps_increase(landscape: Dataset) -> Iterator[str]:
     )
     if early:
         yield f"{counted(early, 'evaluation', 'lie')} at or before the start of their run"
-    # Without ORDER BY: the order in the files is what is looked at.
+    # No ORDER BY: this checks the order in the files.
     back, run = landscape.queries.rows(
         "SELECT count(*), first(run_id) FROM (SELECT run_id, step, lag(run_id) OVER () AS run, "
         "lag(step) OVER () AS before FROM evals) WHERE run_id = run AND step <= before"
@@ -369,7 +369,7 @@ def adjacent_checkpoints_agree(landscape: Dataset) -> Iterator[str]:
     means = _curves(landscape).means
     if len(means) < _CONFIGURATIONS:
         return
-    # Of the difference of two correlations after Fisher's transformation.
+    # Bounds the difference of two correlations after Fisher's transformation.
     allowed = _SIGMAS * np.sqrt(2 / (len(means) - 3))
     # The bar is the best agreement before, not the last: noise may have lowered that one.
     best = -1.0
@@ -510,7 +510,7 @@ def equal_values(
     ordered = ordered[(values_in_order[:, 1:] == values_in_order[:, :-1]).any(axis=1)]
     seed = np.argsort(ordered, axis=1, kind="stable")
     ordered = np.take_along_axis(ordered, seed, axis=1)
-    # Of groups of equal evaluations: NaN equals nothing.
+    # Begins of groups of equal evaluations: NaN equals nothing.
     begins = np.ones(ordered.shape, dtype=np.int64)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     group = np.cumsum(begins.ravel()) - 1

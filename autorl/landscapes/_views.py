@@ -263,11 +263,11 @@ def _guarded(files: Sequence[str]) -> duckdb.DuckDBPyConnection:
 
     It changes nothing.
     """
-    # Of its own, because settings are those of a whole DuckDB. Their order counts: each of the last
+    # A database of its own, because settings are global. Their order counts: each of the last
     # two locks those above it.
     connection = new_database()
     listed = ", ".join(map(text_literal, files))
-    # Nobody else reads what does not fit into memory. Where the query's process is ended, the
+    # Only this user reads what does not fit into memory. If the query's process is ended, the
     # folder goes with the one that its parent made.
     folder = tempfile.mkdtemp(prefix="autorl-query-")
     weakref.finalize(connection, shutil.rmtree, folder, ignore_errors=True)

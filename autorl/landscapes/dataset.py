@@ -390,7 +390,7 @@ class Dataset:
             return None
         sign = self.manifest.objective.sign
         places = self.grid.seed_positions(seeds)
-        # Where the reduction chooses a step, seeds that did not choose it are read at the step that
+        # If the reduction chooses a step, seeds that did not choose it are read at the step that
         # is best on those that did: their own best step would be chosen on the test.
         if rule.reduction.chooses_step and seeds != chosen_on:
             scores = self.grid.curves(slice(row, row + 1), at).values[0]

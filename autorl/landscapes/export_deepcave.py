@@ -90,7 +90,7 @@ def _rows(history: list[Measurement]) -> list[list[Any]]:
     """
     rows: list[list[Any]] = []
     for place, row in enumerate(history):
-        # What a run recorded before it failed is a success.
+        # A recorded value before a failure is a success.
         last = place + 1 == len(history) or history[place + 1].run_id != row.run_id
         ended = row.value is None or (last and row.status != "done")
         more = {}

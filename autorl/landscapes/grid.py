@@ -261,7 +261,7 @@ class Grid:
         measured = np.ma.filled(np.ma.asarray(evals[column], dtype=self._precision), np.nan)[placed]
         flat = values.reshape(-1)
         flat[targets] = measured
-        # Of two runs in one cell the later one was written. An optimizer's runs may hold a
+        # The later of two runs in one cell was written. An optimizer's runs may hold a
         # configuration twice, with the same values; NaN is unlike itself, and no second result.
         unlike = np.flatnonzero((flat[targets] != measured) & ~np.isnan(measured))
         if alike and len(unlike):

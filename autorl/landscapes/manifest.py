@@ -169,7 +169,7 @@ class Manifest:
         Raises:
             InputError: a key has a value that `read` would refuse.
         """
-        # What cannot be read back is not written.
+        # A manifest that cannot be read back is not written.
         Manifest.from_dict(self.to_dict())
         text = json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
         write_whole(folder / MANIFEST, text)

@@ -115,7 +115,7 @@ def main() -> None:
     answered = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # DuckDB prints how far it is
     resource.setrlimit(resource.RLIMIT_DATA, (most_bytes, most_bytes))
-    # Where the machine has less than it says, a job of a cluster, the query ends before others.
+    # If the machine has less than it says (a job of a cluster), the query ends before others.
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
     signal.signal(signal.SIGALRM, signal.SIG_DFL)

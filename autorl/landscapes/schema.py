@@ -142,7 +142,7 @@ def table_columns(
     return fixed
 
 
-# What can be read as a declared type: tables of strangers have other widths.
+# Types that can be read as a declared type: tables of strangers have other widths.
 _WHOLE_TYPES = frozenset(
     f"{sign}{size}INT" for sign in ("", "U") for size in ("TINY", "SMALL", "BIG", "HUGE")
 )

@@ -99,7 +99,7 @@ class Standing:
         if scale <= 0:  # the incumbent is what others had at the first rung
             scale = self.high - self.low
         off = scores[:, -2:] - self.best
-        # Where all scores are equal nothing says how far another one is.
+        # If all scores are equal, nothing says how far away another score is.
         off = off / scale if scale > 0 else np.sign(off) * _CLIP[1]
         units = np.clip(1.0 + off, *_CLIP)
         return np.column_stack([units[:, -1], units[:, -1] - units[:, 0]])
@@ -143,7 +143,7 @@ def situations(curves: Array, ended: int, rung: int) -> Rows:
         rung: at which a run is to be judged.
     """
     count = min(max(size for size in ENDED if size <= max(1, ended)), max(1, len(curves) * 2 // 3))
-    # Of no study: the references say the same to all.
+    # Independent of the study: the references say the same to all.
     rng = seeds.generator(0, "algorithm", "situations", len(curves), count, rung)
     features = []
     outcomes = []

@@ -102,7 +102,7 @@ class FastTPE(TPESampler):
         self, trials: list[FrozenTrial], search_space: dict[str, BaseDistribution], study: Study
     ) -> dict[str, NDArray[Any]]:
         names = search_space.keys()
-        # Of trials that have all the names, as Optuna's own reads them.
+        # The trials have all the names; Optuna's own sampler reads them so.
         internal = [trial.__dict__["internal"] for trial in trials]
         columns = [
             [values[name] for values in internal if names <= values.keys()] for name in names

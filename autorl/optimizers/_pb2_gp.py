@@ -138,7 +138,7 @@ def _negative_log_posterior(
     signal = np.exp(logs[-2])
     noise = np.exp(logs[-1])
     smooth = signal * np.exp(-(weights @ gaps)).reshape(n, n)
-    # What comes in is finite: `History` refuses other scores.
+    # Scores are finite: `History` refuses others.
     lower = cholesky(smooth + (noise + JITTER) * np.eye(n), lower=True, check_finite=False)
     solved = cho_solve((lower, True), values, check_finite=False)
     away = (logs - beliefs.mean) / beliefs.sd

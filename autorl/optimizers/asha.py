@@ -43,12 +43,12 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         super().__init__(problem, options)
         self.steps = self.cuts(problem.horizon, options)
         self._runs = [0 for _ in self.steps]  # with an outcome, failures included
-        # Those that may go on, better first. Sorted lists, so that an outcome costs a bisection:
+        # Runs that may go on, better first. Sorted lists, so that an outcome costs a bisection:
         # sorting a rung at every ask would make studies quadratic in their runs.
         self._ranked: list[list[Merit]] = [[] for _ in self.steps]
-        # Of these, those not promoted yet.
+        # The part of them that is not promoted yet.
         self._waiting: list[list[Merit]] = [[] for _ in self.steps]
-        # Of all with an outcome; None = will not go on.
+        # Merit of every proposal with an outcome; None = will not go on.
         self._merits: dict[ProposalId, Merit | None] = {}
         self._started = 0
 

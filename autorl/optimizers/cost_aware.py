@@ -354,7 +354,7 @@ class Encoding:
         # 0 of numbers and ordinals, which the process takes by their distance.
         is_categorical = np.array([item.type == "categorical" for item in items])
         self._choices = np.where(is_categorical, [item.n_choices for item in items], 0)
-        # What has one value only would make prior weights smaller for nothing.
+        # A hyperparameter with one value would make prior weights smaller for nothing.
         varied = np.array([item.varies for item in items])
         self._numeric = varied & (self._choices == 0)
         self._category = varied & (self._choices > 0)

@@ -87,7 +87,7 @@ class GridSearch(BaseOptimizer[GridOptions]):
         names = self.problem.space.names
         if depth == len(names):
             yield chosen
-        # What decides whether it is active is chosen: parents stand before their children.
+        # Parents stand before their children: whether it is active is decided.
         elif not self.problem.space.is_active(names[depth], chosen):
             yield from self._branch(chosen, depth + 1)
         else:

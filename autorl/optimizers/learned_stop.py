@@ -101,7 +101,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         if curves == AUTO:
             if prior == NONE:
                 return options
-            # What else may be wrong with a prior, its optimizer says.
+            # The optimizer reports other faults of its prior.
             if isinstance(prior, Sequence) and not isinstance(prior, str):
                 names = [name for name in prior if isinstance(name, str)]
         with_studies = curves == AUTO and prior == STUDIES

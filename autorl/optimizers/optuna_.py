@@ -50,7 +50,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
     learns = True
     redraws: ClassVar[int] = 5  # after drafts that repeat a proposal or break a rule of the space
     relax: ClassVar[float] = math.inf  # integers with more values are continuous for the sampler
-    # Of trials that no sampler drafted: the initial configurations.
+    # Attributes of trials that no sampler drafted: the initial configurations.
     first_attributes: ClassVar[Mapping[str, object]] = {}
 
     def __init__(self, problem: Problem, options: O) -> None:
@@ -296,7 +296,7 @@ class TPE(StartedOptimizer[TPEOptions]):
 
     def __init__(self, problem: Problem, options: TPEOptions) -> None:
         super().__init__(problem, options)
-        # Of several objectives the good are whole fronts, which grow with the results.
+        # With several objectives the good results are whole fronts, which grow with the results.
         self._sample: ResultSample | None = None
         if options.most_results is not None and problem.n_objectives == 1:
             self._sample = ResultSample(options.most_results)

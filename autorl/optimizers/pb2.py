@@ -52,7 +52,7 @@ BEST = 4
 AROUND = 16
 TRIED = 64  # how many of the best candidates are tried under the rules of the space
 FEWEST = 4  # improvements before there is a model
-# Of the weights of choices: rate, part forgotten, part drawn uniformly.
+# Weights of choices: their rate, the part forgotten, the part drawn uniformly.
 LEARNING = 2.0
 SHARE = 0.1
 MIXING = 0.1

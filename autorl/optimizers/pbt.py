@@ -299,7 +299,7 @@ class Population(BaseOptimizer[O]):
             )
         copy = self._select(current, settled, ranked, generation, rng)
         if copy is None:
-            # What was provisional stays so: the agent is still one that was picked for being ahead.
+            # A provisional score stays provisional: the agent was picked for being ahead.
             return replace(
                 current.proposal,
                 until=until,
@@ -369,7 +369,7 @@ class Population(BaseOptimizer[O]):
     ) -> Record | None:
         """Choose whom `member`, which may go on, copies among its peers."""
         if self.options.selection == "truncation":
-            # Where few are left the quantiles overlap: those that are copied are never replaced.
+            # If few are left the quantiles overlap: members that are copied are never replaced.
             behind = member in peers[max(count, len(peers) - count) :]
             return self._survivor(peers, count, rng) if behind else None
         opponents = [record for record in peers if record is not member]

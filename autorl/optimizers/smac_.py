@@ -147,7 +147,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         self._index = meta.get("index", self._index - 1) + 1  # as it was, without an index
         self._place = meta.get("place", self._place)
         if "seed" in meta:
-            # What was known when it was asked for: the fit is the same one after a resume.
+            # Results known at the ask: the fit is the same after a resume.
             before = tuple(record for record in self.history if record.id != event.id)
             self._fit = _Fit(len(before), meta["seed"], before)
 

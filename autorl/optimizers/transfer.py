@@ -347,7 +347,7 @@ class Transfer(BaseOptimizer[TransferOptions]):
         correlation = float(kendalltau(expected, ranks(records)).statistic)
         if self.options.agreement is None:
             return not correlation < 0
-        # Of the correlation of independent ranks without ties [Kendall1938].
+        # The standard error of the correlation of independent ranks without ties [Kendall1938].
         count = len(records)
         error = math.sqrt(2 * (2 * count + 5) / (9 * count * max(1, count - 1)))
         return correlation > self.options.agreement * error

@@ -76,7 +76,7 @@ def adam(
     for i in range(len(parameters)):
         g = factor * gradient[i]
         mean = beta_1 * first[i] + new_share_1 * g
-        # Of a dead unit it would halt at a subnormal number, with which all arithmetic is slow: a
+        # For a dead unit it would halt at a subnormal number, with which all arithmetic is slow: a
         # fifth of all in TD3 on Pendulum. No parameter notices.
         mean = zero if abs(mean) < least else mean
         square = beta_2 * second[i] + new_share_2 * g * g

@@ -39,7 +39,7 @@ _E = tuple(1.0 / math.factorial(k) for k in range(14))
 _L = tuple(2.0 / (2 * k + 1) for k in range(11))
 _LOWEST = -708.0
 _HIGHEST = 709.79
-# Of an IEEE 754 double: bias of the exponent, bits of the fraction, and their mask.
+# An IEEE 754 double: bias of the exponent, bits of the fraction, and their mask.
 _BIAS = 1023
 _SHIFT = 52
 _FRACTION = 2**52 - 1

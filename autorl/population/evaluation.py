@@ -75,16 +75,16 @@ def evaluate(
     while remaining > 0:
         for row in range(remaining):
             world.observe(episodes.states[episodes.running[row]], episodes.inputs[row])
-        # Without one this is compiled to nothing: numba drops branches on an argument's type.
+        # Compiled to nothing for None: numba drops branches on an argument's type.
         if normaliser is not None:
             normalise(normaliser, episodes.inputs[:remaining])
         forward(policy, episodes.inputs, remaining)
-        # Those that go on move to the front: the network is run for them only.
+        # Episodes that go on move to the front: the network is run for them only.
         still_running = 0
         for row in range(remaining):
             i = episodes.running[row]
             best_action(policy.outputs[row], head, world, episodes.action)
-            # Of the episode and its step alone: no matter which others are still running.
+            # The key depends on the episode and its step alone, not on other episodes.
             key = rng.bits(rng.stream(episodes.keys[i], rng.DYNAMICS), t)
             reward, terminated = world.step(episodes.states[i], episodes.action, key)
             episodes.returns[i] += reward

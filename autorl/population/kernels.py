@@ -181,9 +181,9 @@ class Kernel:
         self._dispatcher = numba.njit(**options)(function)
         self._dispatcher.compile = _lightly(self._dispatcher.compile)
         self._dispatcher.get_call_template = _of_variables(self._dispatcher.get_call_template)
-        # What numba reads when one kernel names another.
+        # Numba reads it when one kernel names another.
         self._numba_type_ = kind_of(self._dispatcher)
-        # What numba reads to see whether a kernel is inlined, and what.
+        # Numba reads both to see whether a kernel is inlined, and its source.
         self.targetoptions = self._dispatcher.targetoptions
         self.py_func = function
 

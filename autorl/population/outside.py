@@ -465,7 +465,7 @@ class Worlds:
             terminated[index] = over
             step.following[index] = final
             finished = self._finished(index)
-            # None where a wrapper ended an episode and the task goes on.
+            # It is None if a wrapper ended an episode and the task goes on.
             if finished is not None:
                 member.recent[member.counts[EPISODES] % RECENT] = finished[0]
                 member.counts[EPISODES] += 1

@@ -173,7 +173,7 @@ def log_probs_and_entropies(policy: Policy, outputs: Array, actions: Array) -> N
     """
     log_probs = policy.log_probs
     entropies = policy.entropies
-    # Of a normal distribution: 1/2 + log(2 pi) / 2 + log std.
+    # The entropy of a normal distribution: 1/2 + log(2 pi) / 2 + log std.
     entropy = 0.0
     for i in range(len(policy.log_std)):
         entropy += 0.5 + HALF_LOG_2PI + policy.log_std[i]

@@ -324,7 +324,7 @@ def policy_loss(
         advantage = (advantages[r] - centre) * scale
         log_ratio = policy.log_probs[r] - old[r]
         ratio = exp(log_ratio)
-        # Where the clipped term is the smaller one, it does not depend on the policy.
+        # A clipped term that is the smaller one does not depend on the policy.
         clipped_out = ratio > 1.0 + clip_range if advantage > 0.0 else ratio < 1.0 - clip_range
         weights[r] = 0.0 if clipped_out else -share * advantage * ratio
         # Never negative in any row, unlike -log r: Schulman's estimator, as in Stable-Baselines3.

@@ -168,7 +168,7 @@ def choose_actions(member: Member, agent: Agent, hp: Record) -> None:
     The first rows of `agent.observations` are theirs, the actions go into `agent.actions`.
     """
     n_envs = len(member.states)
-    # Of all environments or of none, as in Stable-Baselines3.
+    # Actions of all environments are random or none is, as in Stable-Baselines3.
     at_random = member.counts[STEPS] < hp.learning_starts
     forward(agent.actor, agent.observations, n_envs)
     seed = rng.stream(member.key[0], rng.ACTION)

@@ -65,7 +65,7 @@ HYPERPARAMETERS = {
     "target_policy_noise": Setting(0.2, lower=0.0, case=Fixed(0.0)),
     "target_noise_clip": Setting(0.5, lower=0.0, case=Fixed(0.0)),
     "noise_type": Setting("normal", codes=NOISES, sb3="noise"),
-    # Of actions in [-1, 1]; 0 is Stable-Baselines3's default, no noise.
+    # In units of actions in [-1, 1]; 0 is Stable-Baselines3's default, no noise.
     "noise_std": Setting(0.0, lower=0.0, scheduled=True, sb3="noise"),
     "n_critics": Setting(2, lower=1, upper=2, change=None, sb3="policy", case=Fixed(1)),
     "n_envs": Setting(1, lower=1, change=None, sb3="model"),
@@ -205,7 +205,7 @@ def choose_actions(member: Member, agent: Agent, hp: Record) -> None:
     deviation = scheduled(
         hp.noise_std, hp.noise_std_end, hp.noise_std_shape, member.counts[STEPS] / hp.horizon
     )
-    # Of all environments or of none, as in Stable-Baselines3.
+    # Actions of all environments are random or none is, as in Stable-Baselines3.
     at_random = member.counts[STEPS] < hp.learning_starts
     forward(agent.actor, agent.observations, n_envs)
     seed = rng.stream(member.key[0], rng.ACTION)
@@ -301,7 +301,7 @@ def critic_targets(agent: Agent, hp: Record, seed: int) -> None:
         forward(agent.target_2, agent.pairs, n)
     for r in range(n):
         alive = 1.0 - agent.replay.rows[agent.ends[r], 2 * inputs + size + 1]
-        # Of one critic both are the same, and so are their outputs.
+        # One critic is both, and so are its outputs.
         following = min(agent.target_1.outputs[r, 0], agent.target_2.outputs[r, 0])
         agent.targets[r] += agent.discounts[r] * alive * following
 

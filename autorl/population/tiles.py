@@ -19,7 +19,7 @@ from numba.extending import intrinsic
 from autorl.population.kernels import kernel
 
 TILE_ROWS = 4
-# What becomes of a product's elements before they are stored.
+# Operations on a product's elements before they are stored.
 PLAIN, RECTIFIED, GATED = range(3)
 
 

@@ -21,7 +21,7 @@ from autorl.population.hyperparameters import record
 from autorl.population.kernels import Function, Prepared, prepare, tell_preparations
 
 _HORIZON = 100
-# Of these an algorithm takes those that it has.
+# An algorithm takes the ones that it has.
 _FEW_STEPS = {
     "n_steps": 2,
     "n_epochs": 1,

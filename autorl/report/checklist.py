@@ -132,7 +132,7 @@ def _cost(view: StudyView) -> Item:
     budget = {
         name: value for name, value in view.spec.budget.model_dump().items() if value is not None
     }
-    # What was really trained, which is not what the budget counts where runs are cut at rollouts.
+    # Steps really trained: the budget counts others if runs are cut at rollouts.
     trained = view.record.tables.training_by("seed_role")
     spent = "; ".join(
         f"{role}: {counted(taken.environment_steps, 'step', form=',.0f')}, "

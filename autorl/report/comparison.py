@@ -100,7 +100,7 @@ def compare_results(
         loss = np.inf if row.test is None else -sign * row.test
         return row.rank is None, row.rank, loss
 
-    # Without ranks, by the score alone.
+    # By the score alone if there are no ranks.
     rows.sort(key=place)
     caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
     return Comparison(objective, tuple(rows), repeats, caveats)

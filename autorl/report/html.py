@@ -111,7 +111,7 @@ def study_sections(
         Section("checklist", "Checklist", _checklist(view)),
     ]
     if not live:
-        # Who may look at a study need not see its file (`docs/security.md`).
+        # Readers of a page need not see the study file (`docs/security.md`).
         return [*sections, Section("study-file", "Study file", _study_file(view))]
     sections.insert(1, Section("progress", "Progress", _progress(view), half=True))
     return sections
@@ -387,5 +387,5 @@ def _study_file(view: StudyView) -> list[Block]:
     if isinstance(options, dict):
         # Data that a study has resolved would fill pages: its hash stands for it.
         stored["optimizer"] = options | resolved_in_short(view.spec.optimizer, view.spec.path)
-    # Without secrets and folders of the machine.
+    # Secrets and folders of the machine are left out.
     return [Code(str(yaml.safe_dump(shareable(stored), sort_keys=False, width=110)))]

@@ -100,7 +100,7 @@ class LiveStudy(Generic[T]):
                 view.close()
         except InputError:
             raise
-        # What a damaged database answers: one study of many, whose page must say so.
+        # A damaged database raises these: it is one study of many, whose page must say so.
         except (AutorlError, sqlite3.Error, OSError, ValueError) as error:
             raise InputError(f"cannot be read ({error})", file=str(self.folder)) from error
         return Look(revision, value, time.perf_counter() - begun)

@@ -74,7 +74,7 @@ class FrozenMap(Mapping[str, Any]):
 
     def __hash__(self) -> int:
         if self._hash is None:
-            # Of a set: mappings are equal in whatever order their names stand.
+            # The hash of a set: mappings are equal in any order of their names.
             object.__setattr__(self, "_hash", hash(frozenset(self._values.items())))
         assert self._hash is not None
         return self._hash

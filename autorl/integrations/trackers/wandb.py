@@ -105,13 +105,13 @@ class WandbTracker(Tracker):
     ) -> None:
         """Send metrics, where that was asked for."""
         if self._mode == "online":
-            # Of a step that comes again W&B keeps what it has.
+            # If a step comes again, W&B keeps the values it has.
             self._online(study, run).log(dict(metrics), step=step)
 
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
         """Write a run with all its evaluations, or end a sent one."""
         state = state_of(study, run, outcome)
-        # Where an open run is continued, this is written anew.
+        # This is written anew if an open run is continued.
         said = {"state": "stopped" if state == "open" else state, "message": outcome.message}
         if self._mode == "online":
             sent = self._online(study, run)
@@ -208,7 +208,7 @@ class WandbTracker(Tracker):
                 mode=self._mode,
                 console="off",
                 silent=True,
-                # What it would record of code and machine is the driver's, not the trainer's.
+                # It would record code and machine of the driver, not of the trainer.
                 save_code=False,
                 disable_git=True,
                 x_disable_stats=True,
@@ -251,7 +251,7 @@ class WandbTracker(Tracker):
         if run.run not in self._points:
             points: _Points = {}
             if run.start > 0 and study.folder is not None:
-                # What this session has written and forgotten may be newer than what it has read.
+                # Runs this session has written and forgotten may be newer than those it has read.
                 if self._earlier is None or run.run in self._marks:
                     self._earlier = _recorded(study.folder)
                 points = self._earlier.get(run.run, {})

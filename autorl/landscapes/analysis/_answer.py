@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe noise
 
 
-# Without a comparison: `==` of two tables is a table, not a truth value.
+# No comparison: `==` of two tables is a table, not a truth value.
 @dataclass(frozen=True, eq=False)
 class Answer:
     """The answer of an analysis.

@@ -76,7 +76,7 @@ def analyse(
     if len(data) < fewest or (limit is not None and len(data) > limit):
         expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"
         raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
-    # What an analysis would not look at is refused: an answer must not seem to heed it.
+    # Refuse a step that the analysis ignores: an answer must not seem to heed it.
     if step is not None and not asked.at_step:
         raise InputError(f"{kind} looks at its own steps and takes none", key="step")
     # Kinds that choose need to know whether the user named the seeds.
@@ -136,7 +136,7 @@ def importance(
         table = fanova(forest, pairs=interactions).rename(
             columns={"first": "hyperparameter", "second": "with"}
         )
-        # Without pairs the second name is None in every row.
+        # The second name is None in every row if there are no pairs.
         table = table if interactions else table.drop(columns="with")
     elif method == "local":
         # The forest predicts means, so "best" falls back on the mean too, not on the usual IQM.

@@ -247,7 +247,7 @@ def _per_landscape(
             rows.append({"landscape": landscape.manifest.id, **row(landscape)})
             answered.append(landscape.manifest.id)
         except InputError as error:
-            # Of one landscape there is no other row to show.
+            # One landscape has no other row to show.
             if len(data) == 1:
                 raise
             notes.append(f"{landscape.manifest.id} is left out: {error.message}")

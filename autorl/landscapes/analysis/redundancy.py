@@ -62,7 +62,7 @@ def redundancy_of(scores: npt.ArrayLike, epsilon: float | None = None) -> Redund
     if table.ndim != 2 or table.size == 0:
         raise InputError(f"expected scores (configurations, seeds), got shape {table.shape}")
     limit = detectable_difference(table) if epsilon is None else float(epsilon)
-    # So written, it refuses NaN too.
+    # Written with `not`, it refuses NaN too.
     if not limit >= 0.0:
         raise InputError(f"epsilon must be at least 0, got {limit}", key="epsilon")
     means = np.sort(table.mean(axis=1))

@@ -87,7 +87,7 @@ class SubsetSelection:
 
         It is the best one if there are no costs.
         """
-        # Without costs all are 0, and the error decides.
+        # If there are no costs, all are 0, and the error decides.
         return min(self.near_ties, key=lambda tie: (tie.cost or 0.0, tie.error))
 
 

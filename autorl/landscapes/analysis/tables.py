@@ -234,7 +234,7 @@ def _paired_ids(landscapes: Sequence[Dataset], parts: Sequence[Curves]) -> list[
     paired: list[Integers] = []
     for data, part in zip(landscapes, parts, strict=True):
         hashes = dict(data.queries.config_hashes())
-        # Of one space only: over other spaces equal points have other values, and other hashes.
+        # Compare one space only: over other spaces equal points have other values and hashes.
         name, first = firsts.setdefault(data.space.hash, (data.manifest.id, hashes))
         config_ids = part.config_ids.tolist()
         common = [config_id for config_id in config_ids if config_id in first]

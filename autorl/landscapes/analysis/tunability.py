@@ -102,7 +102,7 @@ def tuning_gains(forest: Forest, config: Mapping[str, object], points: int = 64)
     rows = []
     for name in forest.names:
         allowed = moved(forest, config, name, forest.grid(name, points)) if name in active else []
-        # What the space forbids is no gain. A constraint without its constant cannot be asked.
+        # A forbidden value is no gain. A constraint without its constant cannot be asked.
         allowed = [
             candidate
             for candidate in allowed

@@ -278,7 +278,7 @@ class Surrogate:
             # Inverse transform sampling: a donor's chance is its share of the prediction.
             shares = np.cumsum(prediction.weights * trained[:, place])
             if shares[-1] > 0:
-                # Of configuration and seed alone, so the order of the questions changes nothing.
+                # Drawn of configuration and seed alone: the order of questions changes nothing.
                 point = generator(seed, "noise", role, prediction.hash).random() * shares[-1]
                 return int(np.searchsorted(shares, point, side="right")), place
         raise AssertionError("a configuration with weight has a run")  # `_rows` are those with one

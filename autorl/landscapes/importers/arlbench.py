@@ -207,7 +207,7 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
         frame = frame.rename(columns={"optimization_step": "config_id"})
     columns = [str(name) for name in frame]
     prefixed = [name for name in columns if name.startswith(_PREFIX)]
-    # Without any prefix, every column that has no other meaning is a hyperparameter.
+    # If no column has a prefix, every column without another meaning is a hyperparameter.
     names = [name.removeprefix(_PREFIX) for name in prefixed or columns if name not in _COLUMNS]
     frame = frame.rename(columns=lambda name: name.removeprefix(_PREFIX))
     missing = [

@@ -34,7 +34,7 @@ class Task:
     floor: float | None = None
 
 
-# Without a floor one run decides every mean: PPO's returns on Brax reach -1e22.
+# A floor, or one run decides every mean: PPO's returns on Brax reach -1e22.
 _BOX2D_FLOOR = -200.0
 _BRAX_FLOOR = -2000.0
 # Bounds are those of an episode: 500 steps of reward 1 for CartPole, 24 points for DoubleDunk.

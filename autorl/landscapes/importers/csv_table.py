@@ -244,7 +244,7 @@ def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:
 def _numeric(frame: pd.DataFrame, name: str, path: Path) -> None:
     import pandas as pd
 
-    # What cannot be read becomes NaN, and differs by that from a cell that is empty in the file.
+    # An unreadable cell becomes NaN here, though it is not empty in the file.
     cells = pd.to_numeric(frame[name], errors="coerce")
     wrong = frame[name][cells.isna() & frame[name].notna()]
     if len(wrong):

@@ -182,7 +182,7 @@ def _runs(
         if len(costs) != len(metrics):
             message = f"{counted(len(costs), 'cost')}, but the objectives are {', '.join(metrics)}"
             raise InputError(message, file=str(file), line=number)
-        # Without budgets every run is one evaluation at its end.
+        # If there are no budgets, every run is one evaluation at its end.
         step = 1 if budget is None else whole_step(budget, options.unit, file, where)
         curve = curves.setdefault((config_id, seed), {})
         if step in curve:

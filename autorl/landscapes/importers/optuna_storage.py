@@ -140,7 +140,7 @@ def _run(
     steps = list(reports)
     curve = list(reports.values())
     metrics: dict[str, Sequence[float]] = {metric: curve}
-    # Of a pruned trial Optuna gives its last report as the value: nothing to add.
+    # The value of a pruned trial is its last report: nothing to add.
     final = (
         trial.values[place] if trial.values is not None and trial.state.name == "COMPLETE" else None
     )

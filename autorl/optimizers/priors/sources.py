@@ -131,7 +131,7 @@ def _lower_bounds(data: Dataset) -> tuple[Array, int]:
     errors = np.sqrt(squares / np.maximum(number - 1, 1) / number)
     means = np.where(counted.any(axis=1), means, np.nan)
     # Not below the worst mean: a configuration that succeeds once is no worse than one that never
-    # does. Where successes are so rare that no bound is above it, means are what there is.
+    # does. If successes are so rare that no bound is above it, means remain.
     worst = np.nanmin(means, initial=np.inf)
     bounds = np.maximum(means - errors, worst)
     rare = not np.nanmax(bounds, initial=-np.inf) > worst
