@@ -1,8 +1,8 @@
 """Starts child processes that never outlive the driver.
 
-They start quickly and are killed with all they started: driver -> warden -> fork server -> workers
--> whatever a worker starts. Each worker is the parent of its orphans, and the warden of those whose
-worker is gone; see `autorl.executors.warden`.
+They start quickly and are killed with all they started: driver -> supervisor -> fork server -> workers
+-> whatever a worker starts. Each worker is the parent of its orphans, and the supervisor of those whose
+worker is gone; see `autorl.executors.supervisor`.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from autorl.core.os_processes import (
     open_descriptors,
     stat,
 )
-from autorl.executors.warden import DRIVER
+from autorl.executors.supervisor import DRIVER
 from autorl.executors.worker import ONE_THREAD
 from autorl.store.log_files import prints_to
 
 _TRIES = 3  # fork servers in a row that end before they have started a worker
-_LAST_WAIT = 6.0  # seconds for what is ending to end: a warden, or the news of an exit code
+_LAST_WAIT = 6.0  # seconds for what is ending to end: a supervisor, or the news of an exit code
 # A socket's name has at most 103 bytes on macOS, 107 on Linux; multiprocessing needs 32 of them.
 _LONGEST_TMPDIR = 71
 _server: int | None = None  # process id of the fork server, once it has started a worker
@@ -53,7 +53,7 @@ def fork_server(preload: Sequence[str]) -> ForkServerContext:
     later call with other modules uses the server as it is. A server that has ended is replaced.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["autorl.executors.warden", *preload])
+    context.set_forkserver_preload(["autorl.executors.supervisor", *preload])
     _ensure_running()
     return context
 
@@ -73,7 +73,7 @@ def start(
     _ensure_running()
     process = context.Process(target=target, args=arguments, daemon=False)
     # multiprocessing starts another server where the one just seen has ended meanwhile. It needs
-    # the same environment: without it there was no warden, once in some hundred killed servers.
+    # the same environment: without it there was no supervisor, once in some hundred killed servers.
     with _environment_of_server(), _socket_without_name(), _without_main():
         process.start()
     worker = stat(process.pid or 0)
@@ -104,7 +104,7 @@ def start_connected(
         except (EOFError, ConnectionError, FileNotFoundError):
             # The server is gone. A worker that was begun all the same finds its connection closed.
             own_end.close()
-            _wait_for_end(_warden())
+            _wait_for_end(_supervisor())
         finally:
             child_end.close()
     raise ProcessLostError(f"the fork server ended {_TRIES} times before it had started a worker")
@@ -185,11 +185,11 @@ def resident_bytes(pid: int) -> int:
 
 
 def _ensure_running() -> None:
-    """Start the fork server, and the warden before it, unless they run.
+    """Start the fork server, and the supervisor before it, unless they run.
 
     They are continued if they were stopped.
     """
-    for pid in (_warden(), _server):
+    for pid in (_supervisor(), _server):
         if pid is not None and (process := stat(pid)) is not None and process.state == "T":
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGCONT)
@@ -197,8 +197,8 @@ def _ensure_running() -> None:
         forkserver.ensure_running()
 
 
-def _warden() -> int | None:
-    """Return the process id of the warden, None before there is one.
+def _supervisor() -> int | None:
+    """Return the process id of the supervisor, None before there is one.
 
     It is what the driver takes for the fork server.
     """
@@ -206,30 +206,34 @@ def _warden() -> int | None:
     return pid
 
 
-def _wait_for_end(warden: int | None) -> None:
-    """Wait until a warden whose server is gone has ended.
+def _wait_for_end(supervisor: int | None) -> None:
+    """Wait until a supervisor whose server is gone has ended.
 
     It ends everything else first.
     """
     end = time.monotonic() + _LAST_WAIT
     time.sleep(0.1)  # where nothing is known of processes: until it can be seen that it has ended
-    while warden is not None and (process := stat(warden)) is not None and process.state != "Z":
+    while (
+        supervisor is not None
+        and (process := stat(supervisor)) is not None
+        and process.state != "Z"
+    ):
         if time.monotonic() > end:
-            os.kill(warden, signal.SIGKILL)
+            os.kill(supervisor, signal.SIGKILL)
         time.sleep(0.01)
 
 
 def _end_strays() -> None:
     """Kill what workers that are gone have left.
 
-    That is all below the warden that is not below the fork server.
+    That is all below the supervisor that is not below the fork server.
     """
-    warden = _warden()
-    if warden is None or _server is None:
+    supervisor = _supervisor()
+    if supervisor is None or _server is None:
         return
     server = stat(_server)
-    if server is not None and server.parent == warden:
-        end_descendants(warden, spare=(_server,))
+    if server is not None and server.parent == supervisor:
+        end_descendants(supervisor, spare=(_server,))
 
 
 def _keep_descriptors() -> None:
@@ -252,7 +256,7 @@ def _die_with(sentinel: int) -> None:
 def _environment_of_server() -> Iterator[None]:
     """Set the variables a fork server is started with.
 
-    By them it has a warden, and one thread a library.
+    By them it has a supervisor, and one thread a library.
     """
     values = {**ONE_THREAD, DRIVER: str(os.getpid())}
     before = {name: os.environ.get(name) for name in values}
@@ -274,8 +278,8 @@ def _socket_without_name() -> Iterator[None]:
     Linux reaches a socket by a descriptor too, and a driver that is killed leaves nothing. Below a
     long `TMPDIR` the server ended with "AF_UNIX path too long": the folder has a short name then.
     """
-    warden = stat(_warden() or 0)
-    if not sys.platform.startswith("linux") or (warden is not None and warden.state != "Z"):
+    supervisor = stat(_supervisor() or 0)
+    if not sys.platform.startswith("linux") or (supervisor is not None and supervisor.state != "Z"):
         yield
         return
     long = len(os.fsencode(tempfile.gettempdir())) > _LONGEST_TMPDIR

@@ -1,4 +1,4 @@
-"""Connects to a cluster of Ray, and starts and calls workers there.
+"""Connects to a cluster of Ray, and has segments trained there.
 
 All that is known of Ray's interface stands here, so that the rest is tested without a cluster.
 Ray is imported when a cluster is connected to: it takes a second, and is an extra.
@@ -6,6 +6,7 @@ Ray is imported when a cluster is connected to: it takes a second, and is an ext
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import importlib.util
 import os
@@ -17,7 +18,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import ceil
@@ -27,9 +28,10 @@ from typing import Any
 import psutil
 
 from autorl.core.plain_text import shortened
-from autorl.core.types import InputError, Resources, StudyError
-from autorl.executors.ray_worker import RayWorker, WorkerPlan
+from autorl.core.types import AttemptKey, InputError, Report, Resources, Segment, StudyError
+from autorl.executors.ray_worker import Answer, Place, WorkerPlan, free_port, train
 
+TASK = "autorl"  # the name that processes of Ray have while they train: `ray::autorl`
 ADDRESSES = "local, auto, HOST:PORT or ray://HOST:PORT"
 _ADDRESS = re.compile(r"(?:ray://)?(?P<host>\[[^\]]+\]|[^:/\s\[\]]+):(?P<port>\d{1,5})")
 _KEY = "executor.address"
@@ -62,13 +64,11 @@ class WorkerLostError(Exception):
 
     Attributes:
         certain: whether the worker has ended; else it may only be out of reach.
-        preempted: whether Ray says that its node was told to go.
     """
 
-    def __init__(self, message: str, *, certain: bool, preempted: bool = False) -> None:
+    def __init__(self, message: str, *, certain: bool) -> None:
         super().__init__(message)
         self.certain = certain
-        self.preempted = preempted
 
 
 class WorkerUnusableError(Exception):
@@ -164,8 +164,9 @@ class Cluster:
                     self._start(cores)
                 else:
                     self._ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-        # One for all workers: Ray pickles and disassembles each class it is given (80 ms of CPU).
-        self._worker_class = self._ray.remote(RayWorker)
+        # Whether a segment is trained again, the driver says, and a process with a GPU stays too.
+        self._train = self._ray.remote(max_retries=0, max_calls=0)(_train)
+        self._mailbox: Any = None
 
     def _start(self, cores: float | None) -> None:
         """Start a Ray of our own, which ends with this process.
@@ -235,66 +236,68 @@ class Cluster:
             if node["Alive"]
         ]
 
-    # -- workers -----------------------------------------------------------------------------------
+    # -- segments ----------------------------------------------------------------------------------
 
-    def start(
+    def train(
         self,
         plan: WorkerPlan,
-        amounts: Mapping[str, float],
+        segment: Segment,
+        *,
+        rank: int = 0,
+        group: Any = None,
+        variables: Mapping[str, str] | None = None,
         excluded: Collection[str] = (),
         avoid: Collection[str] = (),
     ) -> Any:
-        """Ask for a worker that has so much of its node.
-
-        It may have to wait for room.
+        """Have a segment trained where Ray finds room, whose answer `result` gives.
 
         Args:
-            plan: what it is to do.
-            amounts: what it reserves, by Ray's names.
+            plan: how.
+            segment: what. A host is given what the segment needs.
+            rank: of the host in a gang.
+            group: of a gang, from `reserve`.
+            variables: of the environment of a gang.
             excluded: nodes where it cannot be.
             avoid: nodes where it is only if there is no room elsewhere.
         """
-        from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
+        options: dict[str, Any] = {}
+        if variables is not None:
+            options["runtime_env"] = {"env_vars": dict(variables)}
+        if group is not None:
+            options["scheduling_strategy"] = _bundle(group, rank)
+        elif excluded or avoid:
+            from ray.util.scheduling_strategies import NodeLabelSchedulingStrategy, NotIn
 
-        strategy: object = "DEFAULT"
-        if excluded or avoid:
             hard, soft = ({_NODE: NotIn(*nodes)} if nodes else {} for nodes in (excluded, avoid))
-            strategy = NodeLabelSchedulingStrategy(hard, soft=soft)
-        return self._actor(plan, amounts, strategy)
+            options["scheduling_strategy"] = NodeLabelSchedulingStrategy(hard, soft=soft)
+        task = self._train.options(name=TASK, **_amounts(needs(segment.resources)), **options)
+        return task.remote(plan, segment, rank, self._mailbox)
 
-    def start_gang(self, plan: WorkerPlan, amounts: Mapping[str, float], hosts: int) -> Gang:
-        """Ask for one worker on each of several hosts, all or none."""
+    def news(self) -> Any:
+        """Ask for what running segments say: `(attempt, rank, place or report)`, a list."""
+        if self._mailbox is None:
+            self._mailbox = self._open_mailbox()
+        return self._mailbox.take.remote()
+
+    def _open_mailbox(self) -> Any:
+        """Make what passes on what segments say, on the driver's node: it ends with the driver."""
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        node = self._ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=True)
+        mailbox = self._ray.remote(num_cpus=0, max_restarts=-1)(_Mailbox)
+        return mailbox.options(scheduling_strategy=here).remote()
+
+    def reserve(self, resources: Resources) -> Any:
+        """Ask for the hosts of a gang, all or none."""
         from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        group = placement_group([dict(amounts)] * hosts, strategy="STRICT_SPREAD")
-        workers = [
-            self._actor(plan, amounts, PlacementGroupSchedulingStrategy(group, True, index))
-            for index in range(hosts)
-        ]
-        return Gang(tuple(workers), group)
+        return placement_group([needs(resources)] * resources.nodes, strategy="STRICT_SPREAD")
 
-    def _actor(self, plan: WorkerPlan, amounts: Mapping[str, float], strategy: object) -> Any:
-        named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
-        options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
-        custom = {}
-        for name, amount in amounts.items():
-            if name in named:
-                options[named[name]] = amount
-            else:
-                custom[name] = amount
-        # By default Ray restarts no actor: whether a segment is trained again, the driver says.
-        actor = self._worker_class.options(
-            resources=custom, scheduling_strategy=strategy, **options
-        )
-        return actor.remote(plan)
-
-    def call(self, worker: object, method: str, *arguments: object) -> Any:
-        """Call a method of a worker.
-
-        Its answer is asked for with `result`.
-        """
-        return getattr(worker, method).remote(*arguments)
+    def free_port(self, group: Any) -> Any:
+        """Ask the first host of a gang for its address and a port."""
+        task = self._ray.remote(free_port)
+        return task.options(num_cpus=0, scheduling_strategy=_bundle(group, 0)).remote()
 
     def wait(self, calls: Sequence[object], seconds: float) -> list[Any]:
         """Return the calls that have ended.
@@ -304,8 +307,6 @@ class Cluster:
         Raises:
             StudyError: the cluster does not answer any more.
         """
-        if not calls:
-            return []
         with self._connected():
             ready, pending = self._ray.wait(list(calls), num_returns=1, timeout=seconds)
             if ready and pending:
@@ -323,38 +324,24 @@ class Cluster:
         errors = self._ray.exceptions
         try:
             return self._ray.get(call)
-        except errors.ActorUnavailableError as error:
-            raise WorkerLostError(_reason(error), certain=False) from None
-        except errors.ActorDiedError as error:
-            if "raised in its creation task" in str(error):
-                address = re.search(r"\bip=([^,)\s]+)", str(error))
-                raise WorkerUnusableError(
-                    _last_line(error), address[1] if address else ""
-                ) from None
-            preempted = bool(getattr(error, "preempted", False))
-            raise WorkerLostError(_reason(error), certain=True, preempted=preempted) from None
+        except (errors.WorkerCrashedError, errors.OutOfMemoryError) as error:
+            raise WorkerLostError(_reason(error), certain=True) from None
         except errors.RayTaskError as error:
-            # Our own code, on a node that has another version of it.
+            # Our own code, on a node that has another version of it or none.
             raise WorkerUnusableError(_last_line(error), getattr(error, "ip", "")) from None
         except errors.RayError as error:
             raise WorkerLostError(_reason(error), certain=False) from None
 
-    def end(self, worker: object) -> None:
-        """Kill a worker.
+    def cancel(self, calls: Iterable[object], group: Any = None) -> None:
+        """Interrupt what is on its way, and give the hosts of a gang back."""
+        for call in calls:
+            with suppress(Exception):  # of many kinds: it is gone already, or the cluster is
+                self._ray.cancel(call)
+        if group is not None:
+            from ray.util.placement_group import remove_placement_group
 
-        Its warden ends what it has started.
-        """
-        with suppress(Exception):  # of many kinds: it is gone already, or the cluster is
-            self._ray.kill(worker, no_restart=True)
-
-    def end_gang(self, gang: Gang) -> None:
-        """Kill all workers of a gang, and give its hosts back."""
-        from ray.util.placement_group import remove_placement_group
-
-        for worker in gang.workers:
-            self.end(worker)
-        with suppress(Exception):  # as in `end`
-            remove_placement_group(gang.group)
+            with suppress(Exception):  # as above
+                remove_placement_group(group)
 
     def close(self) -> None:
         """Leave the cluster. Idempotent.
@@ -372,12 +359,46 @@ class Cluster:
             shutil.rmtree(self._folder, ignore_errors=True)
 
 
-@dataclass(frozen=True)
-class Gang:
-    """Workers on as many hosts, rank 0 first, and what reserves these."""
+class _Mailbox:
+    """Passes on what segments say while they run."""
 
-    workers: tuple[Any, ...]
-    group: Any
+    def __init__(self) -> None:
+        self._messages: list[tuple[AttemptKey, int, Place | Report]] = []
+        self._some = asyncio.Event()
+
+    async def put(self, attempt: AttemptKey, rank: int, message: Place | Report) -> None:
+        self._messages.append((attempt, rank, message))
+        self._some.set()
+
+    async def take(self) -> list[tuple[AttemptKey, int, Place | Report]]:
+        await self._some.wait()
+        self._some.clear()
+        messages = self._messages
+        self._messages = []
+        return messages
+
+
+def _train(plan: WorkerPlan, segment: Segment, rank: int, mailbox: Any) -> Answer:
+    def tell(message: Place | Report) -> None:
+        mailbox.put.remote(segment.key, rank, message)
+
+    return train(plan, segment, tell)
+
+
+def _amounts(needed: Mapping[str, float]) -> dict[str, Any]:
+    """Give amounts as Ray's options."""
+    named = {"CPU": "num_cpus", "GPU": "num_gpus", "memory": "memory"}
+    options: dict[str, Any] = {"num_cpus": 0, "num_gpus": 0}
+    options |= {named[name]: amount for name, amount in needed.items() if name in named}
+    others = {name: amount for name, amount in needed.items() if name not in named}
+    return {**options, "resources": others}
+
+
+def _bundle(group: Any, rank: int) -> object:
+    """Place something on one host of a gang."""
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    return PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank)
 
 
 def _import_ray(*, local: bool) -> ModuleType:
@@ -446,8 +467,7 @@ def _one_line_errors(address: str) -> Iterator[None]:
 def _reason(error: BaseException) -> str:
     """Return the first line of an error that says something."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    detail = next((line for line in lines if line.startswith("The actor is dead because")), None)
-    return shortened(detail or next(iter(lines), type(error).__name__), _LONGEST_REASON)
+    return shortened(next(iter(lines), type(error).__name__), _LONGEST_REASON)
 
 
 def _last_line(error: BaseException) -> str:

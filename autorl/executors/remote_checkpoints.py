@@ -15,7 +15,7 @@ from pathlib import Path
 from autorl.core.shipped import cache_folder
 from autorl.core.types import FrozenMap, InputError, Outcome, Segment, StorageError
 from autorl.store.cache import CheckpointCache
-from autorl.store.checkpoints import scratch
+from autorl.store.checkpoints import folder_size, scratch
 from autorl.store.remote import RemoteFolder, is_url
 
 
@@ -35,9 +35,9 @@ def at_hand(segment: Segment) -> Iterator[Segment]:
         return
     with ExitStack() as held:
         if parent is not None and remote:
-            fetch = remote_folder(parent.path).fetch
+            source = remote_folder(parent.path)
             with _cache_told():
-                folder = held.enter_context(CheckpointCache().reading(parent.files, fetch))
+                folder = held.enter_context(CheckpointCache().reading(parent.files, source))
             segment = replace(segment, parent=replace(parent, path=str(folder)))
         if segment.storage:
             if segment.scratch and not Path(segment.scratch).parent.parent.is_dir():
@@ -66,13 +66,11 @@ def uploaded(outcome: Outcome, local: Segment) -> Outcome:
     # A trainer may name a folder within its own; anything else is a reference of its own.
     if not Path(saved.path).is_relative_to(local.folder):
         return outcome
-    manifest = remote_folder(local.storage).upload(Path(saved.path))
+    files = FrozenMap(remote_folder(local.storage).upload(Path(saved.path)))
+    checkpoint = replace(saved, path=local.storage, files=files, size=folder_size(Path(saved.path)))
     # It is safe in the storage: without a copy here it is fetched from there.
     with suppress(OSError):
-        CheckpointCache().adopt(Path(saved.path), manifest.hashes)
-    checkpoint = replace(
-        saved, path=local.storage, files=FrozenMap(manifest.hashes), size=manifest.bytes
-    )
+        CheckpointCache().adopt(Path(saved.path), files)
     return replace(outcome, checkpoint=checkpoint)
 
 

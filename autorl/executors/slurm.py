@@ -37,7 +37,7 @@ from autorl.core.types import (
 from autorl.executors import machine
 from autorl.executors.devices import Capacity
 from autorl.executors.elsewhere import Code, Work
-from autorl.executors.warden import ENDS_STOPPED
+from autorl.executors.supervisor import ENDS_STOPPED
 from autorl.executors.worker import failure
 from autorl.store.host import lives
 

@@ -75,7 +75,7 @@ class Replayed:
     def belongs_to(self, spec: Spec, store: Store) -> bool:
         """Say whether a study goes on from what was folded so far."""
         seq, link = self._applied
-        return self._spec == spec and store.hash_of(seq) == link
+        return self._spec == spec and store.log.hash_of(seq) == link
 
     def go_on(self, store: Store) -> None:
         """Take the events that are new since the last call."""
@@ -83,7 +83,7 @@ class Replayed:
         for recorded in store.events(after=seq):
             self._take(recorded.event)
             seq = recorded.seq
-        self._applied = (seq, store.hash_of(seq))
+        self._applied = (seq, store.log.hash_of(seq))
 
     def _take(self, event: StudyEvent) -> None:
         # A reader looks at no checkpoint: the driver may delete it meanwhile.

@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from autorl.core.shipped import cache_folder
 from autorl.core.types import InputError
 from autorl.store.checkpoints import damage, folder_size
 from autorl.store.host import host_identity, lives
+from autorl.store.remote import RemoteFolder
 
 GIGABYTES = "AUTORL_CACHE_GB"  # environment variable: the bound
 _DEFAULT_GIGABYTES = 20.0
@@ -77,9 +78,7 @@ class CheckpointCache:
         self._owner = f"{_TEMPORARY}{host_identity()}-"
 
     @contextmanager
-    def reading(
-        self, files: Mapping[str, str], fetch: Callable[[Path], str | None]
-    ) -> Iterator[Path]:
+    def reading(self, files: Mapping[str, str], source: RemoteFolder) -> Iterator[Path]:
         """Give a folder with the files of a checkpoint.
 
         It is there while the block runs. The files are not to be changed. An entry that is not
@@ -87,7 +86,7 @@ class CheckpointCache:
 
         Args:
             files: SHA-256 of every file, by name.
-            fetch: copies the checkpoint to an empty folder; returns what is wrong with it, or None.
+            source: where the checkpoint lies.
 
         Raises:
             DamagedError: what was fetched is not what was saved.
@@ -98,7 +97,7 @@ class CheckpointCache:
             if not _linked(entry, links) or damage(links, files) is not None:
                 links = scratch / "fetched"
                 links.mkdir()
-                problem = fetch(links) or damage(links, files)
+                problem = source.fetch(links, files) or damage(links, files)
                 if problem is not None:
                     raise DamagedError(problem)
                 shutil.rmtree(entry, ignore_errors=True)

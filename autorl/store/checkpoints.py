@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -258,7 +258,8 @@ def file_hashes(folder: Path) -> dict[str, str]:
             # Sockets and pipes hold no state, and reading a pipe would wait for a writer.
             if stat.S_ISREG(mode) or stat.S_ISLNK(mode):
                 names.append(path.relative_to(folder).as_posix())
-    return {name: _file_hash(folder / name) for name in sorted(names)}
+    hashes = {name: _file_hash(folder / name) for name in sorted(names)}
+    return {name: digest for name, digest in hashes.items() if digest is not None}
 
 
 def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
@@ -278,24 +279,42 @@ def damage(folder: Path, checkpoint_files: Mapping[str, str]) -> str | None:
     with reading(folder):
         if not folder.is_dir():
             return "the folder is missing"
-        for name, saved in sorted(checkpoint_files.items()):
-            path = folder / name
-            text = printable(shortened(name), keep_lines=False)
-            # `is_file` follows links: one that leads nowhere is whole if its text is.
-            if not (path.is_symlink() or path.is_file()):
-                return f"{text} is missing"
-            if _file_hash(path) != saved:
-                return f"{text} differs from what was saved"
+        return first_difference(checkpoint_files, lambda name: _file_hash(folder / name))
+
+
+def first_difference(files: Mapping[str, str], hash_of: Callable[[str], str | None]) -> str | None:
+    """Name the first file that is missing or differs from its saved SHA-256."""
+    for name, saved in sorted(files.items()):
+        current = hash_of(name)
+        if current is None:
+            return f"{one_line(name)} is missing"
+        if current != saved:
+            return f"{one_line(name)} differs from what was saved"
     return None
 
 
-def _file_hash(path: Path) -> str:
-    """Hash a file with SHA-256.
+def one_line(name: str) -> str:
+    """Cut the name of a file to a line fit for a message."""
+    return printable(shortened(name), keep_lines=False)
+
+
+def stays_inside(path: str) -> bool:
+    """Tell whether a path from a log leads nowhere out of its folder.
+
+    A database of somebody else can say anything.
+    """
+    return not Path(path).is_absolute() and ".." not in Path(path).parts
+
+
+def _file_hash(path: Path) -> str | None:
+    """Hash a file with SHA-256, the text of a link; None where there is none.
 
     It is read block by block: one of several GB takes no memory.
     """
     if path.is_symlink():
         return hashlib.sha256(os.fsencode(os.readlink(path))).hexdigest()
+    if not path.is_file():
+        return None
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -1,7 +1,7 @@
 """The lease on a storage: which driver may write to it.
 
-    lease/EPOCH.json       who took it: written once, by put-if-absent, never changed
-    lease/EPOCH.beat.json  that its holder was there: renewed by a thread every few seconds
+    lease/EPOCH.json       who took it: created by put-if-absent, and written again by a thread of
+                           its holder every few seconds
 
 The highest epoch holds the lease. A driver that sees a higher one than its own stops before it
 writes again. Between that look and a write another driver may come, so nothing that counts rests on
@@ -11,16 +11,14 @@ it: checkpoints and copies of the database have the epoch in their names.
 from __future__ import annotations
 
 import json
-import math
 import os
-import secrets
 import socket
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, replace
+
+from pydantic import TypeAdapter
 
 from autorl.core.plain_text import printable, shortened
 from autorl.core.types import InputError, StorageError, StudyError
@@ -39,21 +37,26 @@ class Holder:
 
     Attributes:
         study: identity of its study.
-        seconds: since it was last there, by the clock of this machine.
+        last_there: in seconds since 1970, by its clock.
         released: it has ended its session.
     """
 
-    epoch: int
+    epoch: int = 0
     study: str = ""
     host: str = "?"
     pid: int = 0
     place: str = ""
-    seconds: float = 0.0
+    last_there: float = 0.0
     released: bool = False
 
     def __str__(self) -> str:
         host = printable(shortened(self.host), keep_lines=False)
         return f"process {self.pid} on {host}, epoch {self.epoch}"
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since it was last there, by the clock of this machine."""
+        return max(0.0, time.time() - self.last_there)
 
     @property
     def gone(self) -> bool:
@@ -76,13 +79,11 @@ class Lease:
         epoch: number of this driver's session on the study.
     """
 
-    def __init__(self, storage: RemoteFolder, epoch: int, study: str, token: str) -> None:
-        self.epoch = epoch
+    def __init__(self, storage: RemoteFolder, holder: Holder) -> None:
+        self.epoch = holder.epoch
         self._storage = storage
-        self._study = study
-        self._token = token
+        self._holder = holder
         self._over = threading.Event()
-        self._write(released=False)
         self._thread = threading.Thread(target=self._renew, daemon=True, name="autorl-lease")
         self._thread.start()
 
@@ -100,29 +101,18 @@ class Lease:
             StorageError: the storage does not answer.
         """
         for _ in range(_TRIES):
-            holder = current_holder(storage)
-            if holder is not None:
-                refuse_other_study(storage, holder.study, study)
-                if not holder.gone:
-                    raise InputError(
-                        f"{shown_url(storage.url)}: another driver works on this study ({holder}, "
-                        f"last there {holder.seconds:.0f} s ago): stop it, or wait until it "
-                        f"has been gone for {EXPIRE_SECONDS:.0f} s",
-                        key="storage",
-                    )
-            epoch = 1 + max(after, 0 if holder is None else holder.epoch)
-            token = secrets.token_hex(16)
-            body = {
-                "study": study,
-                "epoch": epoch,
-                "host": socket.gethostname(),
-                "pid": os.getpid(),
-                "place": host_identity(),
-                "token": token,
-                "time": time.time(),
-            }
-            if storage.create(f"{_FOLDER}/{epoch}.json", json.dumps(body).encode()):
-                return cls(storage, epoch, study, token)
+            refuse_other_study(storage, study)
+            before = refuse_living_driver(storage, "storage")
+            holder = Holder(
+                1 + max(after, 0 if before is None else before.epoch),
+                study,
+                socket.gethostname(),
+                os.getpid(),
+                host_identity(),
+                time.time(),
+            )
+            if storage.create(_name(holder.epoch), _text(holder)):
+                return cls(storage, holder)
         raise InputError(
             f"{shown_url(storage.url)}: other drivers take this study over all the time",
             key="storage",
@@ -135,14 +125,12 @@ class Lease:
             StudyError: one line that names the other.
             StorageError: the storage does not answer.
         """
-        newest = max(_epochs(self._storage), default=0)
-        if newest <= self.epoch:
-            return
-        holder = _holder(self._storage, newest)
-        raise StudyError(
-            f"{shown_url(self._storage.url)}: was taken over by another driver ({holder}): this "
-            "one stops, and writes nothing there any more"
-        )
+        holder = current_holder(self._storage)
+        if holder is not None and holder.epoch > self.epoch:
+            raise StudyError(
+                f"{shown_url(self._storage.url)}: was taken over by another driver ({holder}): "
+                "this one stops, and writes nothing there any more"
+            )
 
     def release(self) -> None:
         """Say that this driver has ended.
@@ -167,54 +155,56 @@ class Lease:
                 self._write(released=False)
 
     def _write(self, *, released: bool) -> None:
-        body = {"token": self._token, "time": time.time(), "released": released}
-        self._storage.write(f"{_FOLDER}/{self.epoch}.beat.json", json.dumps(body).encode())
+        holder = replace(self._holder, last_there=time.time(), released=released)
+        self._storage.write(_name(self.epoch), _text(holder))
 
 
 def current_holder(storage: RemoteFolder) -> Holder | None:
     """Return who took the highest epoch, None where nobody has taken any."""
-    newest = max(_epochs(storage), default=0)
-    return _holder(storage, newest) if newest else None
+    names = (name.removesuffix(".json") for name in storage.below(_FOLDER).objects())
+    newest = max((int(name) for name in names if name.isdecimal()), default=0)
+    if not newest:
+        return None
+    try:
+        holder = TypeAdapter(Holder).validate_json(storage.read(_name(newest)) or b"{}")
+    except ValueError:  # a lease appears with its content: one that cannot be read is of nobody
+        holder = Holder()
+    return replace(holder, epoch=newest)
 
 
-def refuse_other_study(storage: RemoteFolder, stored: str, study: str) -> None:
+def refuse_other_study(storage: RemoteFolder, study: str) -> None:
     """Refuse a storage that holds another study.
 
     Raises:
         InputError: it does.
     """
-    if stored and stored != study:
+    holder = current_holder(storage)
+    if holder is not None and holder.study and holder.study != study:
         raise InputError(
             f"{shown_url(storage.url)} holds another study: choose another folder", key="storage"
         )
 
 
-def _epochs(storage: RemoteFolder) -> list[int]:
-    names = (name.removesuffix(".json") for name in storage.below(_FOLDER).objects())
-    return [int(name) for name in names if name.isdecimal()]
+def refuse_living_driver(storage: RemoteFolder, key: str) -> Holder | None:
+    """Refuse a storage that a driver holds, and return who held it last.
+
+    Raises:
+        InputError: under a key; the driver lives.
+    """
+    holder = current_holder(storage)
+    if holder is not None and not holder.gone:
+        raise InputError(
+            f"{shown_url(storage.url)}: another driver works on this study ({holder}, last there "
+            f"{holder.seconds:.0f} s ago): stop it, or wait until it has been gone for "
+            f"{EXPIRE_SECONDS:.0f} s",
+            key=key,
+        )
+    return holder
 
 
-def _holder(storage: RemoteFolder, epoch: int) -> Holder:
-    taken = _mapping(storage.read(f"{_FOLDER}/{epoch}.json"))
-    beat = _mapping(storage.read(f"{_FOLDER}/{epoch}.beat.json"))
-    last = beat.get("time", taken.get("time"))
-    # A lease appears with its content: one that cannot be read is of nobody.
-    seconds = time.time() - last if isinstance(last, int | float) else math.inf
-    pid = taken.get("pid")
-    return Holder(
-        epoch,
-        study=str(taken.get("study", "")),
-        host=str(taken.get("host", "?")),
-        pid=pid if isinstance(pid, int) else 0,
-        place=str(taken.get("place", "")),
-        seconds=max(0.0, seconds),
-        released=beat.get("released") is True,
-    )
+def _name(epoch: int) -> str:
+    return f"{_FOLDER}/{epoch}.json"
 
 
-def _mapping(content: bytes | None) -> Mapping[str, Any]:
-    try:
-        body = json.loads(content or b"{}")
-    except ValueError:
-        return {}
-    return body if isinstance(body, dict) else {}
+def _text(holder: Holder) -> bytes:
+    return json.dumps(asdict(holder)).encode()

@@ -7,7 +7,6 @@ follow from them (`schema.py`).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -198,6 +197,10 @@ class EventLog:
         rows = self._query("SELECT hash FROM event WHERE seq = ?", (seq,))
         return (rows[0][0] or "") if rows else ""
 
+    def identity(self) -> str:
+        """Return what no other study has: the hash of the first event, its time included."""
+        return self.hash_of(1)
+
     def hours(self) -> float:
         """Add up the driver hours of all sessions.
 
@@ -242,12 +245,6 @@ def saved_checkpoint(event: StudyEvent) -> Checkpoint | None:
     if isinstance(event, CheckpointRegained):
         return event.checkpoint
     return event.outcome.checkpoint if isinstance(event, SegmentEnded) else None
-
-
-def first_event_hash(connection: sqlite3.Connection) -> str:
-    """Hash the first event of a log, its time included."""
-    row = connection.execute("SELECT kind, body, time FROM event WHERE seq = 1").fetchone()
-    return hashlib.sha256(repr(row).encode()).hexdigest()
 
 
 def add_event(

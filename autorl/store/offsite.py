@@ -1,41 +1,42 @@
 """The files of a study in its storage, and who may write.
 
-    study.yaml                     the study file
-    backups/EPOCH-EVENTS.sqlite    copies of the database, whole
-    backups/EPOCH.json             the copies of an epoch, the newest first: written after them
-    checkpoints/NAME/              `autorl.store.remote`; NAME is SEGMENT-EPOCH-ATTEMPT
-    checkpoints/damaged/           those set aside
-    lease/                         `autorl.store.lease`
+    study.yaml                          the study file
+    backups/EPOCH-EVENTS-HEAD.sqlite    copies of the database, by the hash of their last event
+    checkpoints/NAME/                   `autorl.store.remote`; NAME is SEGMENT-EPOCH-ATTEMPT
+    checkpoints/damaged/                those set aside
+    lease/                              `autorl.store.lease`
 
 The database in use stays on the driver's own disk: SQLite needs locks that buckets do not have. The
-newest copy is the first of the highest epoch, so a driver that was taken over and still writes
-changes nothing that others read.
+newest copy is that of the highest epoch, so a driver that was taken over and still writes changes
+nothing that others read.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
+import sqlite3
 import tempfile
 import time
-from collections.abc import Collection, Iterator
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Collection
+from contextlib import closing, suppress
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from autorl.core.types import InputError, StorageError
+from autorl.store.chain import check_chain
 from autorl.store.checkpoints import DAMAGED
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.lease import Lease, current_holder, refuse_other_study
-from autorl.store.remote import MANIFEST, RemoteFolder, shown_url
+from autorl.store.log import EventLog
+from autorl.store.remote import RemoteFolder, shown_url
 
 CHECKPOINTS = "checkpoints"
 BACKUP_SECONDS = 60.0
 _BACKUPS = "backups"
 _MOST_COPIES = 2
-_NAME = re.compile(r"[^/]+-(\d+)-\d+")
+_COPY = re.compile(r"(\d+)-(\d+)-([0-9a-f]+)\.sqlite")
+_CHECKPOINT = re.compile(r"[^/]+-(\d+)-\d+")
+_DIGITS = 16  # of a hash
 
 
 class Database(Protocol):
@@ -43,30 +44,27 @@ class Database(Protocol):
 
     folder: Path | None
 
-    def identity(self) -> str: ...
-    def last_number(self) -> int: ...
-    def hash_of(self, seq: int) -> str: ...
-    def last_epoch(self) -> int: ...
+    @property
+    def log(self) -> EventLog: ...
     def copy_to(self, file: Path) -> None: ...
 
 
-@dataclass(frozen=True)
-class DatabaseCopy:
+class DatabaseCopy(NamedTuple):
     """A copy of the database in a storage.
 
     Attributes:
-        study: identity of the study (`Database.identity`).
         events: number of its last event.
-        head: hash of that event.
-        file: its name in the storage.
-        sha256: of the file.
+        head: the first digits of the hash of that event.
     """
 
-    study: str
+    epoch: int
     events: int
     head: str
-    file: str
-    sha256: str
+
+    @property
+    def file(self) -> str:
+        """Its name in the storage."""
+        return f"{_BACKUPS}/{self.epoch}-{self.events}-{self.head}.sqlite"
 
 
 class Offsite:
@@ -84,7 +82,6 @@ class Offsite:
         self.url = folder.url
         self._folder = folder
         self._lease = lease
-        self._copies: list[DatabaseCopy] = []
         self._last_look = float("-inf")
 
     @classmethod
@@ -102,7 +99,8 @@ class Offsite:
         folder.check_writable()
         # Before the lease, which would stop the driver that has gone on.
         _refuse_diverged(folder, store)
-        lease = Lease.take(folder, store.identity(), store.last_epoch())
+        log = store.log
+        lease = Lease.take(folder, log.identity(), log.last_epoch())
         offsite = cls(folder, lease)
         try:
             # And again: its last copy may have come in between.
@@ -129,11 +127,12 @@ class Offsite:
             StudyError: another driver has taken over.
             StorageError: the storage does not answer.
         """
-        last = store.last_epoch()
+        log = store.log
+        last = log.last_epoch()
         if last >= self._lease.epoch:
             self._lease.check()
             self._lease.release()
-            self._lease = Lease.take(self._folder, store.identity(), last)
+            self._lease = Lease.take(self._folder, log.identity(), last)
         return self._lease.epoch
 
     def close(self, store: Database) -> None:
@@ -174,33 +173,18 @@ class Offsite:
         self._last_look = now
         # First: a driver that has nothing to write stops as well.
         self._lease.check()
-        events = store.last_number()
-        if self._copies and self._copies[0].events == events:
+        log = store.log
+        events = log.last_number()
+        copy = DatabaseCopy(self.epoch, events, log.hash_of(events)[:_DIGITS])
+        copies = database_copies(self._folder)
+        if copy in copies:
             return
-        name = f"{_BACKUPS}/{self.epoch}-{events}.sqlite"
         with tempfile.TemporaryDirectory(prefix="autorl-") as scratch:
             file = Path(scratch) / DATABASE
             store.copy_to(file)
-            with file.open("rb") as content:
-                digest = hashlib.file_digest(content, "sha256").hexdigest()
-            self._folder.send(file, name)
-        copy = DatabaseCopy(store.identity(), events, store.hash_of(events), name, digest)
-        copies = [copy, *self._copies][:_MOST_COPIES]
-        self._lease.check()
-        listed = json.dumps([asdict(item) for item in copies], sort_keys=True).encode()
-        self._folder.write(f"{_BACKUPS}/{self.epoch}.json", listed)
-        self._copies = copies
-        self._remove_old_copies()
-
-    def _remove_old_copies(self) -> None:
-        """Remove copies, and lists of copies, that are not this epoch's newest."""
-        spared = {copy.file for copy in self._copies} | {f"{_BACKUPS}/{self.epoch}.json"}
-        for name in self._folder.below(_BACKUPS).objects():
-            epoch = re.match(r"\d+", name)
-            stored = f"{_BACKUPS}/{name}"
-            # Those of a higher epoch are of a driver that has come meanwhile.
-            if epoch is not None and int(epoch[0]) <= self.epoch and stored not in spared:
-                self._folder.remove(stored)
+            self._folder.send(file, copy.file)
+        for old in sorted([copy, *copies], reverse=True)[_MOST_COPIES:]:
+            self._folder.remove(old.file)
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -237,7 +221,7 @@ class Offsite:
             return "there is no such folder"
         return f"moved to {shown_url(target.url)}"
 
-    def sweep(self, saved: Collection[str], running: Collection[str] = ()) -> None:
+    def sweep(self, saved: Collection[str]) -> None:
         """Delete checkpoints that nothing will name.
 
         They are half written, given up by the log, or were saved after the last copy of a database
@@ -245,19 +229,17 @@ class Offsite:
 
         Args:
             saved: URLs that the log names.
-            running: URLs that segments under way write.
 
         Raises:
             StudyError: another driver has taken over: nothing is deleted.
             StorageError: the storage does not answer.
         """
-        spared = {*saved, *running}
-        stored = (self.checkpoint_url(name) for name in checkpoint_names(self._folder))
-        self.remove([url for url in stored if url not in spared and self._is_earlier(url)])
+        stored = {self.checkpoint_url(name) for name in checkpoint_names(self._folder)}
+        self.remove([url for url in stored.difference(saved) if self._is_earlier(url)])
 
     def _is_earlier(self, url: str) -> bool:
         """Say whether a checkpoint is of this epoch or of one before."""
-        name = _NAME.fullmatch(url.rpartition("/")[2])
+        name = _CHECKPOINT.fullmatch(url.rpartition("/")[2])
         return name is not None and int(name[1]) <= self.epoch
 
 
@@ -269,11 +251,10 @@ def _refuse_diverged(folder: RemoteFolder, store: Database) -> None:
     Raises:
         InputError: it is of another study, or another driver has gone on with it.
     """
+    log = store.log
+    refuse_other_study(folder, log.identity())
     copies = database_copies(folder)
-    if not copies:
-        return
-    refuse_other_study(folder, copies[0].study, store.identity())
-    if store.hash_of(copies[0].events) != copies[0].head:
+    if copies and log.hash_of(copies[0].events)[:_DIGITS] != copies[0].head:
         raise InputError(
             f"{shown_url(folder.url)} has gone on from another folder, with events that are not in "
             f"{store.folder}: `autorl resume NEW --storage {shown_url(folder.url)}` makes a folder "
@@ -286,31 +267,35 @@ def database_copies(folder: RemoteFolder) -> list[DatabaseCopy]:
     """List the copies of the database in a storage, the newest first.
 
     Raises:
-        InputError: their list cannot be read.
         StorageError: the storage does not answer.
     """
-    names = (name.removesuffix(".json") for name in folder.below(_BACKUPS).objects())
-    epochs = [int(name) for name in names if name.isdecimal()]
-    if not epochs:
-        return []
-    name = f"{_BACKUPS}/{max(epochs)}.json"
-    try:
-        copies = [DatabaseCopy(**entry) for entry in json.loads(folder.read(name) or b"[]")]
-    except (ValueError, TypeError):
-        raise InputError(f"{shown_url(folder.url)}: {name} cannot be read", key="storage") from None
-    return [copy for copy in copies if re.fullmatch(rf"{_BACKUPS}/[\d-]+\.sqlite", copy.file)]
+    matches = map(_COPY.fullmatch, folder.below(_BACKUPS).objects())
+    copies = [DatabaseCopy(int(m[1]), int(m[2]), m[3]) for m in matches if m is not None]
+    return sorted(copies, reverse=True)
 
 
-def checkpoint_names(folder: RemoteFolder, *, whole: bool = False) -> Iterator[str]:
-    """Name the checkpoints in a storage, but for damaged ones.
+def fetch_database(folder: RemoteFolder, file: Path) -> None:
+    """Copy the newest database that is whole.
 
-    `whole`: only those with a manifest.
+    Raises:
+        InputError: none is.
+        StorageError: the storage does not answer.
     """
+    for copy in database_copies(folder):
+        if folder.receive(copy.file, file):
+            with closing(sqlite3.connect(file)) as connection:
+                head = check_chain(connection).head
+            if head.seq == copy.events and head.hash.startswith(copy.head):
+                return
+    raise InputError(
+        f"{shown_url(folder.url)}: no copy of the database there is whole", key="--storage"
+    )
+
+
+def checkpoint_names(folder: RemoteFolder) -> list[str]:
+    """Name the checkpoints in a storage, but for damaged ones."""
     names = folder.below(CHECKPOINTS).objects()
-    places = {name.partition("/")[0] for name in names if "/" in name} - {DAMAGED}
-    for place in sorted(places):
-        if not whole or f"{place}/{MANIFEST}" in names:
-            yield place
+    return sorted({name.partition("/")[0] for name in names if "/" in name} - {DAMAGED})
 
 
 def check_free(url: str) -> None:

@@ -27,14 +27,6 @@ See: TypeAlias = Callable[[Sequence[Recorded]], None]
 """Takes events of a log, in order, some at a time."""
 
 
-def stays_inside(path: str) -> bool:
-    """Tell whether a checkpoint's stored path stays in the study's folder.
-
-    A database of somebody else can say anything.
-    """
-    return not Path(path).is_absolute() and ".." not in Path(path).parts
-
-
 def _look_away(entries: Sequence[Recorded]) -> None:
     """Take no note of events."""
 

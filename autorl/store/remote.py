@@ -1,8 +1,7 @@
 """Folders that lie anywhere `fsspec` reaches.
 
 That may be a bucket or a shared disk, and memory in tests. A checkpoint there is the folder of its
-files and a `manifest.json`, which names them with sizes and hashes. The manifest is written last
-and removed first, so a checkpoint is whole or does not exist.
+files. The log names it, with their hashes, once all of them are there: any other is not whole.
 
 `fsspec` is imported when a URL is used first. Put-if-absent (`create`) is one step on local disks,
 and where the package of the protocol writes conditionally (`s3fs` does from 2025.7 on, says its
@@ -12,107 +11,32 @@ change log). Elsewhere, in memory too, it is a look and a write.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, TypeVar
 
 from autorl.core.masking import masked
 from autorl.core.plain_text import printable, shortened
 from autorl.core.regular_files import open_regular
 from autorl.core.types import InputError, StorageError
-from autorl.store.checkpoints import file_hashes, sync_tree
+from autorl.store.checkpoints import (
+    file_hashes,
+    first_difference,
+    one_line,
+    stays_inside,
+    sync_tree,
+)
 
-MANIFEST = "manifest.json"
 _LOCAL = "file"
 _FORGETS = ("memory",)  # protocols whose folders end with the process
 _LONGEST_REASON = 120  # characters that are quoted of an error of another package
 _WAITS = (0.5, 2.0, 8.0)  # seconds before each further try at a transfer that failed
-_BLOCK = 2**20
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """The content of a checkpoint as `manifest.json` tells it.
-
-    Attributes:
-        sizes: bytes of each file, by its relative path.
-        hashes: SHA-256 of each file, as `checkpoints.file_hashes` makes them.
-        folders: every folder below, empty ones too.
-    """
-
-    sizes: Mapping[str, int]
-    hashes: Mapping[str, str]
-    folders: tuple[str, ...] = ()
-
-    @property
-    def bytes(self) -> int:
-        return sum(self.sizes.values())
-
-    @classmethod
-    def of(cls, folder: Path) -> Manifest:
-        """Describe a folder on this machine.
-
-        Raises:
-            InputError: it holds a symbolic link. A storage has no links: whoever fetches a
-                checkpoint need not ask where one leads.
-        """
-        hashes = file_hashes(folder)
-        links = [name for name in hashes if (folder / name).is_symlink()]
-        if links:
-            name = printable(shortened(links[0]), keep_lines=False)
-            raise InputError(
-                f"the checkpoint holds a symbolic link ({name}): a storage takes files and "
-                "folders alone",
-                key="storage",
-            )
-        sizes = {name: (folder / name).stat().st_size for name in hashes}
-        inner = (path for path in folder.rglob("*") if path.is_dir())
-        folders = sorted(path.relative_to(folder).as_posix() for path in inner)
-        return cls(sizes, hashes, tuple(folders))
-
-    def text(self) -> str:
-        body = {
-            "sizes": dict(self.sizes),
-            "sha256": dict(self.hashes),
-            "folders": list(self.folders),
-        }
-        return json.dumps(body, sort_keys=True)
-
-    @classmethod
-    def parse(cls, text: str) -> Manifest:
-        """Read a manifest that anybody may have written.
-
-        Raises:
-            ValueError: it is none, or names a path outside its folder.
-        """
-        body = json.loads(text)
-        if not isinstance(body, dict):
-            raise ValueError("no mapping")
-        if body.get("links"):
-            raise ValueError("a manifest names no links")
-        sizes, hashes = (body.get(key, {}) for key in ("sizes", "sha256"))
-        folders = body.get("folders", [])
-        if not (isinstance(sizes, dict) and isinstance(hashes, dict) and isinstance(folders, list)):
-            raise ValueError("no mappings of names")
-        for name in (*sizes, *hashes, *folders):
-            path = PurePosixPath(str(name))
-            if path.is_absolute() or ".." in path.parts or "\0" in str(name) or not path.parts:
-                raise ValueError("a name leads out of the folder")
-        files = {PurePosixPath(name) for name in sizes}
-        inner = {PurePosixPath(name) for name in folders}
-        if files & inner.union(*(path.parents for path in files | inner)):
-            raise ValueError("a name is of a file and of a folder")
-        if not all(isinstance(size, int) and size >= 0 for size in sizes.values()):
-            raise ValueError("a size is no number of bytes")
-        return cls(sizes, hashes, tuple(folders))
 
 
 def is_url(path: str) -> bool:
@@ -200,8 +124,8 @@ class RemoteFolder:
             if not self._local:
                 self._files.pipe_file(path, content)
                 return
-            with _replaced(path) as aside, open(aside, "wb") as file:
-                _write_through(file.fileno(), content)
+            with _aside(path, os.replace) as aside:
+                _write_through(aside, content)
 
     def create(self, name: str, content: bytes) -> bool:
         """Write an object unless there is one of that name.
@@ -217,7 +141,8 @@ class RemoteFolder:
                     self._files.pipe_file(path, content, mode="create")
                     return True
                 # fsspec looks and then writes on a local disk. A link appears with its content.
-                _link_new(path, content)
+                with _aside(path, os.link) as aside:
+                    _write_through(aside, content)
             except FileExistsError:
                 return False
             return True
@@ -235,7 +160,7 @@ class RemoteFolder:
         path = self._path(name)
         with self._told("written"):
             self._make_parent(path)
-            with _replaced(path) if self._local else nullcontext(path) as target:
+            with _aside(path, os.replace) if self._local else nullcontext(path) as target:
                 self._files.put_file(str(file), target)
 
     def receive(self, name: str, file: Path) -> bool:
@@ -263,99 +188,71 @@ class RemoteFolder:
         start = len(self._root) + 1
         return {path[start:]: int(info.get("size") or 0) for path, info in listed.items()}
 
-    def is_empty(self) -> bool:
-        """Say whether there is no object below."""
-        return not self.objects()
-
     # -- a checkpoint ------------------------------------------------------------------------------
 
-    def upload(self, folder: Path) -> Manifest:
-        """Copy a folder of this machine here, its manifest last.
+    def upload(self, folder: Path) -> dict[str, str]:
+        """Copy a folder of this machine here, and return the SHA-256 of its files.
 
         Raises:
-            StorageError: it could not be copied, tried several times: there is no manifest then.
+            InputError: it holds a symbolic link. A storage has no links: whoever fetches a
+                checkpoint need not ask where one leads.
+            StorageError: it could not be copied, tried several times.
         """
-        manifest = Manifest.of(folder)
+        hashes = file_hashes(folder)
+        if link := next((name for name in hashes if (folder / name).is_symlink()), None):
+            raise InputError(
+                f"the checkpoint holds a symbolic link ({one_line(link)}): a storage takes files "
+                "and folders alone",
+                key="storage",
+            )
 
         def copy() -> None:
-            for name in manifest.sizes:
+            for name in hashes:
                 self.send(folder / name, name)
             if self._local:
-                # Before the manifest says that they are there.
-                Path(self._root).mkdir(parents=True, exist_ok=True)
                 sync_tree(Path(self._root))
-            self.write(MANIFEST, manifest.text().encode())
 
         _tried_again(copy)
-        return manifest
+        return hashes
 
-    def fetch(self, folder: Path) -> str | None:
-        """Copy the checkpoint that lies here to an empty folder.
+    def fetch(self, folder: Path, files: Collection[str]) -> str | None:
+        """Copy files of the checkpoint that lies here to a folder.
 
         Returns:
-            One phrase that says why there is no whole one, None for a whole one. Its files are not
-            compared with hashes.
+            One phrase that says which is missing. They are not compared with hashes.
 
         Raises:
             StorageError: the storage does not answer, tried several times.
         """
-        return _tried_again(lambda: self._fetch(folder))
+        return _tried_again(lambda: self._fetch(folder, files))
 
-    def _fetch(self, folder: Path) -> str | None:
-        manifest = self._manifest()
-        if isinstance(manifest, str):
-            return manifest
-        for name in manifest.folders:
-            (folder / name).mkdir(parents=True, exist_ok=True)
-        for name in manifest.sizes:
+    def _fetch(self, folder: Path, files: Collection[str]) -> str | None:
+        for name in sorted(files):
+            if not stays_inside(name):
+                return f"{one_line(name)} leads out of the folder"
             target = folder / name
             target.parent.mkdir(parents=True, exist_ok=True)
             if not self.receive(name, target):
-                return f"{printable(shortened(name), keep_lines=False)} is missing"
+                return f"{one_line(name)} is missing"
         return None
-
-    def _manifest(self) -> Manifest | str:
-        """Read the manifest, or say in one phrase what is wrong."""
-        content = self.read(MANIFEST)
-        if content is None:
-            return "the folder is missing"
-        try:
-            return Manifest.parse(content.decode())
-        except (ValueError, TypeError, RecursionError):
-            return f"{MANIFEST} cannot be read"
 
     def damage(self, files: Mapping[str, str]) -> str | None:
-        """Name what of the checkpoint here differs from what was saved.
+        """Name what of the checkpoint here differs from its saved SHA-256.
 
-        The result is None where nothing differs. Every object is read. `files` are the SHA-256 that
-        the log holds; none are not compared.
+        The result is None where nothing differs. Every object is read.
         """
-        manifest = self._manifest()
-        if isinstance(manifest, str):
-            return manifest
-        for name, saved in sorted(files.items()):
-            text = printable(shortened(name), keep_lines=False)
-            current = self._hash(name)
-            if current is None:
-                return f"{text} is missing"
-            if current != saved:
-                return f"{text} differs from what was saved"
-        return None
+        return first_difference(files, self._hash)
 
     def _hash(self, name: str) -> str | None:
-        digest = hashlib.sha256()
         with self._told("read"):
             try:
                 with self._files.open(self._readable(name), "rb") as file:
-                    while block := file.read(_BLOCK):
-                        digest.update(block)
+                    return hashlib.file_digest(file, "sha256").hexdigest()
             except FileNotFoundError:
                 return None
-        return digest.hexdigest()
 
     def delete(self) -> None:
-        """Remove everything here, the manifest first."""
-        self.remove(MANIFEST)
+        """Remove everything here."""
         with self._told("written"), suppress(FileNotFoundError):
             self._files.rm(self._root, recursive=True)
 
@@ -409,33 +306,22 @@ class RemoteFolder:
 
 
 @contextmanager
-def _replaced(path: str) -> Iterator[str]:
-    """Name a local file that replaces another once written."""
-    aside = f"{path}.tmp-{secrets.token_hex(4)}"
-    yield aside
-    os.replace(aside, path)
-
-
-def _write_through(descriptor: int, content: bytes) -> None:
-    while content:
-        content = content[os.write(descriptor, content) :]
-    os.fsync(descriptor)
-
-
-def _link_new(path: str, content: bytes) -> None:
-    """Write a local file in one step.
-
-    Raises:
-        FileExistsError: there is one.
-    """
+def _aside(path: str, place: Callable[[str, str], None]) -> Iterator[str]:
+    """Name a local file that `place` gives its name once it is written."""
     aside = f"{path}.tmp-{secrets.token_hex(4)}"
     try:
-        with open(aside, "xb") as file:
-            _write_through(file.fileno(), content)
-        os.link(aside, path)
+        yield aside
+        place(aside, path)
     finally:
         with suppress(FileNotFoundError):
             os.unlink(aside)
+
+
+def _write_through(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _tried_again(transfer: Callable[[], T]) -> T:

@@ -44,7 +44,7 @@ from autorl.store.folder import (
     remove_unstarted,
 )
 from autorl.store.lock import FolderLock
-from autorl.store.log import E, EventLog, Recorded, add_event, first_event_hash, saved_checkpoint
+from autorl.store.log import E, EventLog, Recorded, add_event, saved_checkpoint
 from autorl.store.offsite import CHECKPOINTS, Offsite
 from autorl.store.open_file import OpenFile
 from autorl.store.outputs import refuse_inside
@@ -185,7 +185,7 @@ class Store:
                 store = cls(connection, folder, lock, chain.head)
                 check_tables(connection, chain, folder, folder / DATABASE, store._read_ahead)
                 text = file.read_text(encoding="utf-8")
-                recorded = EventLog(store.query).study_file()
+                recorded = store.log.study_file()
                 study_file.check_unchanged(recorded, text, file)
                 undo.pop_all()
         except OSError as error:
@@ -363,7 +363,7 @@ class Store:
             event = first_events.popleft()
             if event.seq > after:
                 yield event
-        last = EventLog(self.query).last_number()
+        last = self.log.last_number()
         for begin in range(max(after, begun), last, _EVENTS_AT_ONCE):
             end = min(begin + _EVENTS_AT_ONCE, last)
             yield from self._events_between(begin, end)
@@ -377,7 +377,7 @@ class Store:
 
     def _events_between(self, begin: int, end: int) -> list[Recorded]:
         try:
-            return self._located(EventLog(self.query).between(begin, end))
+            return self._located(self.log.between(begin, end))
         except (sqlite3.DatabaseError, ValueError) as error:
             raise InputError(
                 f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
@@ -393,6 +393,11 @@ class Store:
         self._flush()  # inside a batch: what was recorded is read
         with self._answering():
             return self._connection.execute(sql, parameters).fetchall()
+
+    @property
+    def log(self) -> EventLog:
+        """The log, to be asked."""
+        return EventLog(self.query)
 
     @property
     def checkpoints(self) -> Path:
@@ -439,34 +444,6 @@ class Store:
             return is_ours and name not in ("", ".", "..")
         place = Path(path)
         return place.parent == self.checkpoints and place.name not in ("", ".", "..")
-
-    # -- for a storage -----------------------------------------------------------------------------
-
-    def identity(self) -> str:
-        """Return what no other study has.
-
-        It is the hash of the first event, its time included.
-        """
-        self.check_thread()
-        return first_event_hash(self._connection)
-
-    def last_number(self) -> int:
-        """Return the number of the latest event."""
-        return self._head.seq
-
-    def hash_of(self, seq: int) -> str:
-        """Return the hash of an event.
-
-        Empty where there is no such event, or it has no hash.
-        """
-        return EventLog(self.query).hash_of(seq)
-
-    def last_epoch(self) -> int:
-        """Return the highest epoch of a session in the log.
-
-        It is 0 before the first.
-        """
-        return EventLog(self.query).last_epoch()
 
     def copy_to(self, file: Path) -> None:
         """Copy the database as it is now to a new file, whole."""

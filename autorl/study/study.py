@@ -217,7 +217,7 @@ class Study:
         everyone = make_callbacks(self.spec, callbacks)
         # Asked for anew each time: seeds that are added make another driver, with more runs.
         folder = self.store.folder
-        identity = None if folder is None else self.store.identity()
+        identity = None if folder is None else self.store.log.identity()
         self._listeners = Listeners(
             everyone, self.spec, folder, lambda: self.driver.lineage, identity
         )

@@ -1,12 +1,14 @@
-"""A cluster without Ray: nodes and actors that do what a test says, on a clock of its own."""
+"""A cluster without Ray: nodes and tasks that do what a test says, on a clock of its own."""
 
 from __future__ import annotations
 
 import itertools
 
 from autorl.core.types import Outcome, Report, Status
-from autorl.executors.ray_cluster import Gang, Node, WorkerLostError
-from autorl.executors.ray_worker import WorkerInfo
+from autorl.executors.ray_cluster import Node, WorkerLostError, needs
+from autorl.executors.ray_worker import Answer, Place
+
+NEWS = "news"
 
 
 class Clock:
@@ -20,20 +22,18 @@ class Clock:
         self.now += seconds
 
 
-class Actor:
-    """A worker: it has what it was given, and says what the test has it say."""
+class Task:
+    """A segment on a node, once there is room, and what the test has it say."""
 
-    def __init__(self, number, plan, amounts, node):
-        self.number = number
+    def __init__(self, plan, segment, rank, variables):
         self.plan = plan
-        self.amounts = amounts
-        self.node = node
-        self.has = []
+        self.segment = segment
+        self.rank = rank
+        self.variables = variables
+        self.amounts = needs(segment.resources)
+        self.node = None
         self.told = []
-        self.variables = {}
-        self.ended = False
-        self.error = None
-        self.silent = False
+        self.result = None
 
 
 class FakeCluster:
@@ -43,120 +43,117 @@ class FakeCluster:
             name: Node(name, f"10.0.0.{number}", resources)
             for number, (name, resources) in enumerate(nodes.items())
         }
-        self.actors = []
-        self.gangs = []
-        self.pending = {}
-        self.numbers = itertools.count()
-        self.problems = {}  # node -> why its workers cannot train
-        self.unusable = {}  # node -> error of its workers
+        self.tasks = []
+        self.posted = []
+        self.problems = {}  # node -> why nothing can be trained there
+        self.unusable = {}  # node -> error of what is begun there
+        self.groups = itertools.count()
         self.closed = 0
-        self.answers = True
 
     # -- what the test does ------------------------------------------------------------------------
-
-    @property
-    def alive(self):
-        return [actor for actor in self.actors if not actor.ended]
 
     def held(self):
         """Segments by the node that has them."""
         found = {}
-        for actor in self.alive:
-            if actor.has:
-                found.setdefault(actor.node, []).extend(segment.id for segment in actor.has)
+        for task in self.tasks:
+            if task.node is not None:
+                found.setdefault(task.node, []).append(task.segment.id)
         return found
 
-    def actor_of(self, name):
-        return next(actor for actor in self.alive if name in [segment.id for segment in actor.has])
+    def task_of(self, name):
+        return next(task for task in self.tasks if task.segment.id == name)
 
-    def say(self, name, status=Status.DONE, *, seconds=100.0, step=None):
-        actor = self.actor_of(name)
-        segment = next(segment for segment in actor.has if segment.id == name)
-        if step is not None:
-            actor.told.append(Report(segment.id, step, {"x": 1.0}, fence=segment.fence))
-            return segment
-        actor.has.remove(segment)
-        actor.told.append(outcome(segment, status, seconds))
-        return segment
+    def post(self, name, step):
+        task = self.task_of(name)
+        point = Report(name, step, {"x": 1.0}, fence=task.segment.fence)
+        task.told.append(point)
+        self.posted.append((task.segment.key, task.rank, point))
 
-    def lose(self, actor, *, certain, preempted=False):
-        actor.error = WorkerLostError("gone", certain=certain, preempted=preempted)
+    def say(self, name, status=Status.DONE):
+        task = self.task_of(name)
+        self.answer(task, outcome(task.segment, status))
+
+    def answer(self, task, *messages):
+        place = Place(task.node, f"host/{task.node}")
+        task.result = Answer(place, (*task.told, *messages))
+
+    def lose(self, task, *, certain):
+        task.result = WorkerLostError("gone", certain=certain)
 
     # -- the contract ------------------------------------------------------------------------------
 
     def nodes(self):
         return list(self.all.values())
 
-    def start(self, plan, amounts, excluded=(), avoid=()):
-        # As Ray: anywhere with room but on what is excluded, and elsewhere than on what is avoided.
-        places = [name for name in self.all if self._fits(name, amounts) and name not in excluded]
-        place = min(places, key=lambda name: name in avoid, default=None)
-        actor = Actor(next(self.numbers), plan, amounts, place)
-        self.actors.append(actor)
-        return actor
+    def train(self, plan, segment, *, rank=0, group=None, variables=None, excluded=(), avoid=()):
+        task = Task(plan, segment, rank, variables)
+        self.tasks.append(task)
+        task.group = group
+        # As Ray: anywhere with room but on what is excluded, elsewhere than on what is avoided.
+        task.fits = [name for name in self.all if name not in excluded]
+        if group is not None:
+            task.fits = [list(self.all)[rank]]
+        task.fits.sort(key=lambda name: name in avoid)
+        self._place()
+        return task
 
-    def _fits(self, name, amounts):
-        taken = [actor.amounts for actor in self.alive if actor.node == name]
+    def _place(self):
+        for task in self.tasks:
+            if task.node is None:
+                task.node = next((name for name in task.fits if self._has_room(name, task)), None)
+                if task.node is not None:
+                    place = Place(task.node, f"host/{task.node}")
+                    self.posted.append((task.segment.key, task.rank, place))
+                    problem = self.problems.get(task.node)
+                    if problem:
+                        task.result = Answer(place, problem=problem)
+                    task.result = self.unusable.get(task.node, task.result)
+
+    def _has_room(self, name, task):
+        taken = [other.amounts for other in self.tasks if other.node == name]
         return all(
             sum(other.get(kind, 0) for other in taken) + amount
             <= self.all[name].resources.get(kind, 0)
-            for kind, amount in amounts.items()
+            for kind, amount in task.amounts.items()
         )
 
-    def start_gang(self, plan, amounts, hosts):
-        workers = []
-        for name in itertools.islice(self.all, hosts):
-            workers.append(self.start(plan, amounts, excluded=self.all.keys() - {name}))
-        self.gangs.append(tuple(workers))
-        return Gang(tuple(workers), None)
+    def reserve(self, resources):
+        return f"group-{next(self.groups)}"
 
-    def call(self, actor, method, *arguments):
-        call = f"{method}-{next(self.numbers)}"
-        self.pending[call] = (actor, method)
-        if method == "exchange" and arguments[0] is not None:
-            actor.has.append(arguments[0])
-        if method == "cancel":
-            actor.has.remove(*arguments)
-        if method == "set_variables":
-            actor.variables = arguments[0]
-        return call
+    def free_port(self, group):
+        return f"port of {group}"
 
-    def _ready(self, call):
-        actor, method = self.pending[call]
-        if actor.error is not None:
-            return True
-        if actor.silent:
-            return False
-        return bool(actor.told) if method == "exchange" else actor.node is not None
+    def news(self):
+        return NEWS
 
     def wait(self, calls, seconds):
-        ready = [call for call in calls if self._ready(call)]
+        ready = [
+            call
+            for call in calls
+            if (call == NEWS and self.posted)
+            or (isinstance(call, str) and call.startswith("port"))
+            or getattr(call, "result", None) is not None
+        ]
         if not ready:
             self.clock.sleep(max(seconds, 0.01))
-        return ready if self.answers else []
+        return ready
 
     def result(self, call):
-        actor, method = self.pending.pop(call)
-        if actor.error is not None:
-            raise actor.error
-        if actor.node in self.unusable:
-            raise self.unusable[actor.node]
-        if method == "describe":
-            problem = self.problems.get(actor.node, "")
-            return WorkerInfo(actor.node, f"host/{actor.node}", problem)
-        if method == "cancel":
-            return None
-        if method == "free_port":
+        if call == NEWS:
+            posted, self.posted = self.posted, []
+            return posted
+        if isinstance(call, str):
             return "10.0.0.0", 4711
-        told, actor.told = actor.told, []
-        return told
+        self.tasks.remove(call)
+        self._place()
+        if isinstance(call.result, Exception):
+            raise call.result
+        return call.result
 
-    def end(self, actor):
-        actor.ended = True
-
-    def end_gang(self, gang):
-        for actor in gang.workers:
-            actor.ended = True
+    def cancel(self, calls, group=None):
+        gone = [task for task in self.tasks if task in calls]
+        self.tasks = [task for task in self.tasks if task not in gone]
+        self._place()
 
     def close(self):
         self.closed += 1

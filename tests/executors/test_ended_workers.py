@@ -16,7 +16,7 @@ from autorl import executors, trainers
 from autorl.core.os_processes import ended_from_outside, exit_text
 from autorl.core.types import Config, FrozenMap, Outcome, Status, TrainerSpec
 from autorl.executors import Limits, threads
-from autorl.executors.warden import say_nothing_of_a_driver_that_ended
+from autorl.executors.supervisor import say_nothing_of_a_driver_that_ended
 from autorl.executors.worker import ended_worker
 from autorl.study.setup import ON_THIS_MACHINE
 

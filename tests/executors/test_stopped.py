@@ -150,7 +150,7 @@ print(outcomes["s"].status, outcomes["s"].message)
     assert done.stdout == "lost the fork server ended 3 times before it had started a worker\n"
 
 
-def test_a_fork_server_that_ends_while_a_worker_is_asked_for_has_a_warden_again():
+def test_a_fork_server_that_ends_while_a_worker_is_asked_for_has_a_supervisor_again():
     """multiprocessing replaced it itself, without the environment that makes it split."""
     code = """
 import operator, os, signal
@@ -159,7 +159,7 @@ from autorl.executors import children
 from autorl.core.os_processes import stat
 
 context = children.fork_server([])
-before = children._warden()
+before = children._supervisor()
 ensure_running = children._ensure_running
 
 
@@ -173,8 +173,8 @@ def ends_at_once():
 children._ensure_running = ends_at_once
 receive = operator.methodcaller("recv")
 worker, connection = children.start_connected(context, receive, (), duplex=True)
-warden = stat(stat(worker.pid).parent).parent
-print(warden == children._warden() != before, stat(warden).parent == os.getpid())
+supervisor = stat(stat(worker.pid).parent).parent
+print(supervisor == children._supervisor() != before, stat(supervisor).parent == os.getpid())
 children.kill_group(worker)
 """
     variables = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

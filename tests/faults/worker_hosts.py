@@ -1,7 +1,7 @@
 """Hosts of a study's segments, and the processes that a fault there strikes.
 
-A worker is the process that holds segments for the driver: a process of a segment (`processes`), an
-actor (`ray`). A node is the worker with all that one machine runs: also the driver (`processes`),
+A worker is the process that holds segments for the driver: a process of a segment (`processes`), a
+task of Ray (`ray`). A node is the worker with all that one machine runs: also the driver (`processes`),
 also the raylet (`ray`), also the rest of the job (`slurm`).
 """
 
@@ -32,11 +32,11 @@ from ray_processes import Nodes
 
 WORKER, NODE, DRIVER, STOPPED = "worker", "node", "driver", "stopped worker"
 FAULTS = (WORKER, NODE, DRIVER, STOPPED)
-ACTOR = "ray::RayWorker"
+TRAINS = "ray::autorl"
 # The working folder of a script of `command` lies in the scratch folder of its attempt.
 _SCRATCH = re.compile(r"/\.tmp-(?P<segment>[^/]+)-(?P<epoch>\d+)-(?P<number>\d+)/")
 # In command lines, which Ray's own processes do not hold.
-_OURS = (ACTOR, "multiprocessing.forkserver", "train.py", "-m\0autorl")
+_OURS = (TRAINS, "multiprocessing.forkserver", "train.py", "-m\0autorl")
 
 
 @dataclass(frozen=True, order=True)
@@ -189,13 +189,13 @@ class RayNodes(OneMachine):
             self.nodes.append(self.cluster.add())
 
     def targets(self, fault: str, attempt: Attempt, rng: random.Random) -> list[int]:
-        # A stopped actor is ended by its node; a machine that was stopped as a whole comes back.
+        # A stopped process is ended by its node; a machine that was stopped as a whole comes back.
         whole = fault == NODE or (fault == STOPPED and rng.random() < 0.5)
         return super().targets(NODE if whole else WORKER, attempt, rng)
 
     def worker_of(self, attempt: Attempt) -> int | None:
         above = ancestors(attempt.script)
-        return next((pid for pid in above if command_line(pid).startswith(ACTOR)), None)
+        return next((pid for pid in above if command_line(pid).startswith(TRAINS)), None)
 
     def machine_of(self, attempt: Attempt, worker: int) -> list[int]:
         above = ancestors(worker)

@@ -29,8 +29,9 @@ class Source:
         self.folder = folder
         self.fetched = 0
 
-    def fetch(self, target: Path) -> str | None:
+    def fetch(self, target: Path, files) -> str | None:
         self.fetched += 1
+        assert files == self.files
         if not self.folder.is_dir():
             return "the folder is missing"
         shutil.copytree(self.folder, target, dirs_exist_ok=True)
@@ -38,7 +39,7 @@ class Source:
 
 
 def use(cache, source):
-    with cache.reading(source.files, source.fetch) as folder:
+    with cache.reading(source.files, source) as folder:
         return (folder / "weights").read_text()[0]
 
 
@@ -69,10 +70,7 @@ def test_the_least_recently_used_go_first(tmp_path):
 def test_what_is_read_stays_readable_although_its_entry_goes(tmp_path):
     read, other = Source(tmp_path / "a", "a"), Source(tmp_path / "b", "b")
     cache = CheckpointCache(tmp_path / "cache", bound=0)
-    with (
-        cache.reading(read.files, read.fetch) as first,
-        cache.reading(read.files, read.fetch) as second,
-    ):
+    with cache.reading(read.files, read) as first, cache.reading(read.files, read) as second:
         use(CheckpointCache(tmp_path / "cache", bound=0), other)
         assert content_key(read.files) not in entries(tmp_path / "cache")
         for folder in (first, second):
@@ -178,7 +176,7 @@ def test_a_cache_may_be_full_to_its_bound(tmp_path):
 
 
 def use_empty(cache, source):
-    with cache.reading(source.files, source.fetch) as folder:
+    with cache.reading(source.files, source) as folder:
         assert (folder / "weights").read_text() == ""
 
 

@@ -118,7 +118,7 @@ def test_a_storage_is_swept_of_what_no_event_names(tmp_path):
 # -- sizes -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_size_of_a_checkpoint_is_that_of_its_folder_or_of_its_manifest(tmp_path):
+def test_the_size_of_a_checkpoint_is_that_of_its_folder_or_what_was_uploaded(tmp_path):
     assert bytes_of(Checkpoint(SegmentId(0, 0), folder_at(tmp_path / "a", 7))) == 7
     assert bytes_of(Checkpoint(SegmentId(0, 0), URL, size=99)) == 99
 

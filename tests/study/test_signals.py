@@ -54,13 +54,13 @@ def test_killed_segments_change_no_table(tmp_path, quiet, trainer):
 
 
 def tree(session):
-    """(warden, fork server) of a running session, once the server has a worker."""
+    """(supervisor, fork server) of a running session, once the server has a worker."""
 
     def look():
-        for warden in children(session.process.pid):
-            for server in children(warden):
+        for supervisor in children(session.process.pid):
+            for server in children(supervisor):
                 if children(server):
-                    return warden, server
+                    return supervisor, server
         return None
 
     return wait_until(look)
@@ -69,10 +69,10 @@ def tree(session):
 @pytest.mark.parametrize(
     ("trainer", "killed"),
     [
-        ("command", "warden"),
+        ("command", "supervisor"),
         ("python", "fork server"),
         pytest.param("command", "fork server", marks=pytest.mark.slow),
-        pytest.param("python", "warden", marks=pytest.mark.slow),
+        pytest.param("python", "supervisor", marks=pytest.mark.slow),
     ],
 )
 def test_a_fork_server_that_dies_is_replaced(tmp_path, quiet, trainer, killed):
@@ -81,10 +81,10 @@ def test_a_fork_server_that_dies_is_replaced(tmp_path, quiet, trainer, killed):
     hold(tmp_path)
     session = Session("tune", file, "--out", tmp_path / "killed", "--quiet")
     begun(tmp_path, 2)
-    warden, server = tree(session)
-    os.kill(server if killed == "fork server" else warden, signal.SIGKILL)
+    supervisor, server = tree(session)
+    os.kill(server if killed == "fork server" else supervisor, signal.SIGKILL)
     begun(tmp_path, 4)
-    wait_until(lambda: set(tree(session)).isdisjoint({warden, server}))
+    wait_until(lambda: set(tree(session)).isdisjoint({supervisor, server}))
     release(tmp_path)
     code, _, error = session.end()
     assert (code, error) == (0, "")

@@ -24,16 +24,10 @@ from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store import schema
 from autorl.store.chain import check_chain, check_log, one_line
-from autorl.store.checkpoints import sync_tree
+from autorl.store.checkpoints import stays_inside, sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
 from autorl.store.outputs import free_output
-from autorl.store.rebuild import (
-    check_tables,
-    rebuilt,
-    saved_checkpoints,
-    stays_inside,
-    trained_segments,
-)
+from autorl.store.rebuild import check_tables, rebuilt, saved_checkpoints, trained_segments
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged
@@ -173,7 +167,9 @@ def _copy_checkpoints(
                 problem = None
             else:
                 target.mkdir(parents=True)
-                problem = RemoteFolder(f"{storage}/{checkpoint.path}").fetch(target)
+                problem = RemoteFolder(f"{storage}/{checkpoint.path}").fetch(
+                    target, checkpoint.files
+                )
             problem = problem or checkpoint_damage(scratch, checkpoint)
         except FileNotFoundError:
             problem = "the folder is missing"

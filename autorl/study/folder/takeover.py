@@ -7,7 +7,6 @@ and seeds.
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 import shutil
 from pathlib import Path
@@ -19,8 +18,8 @@ from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, holds_study
-from autorl.store.lease import EXPIRE_SECONDS, current_holder
-from autorl.store.offsite import DatabaseCopy, database_copies
+from autorl.store.lease import refuse_living_driver
+from autorl.store.offsite import database_copies, fetch_database
 from autorl.store.remote import RemoteFolder, shown_url
 from autorl.study.folder.checks import storage_of
 
@@ -43,20 +42,12 @@ def take_over(url: str, folder: Path) -> Path:
         StorageError: the storage does not answer.
     """
     storage = RemoteFolder(url)
-    copies = database_copies(storage)
     study_file = storage.read(STUDY_FILE)
-    if not copies or study_file is None:
+    if study_file is None or not database_copies(storage):
         raise InputError(
             f"{shown_url(url)} holds no study (no copy of a database)", key="--storage"
         )
-    holder = current_holder(storage)
-    if holder is not None and not holder.gone:
-        raise InputError(
-            f"{shown_url(url)}: another driver works on this study ({holder}, last there "
-            f"{holder.seconds:.0f} s ago): stop it, or wait until it has been gone for "
-            f"{EXPIRE_SECONDS:.0f} s",
-            key="--storage",
-        )
+    refuse_living_driver(storage, "--storage")
     if folder.is_dir() and any(folder.iterdir()):
         raise InputError("is not empty: a study needs a folder of its own", file=str(folder))
     try:
@@ -65,7 +56,7 @@ def take_over(url: str, folder: Path) -> Path:
         scratch = folder.parent / f".tmp-{folder.name}-{secrets.token_hex(4)}"
         scratch.mkdir()
         try:
-            _fetch_database(storage, copies, scratch / DATABASE)
+            fetch_database(storage, scratch / DATABASE)
             (scratch / STUDY_FILE).write_text(_with_storage(study_file, url), encoding="utf-8")
             sync_tree(scratch)
             scratch.rename(folder)
@@ -94,23 +85,6 @@ def study_folder(url: str, folder: Path) -> Path:
             file=str(folder),
         )
     return folder
-
-
-def _fetch_database(storage: RemoteFolder, copies: list[DatabaseCopy], file: Path) -> None:
-    """Copy the newest database that is whole.
-
-    Raises:
-        InputError: none is.
-    """
-    for copy in copies:
-        if not storage.receive(copy.file, file):
-            continue
-        with file.open("rb") as content:
-            if hashlib.file_digest(content, "sha256").hexdigest() == copy.sha256:
-                return
-    raise InputError(
-        f"{shown_url(storage.url)}: no copy of the database there is whole", key="--storage"
-    )
 
 
 def _with_storage(study_file: bytes, url: str) -> str:

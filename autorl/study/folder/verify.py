@@ -25,13 +25,7 @@ from autorl.store.folder import (
     check_recorded,
 )
 from autorl.store.outputs import REPORT
-from autorl.store.rebuild import (
-    rebuilt,
-    saved_checkpoints,
-    stays_inside,
-    table_differences,
-    trained_segments,
-)
+from autorl.store.rebuild import rebuilt, saved_checkpoints, table_differences, trained_segments
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recordable
@@ -204,7 +198,7 @@ def checkpoint_damage(
     """
     if Path(checkpoint.path).is_absolute():
         return None
-    if not stays_inside(checkpoint.path):
+    if not checkpoints.stays_inside(checkpoint.path):
         return "its path leads out of the folder"
     path = folder / checkpoint.path
     if not path.is_dir() and storage is not None:

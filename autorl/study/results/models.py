@@ -65,9 +65,9 @@ def whole(record: StudyRecord, checkpoint: Checkpoint) -> Iterator[Checkpoint]:
             folder = Path(checkpoint.path)
         else:
             problem = None
-            fetch = RemoteFolder(checkpoint.path).fetch
+            source = RemoteFolder(checkpoint.path)
             try:
-                folder = held.enter_context(CheckpointCache().reading(files, fetch))
+                folder = held.enter_context(CheckpointCache().reading(files, source))
             except DamagedError as error:
                 problem = str(error)
         if problem is not None:

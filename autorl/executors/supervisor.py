@@ -1,10 +1,10 @@
-"""The warden ends what the driver or the fork server leaves.
+"""The supervisor ends what the driver or the fork server leaves.
 
 It is the parent of the fork server. The fork server imports this module before any other. The
-process that imports it stays as the warden, and a fork of it goes on as the server: nothing heavy
-is loaded yet, so the warden is small, and an out-of-memory killer takes another. Processes whose
-own parents have ended become the warden's children, whatever session they are in, stopped ones too
-(Linux; elsewhere the warden ends the server, and each worker its own process group).
+process that imports it stays as the supervisor, and a fork of it goes on as the server: nothing heavy
+is loaded yet, so the supervisor is small, and an out-of-memory killer takes another. Processes whose
+own parents have ended become the supervisor's children, whatever session they are in, stopped ones too
+(Linux; elsewhere the supervisor ends the server, and each worker its own process group).
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ _IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 def split(driver: int) -> None:
     """Return in a fork of this process, the server.
 
-    This process itself, the warden, watches the fork and the driver, and never returns.
+    This process itself, the supervisor, watches the fork and the driver, and never returns.
     """
     with suppress(PermissionError):  # it leads its group already
         os.setsid()  # no Ctrl-C and no Ctrl-Z of the driver's terminal
     adopt_orphans()
     ends_stopped = os.environ.pop(ENDS_STOPPED, None) is not None
-    warden = os.getpid()
+    supervisor = os.getpid()
     server = os.fork()
     if server == 0:
         die_with_parent()
-        if os.getppid() != warden:
+        if os.getppid() != supervisor:
             os._exit(1)
         sys.excepthook = say_nothing_of_a_driver_that_ended
         return
