@@ -137,14 +137,14 @@ def test_the_check_of_private_imports_sees_modules_and_names():
 def f():
     from autorl.store._pages import read
 import autorl.core.seeds._streams
-from autorl.store.chain import _hash
+from autorl.store.integrity import _hash
 from autorl.study._own import x
 from autorl import __version__
 """
     assert private_names("study/study.py", source) == [
         "autorl.core.seeds._streams",
         "autorl.store._pages.read",
-        "autorl.store.chain._hash",
+        "autorl.store.integrity._hash",
     ]
 
 

@@ -168,7 +168,7 @@ def writing(segment: Segment, *, theirs: bool = False) -> Iterator[Path]:
                 remove(before)
             half.rename(final)
             _saved.folder = segment.folder
-            _sync(final.parent)  # its entry in the folder above has to last as well
+            sync(final.parent)  # its entry in the folder above has to last as well
     finally:  # Ctrl-C too
         shutil.rmtree(half, ignore_errors=True)
         _remove_if_empty(attempts)
@@ -367,11 +367,11 @@ def sync_tree(folder: Path) -> None:
         for name in files:
             path = Path(parent) / name
             if stat.S_ISREG(path.lstat().st_mode):
-                _sync(path)
-        _sync(Path(parent))
+                sync(path)
+        sync(Path(parent))
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
     """Force a file or a folder to the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from autorl.core.plain_text import listed, shown
 from autorl.core.types import InputError
-from autorl.store.codec import KINDS, UnknownEventError
 from autorl.store.events import StudyBegun
 from autorl.store.log import EventLog
 
@@ -53,7 +52,7 @@ def holds_study(folder: Path) -> bool:
     return True
 
 
-def check_database(folder: Path) -> None:
+def check_database_file(folder: Path) -> None:
     """Refuse a study whose database is missing or empty.
 
     Its record is lost. A study begins with its database, so `study.yaml` alone is never the state
@@ -80,19 +79,8 @@ def check_recorded(folder: Path, connection: sqlite3.Connection) -> None:
         InputError: naming the database.
     """
     log = EventLog.of(connection)
-    if not (log.has_log() and log.holds_events()):
+    if not (log.has_log() and log.kinds()):
         raise lost_record(folder, "holds no events")
-
-
-def check_kinds(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a log with kinds of events that this version lacks.
-
-    Raises:
-        InputError: naming the database and the kind.
-    """
-    for kind in EventLog.of(connection).kinds():
-        if kind not in KINDS:
-            raise InputError(f"cannot be used ({UnknownEventError(kind)})", file=str(path))
 
 
 def check_free(folder: Path) -> None:

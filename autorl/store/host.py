@@ -30,5 +30,5 @@ def lives(pid: int) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:  # it is another user's
-        return True
+        pass
     return True

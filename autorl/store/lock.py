@@ -17,6 +17,7 @@ from typing import IO, Any
 from autorl.core.regular_files import open_regular
 from autorl.core.types import InputError
 from autorl.store.folder import LOCK_FILE
+from autorl.store.host import lives
 
 _LAST_WAIT = 5.0  # seconds for what a killed driver was starting
 
@@ -132,12 +133,5 @@ def _shown_holder(holder: Mapping[str, object]) -> str:
 
 
 def _may_live(holder: Mapping[str, Any]) -> bool:
-    if holder.get("host") != socket.gethostname():  # from here it cannot be seen
-        return True
-    try:
-        os.kill(holder["pid"], 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # it lives, and is another user's
-        return True
-    return True
+    """Say whether a holder lives, as far as that can be seen from here."""
+    return holder.get("host") != socket.gethostname() or lives(holder["pid"])

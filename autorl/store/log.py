@@ -1,7 +1,7 @@
 """The event log: the table `event` of `study.sqlite`.
 
 A row is one durable fact: its number, its kind, its body as JSON, the time it was written, and a
-hash that chains it to the rows before it (`chain.py`). Rows are only ever added. All other tables
+hash that chains it to the rows before it (`integrity.py`). Rows are only ever added. All other tables
 follow from them (`schema.py`).
 """
 
@@ -94,10 +94,6 @@ class EventLog:
         One that was killed at its start is empty.
         """
         return bool(self._query("SELECT 1 FROM sqlite_master WHERE name = 'event'"))
-
-    def holds_events(self) -> bool:
-        """Say whether the log has an event."""
-        return bool(self._query("SELECT 1 FROM event LIMIT 1"))
 
     def last_number(self) -> int:
         """Return the number of the latest event, 0 before the first."""
@@ -252,22 +248,6 @@ def add_event(
 ) -> None:
     """Add a row to the log, inside the caller's transaction."""
     connection.execute("INSERT INTO event VALUES (?, ?, ?, ?, ?)", (seq, kind, body, time, link))
-
-
-def add_events(
-    connection: sqlite3.Connection, rows: Iterable[tuple[int, str, str, float, str | None]]
-) -> None:
-    """Add rows to a log, inside the caller's transaction."""
-    connection.executemany("INSERT INTO event VALUES (?, ?, ?, ?, ?)", rows)
-
-
-def events_until(
-    connection: sqlite3.Connection, until: int
-) -> Iterator[tuple[int, str, str, float, str | None]]:
-    """Read number, kind, body, time and hash of the first `until` events."""
-    return connection.execute(
-        "SELECT seq, kind, body, time, hash FROM event WHERE seq <= ? ORDER BY seq", (until,)
-    )
 
 
 def recorded_until(

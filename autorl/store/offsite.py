@@ -23,9 +23,9 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from autorl.core.types import InputError, StorageError
-from autorl.store.chain import check_chain
 from autorl.store.checkpoints import DAMAGED
 from autorl.store.folder import DATABASE, STUDY_FILE
+from autorl.store.integrity import check_chain
 from autorl.store.lease import Lease, current_holder, refuse_other_study
 from autorl.store.log import EventLog
 from autorl.store.remote import RemoteFolder, shown_url

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autorl.core.types import InputError
+from autorl.store.checkpoints import sync
 from autorl.store.folder import DATABASE
 
 MARK = "made by autorl"
@@ -86,6 +87,7 @@ def write_whole(file: Path, text: str) -> None:
     aside = file.with_name(f".tmp-{secrets.token_hex(4)}-{file.name}")
     try:
         aside.write_text(text, encoding="utf-8")
+        sync(aside)  # whole on the disk before it has its name
         os.replace(aside, file)
     except BaseException:
         aside.unlink(missing_ok=True)

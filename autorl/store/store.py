@@ -1,7 +1,7 @@
 """The store of one study: a folder that keeps everything.
 
     study.yaml      the study file as it was when the study began, never rewritten
-    study.sqlite    WAL, one writer. `event` is append-only and chained by hashes (`chain.py`).
+    study.sqlite    WAL, one writer. `event` is append-only and chained by hashes (`integrity.py`).
                     Its first row holds the study file, and the other tables are derived from
                     it (`schema.py`).
     checkpoints/    one folder per saved segment, `SEGMENT-EPOCH-ATTEMPT`; `.tmp-` before the
@@ -20,8 +20,7 @@ import sqlite3
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,26 +28,23 @@ from typing import Any
 
 from autorl.core.signals import held
 from autorl.core.types import InputError, StorageError, StudyError
-from autorl.store import schema, study_file
-from autorl.store.chain import Head, check_log, event_hash, one_line
+from autorl.store import integrity, schema, study_file
 from autorl.store.codec import body_of, dumps, read_event
 from autorl.store.events import CheckpointRegained, SegmentEnded, StudyEvent
 from autorl.store.folder import (
     DATABASE,
     STUDY_FILE,
-    check_database,
+    check_database_file,
     check_free,
-    check_kinds,
     check_recorded,
     no_study,
     remove_unstarted,
 )
+from autorl.store.integrity import Head, event_hash, one_line
 from autorl.store.lock import FolderLock
 from autorl.store.log import E, EventLog, Recorded, add_event, saved_checkpoint
 from autorl.store.offsite import CHECKPOINTS, Offsite
-from autorl.store.open_file import OpenFile
-from autorl.store.outputs import refuse_inside
-from autorl.store.rebuild import check_tables
+from autorl.store.outputs import refuse_inside, write_whole
 from autorl.store.remote import is_url
 
 __all__ = ["DATABASE", "STUDY_FILE", "Recorded", "Store"]
@@ -109,11 +105,9 @@ class Store:
         self._head = head or Head()
         self._batch: _Batch | None = None
         self._behind = False  # a batch could not be written: the log lacks what its events changed
-        # From the start of the log, read when its tables were checked. They are given out once.
-        self._first_events: deque[Recorded] = deque()
-        self._file = (
-            None if folder is None or lock is None else OpenFile((folder / DATABASE).absolute())
-        )
+        # A reader, which has no lock, does not mind when the file loses its name.
+        self._file = None if self.folder is None or lock is None else self.folder / DATABASE
+        self._identity = self._file and _identity(self._file)
         self._thread = threading.get_ident()
         self._lock = lock
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
@@ -147,7 +141,7 @@ class Store:
                 undo.callback(store._connection.close)
                 schema.create(store._connection)
                 store.append(study_file.study_begun(study_text, space_hash))
-                _write_atomically(folder / STUDY_FILE, study_text)
+                write_whole(folder / STUDY_FILE, study_text)
                 undo.pop_all()
         except OSError as error:
             raise InputError(f"cannot be written ({error.strerror})", file=str(folder)) from error
@@ -171,7 +165,7 @@ class Store:
         file = folder / STUDY_FILE
         if not file.is_file():
             raise no_study(folder)
-        check_database(folder)
+        check_database_file(folder)
         try:
             with ExitStack() as undo:
                 lock = FolderLock(folder)
@@ -179,11 +173,8 @@ class Store:
                 connection = _connect(folder / DATABASE)
                 undo.callback(connection.close)
                 check_recorded(folder, connection)
-                schema.check(connection, folder / DATABASE)
-                chain = check_log(connection, folder, folder / DATABASE)
-                check_kinds(connection, folder / DATABASE)
-                store = cls(connection, folder, lock, chain.head)
-                check_tables(connection, chain, folder, folder / DATABASE, store._read_ahead)
+                head = integrity.check_database(connection, folder / DATABASE)
+                store = cls(connection, folder, lock, head)
                 text = file.read_text(encoding="utf-8")
                 recorded = store.log.study_file()
                 study_file.check_unchanged(recorded, text, file)
@@ -314,8 +305,12 @@ class Store:
                 if self._connection.in_transaction:
                     self._connection.execute("ROLLBACK")
         self._head = Head(entries[-1].seq, entries[-1].link)
-        if self._file is not None:
-            self._file.check()  # a file that was removed takes writes without an error
+        # A file that was removed takes writes without an error.
+        if self._file is not None and _identity(self._file) != self._identity:
+            raise StudyError(
+                f"{self._file}: was removed, moved or replaced while the study ran: this driver "
+                "stops, what it writes from now on would be lost"
+            )
 
     @contextmanager
     def _answering(self) -> Iterator[None]:
@@ -354,34 +349,16 @@ class Store:
             InputError: the log is damaged.
         """
         self.check_thread()
-        first_events = self._first_events
-        self._first_events = deque()
-        if self.offsite is not None:
-            first_events.clear()  # their checkpoints may lie in the storage
-        begun = len(first_events)
-        while first_events:
-            event = first_events.popleft()
-            if event.seq > after:
-                yield event
         last = self.log.last_number()
-        for begin in range(max(after, begun), last, _EVENTS_AT_ONCE):
-            end = min(begin + _EVENTS_AT_ONCE, last)
-            yield from self._events_between(begin, end)
-
-    def _read_ahead(self, entries: Sequence[Recorded]) -> None:
-        """Keep the events that were read to check the tables."""
-        self._first_events += self._located(entries)
-
-    def _located(self, entries: Iterable[Recorded]) -> list[Recorded]:
-        return [Recorded(seq, self.located(event), when) for seq, event, when in entries]
-
-    def _events_between(self, begin: int, end: int) -> list[Recorded]:
-        try:
-            return self._located(self.log.between(begin, end))
-        except (sqlite3.DatabaseError, ValueError) as error:
-            raise InputError(
-                f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
-            ) from error
+        for begin in range(after, last, _EVENTS_AT_ONCE):
+            try:
+                several = self.log.between(begin, min(begin + _EVENTS_AT_ONCE, last))
+            except (sqlite3.DatabaseError, ValueError) as error:
+                raise InputError(
+                    f"is damaged ({error})", file=str((self.folder or Path()) / DATABASE)
+                ) from error
+            for seq, event, when in several:
+                yield Recorded(seq, self.located(event), when)
 
     def located(self, event: E) -> E:
         """Return an event of the log with its checkpoint's real path."""
@@ -514,10 +491,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    with os.fdopen(handle, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())  # whole on the disk before it has its name
-    os.replace(temporary, path)
+def _identity(file: Path) -> tuple[int, int] | None:
+    """Tell a file from any other that may get its name; None where there is none."""
+    try:
+        status = os.stat(file)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return status.st_dev, status.st_ino

@@ -8,8 +8,6 @@ file.
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Sequence
 from typing import Any
 
 from autorl.core.types import ProposalId, SegmentId, StudyError
@@ -356,58 +354,3 @@ def _limit(count: int | None) -> int:
 
 def _scores(text: str | None) -> tuple[float, ...]:
     return tuple(json.loads(text)) if text else ()
-
-
-# -- compared with those derived anew -------------------------------------------------------------
-
-
-def derived_tables(connection: sqlite3.Connection) -> list[str]:
-    """List the tables that follow from the events."""
-    rows = connection.execute(
-        "SELECT name FROM sqlite_master WHERE type = 'table' AND name != 'event' ORDER BY name"
-    )
-    return [name for (name,) in rows.fetchall()]
-
-
-def ordered_rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], order: Sequence[str]
-) -> sqlite3.Cursor:
-    """Read columns of a table, ordered by some of them."""
-    return connection.execute(
-        f"SELECT {', '.join(columns)} FROM {table} ORDER BY {', '.join(order)}"
-    )
-
-
-def has_same_rows(
-    connection: sqlite3.Connection, table: str, columns: Sequence[str], keys: Sequence[str]
-) -> bool:
-    """Say whether a table is that of the database attached as `stored`.
-
-    Rows are compared by SQLite, for a fifth of what it costs to compare them in Python. False also
-    where that tells nothing: the table is defined in another way, or cannot be read.
-
-    Args:
-        connection: to both databases.
-        table: its name in both.
-        columns: of the table, all of them.
-        keys: those of its primary key.
-    """
-    equal = [f"ought.{name} = has.{name}" for name in keys]
-    equal += [f"ought.{name} IS has.{name}" for name in columns if name not in keys]
-    definitions = [
-        f"SELECT sql FROM {database}.sqlite_master WHERE type = 'table' AND name = '{table}'"
-        for database in ("main", "stored")
-    ]
-    counts = [
-        f"SELECT count(*) FROM main.{table} AS ought CROSS JOIN stored.{table} AS has "
-        f"WHERE {' AND '.join(equal)}",
-        f"SELECT count(*) FROM main.{table}",
-        f"SELECT count(*) FROM stored.{table}",
-    ]
-    try:
-        return all(
-            len({connection.execute(query).fetchone() for query in queries}) == 1
-            for queries in (definitions, counts)
-        )
-    except sqlite3.DatabaseError:
-        return False

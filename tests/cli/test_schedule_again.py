@@ -8,7 +8,7 @@ import yaml
 from cli_support import STUDY, as_json, autorl, finished_study
 
 from autorl.core.plain_text import number
-from autorl.store.chain import event_hash
+from autorl.store.integrity import event_hash
 
 PBT = {
     "trainer": {"name": "synthetic", "kwargs": {"optimum": {"x": 0.2, "rate": 0.2}, "drift": 0.6}},

@@ -6,7 +6,7 @@ from contextlib import closing
 
 import pytest
 
-from autorl.store.chain import Chain, Head, check_chain, check_pages, event_hash, one_line
+from autorl.store.integrity import Chain, Head, check_chain, check_pages, event_hash, one_line
 
 
 def digest(previous, seq, kind, body, time):

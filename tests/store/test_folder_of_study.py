@@ -8,7 +8,7 @@ from autorl.core.types import InputError
 from autorl.store import Store
 from autorl.store.folder import (
     DATABASE,
-    check_database,
+    check_database_file,
     check_free,
     check_recorded,
     holds_study,
@@ -35,12 +35,12 @@ def test_a_path_that_is_none_is_one_line(tmp_path, name, reason):
 
 def test_a_database_that_is_missing_or_empty_is_lost(tmp_path):
     with pytest.raises(InputError, match="is missing"):
-        check_database(tmp_path)
+        check_database_file(tmp_path)
     (tmp_path / DATABASE).write_bytes(b"")
     with pytest.raises(InputError, match=r"is empty \(0 bytes\)"):
-        check_database(tmp_path)
+        check_database_file(tmp_path)
     (tmp_path / DATABASE).write_bytes(b"x")
-    check_database(tmp_path)
+    check_database_file(tmp_path)
 
 
 @pytest.mark.parametrize("columns", ["seq, kind, body, time, hash", ""])

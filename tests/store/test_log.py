@@ -53,7 +53,7 @@ def written():
 def test_an_empty_log(written):
     log, _ = written
     assert log.has_log()
-    assert not log.holds_events()
+    assert log.kinds() == []
     assert (log.last_number(), log.last_event(), log.newest_time()) == (0, None, None)
     assert (log.last_epoch(), log.hours(), log.sessions()) == (0, 0.0, [])
     assert log.hash_of(1) == ""

@@ -38,7 +38,6 @@ from autorl.store.events import (
     TestScore,
 )
 from autorl.store.log import add_event
-from autorl.store.tables import derived_tables
 
 
 def proposed(number, parent=None, *, anew=False, **flags):
@@ -137,9 +136,11 @@ def database(events):
 
 
 def tables(connection):
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
     return {
         name: connection.execute(f"SELECT * FROM {name}").fetchall()
-        for name in derived_tables(connection)
+        for (name,) in names
+        if name != "event"
     }
 
 

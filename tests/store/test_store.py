@@ -30,7 +30,6 @@ from autorl.core.types import (
 )
 from autorl.report.reading import open_view
 from autorl.store import Store, schema
-from autorl.store.chain import event_hash
 from autorl.store.events import (
     ProposalMade,
     SearchGivenUp,
@@ -40,6 +39,7 @@ from autorl.store.events import (
     StudyFinished,
 )
 from autorl.store.folder import LOCK_FILE
+from autorl.store.integrity import event_hash
 from autorl.store.log import add_event
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import recordable

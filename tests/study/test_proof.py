@@ -12,7 +12,7 @@ import yaml
 from study_support import part_of, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
-from autorl.store.chain import check_chain, whole_events
+from autorl.store.integrity import check_chain, whole_events
 from autorl.store.events import SearchGivenUp
 from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study

@@ -45,7 +45,7 @@ def test_who_runs_a_study_and_who_reads_its_folder_have_one_result(tmp_path, cha
 def test_a_study_that_has_recorded_nothing_has_no_rows():
     tables = StudyTables(Store.in_memory().query)
     assert tables.has_log()
-    assert not tables.holds_events()
+    assert not tables.kinds()
     assert (tables.last_event(), tables.newest_time()) == (None, None)
     assert (tables.sessions(), tables.hours(), tables.kinds()) == ([], 0.0, [])
     assert (tables.proposals(), tables.runs(), tables.segments()) == ([], [], [])

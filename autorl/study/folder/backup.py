@@ -22,12 +22,10 @@ from autorl.core.masking import MASK
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.space import parse_document
 from autorl.space.document import Dumper
-from autorl.store import schema
-from autorl.store.chain import check_chain, check_log, one_line
 from autorl.store.checkpoints import stays_inside, sync_tree
-from autorl.store.folder import DATABASE, STUDY_FILE, check_database, check_recorded
+from autorl.store.folder import DATABASE, STUDY_FILE, check_database_file, check_recorded
+from autorl.store.integrity import check_chain, check_database, one_line, rebuilt, saved_checkpoints
 from autorl.store.outputs import free_output
-from autorl.store.rebuild import check_tables, rebuilt, saved_checkpoints, trained_segments
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged
@@ -65,7 +63,7 @@ def backup(folder: Path, target: Path, until: int | None = None) -> Backup:
             cannot be written.
     """
     free_output(target)
-    check_database(folder)
+    check_database_file(folder)
     scratch: Path | None = None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -100,7 +98,7 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
     while True:
         with closing(_log(folder, until)) as log:
             last = check_chain(log).head.seq
-            saved = saved_checkpoints(log, last)
+            saved, ended = saved_checkpoints(log, last)
             problems = _copy_checkpoints(folder, scratch, saved, copied)
             if until is None and set(problems) - set(vanished):
                 vanished = problems  # named by an older log than the one that is looked at next
@@ -112,7 +110,7 @@ def _write(folder: Path, scratch: Path, until: int | None) -> Backup:
             _write_study_file(folder, scratch, log, made)
             made.events = last
             made.checkpoints = len(copied)
-            made.logs = _copy_logs(folder, scratch, trained_segments(log, last))
+            made.logs = _copy_logs(folder, scratch, ended)
             made.notes += [
                 f"checkpoint {segment} is left out: {problem}"
                 for segment, problem in problems.items()
@@ -127,20 +125,14 @@ def _log(folder: Path, until: int | None) -> sqlite3.Connection:
     """
     with closing(snapshot(folder / DATABASE)) as connection:
         check_recorded(folder, connection)
-        chain = check_chain(connection)
-        if until is not None:
-            if not 1 <= until <= chain.head.seq:
-                raise InputError(
-                    f"expected 1 to {chain.head.seq}, the events that are whole, got {until}",
-                    key="--until",
-                )
-            return rebuilt(connection, until)
-        schema.check(connection, folder / DATABASE)
-        check_log(connection, folder, folder / DATABASE)
-        check_tables(connection, chain, folder, folder / DATABASE)
-        copy = sqlite3.connect(":memory:", isolation_level=None)
-        connection.backup(copy)
-        return copy
+        if until is None:
+            return rebuilt(connection, check_database(connection, folder / DATABASE).seq)
+        whole = check_chain(connection).head.seq
+        if not 1 <= until <= whole:
+            raise InputError(
+                f"expected 1 to {whole}, the events that are whole, got {until}", key="--until"
+            )
+        return rebuilt(connection, until)
 
 
 def _copy_checkpoints(

@@ -6,7 +6,7 @@ That is its log, what follows from it, its checkpoints, and what no event names.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,18 +14,24 @@ from pathlib import Path
 from autorl.core.plain_text import counted
 from autorl.core.types import Checkpoint, InputError, SegmentId
 from autorl.store import checkpoints, schema
-from autorl.store.chain import Chain, check_chain, check_pages, one_line
 from autorl.store.events import ProposalMade
 from autorl.store.folder import (
     DATABASE,
     JOBS,
     LOCK_FILE,
     STUDY_FILE,
-    check_database,
+    check_database_file,
     check_recorded,
 )
+from autorl.store.integrity import (
+    Chain,
+    check_chain,
+    check_pages,
+    one_line,
+    saved_checkpoints,
+    table_differences,
+)
 from autorl.store.outputs import REPORT
-from autorl.store.rebuild import rebuilt, saved_checkpoints, table_differences, trained_segments
 from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged, recordable
@@ -77,7 +83,7 @@ def verify(folder: Path) -> Verdict:
     # Before the log is read: nothing is trained before its proposal is recorded.
     listed = _entries(folder)
     try:
-        check_database(folder)
+        check_database_file(folder)
         with closing(snapshot(folder / DATABASE)) as connection:
             check_recorded(folder, connection)
             _verify_log(folder, connection, listed, verdict)
@@ -104,10 +110,10 @@ def _verify_log(
         verdict.problems.append(f"{DATABASE}: {chain.problem}")
     _verify_study_file(folder, connection, verdict)
     _verify_tables(connection, chain, verdict)
-    saved = saved_checkpoints(connection, chain.head.seq)
+    saved, ended = saved_checkpoints(connection, chain.head.seq)
     verdict.checkpoints = len(saved)
     _verify_checkpoints(folder, saved, verdict)
-    _verify_names(folder, connection, listed, saved, verdict)
+    _verify_names(folder, connection, listed, saved, ended, verdict)
     if not verdict.whole and chain.head.seq:
         verdict.advice = (
             f"events 1 to {chain.head.seq} are whole: `autorl backup {folder} COPY --until "
@@ -144,8 +150,7 @@ def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdic
         verdict.notes.append("the tables are not compared with the events, which are damaged")
         return
     try:
-        with closing(rebuilt(connection, chain.head.seq)) as derived:
-            lines = table_differences(connection, derived)
+        lines = table_differences(connection, chain.head.seq)
     except (sqlite3.Error, ValueError, TypeError, KeyError) as error:
         lines = [f"the tables cannot be derived from the events ({one_line(error)})"]
     verdict.problems += lines
@@ -158,7 +163,7 @@ def _verify_checkpoints(
     if damaged:
         # A study that runs has collected some meanwhile.
         with closing(snapshot(folder / DATABASE)) as connection:
-            still = saved_checkpoints(connection, check_chain(connection).head.seq)
+            still, _ = saved_checkpoints(connection, check_chain(connection).head.seq)
         damaged = {segment: problem for segment, problem in damaged.items() if segment in still}
     verdict.problems += [f"checkpoint {segment}: {problem}" for segment, problem in damaged.items()]
     unhashed = sum(not checkpoint.files for checkpoint in saved.values())
@@ -215,6 +220,7 @@ def _verify_names(
     connection: sqlite3.Connection,
     listed: list[Path],
     saved: Mapping[SegmentId, Checkpoint],
+    ended: Collection[str],
     verdict: Verdict,
 ) -> None:
     """List what lies in the folder and no event names.
@@ -222,7 +228,6 @@ def _verify_names(
     More than the log knows is damage, leftovers are a note.
     """
     proposals = StudyTables.of(connection).count_events(ProposalMade)
-    trained = trained_segments(connection, verdict.events)
     named = {checkpoint.path for checkpoint in saved.values()}
     unknown = []
     leftover = []
@@ -235,7 +240,7 @@ def _verify_names(
         # No event names a log.
         elif name == _TRACKERS or (match is not None and entry.parent.name == "logs"):
             continue
-        elif match is not None and match["segment"] not in trained:
+        elif match is not None and match["segment"] not in ended:
             verdict.notes.append(f"{name} is of a segment that has not ended: it is trained again")
         elif match is None or name not in named:
             leftover.append(name)

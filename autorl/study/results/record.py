@@ -32,6 +32,7 @@ from autorl.optimizers.model_share import ModelShare
 from autorl.optimizers.priors.used import OPTIMIZER, PORTFOLIO, PriorUse, prior_use
 from autorl.statistics.evaluation import undominated
 from autorl.store import Store, schema
+from autorl.store.codec import KINDS, UnknownEventError
 from autorl.store.events import (
     BudgetExtended,
     Candidate,
@@ -44,7 +45,7 @@ from autorl.store.events import (
     StudyFinished,
     without_checkpoint,
 )
-from autorl.store.folder import check_database, check_kinds, check_recorded, no_study
+from autorl.store.folder import check_database_file, check_recorded, no_study
 from autorl.store.log import E
 from autorl.store.snapshot import snapshot
 from autorl.store.store import DATABASE, STUDY_FILE
@@ -441,13 +442,15 @@ def open_copy(folder: Path) -> tuple[Spec, sqlite3.Connection]:
         raise InputError(message, file=str(folder)) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot be read ({error})", file=str(file)) from None
-    check_database(folder)
+    check_database_file(folder)
     try:
         connection = snapshot(folder / DATABASE)
         check_recorded(folder, connection)
         schema.check(connection, folder / DATABASE)
-        check_kinds(connection, folder / DATABASE)
-        check_unchanged(StudyTables.of(connection).study_file(), text, file)
+        log = StudyTables.of(connection)
+        for kind in set(log.kinds()) - KINDS:
+            raise InputError(f"cannot be used ({UnknownEventError(kind)})", file=str(folder))
+        check_unchanged(log.study_file(), text, file)
     except sqlite3.Error as error:
         raise InputError(f"cannot be read ({error})", file=str(folder / DATABASE)) from error
     return thaw(text, str(file)), connection
