@@ -23,6 +23,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -109,6 +110,15 @@ _GATHERED = (ProposalMade, SegmentEnded, ProposalScored, CheckpointsCollected)
 
 A segment's row comes after its proposal's and before its checkpoint is taken out of it.
 """
+
+# Columns of the tables that objects have under the same or another name.
+_PROPOSAL = attrgetter("until", "resume_from", "member")
+_RUN = attrgetter(
+    *("run_id", "segment.proposal", "segment.seed", "role", "algorithm", "environment"),
+    *("parent_run", "start_step", "member"),
+)
+_SEGMENT = attrgetter("run_id", "segment.seed", "parent", "member", "from_step")
+_TEST = attrgetter("objective", "seed", "value", "status")
 
 Placed: TypeAlias = tuple[int, StudyEvent]
 """An event and its place in the log."""
@@ -245,95 +255,71 @@ def _change_text(change: Change) -> str:
     return f"{change.name} = {change.new}"
 
 
+def _insert(
+    connection: sqlite3.Connection,
+    table: str,
+    rows: Sequence[Sequence[object]],
+    keep: str = "ABORT",
+) -> None:
+    """Add whole rows; `keep` is what happens where the key of one is taken."""
+    if rows:
+        marks = ", ".join("?" * len(rows[0]))
+        connection.executemany(f"INSERT OR {keep} INTO {table} VALUES ({marks})", rows)
+
+
 def _add_proposals(
     connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalMade]]
 ) -> None:
-    made = [
-        (
-            seq,
-            event,
-            event.proposed.id,
-            event.proposed.proposal,
-            origin_text(event.proposed.proposal),
+    configurations, proposals, standing = [], [], []
+    for _, event in events:
+        number = event.proposed.id
+        proposal = event.proposed.proposal
+        origin = origin_text(proposal)
+        # A configuration has the number of the proposal that introduced it.
+        configurations.append((number, event.config_hash, origin, dumps(proposal.config)))
+        proposals.append(
+            (number, event.config_hash, *_PROPOSAL(proposal), origin, dumps(proposal.meta))
         )
-        for seq, event in events
-    ]
-    # A configuration has the number of the proposal that introduced it.
-    connection.executemany(
-        "INSERT OR IGNORE INTO configurations (config_id, config_hash, origin, config) "
-        "VALUES (?, ?, ?, ?)",
-        [
-            (number, event.config_hash, origin, dumps(proposal.config))
-            for _, event, number, proposal, origin in made
-        ],
-    )
+        flags = (proposal.provisional, proposal.baseline, event.anew, proposal.informed)
+        standing.append((number, *flags))
+    _insert(connection, "configurations", configurations, "IGNORE")
     connection.executemany(
         "INSERT INTO proposals (proposal, config_id, until, resume_from, member, origin, meta) "
         "VALUES (?, (SELECT config_id FROM configurations WHERE config_hash = ?), ?, ?, ?, ?, ?)",
-        [
-            (
-                number,
-                event.config_hash,
-                proposal.until,
-                proposal.resume_from,
-                proposal.member,
-                origin,
-                dumps(proposal.meta),
-            )
-            for _, event, number, proposal, origin in made
-        ],
+        proposals,
     )
     connection.executemany(
         "INSERT INTO standing (proposal, provisional, baseline, anew, informed) "
         "VALUES (?, ?, ?, ?, ?)",
-        [
-            (number, proposal.provisional, proposal.baseline, event.anew, proposal.informed)
-            for _, event, number, proposal, _ in made
-        ],
+        standing,
     )
-    connection.executemany(
-        "INSERT INTO places VALUES (?, ?)", [(str(number), seq) for seq, _, number, _, _ in made]
-    )
+    _insert(connection, "places", [(str(event.proposed.id), seq) for seq, event in events])
 
 
 def _score_proposals(
     connection: sqlite3.Connection, events: Sequence[tuple[int, ProposalScored]]
 ) -> None:
+    proposals, standing = [], []
+    for _, event in events:
+        scored = event.scored
+        counts = (scored.n_seeds, scored.reached)
+        texts = (dumps(event.score), dumps(scored.spread), dumps(scored.constraints))
+        proposals.append((*texts, *counts, scored.resumable, scored.proposal))
+        # As `Ranking` has them, whose order these columns give.
+        infeasible = sum(max(0, violation) for violation in scored.constraints)
+        mean = scored.mean[0] if scored.mean else scored.values[0]
+        spread = scored.spread[0] if scored.spread else 0.0
+        ranked = (infeasible, *counts, scored.values[0], mean, spread, dumps(scored.values))
+        standing.append((*ranked, scored.proposal))
     connection.executemany(
-        "UPDATE proposals SET status = 'scored', score = ?, spread = ?, n_seeds = ?, reached = ?, "
-        "constraints = ?, resumable = ? WHERE proposal = ?",
-        [
-            (
-                dumps(event.score),
-                dumps(scored.spread),
-                scored.n_seeds,
-                scored.reached,
-                dumps(scored.constraints),
-                scored.resumable,
-                scored.proposal,
-            )
-            for _, event in events
-            for scored in (event.scored,)
-        ],
+        "UPDATE proposals SET status = 'scored', score = ?, spread = ?, constraints = ?, "
+        "n_seeds = ?, reached = ?, resumable = ? WHERE proposal = ?",
+        proposals,
     )
     connection.executemany(
-        "UPDATE standing SET infeasible = ?, reached = ?, n_seeds = ?, value = ?, mean = ?, "
+        "UPDATE standing SET infeasible = ?, n_seeds = ?, reached = ?, value = ?, mean = ?, "
         "spread = ?, objectives = ? WHERE proposal = ?",
-        [
-            (
-                # As `Ranking` has them, whose order these columns give.
-                sum(max(0, violation) for violation in scored.constraints),
-                scored.reached,
-                scored.n_seeds,
-                scored.values[0],
-                scored.mean[0] if scored.mean else scored.values[0],
-                scored.spread[0] if scored.spread else 0.0,
-                dumps(scored.values),
-                scored.proposal,
-            )
-            for _, event in events
-            for scored in (event.scored,)
-        ],
+        standing,
     )
     for _, event in events:
         _charge(connection, event.scored.proposal, event)
@@ -366,19 +352,15 @@ def _charge(
             (seeds, event.beyond, proposal),
         )
         return
-    charged = connection.execute(
-        "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ? AND charged IS NULL",
-        (seeds, seeds, proposal),
+    # More seeds may have come in: each is charged once.
+    (before,) = connection.execute(
+        "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
+    ).fetchone()
+    charged = dict.fromkeys([*json.loads(before or "[]"), *event.seeds])
+    connection.execute(
+        "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
+        (seeds, dumps(list(charged)), proposal),
     )
-    if charged.rowcount == 0:  # more seeds came in: each is charged once
-        (before,) = connection.execute(
-            "SELECT charged FROM standing WHERE proposal = ?", (proposal,)
-        ).fetchone()
-        charged_now = dumps(list(dict.fromkeys([*json.loads(before), *event.seeds])))
-        connection.execute(
-            "UPDATE standing SET seeds = ?, charged = ? WHERE proposal = ?",
-            (seeds, charged_now, proposal),
-        )
 
 
 # -- segments ----------------------------------------------------------------------------------
@@ -409,10 +391,7 @@ def _add_segments(
         _insert_segments(connection, [event], "IGNORE")
     _into_runs(connection, new, {})
     _insert_segments(connection, new, "REPLACE")
-    connection.executemany(
-        "INSERT OR REPLACE INTO places VALUES (?, ?)",
-        [(event.segment, seq) for seq, event in events],
-    )
+    _insert(connection, "places", [(event.segment, seq) for seq, event in events], "REPLACE")
     _note(connection, [note for _, event in events for note in event.outcome.notes])
 
 
@@ -430,43 +409,27 @@ def _insert_segments(
 
     `keep`: what happens where a run has an evaluation at a step already, `REPLACE` or `IGNORE`.
     """
+    segments, reports, reductions = [], [], []
+    for event in events:
+        place, outcome = event.place, event.outcome
+        proposal = place.segment.proposal
+        saved = None if outcome.checkpoint is None else outcome.checkpoint.path
+        texts = (dumps(outcome.applied), "; ".join(outcome.notes), outcome.message, saved)
+        ends = (outcome.reached, proposal, outcome.status)
+        segments.append((place.segment, proposal, *_SEGMENT(place), *ends, *texts))
+        reductions += [(place.run_id, *row) for row in event.reductions or ()]
+        reports += [
+            (place.run_id, report.step, metric, value)
+            for report in outcome.reports
+            for metric, value in report.metrics.items()
+        ]
     connection.executemany(
         "INSERT INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, "
         "(SELECT config_id FROM proposals WHERE proposal = ?), ?, ?, ?, ?, ?)",
-        [
-            (
-                place.segment,
-                place.segment.proposal,
-                place.run_id,
-                place.segment.seed,
-                place.parent,
-                place.member,
-                place.from_step,
-                outcome.reached,
-                place.segment.proposal,
-                outcome.status,
-                dumps(outcome.applied),
-                "; ".join(outcome.notes),
-                outcome.message,
-                None if outcome.checkpoint is None else outcome.checkpoint.path,
-            )
-            for event in events
-            for place, outcome in ((event.place, event.outcome),)
-        ],
+        segments,
     )
-    connection.executemany(
-        f"INSERT OR {keep} INTO reports VALUES (?, ?, ?, ?)",
-        [
-            (event.place.run_id, report.step, metric, value)
-            for event in events
-            for report in event.outcome.reports
-            for metric, value in report.metrics.items()
-        ],
-    )
-    connection.executemany(
-        f"INSERT OR {keep} INTO reductions VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [(event.place.run_id, *row) for event in events for row in event.reductions or ()],
-    )
+    _insert(connection, "reports", reports, keep)
+    _insert(connection, "reductions", reductions, keep)
 
 
 def _longest_so_far(
@@ -496,34 +459,25 @@ def _into_runs(
 
     `counted` is the cost of a shorter one in the place of each, which it supersedes.
     """
+    runs = []
+    for event in events:
+        cost = event.outcome.cost
+        steps, seconds = (
+            cost.get(name, 0.0) - counted.get(name, 0.0)
+            for name in ("environment_steps", "wall_seconds")
+        )
+        runs.append((*_RUN(event.place), event.outcome.status, steps, seconds))
     connection.executemany(
         "INSERT INTO runs VALUES (?, (SELECT config_id FROM proposals WHERE proposal = ?), "
         "?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run_id) DO UPDATE SET "
         "status = excluded.status, wall_seconds = wall_seconds + excluded.wall_seconds, "
         "environment_steps = environment_steps + excluded.environment_steps",
-        [
-            (
-                place.run_id,
-                place.segment.proposal,
-                place.segment.seed,
-                place.role,
-                place.algorithm,
-                place.environment,
-                place.parent_run,
-                place.start_step,
-                place.member,
-                event.outcome.status,
-                cost.get("environment_steps", 0.0) - counted.get("environment_steps", 0.0),
-                cost.get("wall_seconds", 0.0) - counted.get("wall_seconds", 0.0),
-            )
-            for event in events
-            for place, cost in ((event.place, event.outcome.cost),)
-        ],
+        runs,
     )
 
 
 def _note(connection: sqlite3.Connection, notes: Iterable[str]) -> None:
-    connection.executemany("INSERT OR IGNORE INTO noted VALUES (?)", [(note,) for note in notes])
+    _insert(connection, "noted", [(note,) for note in notes], "IGNORE")
 
 
 def _collect_checkpoints(
@@ -565,14 +519,12 @@ def _freeze_candidates(
 def _add_tests(
     connection: sqlite3.Connection, events: Sequence[tuple[int, CandidateTested]]
 ) -> None:
-    connection.executemany(
-        "INSERT OR REPLACE INTO tests VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (event.proposal, event.label, score.objective, score.seed, score.value, score.status)
-            for _, event in events
-            for score in event.scores
-        ],
-    )
+    rows = [
+        (event.proposal, event.label, *_TEST(score))
+        for _, event in events
+        for score in event.scores
+    ]
+    _insert(connection, "tests", rows, "REPLACE")
 
 
 _CHANGES: Mapping[type, Callable[[sqlite3.Connection, Sequence[Any]], None]] = {
