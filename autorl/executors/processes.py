@@ -6,7 +6,6 @@ The processes are forked from a server that has imported the heavy libraries onc
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -15,7 +14,7 @@ from multiprocessing.process import BaseProcess
 from autorl.core.os_processes import ProcessLostError
 from autorl.core.signals import held
 from autorl.core.types import InputError, Outcome, Report, Segment, Status
-from autorl.executors.children import adopt, exit_code, kill_group, resident_bytes, start_connected
+from autorl.executors.children import adopt, exit_code, kill_group, start_connected
 from autorl.executors.devices import (
     VISIBLE_DEVICES,
     Allocator,
@@ -76,7 +75,7 @@ class Processes(QueuedExecutor):
         self._running: list[_Running] = []
 
     def cancel(self, segment: Segment) -> None:
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+        self._drop_waiting(segment)
         for running in [entry for entry in self._running if entry.segment.key == segment.key]:
             self._end(running)
 
@@ -151,9 +150,10 @@ class Processes(QueuedExecutor):
                 self._end(running)
                 results.append(failure(running.segment, Status.LOST, MESSAGE, now - running.begun))
             if running in self._running:
-                late = self._over_limit(running)
-                if late is not None:
-                    results.append(late)
+                seconds = time.monotonic() - running.begun
+                if (late := self._over_limit(seconds, running.process)) is not None:
+                    self._end(running)
+                    results.append(failure(running.segment, *late, seconds))
         return results
 
     def _read(self, running: _Running, *, ended: bool) -> list[Report | Outcome]:
@@ -179,23 +179,6 @@ class Processes(QueuedExecutor):
             self._end(running)
             results.append(failure(running.segment, kind, message, seconds))
         return results
-
-    def _over_limit(self, running: _Running) -> Outcome | None:
-        seconds = time.monotonic() - running.begun
-        limits = self._limits
-        if limits.seconds is not None and seconds > limits.seconds:
-            kind = Status.TIMEOUT
-            message = f"over limits.segment_seconds = {limits.seconds:g}"
-        elif (
-            limits.memory_bytes is not None
-            and resident_bytes(running.process.pid or 0) > limits.memory_bytes
-        ):
-            kind = Status.OUT_OF_MEMORY
-            message = f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
-        else:
-            return None
-        self._end(running)
-        return failure(running.segment, kind, message, seconds)
 
     def _end(self, running: _Running) -> None:
         self._running.remove(running)

@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 
-from autorl.core.types import Outcome, Report, Segment
-from autorl.executors.children import fork_server
+from autorl.core.types import Outcome, Report, Segment, Status
+from autorl.executors.children import fork_server, resident_bytes
 from autorl.executors.stopped import StoppedWorkers
 from autorl.executors.worker import Load
 
@@ -66,6 +67,20 @@ class QueuedExecutor(ABC):
             if results or not self._busy() or time.monotonic() >= deadline:
                 self._fill()
                 return results
+
+    def _drop_waiting(self, segment: Segment) -> None:
+        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+
+    def _over_limit(
+        self, seconds: float, process: BaseProcess, slots: int = 1
+    ) -> tuple[Status, str] | None:
+        """Say which limit a segment is over, or the segments of a process of several slots."""
+        most, memory = self._limits.seconds, self._limits.memory_bytes
+        if most is not None and seconds > most:
+            return Status.TIMEOUT, f"over limits.segment_seconds = {most:g}"
+        if memory is not None and resident_bytes(process.pid or 0) > memory * slots:
+            return Status.OUT_OF_MEMORY, f"over limits.memory_gb = {memory / 2**30:g}"
+        return None
 
     @abstractmethod
     def _fill(self) -> None:

@@ -318,8 +318,7 @@ class Ray:
         if run.group is not None:
             raise StudyError(f"a host of a gang cannot be used: {problem}")
         self._end(run)
-        lost = failure(run.segment, Status.LOST, problem, 0.0)
-        self._results.append(dataclasses.replace(lost, preempted=True))
+        self._results.append(failure(run.segment, Status.LOST, problem, 0.0, preempted=True))
         for node in nodes:
             if node not in self._excluded:
                 self._excluded.add(node)
@@ -379,10 +378,8 @@ class Ray:
         where = f" on {place.host}" if place.host else ""
         which = f"rank {rank}: " if run.group is not None else ""
         message = f"worker{where} lost: {which}{error}"
-        lost = failure(run.segment, Status.LOST, message, now - run.asked)
-        doubt = _Doubt(
-            dataclasses.replace(lost, host=place.host), run.segment, place.node or None, now
-        )
+        lost = failure(run.segment, Status.LOST, message, now - run.asked, host=place.host)
+        doubt = _Doubt(lost, run.segment, place.node or None, now)
         self._look_at_nodes(now)
         idle = run.group is not None and not run.places  # a gang that has not begun
         if error.certain or idle or self._is_gone(doubt):

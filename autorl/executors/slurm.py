@@ -237,12 +237,10 @@ class Slurm:
             self._alone.update(segment.id for segment in job.segments.values())
         host = job.handle.get_info(mode="cache").get("NodeList") or socket.gethostname()
         message = f"job {job.handle.job_id} ended without a result: {reason}"
+        facts = {"host": host, "preempted": shared or reason.startswith(_BLAMELESS)}
+        seconds = time.monotonic() - job.begun
         return [
-            replace(
-                failure(segment, Status.LOST, message, time.monotonic() - job.begun),
-                host=host,
-                preempted=shared or reason.startswith(_BLAMELESS),
-            )
+            failure(segment, Status.LOST, message, seconds, **facts)
             for segment in job.segments.values()
         ]
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection, wait
@@ -17,7 +16,7 @@ from multiprocessing.process import BaseProcess
 
 from autorl.core.os_processes import ProcessLostError
 from autorl.core.types import AttemptKey, Outcome, Report, Segment, Status
-from autorl.executors.children import adopt, exit_code, kill_group, resident_bytes, start_connected
+from autorl.executors.children import adopt, exit_code, kill_group, start_connected
 from autorl.executors.queued import Limits, QueuedExecutor
 from autorl.executors.stopped import MESSAGE
 from autorl.executors.worker import Load, ended_worker, failure, run_segment
@@ -52,7 +51,7 @@ class Threads(QueuedExecutor):
 
         A running thread cannot be stopped.
         """
-        self._waiting = deque(waiting for waiting in self._waiting if waiting.key != segment.key)
+        self._drop_waiting(segment)
         if segment.key in self._sent:
             self._cancelled.add(segment.key)
 
@@ -111,7 +110,7 @@ class Threads(QueuedExecutor):
         if self._stopped.among([self._process.pid or 0], time.monotonic()):
             results.extend(self._abandon(Status.LOST, MESSAGE))
             return results
-        results.extend(self._over_limit())
+        results.extend(self._abandon_late())
         return results
 
     def _take(
@@ -129,25 +128,21 @@ class Threads(QueuedExecutor):
         if message.key not in self._cancelled:
             results.append(message)
 
-    def _over_limit(self) -> list[Report | Outcome]:
-        limits = self._limits
+    def _abandon_late(self) -> list[Report | Outcome]:
+        """Settle what is over a limit."""
+        if self._process is None or not self._begun:
+            return []
         now = time.monotonic()
-        if limits.seconds is not None:
-            late = [
-                self._sent[key]
-                for key, begun in self._begun.items()
-                if now - begun > limits.seconds
-            ]
-            if late:
-                message = f"over limits.segment_seconds = {limits.seconds:g}"
-                return self._abandon(Status.TIMEOUT, message, culprits=late)
-        if limits.memory_bytes is not None and self._process is not None and self._begun:
-            budget = limits.memory_bytes * self.slots
-            if resident_bytes(self._process.pid or 0) > budget:
-                return self._abandon(
-                    Status.OUT_OF_MEMORY, f"over limits.memory_gb = {limits.memory_bytes / 2**30:g}"
-                )
-        return []
+        longest = now - min(self._begun.values())
+        late = self._over_limit(longest, self._process, self.slots)
+        if late is None:
+            return []
+        culprits = None
+        if late[0] is Status.TIMEOUT:
+            assert self._limits.seconds is not None
+            since = now - self._limits.seconds
+            culprits = [self._sent[key] for key, begun in self._begun.items() if begun < since]
+        return self._abandon(*late, culprits=culprits)
 
     def _abandon(
         self, kind: Status, message: str, culprits: Sequence[Segment] | None = None

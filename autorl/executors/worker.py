@@ -12,6 +12,7 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from autorl.core.forks import ends_forked_children, refuse_forked
 from autorl.core.os_processes import ProcessLostError, ended_from_outside, exit_text
@@ -81,10 +82,13 @@ def run_segment(
 
     try:
         with at_hand(segment) as local:
-            # A checkpoint from a storage was compared when it was fetched.
-            unchecked = local.parent is segment.parent
-            if unchecked and (damaged := _damaged_parent(local, begun)):
-                return damaged
+            parent = local.parent
+            # Compared just before it is read: a segment waits for hours in which files may change.
+            # What comes from a storage was compared when it was fetched.
+            if parent is not None and parent is segment.parent:
+                difference = damage(Path(parent.path), parent.files)
+                if difference is not None:
+                    return _damaged(segment, difference, begun)
             with ends_forked_children():
                 outcome = load(segment.trainer).train(local, report_here)
             # From here on checkpoints fail, not the trainer.
@@ -99,29 +103,28 @@ def run_segment(
 
 def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome:
     """Turn what a trainer raised into an outcome."""
-    if isinstance(error, MemoryError):
-        return _failure(segment, Status.OUT_OF_MEMORY, "MemoryError", begun)
-    if isinstance(error, FloatingPointError):
-        return _failure(segment, Status.DIVERGED, _text(error), begun)
-    if isinstance(error, DamagedError):
-        return _damaged(segment, str(error), begun)
-    if isinstance(error, StorageError) or _is_of_our_disk(segment, error):
-        lost = _failure(segment, Status.LOST, f"{NO_STORAGE}: {_text(error)}", begun)
-        return dataclasses.replace(lost, preempted=True)
-    if isinstance(error, ProcessLostError):
-        return _failure(segment, Status.LOST, _text(error), begun)
-    if isinstance(error, CheckpointError) and segment.parent is not None:
-        # A caller's own checkpoint has no hashes to compare.
-        lost = _failure(segment, Status.LOST, _text(error), begun)
-        return dataclasses.replace(lost, damage=_text(error))
     text = _text(error)
-    if isinstance(error, NotLoggedError):
-        failed = _failure(segment, Status.CRASH, text, begun)
-        return dataclasses.replace(failed, unlogged=True)
-    if not isinstance(error, InputError):  # whose message is one line that says it all
-        first_lines = text.strip().splitlines()[:1]
-        text = ": ".join([type(error).__name__, *first_lines])
-    return _failure(segment, Status.CRASH, text, begun)
+    facts: dict[str, object] = {}
+    kind = Status.LOST
+    if isinstance(error, MemoryError):
+        kind, text = Status.OUT_OF_MEMORY, "MemoryError"
+    elif isinstance(error, FloatingPointError):
+        kind = Status.DIVERGED
+    elif isinstance(error, DamagedError):
+        return _damaged(segment, text, begun)
+    elif isinstance(error, StorageError) or _is_of_our_disk(segment, error):
+        text = f"{NO_STORAGE}: {text}"
+        facts["preempted"] = True
+    elif isinstance(error, CheckpointError) and segment.parent is not None:
+        facts["damage"] = text  # a caller's own checkpoint has no hashes to compare
+    elif not isinstance(error, ProcessLostError):
+        kind = Status.CRASH
+        if isinstance(error, NotLoggedError):
+            facts["unlogged"] = True
+        if not isinstance(error, InputError):  # whose message is one line that says it all
+            text = ": ".join([type(error).__name__, *text.strip().splitlines()[:1]])
+    log_text(segment, traceback.format_exc())  # within the `except` of `run_segment`
+    return failure(segment, kind, text, time.monotonic() - begun, **facts)
 
 
 def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
@@ -135,27 +138,15 @@ def _is_of_our_disk(segment: Segment, error: BaseException) -> bool:
     )
 
 
-def _damaged_parent(segment: Segment, begun: float) -> Outcome | None:
+def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
     """Return the outcome of a segment whose parent checkpoint is damaged.
 
-    The result is None where the parent is whole. The worker checks it, at the last moment before
-    the trainer restores it: between a check in the driver and the start of a segment that waits for
-    a slot lie hours in which a file can change. The status is `LOST`, never a failure of the
-    configuration, which has nothing to do with it.
+    The status is `LOST`, never a failure of the configuration, which has nothing to do with it.
     """
-    if segment.parent is None:
-        return None
-    difference = damage(Path(segment.parent.path), segment.parent.files)
-    if difference is None:
-        return None
-    return _damaged(segment, difference, begun)
-
-
-def _damaged(segment: Segment, difference: str, begun: float) -> Outcome:
     assert segment.parent is not None
     message = f"checkpoint {segment.parent.segment} is damaged: {difference}"
-    lost = failure(segment, Status.LOST, message, time.monotonic() - begun)
-    return dataclasses.replace(lost, damage=difference)
+    seconds = time.monotonic() - begun
+    return failure(segment, Status.LOST, message, seconds, damage=difference)
 
 
 def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
@@ -169,8 +160,8 @@ def _stamped(segment: Segment, outcome: Outcome) -> Outcome:
     return dataclasses.replace(outcome, segment=segment.id, checkpoint=saved, fence=segment.fence)
 
 
-def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Outcome:
-    """Make the outcome of a segment that has no result."""
+def failure(segment: Segment, kind: Status, message: str, seconds: float, **facts: Any) -> Outcome:
+    """Make the outcome of a segment that has no result; `facts` are further fields."""
     return Outcome(
         segment.id,
         kind,
@@ -178,6 +169,7 @@ def failure(segment: Segment, kind: Status, message: str, seconds: float) -> Out
         cost={"wall_seconds": seconds},
         message=message,
         fence=segment.fence,
+        **facts,
     )
 
 
@@ -213,11 +205,6 @@ def log_text(segment: Segment, text: str) -> None:
     # A full disk, most likely: the outcome tells the reason as well.
     except OSError as error:
         sys.stderr.write(encodable(f"autorl: {segment.log} cannot be written ({error.strerror})\n"))
-
-
-def _failure(segment: Segment, kind: Status, message: str, begun: float) -> Outcome:
-    log_text(segment, traceback.format_exc())  # within the `except` of `run_segment`
-    return failure(segment, kind, message, time.monotonic() - begun)
 
 
 def _text(error: BaseException) -> str:

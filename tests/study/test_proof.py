@@ -12,8 +12,8 @@ import yaml
 from study_support import part_of, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
-from autorl.store.integrity import check_chain, whole_events
 from autorl.store.events import SearchGivenUp
+from autorl.store.integrity import check_chain, whole_events
 from autorl.store.study_file import check_unchanged, study_begun
 from autorl.study import Study
 from autorl.study.folder.backup import backup

@@ -22,6 +22,7 @@ from autorl.study import Study
 from autorl.study.folder import backup as backup_module
 from autorl.study.folder import verify as verify_module
 from autorl.study.folder.backup import Backup, backup
+from autorl.study.folder.checks import with_storage
 from autorl.study.folder.verify import Verdict, checkpoint_damage, verify
 from autorl.study.spec import thaw
 
@@ -423,7 +424,7 @@ def test_what_is_deleted_while_it_is_copied_is_missing(tmp_path, monkeypatch, su
     ],
 )
 def test_a_copy_has_no_storage(text, without):
-    assert backup_module._without_storage(text) == without
+    assert with_storage(text, None) == without
 
 
 def test_a_copy_of_the_first_event_alone_and_one_in_a_new_place(tmp_path):

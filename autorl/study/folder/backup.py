@@ -16,12 +16,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
 from autorl.core.masking import MASK
 from autorl.core.types import Checkpoint, InputError, SegmentId
-from autorl.space import parse_document
-from autorl.space.document import Dumper
 from autorl.store.checkpoints import stays_inside, sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, check_database_file, check_recorded
 from autorl.store.integrity import check_chain, check_database, one_line, rebuilt, saved_checkpoints
@@ -30,7 +26,7 @@ from autorl.store.remote import RemoteFolder
 from autorl.store.snapshot import snapshot
 from autorl.store.study_file import check_unchanged
 from autorl.store.tables import StudyTables
-from autorl.study.folder.checks import SEGMENT_NAME, storage_of
+from autorl.study.folder.checks import SEGMENT_NAME, storage_of, with_storage
 from autorl.study.folder.verify import checkpoint_damage
 
 
@@ -254,16 +250,4 @@ def _write_study_file(folder: Path, scratch: Path, log: sqlite3.Connection, made
         made.notes.append(
             f"{STUDY_FILE} was changed or is missing: the copy has the one the study began with"
         )
-    (scratch / STUDY_FILE).write_text(_without_storage(text), encoding="utf-8")
-
-
-def _without_storage(text: str) -> str:
-    """Return a study file without its storage.
-
-    A copy has its checkpoints in its own folder.
-    """
-    document = parse_document(text, STUDY_FILE).data
-    if not isinstance(document, dict) or "storage" not in document:
-        return text
-    sections = {key: value for key, value in document.items() if key != "storage"}
-    return str(yaml.dump(sections, Dumper=Dumper, sort_keys=False))
+    (scratch / STUDY_FILE).write_text(with_storage(text, None), encoding="utf-8")

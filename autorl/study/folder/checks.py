@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import yaml
+
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.space import parse_document
+from autorl.space.document import Dumper
 from autorl.store.events import ProposalMade
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.tables import StudyTables
@@ -45,6 +48,17 @@ def storage_of(folder: Path) -> str | None:
         return None
     storage = document.get("storage") if isinstance(document, dict) else None
     return storage if isinstance(storage, str) else None
+
+
+def with_storage(text: str, url: str | None) -> str:
+    """Return a study file that names a storage, or none."""
+    document = parse_document(text, STUDY_FILE).data
+    if not isinstance(document, dict) or document.get("storage") == url:
+        return text
+    sections = {**document, "storage": url}
+    if url is None:
+        del sections["storage"]
+    return str(yaml.dump(sections, Dumper=Dumper, sort_keys=False))
 
 
 def check_covers_folder(tables: StudyTables, folder: Path) -> None:

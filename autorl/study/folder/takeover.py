@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
-
-import yaml
 
 from autorl.core.types import InputError
 from autorl.space import parse_document
-from autorl.space.document import Dumper
 from autorl.store.checkpoints import sync_tree
 from autorl.store.folder import DATABASE, STUDY_FILE, holds_study
 from autorl.store.lease import refuse_living_driver
 from autorl.store.offsite import database_copies, fetch_database
 from autorl.store.remote import RemoteFolder, shown_url
-from autorl.study.folder.checks import storage_of
+from autorl.study.folder.checks import storage_of, with_storage
 
 
 def take_over(url: str, folder: Path) -> Path:
@@ -57,7 +55,8 @@ def take_over(url: str, folder: Path) -> Path:
         scratch.mkdir()
         try:
             fetch_database(storage, scratch / DATABASE)
-            (scratch / STUDY_FILE).write_text(_with_storage(study_file, url), encoding="utf-8")
+            text = with_storage(_decoded(study_file, url), url)
+            (scratch / STUDY_FILE).write_text(text, encoding="utf-8")
             sync_tree(scratch)
             scratch.rename(folder)
         finally:
@@ -87,19 +86,14 @@ def study_folder(url: str, folder: Path) -> Path:
     return folder
 
 
-def _with_storage(study_file: bytes, url: str) -> str:
-    """Return a study file that names the storage it was found in.
+def _decoded(study_file: bytes, url: str) -> str:
+    """Return the text of a study file.
 
     Raises:
         InputError: it is none.
     """
-    try:
+    with suppress(UnicodeDecodeError, InputError):
         text = study_file.decode()
-        document = parse_document(text, f"{shown_url(url)}/{STUDY_FILE}").data
-    except UnicodeDecodeError:
-        document = None
-    if not isinstance(document, dict):
-        raise InputError(f"{shown_url(url)}/{STUDY_FILE} is no study file", key="--storage")
-    if document.get("storage") == url:
-        return text
-    return str(yaml.dump({**document, "storage": url}, Dumper=Dumper, sort_keys=False))
+        if isinstance(parse_document(text, STUDY_FILE).data, dict):
+            return text
+    raise InputError(f"{shown_url(url)}/{STUDY_FILE} is no study file", key="--storage")

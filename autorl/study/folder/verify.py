@@ -159,7 +159,12 @@ def _verify_tables(connection: sqlite3.Connection, chain: Chain, verdict: Verdic
 def _verify_checkpoints(
     folder: Path, saved: Mapping[SegmentId, Checkpoint], verdict: Verdict
 ) -> None:
-    damaged = damaged_checkpoints(folder, saved)
+    storage = storage_of(folder)
+    problems = {
+        segment: checkpoint_damage(folder, checkpoint, storage)
+        for segment, checkpoint in saved.items()
+    }
+    damaged = {segment: problem for segment, problem in problems.items() if problem is not None}
     if damaged:
         # A study that runs has collected some meanwhile.
         with closing(snapshot(folder / DATABASE)) as connection:
@@ -174,29 +179,13 @@ def _verify_checkpoints(
         )
 
 
-def damaged_checkpoints(
-    folder: Path, saved: Mapping[SegmentId, Checkpoint]
-) -> dict[SegmentId, str]:
-    """Say what is wrong with the study's own checkpoints, by segment.
-
-    Whole checkpoints are left out. A checkpoint outside the folder is the caller's own and not
-    looked at.
-    """
-    storage = storage_of(folder)
-    problems = {
-        segment: checkpoint_damage(folder, checkpoint, storage)
-        for segment, checkpoint in saved.items()
-    }
-    return {segment: problem for segment, problem in problems.items() if problem is not None}
-
-
 def checkpoint_damage(
     folder: Path, checkpoint: Checkpoint, storage: str | None = None
 ) -> str | None:
     """Say in one phrase what is wrong with a checkpoint below `folder`.
 
-    The result is None when it is whole or not the study's own. One that is not there lies in
-    `storage`.
+    The result is None when it is whole, or the caller's own, outside the folder. One that is not
+    there lies in `storage`.
 
     Raises:
         StorageError: that does not answer.
@@ -210,8 +199,6 @@ def checkpoint_damage(
         return RemoteFolder(f"{storage}/{checkpoint.path}").damage(checkpoint.files)
     if not path.is_dir():
         return "the folder is missing"
-    if not checkpoint.files:
-        return None
     return checkpoints.damage(path, checkpoint.files)
 
 
