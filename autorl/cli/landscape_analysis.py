@@ -15,7 +15,6 @@ from autorl.core.plain_values import json_value
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis, load_landscape
 from autorl.landscapes.analysis import Answer
-from autorl.space import unknown_key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,15 +71,10 @@ def importance(
     configuration, in units of the score.
     """
     data = load_landscape(source)
-    # Text of the command line: `analysis.importance` refuses what it does not know.
-    chosen: Any = method
-    show(
-        analysis.importance(
-            data, chosen, role(seeds), step, interactions=interactions, config_id=config
-        ),
-        as_json=as_json,
-        limit=limit,
+    answer = analysis.importance(
+        data, method, role(seeds), step, interactions=interactions, config_id=config
     )
+    show(answer, as_json=as_json, limit=limit)
 
 
 def subset(
@@ -174,11 +168,9 @@ def analyse(
     """Answer another question
     about landscapes; `plot` draws the same.
     """
-    show(
-        answer_of(landscapes_of(sources), kind, names or [], seeds, step, by, reduce),
-        as_json=as_json,
-        limit=limit,
-    )
+    data = landscapes_of(sources)
+    answer = analysis.analyse(data, kind, names or [], role(seeds), step, by=by, reduce=reduce)
+    show(answer, as_json=as_json, limit=limit)
 
 
 # By the fewest and the most hyperparameters that a kind takes.
@@ -206,38 +198,24 @@ def plot(
         ),
     ] = None,
     replace: Replace = False,
-    method: Annotated[str, typer.Option(help=f"Of importance: {_METHODS}.")] = "fanova",
+    method: Annotated[
+        str | None, typer.Option(help=f"Of importance: {_METHODS}; default fanova.")
+    ] = None,
     seeds: AnySeeds = None,
     step: Step = None,
     by: By = None,
     reduce: Reduce = None,
     as_json: AsJson = False,
 ) -> None:
-    """Draw importance, subset, or any kind of `analyse` (see there)
+    """Draw any kind of `analyse` (see there)
     into a file.
 
     An .html file is interactive and complete: it opens without a network.
     """
     data = landscapes_of(sources)
-    if names and kind in ("importance", "subset"):
-        raise InputError(f"{kind} takes no hyperparameters", key="--hyperparameter")
-    if kind in ("importance", "subset") and (by is not None or reduce is not None):
-        option = "--reduce" if by is None else "--by"
-        raise InputError(f"{kind} ranks no configurations", key=option)
-    if method != "fanova" and kind != "importance":
-        raise InputError("only importance has a method", key="--method")
-    if kind == "importance":
-        if len(data) > 1:
-            raise InputError(f"importance takes one landscape, got {len(data)}", key="landscape")
-        chosen: Any = method
-        pairs = method == "fanova"  # the other methods have no shares of pairs
-        answer = analysis.importance(data[0], chosen, role(seeds), step, interactions=pairs)
-    elif kind == "subset":
-        if step is not None:
-            raise InputError("subset looks at the last step and takes none", key="--step")
-        answer = analysis.subset(data, seeds=role(seeds))
-    else:
-        answer = answer_of(data, kind, names or [], seeds, step, by, reduce)
+    answer = analysis.analyse(
+        data, kind, names or [], role(seeds), step, by=by, reduce=reduce, method=method
+    )
     written = analysis.save(answer, out or Path(f"{_stem(answer)}.png"), replace=replace)
     if as_json:
         print_json({"file": str(written), "kind": answer.kind, "notes": list(answer.notes)})
@@ -247,21 +225,6 @@ def plot(
         say_line(f"the best by {answer.about['chosen_by']}")
     for note in answer.notes:
         say_line(f"note: {note}", err=True)
-
-
-def answer_of(
-    data: list[Landscape],
-    kind: str,
-    names: list[str],
-    seeds: str | None,
-    step: int | None,
-    by: str | None,
-    reduce: str | None,
-) -> Answer:
-    """Answer a question of a kind about landscapes."""
-    if kind not in analysis.KINDS:
-        raise InputError(unknown_key(kind, analysis.CHARTS), key="KIND")
-    return analysis.analyse(data, kind, names, role(seeds), step, by=by, reduce=reduce)
 
 
 def show(answer: Answer, *, as_json: bool, limit: int = 20) -> None:

@@ -123,7 +123,8 @@ class Queries:
         columns: Columns = self._found(query, parameters, "fetchnumpy")
         return columns
 
-    def _frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
+    def frame(self, query: str, parameters: Sequence[object] = ()) -> pd.DataFrame:
+        """Answer a query of this package by a frame."""
         frame: pd.DataFrame = self._found(query, parameters, "df")
         return frame
 
@@ -144,7 +145,7 @@ class Queries:
 
     def table(self, name: TableName) -> pd.DataFrame:
         """Return a table as it is stored."""
-        return self._frame(f"SELECT * FROM {name}")
+        return self.frame(f"SELECT * FROM {name}")
 
     def runs(self) -> Columns:
         """Return run_id, config_id, seed, start_step and `ended` of the runs by run_id.
@@ -198,7 +199,7 @@ class Queries:
 
     def curves(self, config_id: int) -> pd.DataFrame:
         """Return the evaluations of a configuration as stored, by seed and step."""
-        return self._frame(_CURVES, [config_id])
+        return self.frame(_CURVES, [config_id])
 
     def curve_rows(self, config_id: int) -> tuple[list[str], list[tuple[Any, ...]]]:
         """Return the names of the columns of `curves`, and its rows."""
@@ -206,11 +207,11 @@ class Queries:
 
     def hyperparameters(self) -> pd.DataFrame:
         """Return the hyperparameters of each config_id."""
-        return self._frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
+        return self.frame("SELECT * EXCLUDE (config_hash, origin) FROM configs")
 
     def joined(self) -> pd.DataFrame:
         """Return one row per evaluation, with its run and configuration."""
-        return self._frame(
+        return self.frame(
             "SELECT * FROM evals JOIN runs USING (run_id) JOIN configs USING (config_id) "
             "ORDER BY run_id, step"
         )
@@ -373,15 +374,6 @@ class Queries:
         )[0]
         return count, least, greatest
 
-    def scores_at_phase_ends(self) -> pd.DataFrame:
-        """Return start_step, step, config_id, seed and value of each phase's last step."""
-        # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
-        return self._frame(
-            "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
-            "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
-            "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
-        )
-
     def history_from_scratch(self) -> list[Measurement]:
         """Return the evaluations of runs trained from scratch, in order.
 
@@ -410,7 +402,7 @@ class Queries:
         """
         names = [identifier(name) for name in metrics]
         means = ", ".join(f"avg({name}) AS {name}" for name in names)
-        return self._frame(
+        return self.frame(
             f"SELECT config_id, step, {means} FROM evals JOIN runs USING (run_id) "
             "WHERE seed_role = ? GROUP BY config_id, step "
             f"HAVING count({identifier(counted)}) = ? ORDER BY config_id, step",

@@ -273,8 +273,8 @@ def test_plot_of_a_forest(one, tmp_path, kind, options, words):
     [
         (("{one}", "valuez"), "did you mean 'values'"),
         (("{one}", "noise", "--out", "a.gif"), "ends in .png"),
-        (("{one}", "noise", "--method", "local"), "only importance has a method"),
-        (("{one}", "importance", "-p", "width"), "takes no hyperparameters"),
+        (("{one}", "noise", "--method", "local"), "has no method: importance has"),
+        (("{one}", "importance", "-p", "width"), "takes 0 hyperparameters, got 1"),
         (("{root}", "importance"), "takes one landscape, got 3"),
         (("{root}", "subset", "--step", "100"), "takes none"),
         (("{one}", "surface", "-p", "width"), "takes 2 hyperparameters, got 1: `-p NAME -p NAME`"),

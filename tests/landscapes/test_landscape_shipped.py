@@ -15,7 +15,7 @@ from autorl import load_landscape
 from autorl.cli import app
 from autorl.core.types import InputError, Proposed, Segment
 from autorl.landscapes import Landscape, list_landscapes, shipped_root
-from autorl.landscapes.analysis.phases import phase_scores
+from autorl.landscapes.analysis.tables import phase_scores
 from autorl.landscapes.validate import validate
 from autorl.study.building.plan import build_spec, sizes_of
 from autorl.study.session import cpu
@@ -135,12 +135,12 @@ def test_best_and_curves_as_by_brute_force(name, role):
 @pytest.mark.parametrize("name", PHASES)
 def test_phases_have_every_configuration_and_are_not_mixed_up(name):
     data = Landscape(ROOT / name)
-    phases = phase_scores(data, "tuning")
+    scores, config_ids, starts, ends = phase_scores(data, "tuning")
     rows = frames(name)
-    for place, (start, end) in enumerate(zip(phases.starts, phases.ends, strict=True)):
+    for place, (start, end) in enumerate(zip(starts, ends, strict=True)):
         part = rows[(rows.start_step == start) & (rows.step == end) & (rows.seed_role == "tuning")]
-        table = part.pivot(index="config_id", columns="seed", values="score").loc[phases.config_ids]
-        assert phases.scores[place] == pytest.approx(table.to_numpy())
+        table = part.pivot(index="config_id", columns="seed", values="score").loc[config_ids]
+        assert scores[place] == pytest.approx(table.to_numpy())
     with pytest.raises(InputError, match="phases begin at"):
         data.best()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from autorl.landscapes.ranking import SeedSet
 if TYPE_CHECKING:
     import pandas as pd
 
-WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe noise
+_WEAK_FIT = 0.5  # out-of-bag rank correlation below which importances describe noise
 
 
 # No comparison: `==` of two tables is a table, not a truth value.
@@ -22,94 +22,60 @@ class Answer:
     """The answer of an analysis.
 
     Attributes:
-        kind: importance, subset, or one of `KINDS`.
-        landscapes: ids of the landscapes it looked at.
+        kind: one of `KINDS`.
+        data: the landscapes it is about.
         about: what it was computed on, and single numbers, in JSON types. Scores are
             larger-is-better: those of a landscape that is minimised have the other sign.
         table: the rows.
         notes: what a reader must know to believe the rows.
-        data: the landscapes themselves, for the scales of axes.
-        detail: further tables a figure is drawn from.
+        detail: what a figure is drawn from besides.
     """
 
     kind: str
-    landscapes: tuple[str, ...]
+    data: tuple[Dataset, ...]
     about: Mapping[str, Any]
     table: pd.DataFrame
     notes: tuple[str, ...] = ()
-    data: tuple[Dataset, ...] = ()
     detail: Mapping[str, Any] = field(default_factory=dict)
 
-    @classmethod
-    def of(
-        cls,
-        kind: str,
-        data: Sequence[Dataset],
-        about: Mapping[str, object],
-        table: pd.DataFrame,
-        notes: tuple[str, ...] = (),
-        detail: Mapping[str, object] | None = None,
-    ) -> Answer:
-        """Make an answer about all the landscapes that were given."""
-        ids = tuple(landscape.manifest.id for landscape in data)
-        return cls(kind, ids, about, table, notes, tuple(data), detail or {})
+    @property
+    def landscapes(self) -> list[str]:
+        """Ids of the landscapes it is about."""
+        return [landscape.manifest.id for landscape in self.data]
 
 
-@dataclass(frozen=True)
-class Question:
-    """The question asked of landscapes.
-
-    Attributes:
-        kind: one of `KINDS`.
-        names: hyperparameters.
-        seeds: None: choose on tuning seeds and show test seeds, where there are both.
-        by, reduce: how configurations are ranked; None: as the landscape recorded
-            (`Landscape.rule`).
-    """
-
-    kind: str
-    names: tuple[str, ...] = ()
-    seeds: SeedSet | None = None
-    step: int | None = None
-    by: str | None = None
-    reduce: str | None = None
-
-
-def fitted(
-    data: Dataset, forest: Forest, seeds: SeedSet | None, step: int | None
-) -> dict[str, Any]:
-    return {
-        **scored(data, seeds, step),
-        "configurations": len(forest.targets),
-        "out_of_bag": forest.out_of_bag,
-    }
-
-
-def scored(data: Dataset, seeds: SeedSet | None, step: int | None) -> dict[str, Any]:
+def scored(data: Dataset, seeds: SeedSet, step: int | None = None) -> dict[str, Any]:
     return {
         "metric": data.manifest.objective.metric,
         "direction": data.manifest.objective.direction,
-        "seeds": seeds or "all",
+        "seeds": seeds,
         "step": int(data.grid.steps[data.grid.step_position(step)]),
     }
 
 
-def weak(forest: Forest) -> tuple[str, ...]:
+def fitted(
+    data: Dataset, forest: Forest, seeds: SeedSet, step: int | None
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Say what a forest was fitted to, and what a reader must know of it."""
+    fit = forest.out_of_bag
+    count = len(forest.targets)
+    about = {**scored(data, seeds, step), "configurations": count, "out_of_bag": fit}
+    notes = left_out(data, count, seeds)
     # A forest fitted to noise has importances too, and nothing in them shows it.
-    if forest.out_of_bag >= WEAK_FIT:
-        return ()
-    return (
-        f"the forest explains little here (out-of-bag rank correlation {forest.out_of_bag:.2f}): "
-        "what it says about hyperparameters is mostly noise",
-    )
+    if fit < _WEAK_FIT:
+        note = (
+            f"the forest explains little here (out-of-bag rank correlation {fit:.2f}): "
+            "what it says about hyperparameters is mostly noise"
+        )
+        notes = (note, *notes)
+    return about, notes
 
 
 def left_out(data: Dataset, used: int, seeds: SeedSet) -> tuple[str, ...]:
     """Note how many configurations lack a score for some of the seeds."""
     total = len(data.grid.config_ids)
-    if used == total:
-        return ()
-    return (
+    note = (
         f"{total - used} of {total} configurations have no score for every seed ({seeds}) and are "
-        "left out",
+        "left out"
     )
+    return () if used == total else (note,)

@@ -1,40 +1,82 @@
-"""The kinds of analysis by name: how each is answered and drawn."""
+"""The kinds of analysis: one table says how each is answered and drawn.
+
+An `Answer` holds what it was computed on, its rows, and what a figure needs. The command line and
+the figures work on these answers, so a table, a JSON document and a picture never disagree.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.landscapes.analysis import charts
-from autorl.landscapes.analysis._answer import Answer, Question, fitted, left_out, scored, weak
-from autorl.landscapes.analysis.dependence import (
+from autorl.landscapes.analysis import charts, scores
+from autorl.landscapes.analysis._answer import Answer, fitted, left_out, scored
+from autorl.landscapes.analysis.forest import (
+    Forest,
     dependence_surface,
     dependence_table,
     interaction_table,
-    surface_places,
+    landscape_forest,
+    local_importance,
+    tuning_gains,
 )
-from autorl.landscapes.analysis.fidelity import budget_table
-from autorl.landscapes.analysis.forest import Forest, landscape_forest
-from autorl.landscapes.analysis.noise import icc_interval, seed_noise
-from autorl.landscapes.analysis.phases import compare_phases, phase_scores
-from autorl.landscapes.analysis.progress import best_curves, importance_by_step
-from autorl.landscapes.analysis.redundancy import redundancy_of
-from autorl.landscapes.analysis.tables import final_scores, task_table
-from autorl.landscapes.analysis.transfer import best_single, transfer_regret
-from autorl.landscapes.analysis.tunability import tunability_of
-from autorl.landscapes.analysis.values import values_table
+from autorl.landscapes.analysis.subsets import TOLERANCE, select_subset, size_table
+from autorl.landscapes.analysis.tables import (
+    Curves,
+    best_curves,
+    common_seeds,
+    final_scores,
+    learning_curves,
+    phase_scores,
+    task_table,
+)
+from autorl.landscapes.analysis.values import performance_by_value
+from autorl.landscapes.analysis.variance import fanova
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
+from autorl.landscapes.regression import configurations
 from autorl.report.pages import Chart
+from autorl.report.pages.document import Figure, Section, page
+from autorl.report.pages.vega import picture
 from autorl.space import unknown_key
+from autorl.store.outputs import free_output, write_output
 
 if TYPE_CHECKING:
     import pandas as pd
+
+METHODS = ("fanova", "local", "tunability")
+SUFFIXES = (".png", ".svg", ".pdf", ".html")
+
+
+@dataclass(frozen=True)
+class Question:
+    """The question asked of landscapes.
+
+    Attributes:
+        kind: one of `KINDS`.
+        names: hyperparameters.
+        given: the seeds that were named, None = none; `seeds` are those that count then.
+        by, reduce: how configurations are ranked; None: as the landscape recorded
+            (`Landscape.rule`).
+        method: of importance.
+    """
+
+    kind: str
+    names: tuple[str, ...]
+    given: SeedSet | None
+    seeds: SeedSet
+    step: int | None
+    by: str | None
+    reduce: str | None
+    method: str | None
 
 
 # The landscapes are those of the question, in its order: of most kinds one.
@@ -64,18 +106,196 @@ class Kind:
     ranks: bool = False
 
 
-def _nothing_beside(forest: Forest, names: tuple[str, ...]) -> dict[str, object]:
-    return {}
+def analyse(
+    source: Dataset | Sequence[Dataset],
+    kind: str,
+    names: Sequence[str] = (),
+    seeds: SeedSet | None = None,
+    step: int | None = None,
+    *,
+    by: str | None = None,
+    reduce: str | None = None,
+    method: str | None = None,
+) -> Answer:
+    """Answer one of `KINDS` about a landscape, or about several.
 
+    Args:
+        source: one landscape; noise, tunability and redundancy take any number, transfer and subset
+            at least two.
+        kind: one of `KINDS`.
+        names: hyperparameters: one for dependence and values, two for surface, any for interaction
+            (none = all pairs).
+        seeds: the seed role; None = all, or tuning where only some configurations have test seeds
+            (a study). Where something is chosen (curves, transfer), None = chosen on tuning seeds
+            and shown on test seeds, if there are both.
+        step: of the evaluation, None = the last; budget, curves, over-time, phases, subset and
+            transfer look at their own.
+        by: of curves: the aggregate over seeds the best are chosen by; None = the study's own, else
+            the mean.
+        reduce: of curves: the reduction of a run's curve they are chosen by; None = the study's
+            own, else `last`.
+        method: of importance: one of `METHODS`.
 
-def _of_forest(
-    table: Callable[[Forest, tuple[str, ...]], pd.DataFrame],
-    detail: Callable[[Forest, tuple[str, ...]], dict[str, object]] = _nothing_beside,
-) -> Answering:
-    """Make the answer of a kind whose table comes from a forest.
-
-    `detail` gives what its figure shows beside the table.
+    Raises:
+        InputError: unknown kind, another number of hyperparameters or landscapes, a step where none
+            is taken, or the analysis is impossible with these data.
     """
+    if kind not in KINDS:
+        raise InputError(unknown_key(kind, KINDS), key="kind")
+    asked = KINDS[kind]
+    data = [source] if isinstance(source, Dataset) else list(source)
+    least, most = asked.names
+    # Counts are checked here, so that no answer has to look whether its names are there.
+    if not least <= len(names) <= most:
+        several = f"{least} to {most} hyperparameters"
+        expected = counted(least, "hyperparameter") if least == most else several
+        how = f": `{' '.join(['-p NAME'] * max(1, least))}` on the command line" if most else ""
+        raise InputError(f"{kind} takes {expected}, got {len(names)}{how}", key="hyperparameter")
+    fewest, limit = asked.landscapes
+    if len(data) < fewest or (limit is not None and len(data) > limit):
+        expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"
+        raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
+    # What an analysis would not look at is refused: an answer must not seem to heed it.
+    for key, refused, reason in (
+        ("step", step is not None and not asked.at_step, "looks at its own steps and takes none"),
+        ("by", by is not None and not asked.ranks, "ranks no configurations"),
+        ("reduce", reduce is not None and not asked.ranks, "ranks no configurations"),
+        ("method", method is not None and kind != "importance", "has no method: importance has"),
+    ):
+        if refused:
+            raise InputError(f"{kind} {reason}", key=key)
+    # Kinds that choose need to know whether the user named the seeds.
+    counting = seeds or ("all" if asked.chooses else common_seeds(data, step))
+    question = Question(kind, tuple(names), seeds, counting, step, by, reduce, method)
+    return asked.answer(data, question)
+
+
+def importance(
+    data: Dataset,
+    method: str = "fanova",
+    seeds: SeedSet | None = None,
+    step: int | None = None,
+    *,
+    interactions: bool = False,
+    config_id: int | None = None,
+) -> Answer:
+    """Measure how much each hyperparameter matters.
+
+    A random forest over the configurations' mean scores tells.
+
+    Args:
+        data: the landscape.
+        method: `fanova`: share of the variance over the whole space. `local`: the same around one
+            configuration. `tunability`: what tuning it alone gains over one configuration, in units
+            of the score.
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test
+            seeds (a study).
+        step: of the evaluation, None = the last.
+        interactions: whether `fanova` adds the shares of pairs.
+        config_id: for `local` (default: the best by its mean) and `tunability` (default: the
+            space's defaults).
+
+    Raises:
+        InputError: unknown method, an argument another method takes, or nothing to
+            explain.
+    """
+    if method not in METHODS:
+        raise InputError(
+            f"expected {', '.join(METHODS[:-1])} or {METHODS[-1]}, got {method!r}", key="method"
+        )
+    if interactions and method != "fanova":
+        raise InputError(f"only fanova knows interactions, not {method}", key="interactions")
+    if config_id is not None and method == "fanova":
+        raise InputError(
+            "fanova looks at the whole space; local and tunability at one configuration",
+            key="config",
+        )
+    # One choice of seeds for forest, best configuration and notes.
+    seeds = seeds or common_seeds([data], step)
+    forest = landscape_forest(data, seeds, step)
+    about, notes = fitted(data, forest, seeds, step)
+    about = {"method": method, **about}
+    if method == "fanova":
+        table = fanova(forest, pairs=interactions)
+        # Without pairs the second name is None in every row.
+        table = table if interactions else table.drop(columns="with")
+    elif method == "local":
+        # The forest predicts means, so "best" falls back on the mean too, not on the usual IQM.
+        if config_id is None:
+            aggregate = data.rule(default="mean").aggregate
+            config_id = data.best(seeds, aggregate, step).config_id
+        about["configuration"] = config_id
+        table = local_importance(forest, data.config(config_id))
+    else:
+        about["configuration"] = "the defaults" if config_id is None else config_id
+        reference = data.space.default() if config_id is None else data.config(config_id)
+        table = tuning_gains(forest, reference)
+    return Answer("importance", (data,), about, table, notes)
+
+
+def subset(
+    landscapes: Sequence[Dataset],
+    size: int | None = None,
+    *,
+    seeds: SeedSet | None = None,
+    first: int | None = None,
+    clip: Mapping[str, float] | None = None,
+    tolerance: float = TOLERANCE,
+) -> Answer:
+    """Find the few environments that represent all of these (see `subsets`).
+
+    The answer has the near-ties of one size, or compares sizes.
+
+    Args:
+        landscapes: one per environment, over the same hyperparameters.
+        size: number of environments; None = the best three subsets of each size up to 6.
+        seeds: the seed role that is averaged over; None = all, or tuning where only some have test
+            seeds (a study).
+        first: only configurations with an id below this one (ARLBench: 128).
+        clip: {environment: lowest score that counts}.
+        tolerance: how far above the smallest error a near-tie may be.
+
+    Raises:
+        InputError: fewer than two landscapes, nothing in common, or a size that is not smaller than
+            their number.
+    """
+    seeds = seeds or common_seeds(landscapes)
+    tasks = task_table(landscapes, seeds, first, clip)
+    about: dict[str, Any] = {
+        "environments": tasks.environments,
+        "configurations": len(tasks.config_ids),
+        "seeds": seeds,
+    }
+    if size is None:
+        table = size_table(tasks.values, tasks.environments)
+        return Answer("subset", tuple(landscapes), about, table)
+    # The training lengths are the costs.
+    costs = [float(data.manifest.steps[-1]) for data in landscapes]
+    table = select_subset(tasks.values, tasks.environments, size, tolerance=tolerance, costs=costs)
+    cheapest = table.sort_values(["cost", "error"], kind="stable").iloc[0]
+    about |= {
+        "size": size,
+        "candidates": math.comb(len(landscapes), size),
+        "tolerance": tolerance,
+        "near_ties": len(table),
+        "best": list(table["environments"].iloc[0]),
+        "cheapest": list(cheapest["environments"]),
+    }
+    return Answer("subset", tuple(landscapes), about, table)
+
+
+def _importance(data: Sequence[Dataset], ask: Question) -> Answer:
+    method = ask.method or METHODS[0]
+    pairs = method == METHODS[0]  # the other methods have no shares of pairs
+    return importance(data[0], method, ask.seeds, ask.step, interactions=pairs)
+
+
+def _subset(data: Sequence[Dataset], ask: Question) -> Answer:
+    return subset(data, seeds=ask.seeds)
+
+
+def _of_forest(table: Callable[[Forest, tuple[str, ...]], pd.DataFrame]) -> Answering:
+    """Make the answer of a kind whose table comes from a forest."""
 
     def answer(data: Sequence[Dataset], ask: Question) -> Answer:
         (landscape,) = data
@@ -83,155 +303,129 @@ def _of_forest(
         for name in ask.names:
             if name not in landscape.space.names:
                 raise InputError(unknown_key(name, landscape.space.names), key="hyperparameter")
-        seeds = ask.seeds or "all"
-        forest = landscape_forest(landscape, seeds, ask.step)
-        about = {"hyperparameters": list(ask.names), **fitted(landscape, forest, seeds, ask.step)}
-        notes = weak(forest) + left_out(landscape, len(forest.targets), seeds)
+        forest = landscape_forest(landscape, ask.seeds, ask.step)
+        about, notes = fitted(landscape, forest, ask.seeds, ask.step)
+        about = {"hyperparameters": list(ask.names), **about}
         rows = table(forest, ask.names)
-        return Answer.of(ask.kind, data, about, rows, notes, detail(forest, ask.names))
+        return Answer(ask.kind, (landscape,), about, rows, notes, {"forest": forest})
 
     return answer
 
 
-def _surface_rows(forest: Forest, names: tuple[str, ...]) -> pd.DataFrame:
-    """List the dependence on two hyperparameters by pairs of values."""
-    first, second = names
-    wide = dependence_surface(forest, first, second)
-    return wide.reset_index().melt(id_vars=first, var_name=second, value_name="mean")
-
-
-def _surface_detail(forest: Forest, names: tuple[str, ...]) -> dict[str, object]:
-    """Give places and scores of the configurations that the surface is of."""
-    first, second = names
-    return {"places": surface_places(forest, first, second), "scores": forest.targets}
-
-
 def _values(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
-    seeds = ask.seeds or "all"
-    table = values_table(landscape, ask.names[0], seeds, ask.step)
-    count = int(table["n"].sum())
-    about = {"hyperparameters": list(ask.names), **scored(landscape, seeds, ask.step)}
-    about["configurations"] = count
-    return Answer.of(ask.kind, data, about, table, left_out(landscape, count, seeds))
+    curves = final_scores(landscape, ask.seeds, ask.step)
+    configs = configurations(landscape, curves.config_ids)
+    table = performance_by_value(landscape.space, configs, curves.means, ask.names[0])
+    about = {"hyperparameters": list(ask.names), **scored(landscape, ask.seeds, ask.step)}
+    about["configurations"] = len(configs)
+    notes = left_out(landscape, len(configs), ask.seeds)
+    return Answer(ask.kind, (landscape,), about, table, notes)
 
 
 def _budget(data: Sequence[Dataset], ask: Question) -> Answer:
+    import pandas as pd
+
     (landscape,) = data
-    table = budget_table(landscape, ask.seeds or "all")
-    return Answer.of(ask.kind, data, scored(landscape, ask.seeds, None), table)
+    curves = learning_curves(landscape, ask.seeds)
+    steps = {"step": curves.steps, "fraction": curves.steps / curves.steps[-1]}
+    table = pd.DataFrame(steps | scores.early_choice(curves.values))
+    return Answer(ask.kind, (landscape,), scored(landscape, ask.seeds), table)
 
 
 def _over_time(data: Sequence[Dataset], ask: Question) -> Answer:
+    import pandas as pd
+
     (landscape,) = data
-    table, skipped = importance_by_step(landscape, ask.seeds or "all")
-    notes: tuple[str, ...] = ()
-    # Early steps at which no configuration has learned anything yet have no variance to share.
-    if skipped:
-        notes = (f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal",)
-    return Answer.of(ask.kind, data, scored(landscape, ask.seeds, None), table, notes)
+    steps = learning_curves(landscape, ask.seeds).steps.tolist()
+    parts = []
+    skipped = []
+    for step in steps:
+        # Early steps at which no configuration has learned anything yet have no variance to share.
+        # Equal scores at the last step are the forest's error: there is nothing to explain.
+        if np.ptp(final_scores(landscape, ask.seeds, step).means) == 0.0 and step != steps[-1]:
+            skipped.append(step)
+            continue
+        forest = landscape_forest(landscape, ask.seeds, step)
+        parts.append(fanova(forest).assign(step=step, out_of_bag=forest.out_of_bag))
+    columns = ["step", "hyperparameter", "importance", "spread", "out_of_bag"]
+    table = pd.concat(parts, ignore_index=True)[columns]
+    note = f"nothing to explain at steps {', '.join(map(str, skipped))}: all scores equal"
+    about = scored(landscape, ask.seeds)
+    return Answer(ask.kind, (landscape,), about, table, (note,) if skipped else ())
 
 
 def _curves(data: Sequence[Dataset], ask: Question) -> Answer:
     (landscape,) = data
-    choose, show = _chosen_and_shown(data, ask.seeds)
+    choose, show = _chosen_and_shown(data, ask.given)
     rule = landscape.rule(ask.by, ask.reduce, default="mean")
-    table, band = best_curves(landscape, choose, show, rule=rule)
-    about = {**scored(landscape, show, None), "chosen_on": choose}
+    curves = learning_curves(landscape, show)
+    grid = landscape.grid
+    ranked = grid.config_ids[landscape.ranked(choose, rule, grid.step_position(None))].tolist()
+    table, band = best_curves(curves, ranked)
+    about = {**scored(landscape, show), "chosen_on": choose}
     about["chosen_by"] = rule.text(landscape.manifest.objective.metric, choose)
-    notes = left_out(landscape, int(band.attrs["configurations"]), show)
+    notes = left_out(landscape, len(curves.values), show)
     if choose == show:
         notes = ("chosen and shown on the same seeds: the curves are optimistic", *notes)
-    return Answer.of(ask.kind, data, about, table, notes, {"band": band})
+    return Answer(ask.kind, (landscape,), about, table, notes, {"band": band})
 
 
 def _phases(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
     (landscape,) = data
-    phases = phase_scores(landscape, ask.seeds or "all")
-    comparison = compare_phases(phases.scores)
-    count = len(comparison.best)
+    values, config_ids, starts, ends = phase_scores(landscape, ask.seeds)
+    best, correlation, regret, gain = scores.compare_phases(values)
     rows = [
         {
             "best_in": source + 1,
-            "config_id": int(phases.config_ids[comparison.best[source]]),
+            "config_id": int(config_ids[best[source]]),
             "used_in": target + 1,
-            "regret": float(comparison.regret[source, target]),
-            "correlation": float(comparison.correlation[source, target]),
+            "regret": float(regret[source, target]),
+            "correlation": float(correlation[source, target]),
         }
-        for source in range(count)
-        for target in range(count)
+        for source, target in np.ndindex(regret.shape)
     ]
     about = {
-        **scored(landscape, ask.seeds, None),
-        "configurations": len(phases.config_ids),
-        "starts": phases.starts.tolist(),
-        "ends": phases.ends.tolist(),
-        "schedule_gain": comparison.schedule_gain,
+        **scored(landscape, ask.seeds),
+        "configurations": len(config_ids),
+        "starts": starts,
+        "ends": ends,
+        "schedule_gain": gain,
     }
     # The end of every phase was looked at, not one step.
     del about["step"]
-    return Answer.of(ask.kind, data, about, pd.DataFrame(rows))
+    return Answer(ask.kind, (landscape,), about, pd.DataFrame(rows))
 
 
 def _noise(data: Sequence[Dataset], ask: Question) -> Answer:
-    def row(landscape: Dataset) -> dict[str, object]:
-        scores = final_scores(landscape, ask.seeds or "all", ask.step).final
-        components = seed_noise(scores)
-        low, high = icc_interval(scores)
-        return {
-            "icc": components.icc,
-            "low": low,
-            "high": high,
-            # Not 1 - icc: an estimate below 0 would be more than all of the variance.
-            "noise_share": components.noise_share,
-            "seed_sd": float(np.sqrt(components.within)),
-            "configurations": components.n_configurations,
-            "seeds": components.n_seeds,
-            "seeds_for_0.9": components.seeds_for(0.9),
-        }
-
-    return _per_landscape(data, ask, row)
-
-
-def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
-    curves = {}
-
-    def row(landscape: Dataset) -> dict[str, object]:
-        means = final_scores(landscape, ask.seeds or "all", ask.step).means
-        measured = tunability_of(means)
-        curves[landscape.manifest.id] = measured
-        return {
-            "tunability": measured.value,
-            "area": measured.area,
-            "near_best": measured.near_best,
-            "best": float(means.max()),
-            "median": float(np.median(means)),
-            "configurations": len(means),
-        }
-
-    # The figure draws the whole curves, of which the table has three numbers each.
-    return replace(_per_landscape(data, ask, row), detail=curves)
+    return _per_landscape(data, ask, lambda curves: scores.seed_noise(curves.final))
 
 
 def _redundancy(data: Sequence[Dataset], ask: Question) -> Answer:
-    def row(landscape: Dataset) -> dict[str, object]:
-        measured = redundancy_of(final_scores(landscape, ask.seeds or "all", ask.step).final)
-        return {
-            "epsilon": measured.epsilon,
-            "configurations": measured.n,
-            "distinct": measured.distinct,
-            "redundant": measured.share,
-            "as_good_as_best": measured.as_good,
-            "expected_trials": measured.expected_trials,
-        }
+    return _per_landscape(data, ask, lambda curves: scores.redundancy(curves.final))
 
-    return _per_landscape(data, ask, row)
+
+def _tunability(data: Sequence[Dataset], ask: Question) -> Answer:
+    drawn = []
+
+    def row(curves: Curves) -> dict[str, Any]:
+        means = curves.means
+        measured, curve = scores.tunability(means)
+        drawn.append(curve)
+        more = {"best": float(means.max()), "median": float(np.median(means))}
+        return {**measured, **more, "configurations": len(means)}
+
+    # The figure draws the whole curves, of which the table has three numbers each.
+    return _per_landscape(data, ask, row, {"curves": drawn})
 
 
 def _per_landscape(
-    data: Sequence[Dataset], ask: Question, row: Callable[[Dataset], dict[str, object]]
+    data: Sequence[Dataset],
+    ask: Question,
+    row: Callable[[Curves], dict[str, Any]],
+    detail: Mapping[str, Any] = MappingProxyType({}),
 ) -> Answer:
     """Answer with a row per landscape.
 
@@ -244,8 +438,9 @@ def _per_landscape(
     notes = []
     for landscape in data:
         try:
-            rows.append({"landscape": landscape.manifest.id, **row(landscape)})
-            answered.append(landscape.manifest.id)
+            measured = row(final_scores(landscape, ask.seeds, ask.step))
+            rows.append({"landscape": landscape.manifest.id, **measured})
+            answered.append(landscape)
         except InputError as error:
             # One landscape has no other row to show.
             if len(data) == 1:
@@ -253,44 +448,44 @@ def _per_landscape(
             notes.append(f"{landscape.manifest.id} is left out: {error.message}")
     if not rows:
         raise InputError(f"{ask.kind}: none of {len(data)} landscapes can be analysed; {notes[0]}")
-    about = {"seeds": ask.seeds or "all", "step": ask.step or "last"}
-    return Answer(ask.kind, tuple(answered), about, pd.DataFrame(rows), tuple(notes), tuple(data))
+    about = {"seeds": ask.seeds, "step": ask.step or "last"}
+    return Answer(ask.kind, tuple(answered), about, pd.DataFrame(rows), tuple(notes), detail)
 
 
 def _transfer(data: Sequence[Dataset], ask: Question) -> Answer:
     import pandas as pd
 
-    choose, show = _chosen_and_shown(data, ask.seeds)
+    choose, show = _chosen_and_shown(data, ask.given)
     # By configuration and environment: mean scores over the seeds of a role.
     shown = task_table(data, show)
     chosen = task_table(data, choose)
     # A configuration may lack a score for some seed of one role: both tables need the same rows.
     ids = np.intersect1d(shown.config_ids, chosen.config_ids)
     tables = [table.values[np.searchsorted(table.config_ids, ids)] for table in (shown, chosen)]
-    regrets = transfer_regret(tables[0], shown.environments, tables[1])
-    single = best_single(*tables)
+    best, regret, percentile = scores.transfer(*tables)
     rows = [
         {
             "best_in": source,
-            "config_id": int(ids[regrets.best[row]]),
+            "config_id": int(ids[best[row]]),
             "used_in": target,
-            "regret": float(regrets.regret[row, column]),
-            "percentile": float(regrets.percentile[row, column]),
+            "regret": float(regret[row, column]),
+            "percentile": float(percentile[row, column]),
         }
-        for row, source in enumerate(regrets.environments)
-        for column, target in enumerate(regrets.environments)
+        for row, source in enumerate(shown.environments)
+        for column, target in enumerate(shown.environments)
     ]
+    # An environment's own best is no transfer.
+    elsewhere = regret[:-1][~np.eye(len(data), dtype=bool)]
     about = {
         "configurations": len(ids),
         "chosen_on": choose,
         "seeds": show,
-        "mean_regret_elsewhere": regrets.mean_loss,
-        "best_single": {"config_id": int(ids[single.row]), "mean_regret": single.mean_loss},
+        "mean_regret_elsewhere": float(elsewhere.mean()),
+        "best_single": {"config_id": int(ids[best[-1]]), "mean_regret": float(regret[-1].mean())},
     }
-    optimistic: tuple[str, ...] = ()
-    if choose == show:
-        optimistic = ("chosen and scored on the same seeds: regret at home is 0",)
-    return Answer.of(ask.kind, data, about, pd.DataFrame(rows), optimistic)
+    optimistic = "chosen and scored on the same seeds: regret at home is 0"
+    notes = (optimistic,) if choose == show else ()
+    return Answer(ask.kind, tuple(data), about, pd.DataFrame(rows), notes)
 
 
 def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[SeedSet, SeedSet]:
@@ -303,6 +498,7 @@ def _chosen_and_shown(data: Sequence[Dataset], seeds: SeedSet | None) -> tuple[S
 
 
 _SEVERAL = (1, None)  # any number of landscapes
+_PAIRS = (2, None)
 KINDS = MappingProxyType(
     {
         "budget": Kind(_budget, charts.budget, "how early training tells the end", at_step=False),
@@ -315,14 +511,15 @@ KINDS = MappingProxyType(
             ranks=True,
         ),
         "dependence": Kind(
-            _of_forest(lambda forest, names: dependence_table(forest, names[0])),
+            _of_forest(lambda forest, names: dependence_table(forest, *names)),
             charts.dependence,
             "partial dependence on a hyperparameter",
             names=(1, 1),
         ),
+        "importance": Kind(_importance, charts.importance, "how much each hyperparameter matters"),
         "interaction": Kind(
             # None named: all pairs.
-            _of_forest(lambda forest, names: interaction_table(forest, names or None)),
+            _of_forest(interaction_table),
             charts.interaction,
             "how strongly hyperparameters interact, H squared",
             names=(0, 99),
@@ -346,8 +543,15 @@ KINDS = MappingProxyType(
             "configurations that cannot be told apart, a row per landscape",
             landscapes=_SEVERAL,
         ),
+        "subset": Kind(
+            _subset,
+            charts.subset,
+            "few environments that represent all",
+            landscapes=_PAIRS,
+            at_step=False,
+        ),
         "surface": Kind(
-            _of_forest(_surface_rows, _surface_detail),
+            _of_forest(lambda forest, names: dependence_surface(forest, *names)),
             charts.surface,
             "partial dependence on two hyperparameters",
             names=(2, 2),
@@ -356,7 +560,7 @@ KINDS = MappingProxyType(
             _transfer,
             charts.transfer,
             "what the best configuration of one environment misses in another",
-            landscapes=(2, None),
+            landscapes=_PAIRS,
             at_step=False,
             chooses=True,
         ),
@@ -371,13 +575,30 @@ KINDS = MappingProxyType(
 )
 """What `analyse` answers. Whoever adds a kind adds it here, and its chart to `charts`."""
 
-CHARTS: Mapping[str, Callable[[Answer], Chart]] = MappingProxyType(
-    {"importance": charts.importance, "subset": charts.subset}
-    | {name: kind.chart for name, kind in KINDS.items()}
-)
-"""The charts of all answers: of `KINDS`, and of the two with arguments of their own."""
-
 
 def chart_of(answer: Answer) -> Chart:
     """Make the chart of an answer of any kind."""
-    return CHARTS[answer.kind](answer)
+    return KINDS[answer.kind].chart(answer)
+
+
+def save(answer: Answer, path: str | Path, *, replace: bool = False) -> Path:
+    """Draw an answer into a file; the same answer is the same file every time.
+
+    The suffix decides: .png, .svg, .pdf, or .html that is interactive and needs no network. A
+    figure of ours is replaced, any other file with `replace` alone.
+
+    Raises:
+        InputError: another suffix, no such folder, a file that is not ours, or a place in a study
+            or a landscape.
+    """
+    target = free_output(path, SUFFIXES, replace=replace)
+    suffix = target.suffix.lower()
+    if not target.parent.is_dir():
+        raise InputError("no such folder", file=str(target.parent))
+    chart = chart_of(answer)
+    if suffix == ".html":
+        figure = Figure(chart, answer.kind, answer.notes)
+        write_output(target, page(chart.title, "", [Section("figure", "", [figure])]))
+    else:
+        target.write_bytes(picture(chart, suffix))
+    return target

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -39,56 +38,8 @@ SHUFFLE_SEED = 42
 TOLERANCE = 0.01  # four subsets of ARLBench's DQN landscapes lie so near the best of 715
 KEEP = 1000
 _MOST = 500_000  # candidate subsets: a few minutes
-
-
-@dataclass(frozen=True)
-class Subset:
-    """A subset of environments.
-
-    Attributes:
-        error: mean over the folds of 1 - Spearman between prediction and target.
-        weights: of the environments in the regression on all configurations; non-negative, not
-            normalised.
-        correlation: Spearman between that regression and the target over all configurations.
-        unweighted: the same for the plain mean of the subset's normalised scores.
-        cost: sum of the costs of its environments; None if no costs were given.
-    """
-
-    environments: tuple[str, ...]
-    error: float
-    correlation: float
-    unweighted: float
-    weights: tuple[float, ...]
-    cost: float | None
-
-
-@dataclass(frozen=True)
-class SubsetSelection:
-    """Subsets of one size.
-
-    Attributes:
-        near_ties: the subsets whose error is at most `tolerance` above the smallest, best first.
-        n_candidates: number of subsets compared.
-    """
-
-    k: int
-    near_ties: tuple[Subset, ...]
-    n_candidates: int
-    tolerance: float
-
-    @property
-    def best(self) -> Subset:
-        """The subset with the smallest error."""
-        return self.near_ties[0]
-
-    @property
-    def cheapest(self) -> Subset:
-        """The near-tie of the lowest cost, then the smallest error.
-
-        It is the best one if there are no costs.
-        """
-        # If there are no costs, all are 0, and the error decides.
-        return min(self.near_ties, key=lambda tie: (tie.cost or 0.0, tie.error))
+_PLACES = 3
+_LARGEST = 6
 
 
 def select_subset(
@@ -99,8 +50,14 @@ def select_subset(
     tolerance: float = TOLERANCE,
     costs: Sequence[float] | None = None,
     keep: int = KEEP,
-) -> SubsetSelection:
+) -> pd.DataFrame:
     """Find the best subsets of k environments, by exhaustive search.
+
+    Columns: place, environments; error, the mean over the folds of 1 - Spearman between prediction
+    and target; correlation, Spearman between the regression on all configurations and the target;
+    unweighted, the same for the plain mean of the subset's normalised scores; weights of that
+    regression, non-negative, not normalised; cost, the sum of the costs of its environments, None
+    without any.
 
     Args:
         scores: (n configurations, m environments), mean over seeds, larger is better; NaN =
@@ -112,11 +69,12 @@ def select_subset(
         keep: most near-ties that are reported.
 
     Raises:
-        InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets,
-            lengths that differ.
+        InputError: k not in 1..m-1, fewer configurations than two per fold, too many subsets.
     """
+    import pandas as pd
+
     table = np.asarray(scores, dtype=np.float64)
-    _check(table, environments, k, costs)
+    _check(*table.shape, k)
     columns = _ranked(table)
     # The subset's own environments are part of what it predicts, as in ARLBench.
     target = columns.mean(axis=1)
@@ -125,47 +83,43 @@ def select_subset(
     # Stable: of equal errors the subset that comes first in the order of the columns.
     order = np.argsort(errors, kind="stable")
     tied = order[errors[order] <= errors[order[0]] + tolerance][:keep]
-    near_ties = tuple(
-        _refit(columns, target, subsets[row], environments, costs, float(errors[row]))
-        for row in tied
-    )
-    return SubsetSelection(k, near_ties, len(subsets), tolerance)
+    rows = []
+    for place, row in enumerate(tied, 1):
+        subset = subsets[row]
+        # The reported weights come from all configurations, not from the folds.
+        weights = _weights(columns, target, subset[None, :])[0]
+        rows.append(
+            {
+                "place": place,
+                "environments": tuple(environments[column] for column in subset),
+                "error": float(errors[row]),
+                "correlation": float(spearman(columns @ weights, target)),
+                "unweighted": float(spearman(columns[:, subset].mean(axis=1), target)),
+                "weights": tuple(float(weights[column]) for column in subset),
+                "cost": None if costs is None else float(sum(costs[column] for column in subset)),
+            }
+        )
+    return pd.DataFrame(rows)
 
 
-def size_table(
-    scores: npt.ArrayLike,
-    environments: Sequence[str],
-    sizes: Sequence[int] = range(1, 7),
-    top: int = 3,
-) -> pd.DataFrame:
-    """Tabulate the best subsets of several sizes.
+def size_table(scores: npt.ArrayLike, environments: Sequence[str]) -> pd.DataFrame:
+    """Tabulate the best three subsets of each size up to 6, as ARLBench did.
 
-    Columns: k, place, environments, error, correlation, unweighted.
-
-    The table shows what a larger subset buys: ARLBench compared k = 1..6 and kept the top 3 of
-    each. Sizes that are not smaller than the number of environments are left out.
+    Columns: k, place, environments, error, correlation, unweighted. The table shows what a larger
+    subset buys. Sizes that are not smaller than the number of environments are left out.
 
     Raises:
         InputError: as `select_subset`.
     """
     import pandas as pd
 
-    rows = []
-    for k in [size for size in sizes if size < len(environments)]:
-        # No tolerance: the places of a size are counted, however far apart they lie.
-        selection = select_subset(scores, environments, k, tolerance=np.inf, keep=top)
-        rows += [
-            {
-                "k": k,
-                "place": place,
-                "environments": tie.environments,
-                "error": tie.error,
-                "correlation": tie.correlation,
-                "unweighted": tie.unweighted,
-            }
-            for place, tie in enumerate(selection.near_ties, 1)
-        ]
-    return pd.DataFrame(rows)
+    # No tolerance: the places of a size are counted, however far apart they lie.
+    parts = [
+        select_subset(scores, environments, k, tolerance=np.inf, keep=_PLACES).assign(k=k)
+        for k in range(1, min(_LARGEST + 1, len(environments)))
+    ]
+    columns = ["k", "place", "environments", "error", "correlation", "unweighted"]
+    return pd.concat(parts, ignore_index=True)[columns]
 
 
 def k_fold(n: int) -> list[tuple[Integers, Integers]]:
@@ -180,15 +134,7 @@ def k_fold(n: int) -> list[tuple[Integers, Integers]]:
     return [(np.setdiff1d(rows, test, assume_unique=True), test) for test in tests]
 
 
-def _check(
-    table: Array, environments: Sequence[str], k: int, costs: Sequence[float] | None
-) -> None:
-    if table.ndim != 2 or table.shape[1] != len(environments):
-        raise InputError(
-            f"scores of {len(environments)} environments need as many columns, got shape "
-            f"{table.shape}"
-        )
-    n, m = table.shape
+def _check(n: int, m: int, k: int) -> None:
     if not 1 <= k < m:
         raise InputError(f"a subset of {m} environments has 1 to {m - 1} of them, got {k}", key="k")
     # Every fold needs two configurations to test: one has no rank correlation.
@@ -202,8 +148,6 @@ def _check(
             f"{math.comb(m, k):,} subsets of {k} out of {m} are too many to compare; choose k",
             key="k",
         )
-    if costs is not None and len(costs) != m:
-        raise InputError(f"expected {m} costs, one per environment, got {len(costs)}", key="costs")
 
 
 def _ranked(table: Array) -> Array:
@@ -247,24 +191,3 @@ def _weights(columns: Array, target: Array, subsets: Integers) -> Array:
     for row, subset in enumerate(subsets):
         weights[row, subset] = nnls(triangle[:, subset], right)[0]
     return weights
-
-
-def _refit(
-    columns: Array,
-    target: Array,
-    subset: Integers,
-    environments: Sequence[str],
-    costs: Sequence[float] | None,
-    error: float,
-) -> Subset:
-    # The reported weights come from all configurations, not from the folds.
-    weights = _weights(columns, target, subset[None, :])[0]
-    cost = None if costs is None else float(sum(costs[column] for column in subset))
-    return Subset(
-        environments=tuple(environments[column] for column in subset),
-        error=error,
-        weights=tuple(float(weights[column]) for column in subset),
-        correlation=float(spearman(columns @ weights, target)),
-        unweighted=float(spearman(columns[:, subset].mean(axis=1), target)),
-        cost=cost,
-    )

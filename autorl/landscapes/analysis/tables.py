@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,13 @@ from autorl.landscapes.regression import Array
 from autorl.space import unknown_key
 from autorl.statistics import min_max
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 Integers: TypeAlias = npt.NDArray[np.int64]
+_BEST = 5  # configurations whose curves are shown
+_RESAMPLES = 1000
+_QUANTILES = {"low": 0.1, "median": 0.5, "high": 0.9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,13 +66,11 @@ class TaskTable:
         values: (n configurations, m environments), larger is better.
         config_ids: the rows.
         environments: the columns.
-        costs: training cost of one run in each environment, in environment steps.
     """
 
     values: Array
     config_ids: Integers
-    environments: tuple[str, ...]
-    costs: tuple[float, ...]
+    environments: list[str]
 
 
 def learning_curves(data: Dataset, seeds: SeedSet = "all") -> Curves:
@@ -178,12 +182,82 @@ def task_table(
     # Several algorithms or copies on one environment: the id tells them apart.
     unique = len(set(environments)) == len(environments)
     labels = environments if unique else [data.manifest.id for data in landscapes]
-    return TaskTable(
-        np.stack(columns, axis=1),
-        shared,
-        tuple(labels),
-        tuple(float(data.manifest.steps[-1]) for data in landscapes),
+    return TaskTable(np.stack(columns, axis=1), shared, labels)
+
+
+def phase_scores(
+    data: Dataset, seeds: SeedSet = "all"
+) -> tuple[Array, list[int], list[int], list[int]]:
+    """Read the scores of a landscape at the end of each phase.
+
+    All runs that start at one step are a phase. Kept are the configurations with a score for every
+    seed in every phase.
+
+    Returns:
+        Scores (p phases, n configurations, s seeds), config_ids, and the first and the last step of
+        each phase.
+
+    Raises:
+        InputError: fewer than two phases, or no such configuration.
+    """
+    chosen = data.grid.seeds[data.grid.seed_positions(seeds)]
+    # All runs that begin at one step are a phase; QUALIFY keeps the last step of each.
+    rows = data.queries.frame(
+        "SELECT start_step, step, config_id, scores.seed AS seed, value FROM scores "
+        "JOIN (SELECT run_id, start_step FROM runs) USING (run_id) WHERE value IS NOT NULL "
+        "QUALIFY step = max(step) OVER (PARTITION BY start_step)"
     )
+    rows = rows[rows["seed"].isin(chosen)]
+    ends = rows.groupby("start_step")["step"].max()
+    starts = ends.index.tolist()
+    if len(starts) < 2:
+        raise InputError(f"no phases: all runs start at step {starts}", file=str(data.path))
+    # A cell is the mean, should a seed be there more than once.
+    tables = [
+        rows[rows["start_step"] == start]
+        .pivot_table(index="config_id", columns="seed", values="value")
+        .reindex(columns=chosen)
+        .dropna()
+        for start in starts
+    ]
+    shared = sorted(set.intersection(*(set(table.index) for table in tables)))
+    if not shared:
+        raise InputError(
+            "no configuration has a score for every seed in every phase", file=str(data.path)
+        )
+    values = np.stack([table.loc[shared].to_numpy(np.float64) for table in tables])
+    return data.manifest.objective.sign * values, shared, starts, ends.tolist()
+
+
+def best_curves(curves: Curves, ranked: Sequence[int]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Return the best configurations' curves, and quantiles of all curves.
+
+    First: place, config_id, step, mean over the seeds, and low and high of its percentile interval
+    (NaN with one seed). Second: step, and the 10 %, 50 % and 90 % quantiles (low, median, high) of
+    the means of all configurations; `attrs` counts configurations and seeds.
+    """
+    import pandas as pd
+
+    # The ranking asks for the seeds to choose on alone: some of it may have no whole curve to show.
+    shown = [config_id for config_id in ranked if config_id in curves.config_ids][:_BEST]
+    seeds = curves.values.shape[1]
+    # The share that each seed has of a resample. Student's t covers more of a mean, but reaches
+    # beyond what a return can be (`benchmarks/results/error_rates.md`).
+    rng = np.random.default_rng(0)
+    shares = rng.multinomial(seeds, np.full(seeds, 1 / seeds), _RESAMPLES) / seeds
+    rows = []
+    for place, config_id in enumerate(shown, 1):
+        values = curves.values[np.searchsorted(curves.config_ids, config_id)]
+        span = np.quantile(shares @ values, (0.025, 0.975), axis=0)
+        low, high = span if seeds > 1 else np.full_like(span, np.nan)
+        for row in zip(curves.steps.tolist(), values.mean(axis=0), low, high, strict=True):
+            rows.append((place, config_id, *row))
+    means = curves.values.mean(axis=1)  # (configurations, steps)
+    band = {name: np.quantile(means, share, axis=0) for name, share in _QUANTILES.items()}
+    quantiles = pd.DataFrame({"step": curves.steps, **band})
+    quantiles.attrs |= {"configurations": len(means), "seeds": seeds}
+    columns = ["place", "config_id", "step", "mean", "low", "high"]
+    return pd.DataFrame(rows, columns=columns), quantiles
 
 
 def unit_scores(scores: npt.ArrayLike) -> Array:
@@ -197,10 +271,7 @@ def unit_scores(scores: npt.ArrayLike) -> Array:
     """
     table = np.asarray(scores, dtype=np.float64)
     columns = table[:, None] if table.ndim == 1 else table
-    # numpy refuses the maximum of no rows.
-    flat = [0]
-    if len(columns):
-        flat = np.flatnonzero(columns.max(axis=0) == columns.min(axis=0)).tolist()
+    flat = np.flatnonzero(np.ptp(columns, axis=0) == 0.0).tolist()
     if flat:
         where = f" in columns {flat}" if table.ndim > 1 else ""
         raise InputError(

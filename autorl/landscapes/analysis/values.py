@@ -13,16 +13,14 @@ import numpy.typing as npt
 
 from autorl.core.plain_text import number
 from autorl.core.types import InputError
-from autorl.landscapes.analysis.tables import final_scores
-from autorl.landscapes.dataset import Dataset
-from autorl.landscapes.ranking import SeedSet
-from autorl.landscapes.regression import Array, configurations
+from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter, Space, unknown_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
 INACTIVE = "inactive"
+_BINS = 8
 
 
 def performance_by_value(
@@ -30,7 +28,7 @@ def performance_by_value(
     configs: Sequence[Mapping[str, object]],
     means: npt.ArrayLike,
     name: str,
-    bins: int = 8,
+    bins: int = _BINS,
 ) -> pd.DataFrame:
     """Group the scores of configurations by the value of one hyperparameter.
 
@@ -41,56 +39,38 @@ def performance_by_value(
     of all configurations that lies here). Statistics of an empty group are NaN.
 
     Raises:
-        InputError: unknown hyperparameter, or fewer than 1 bins.
+        InputError: unknown hyperparameter.
     """
     import pandas as pd
 
     if name not in space.hyperparameters:
         raise InputError(unknown_key(name, space.names), key="hyperparameter")
-    if bins < 1:
-        raise InputError(f"expected at least one bin, got {bins}", key="bins")
     scores = np.asarray(means, dtype=np.float64)
     item = space.hyperparameters[name]
-    values = [config.get(name) for config in configs]
-    active = np.array([name in config for config in configs], dtype=bool)
-    units = np.full(len(values), np.nan)
-    units[active] = [item.to_unit(config[name]) for config in configs if name in config]
     n_bins = item.n_choices or bins
     # An integer with fewer values has a bin for each: others would be empty whatever was drawn.
     if item.type == "int":
         lower, upper = item.bounds
         n_bins = min(bins, int(upper - lower) + 1)
-    places = np.where(
-        active, np.minimum(np.nan_to_num(units) * n_bins, n_bins - 1).astype(np.int64), -1
+    # Place -1 are the configurations without this hyperparameter.
+    places = np.array(
+        [
+            min(int(item.to_unit(config[name]) * n_bins), n_bins - 1) if name in config else -1
+            for config in configs
+        ]
     )
     # The best tenth and what ties with it; of few configurations the best one.
     top = scores >= np.sort(scores)[-max(1, len(scores) // 10)]
     rows = []
-    # Place -1 are the configurations without this hyperparameter.
-    for place in [*range(n_bins), *([-1] if not active.all() else [])]:
+    for place in [*range(n_bins), *([-1] if (places < 0).any() else [])]:
         members = places == place
-        label = _label(
-            item, place, [value for value, inside in zip(values, members, strict=True) if inside]
-        )
+        values = [configs[at].get(name) for at in np.flatnonzero(members)]
         rows.append(
-            label
+            _label(item, place, values)
             | _statistics(scores[members])
             | {"top_share": float((top & members).sum() / top.sum())}
         )
     return pd.DataFrame(rows)
-
-
-def values_table(
-    data: Dataset, name: str, seeds: SeedSet = "all", step: int | None = None, bins: int = 8
-) -> pd.DataFrame:
-    """Group a landscape's mean scores at a step (None = the last).
-
-    See `performance_by_value`.
-    """
-    curves = final_scores(data, seeds, step)
-    return performance_by_value(
-        data.space, configurations(data, curves.config_ids), curves.means, name, bins
-    )
 
 
 def _label(item: Hyperparameter, place: int, members: Sequence[Any]) -> dict[str, Any]:

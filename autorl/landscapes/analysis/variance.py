@@ -1,6 +1,4 @@
-"""Importance of hyperparameters, global and local.
-
-It is measured over the whole space (fANOVA) and around one configuration (local).
+"""Importance of hyperparameters over the whole space.
 
 fANOVA [1] splits the variance of a random forest's prediction over the uniform unit cube into
 shares of single hyperparameters and of pairs. A tree is constant on boxes, so every integral is a
@@ -12,28 +10,21 @@ marginal over the hyperparameters U is
 
 and the share of a pair alone is V_ab - V_a - V_b, all divided by the variance of the tree.
 
-Local importance [2] is the variance of the prediction when one hyperparameter moves and the others
-stay at a given configuration, divided by the sum of those variances over hyperparameters.
-
 References:
     [1] Hutter, Hoos and Leyton-Brown, "An efficient approach for assessing hyperparameter
         importance", ICML 2014.
-    [2] Biedenkapp et al., "CAVE: configuration assessment, visualization and evaluation", LION
-        2018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
 from autorl.core.types import InputError
-from autorl.landscapes.analysis.forest import Forest, neighbours
+from autorl.landscapes.analysis.forest import Forest, largest_first
 from autorl.landscapes.regression import Array
 from autorl.space import Hyperparameter
 
@@ -60,9 +51,8 @@ class Leaves:
 def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
     """Compute variance shares over the whole space.
 
-    Columns: first, second, importance (mean over trees), spread (standard deviation over trees).
-
-    Main effects, whose `second` is None, come first, and with `pairs` those of all pairs follow;
+    Columns: hyperparameter, with, importance (mean over trees), spread (standard deviation over
+    trees). Main effects, whose `with` is None, come first, and with `pairs` those of all pairs follow;
     the largest of either first.
 
     Raises:
@@ -81,50 +71,17 @@ def fanova(forest: Forest, pairs: bool = False) -> pd.DataFrame:
             "no tree of the forest has a split: the scores do not depend on the hyperparameters"
         )
     table = np.array(shares)  # (trees, terms)
-    named = [tuple(forest.names[column] for column in term) for term in terms]
-    partners = [name[1] if len(name) == 2 else None for name in named]
+    partners = [forest.names[term[1]] if len(term) == 2 else None for term in terms]
     rows = {
-        "first": [name[0] for name in named],
+        "hyperparameter": [forest.names[term[0]] for term in terms],
         # As objects: pandas makes NaN of a None beside strings.
-        "second": pd.Series(partners, dtype=object),
+        "with": pd.Series(partners, dtype=object),
         "importance": table.mean(axis=0),
         "spread": table.std(axis=0, ddof=1) if len(table) > 1 else np.zeros(len(terms)),
     }
-    frame = pd.DataFrame(rows).sort_values("importance", ascending=False, kind="stable")
-    return frame.sort_values(
-        "second", key=lambda names: names.notna(), kind="stable", ignore_index=True
+    return largest_first(pd.DataFrame(rows), "importance").sort_values(
+        "with", key=lambda names: names.notna(), kind="stable", ignore_index=True
     )
-
-
-def local_importance(
-    forest: Forest, config: Mapping[str, object], points: int = 64
-) -> pd.DataFrame:
-    """Compute variance shares around a configuration.
-
-    Columns: hyperparameter, importance. The largest comes first.
-
-    Inactive hyperparameters have 0. All are 0 where the prediction is flat around the
-    configuration.
-
-    Raises:
-        InputError: the configuration is not valid in the space.
-    """
-    import pandas as pd
-
-    forest.space.check(config)
-    active = forest.space.active(config)
-    variances = [
-        float(forest.predict(neighbours(forest, config, name, forest.grid(name, points))).var())
-        if name in active
-        else 0.0
-        for name in forest.names
-    ]
-    # A flat prediction has shares of 0, not of 0 / 0.
-    total = sum(variances) or 1.0
-    table = pd.DataFrame(
-        {"hyperparameter": forest.names, "importance": [variance / total for variance in variances]}
-    )
-    return table.sort_values("importance", ascending=False, kind="stable", ignore_index=True)
 
 
 def variance_shares(leaves: Leaves, terms: list[tuple[int, ...]]) -> list[float]:
@@ -159,20 +116,7 @@ def forest_leaves(forest: Forest) -> list[Leaves]:
     return [leaves for leaves in trees if np.ptp(leaves.values) > 0.0]
 
 
-class Tree(Protocol):
-    """The arrays of a scikit-learn tree that are read.
-
-    They have an entry for each node.
-    """
-
-    children_left: npt.NDArray[np.int64]
-    children_right: npt.NDArray[np.int64]
-    feature: npt.NDArray[np.int64]
-    threshold: Array
-    value: Array
-
-
-def _leaves(tree: Tree, items: list[Hyperparameter]) -> Leaves:
+def _leaves(tree: Any, items: list[Hyperparameter]) -> Leaves:
     """Cut a scikit-learn tree into boxes.
 
     Leaves that no value can reach have no size and are left out.

@@ -1,13 +1,16 @@
-"""Charts: every mark holds the numbers of its answer, axes have the scale that is searched, intervals are there."""
+"""Charts and their files: every mark holds the numbers of its answer, axes have the scale that is searched, intervals are there."""
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 from analysis_samples import SPACE, write_sample
 
+from autorl.core.types import InputError
 from autorl.landscapes import analysis
-from autorl.landscapes.analysis.kinds import chart_of
+from autorl.landscapes.analysis import chart_of
+from autorl.landscapes.analysis.kinds import SUFFIXES
 from autorl.landscapes.analysis.tables import learning_curves
 from autorl.report.pages import Bars, HeatMap, Line, axis_of, positions
 from autorl.space import Hyperparameter
@@ -37,7 +40,6 @@ def test_every_kind_of_analysis_is_documented_and_has_a_chart():
     rows = text.split("| `analyse`, `plot` | says |\n| --- | --- |\n")[1].split("\n\n")[0]
     documented = [row.split("`")[1].split()[0] for row in rows.splitlines()]
     assert sorted(documented) == list(analysis.KINDS)
-    assert set(analysis.CHARTS) == {*analysis.KINDS, "importance", "subset"}
 
 
 def test_importance(data):
@@ -213,3 +215,27 @@ def test_a_flipped_logarithm_is_spread_out_near_one():
     assert [name for _, name in axis.ticks] == names
     assert positions(item, [0.9, 0.99, 0.999]) == pytest.approx([1, 2, 3])
     assert axis_of(Hyperparameter.integer("n", 1, 1024, scale="log")).scale == "log"
+
+
+@pytest.mark.parametrize("suffix", SUFFIXES)
+def test_a_file_replaces_ours_and_no_other(data, tmp_path, suffix):
+    answer = analysis.analyse(data[0], "values", ["width"])
+    target = tmp_path / f"a{suffix}"
+    first = analysis.save(answer, target).read_bytes()
+    second = analysis.save(answer, target).read_bytes()
+    if suffix != ".pdf":  # vl-convert numbers its objects anew each time
+        assert first == second
+    target.write_bytes(b"of somebody else")
+    with pytest.raises(InputError, match="is there already"):
+        analysis.save(answer, target)
+    with pytest.raises(InputError, match="no such folder"):
+        analysis.save(answer, tmp_path / "nowhere" / target.name)
+
+
+def test_a_page_is_complete_and_needs_no_network(data, tmp_path):
+    answer = analysis.analyse(data[0], "values", ["width"])
+    text = analysis.save(answer, tmp_path / "a.html").read_text()
+    assert len(text) < 3_000_000
+    asked = re.sub(r"<(script|style)>.*?</\1>", "", text, flags=re.DOTALL)
+    assert not re.search(r'(src|href)="(?!data:,")', asked)
+    assert "<h1>Scores by value of width</h1>" in text

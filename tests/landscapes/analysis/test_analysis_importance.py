@@ -1,22 +1,15 @@
-"""fANOVA against brute-force integration of the same trees and functions with known shares; local importance."""
+"""fANOVA against brute-force integration of the same trees and functions with known shares."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-from analysis_samples import SPACE, arlbench, with_data, write_sample
+from analysis_samples import DATA, arlbench, with_data
 
-from autorl.core.types import InputError
 from autorl.landscapes import Landscape
-from autorl.landscapes.analysis.forest import fit_forest, landscape_forest, neighbours
-from autorl.landscapes.analysis.variance import (
-    fanova,
-    forest_leaves,
-    local_importance,
-    variance_shares,
-)
+from autorl.landscapes.analysis.forest import fit_forest, landscape_forest
+from autorl.landscapes.analysis.variance import fanova, forest_leaves, variance_shares
 from autorl.landscapes.importers.arlbench import import_file
-from autorl.landscapes.regression import encode
 from autorl.space import load_space
 
 pytest.importorskip("sklearn")
@@ -131,20 +124,20 @@ def test_a_full_factorial_grid_has_the_shares_of_its_analysis_of_variance():
         for pair, values in joint.items()
     }
     assert sum(expected.values()) == pytest.approx(1.0)  # there is no interaction of all three
-    rows = found[["first", "second", "importance"]].itertuples(index=False, name=None)
+    rows = found[["hyperparameter", "with", "importance"]].itertuples(index=False, name=None)
     shares = {(one, other if isinstance(other, str) else None): share for one, other, share in rows}
     assert shares == pytest.approx(expected, abs=0.03)
 
 
 def test_an_additive_function_has_the_shares_of_its_terms():
     table = fanova(fitted(MIXED, lambda c: 3 * c["x"] + c["z"], n=1000), pairs=True)
-    main = table[table.second.isna()].set_index("first").importance
+    main = table[table["with"].isna()].set_index("hyperparameter").importance
     assert main["x"] == pytest.approx(0.9, abs=0.02)
     assert main["z"] == pytest.approx(0.1, abs=0.02)
     assert main[["n", "c"]].max() < 0.005
-    assert table[table.second.notna()].importance.max() < 0.01
-    assert table.second.notna().is_monotonic_increasing, "main effects first"
-    assert table.groupby(table.second.notna()).importance.is_monotonic_decreasing.all()
+    assert table[table["with"].notna()].importance.max() < 0.01
+    assert table["with"].notna().is_monotonic_increasing, "main effects first"
+    assert table.groupby(table["with"].notna()).importance.is_monotonic_decreasing.all()
 
 
 def test_an_interaction_is_found_as_one():
@@ -152,85 +145,9 @@ def test_an_interaction_is_found_as_one():
         fitted(MIXED, lambda c: float((c["x"] > 0.5) ^ (c["z"] > 0.5)), n=600), pairs=True
     )
     largest = table.loc[table.importance.idxmax()]
-    assert {largest["first"], largest["second"]} == {"x", "z"}
+    assert {largest["hyperparameter"], largest["with"]} == {"x", "z"}
     assert largest["importance"] > 0.8
-    assert fanova(fitted(MIXED, lambda c: c["x"])).second.isna().all()
-
-
-def test_an_inactive_hyperparameter_has_its_default():
-    config = SPACE.sample(np.random.default_rng(0))
-    config = type(config)({**config, "target": False, "width": 8})
-    config = type(config)({name: value for name, value in config.items() if name != "interval"})
-    names = tuple(name for name in SPACE.names if name != "version")
-    row = encode(SPACE, names, [config])[0]
-    expected = SPACE.to_unit(config)[[SPACE.names.index(name) for name in names]]
-    known = ~np.isnan(expected)
-    assert row[known] == pytest.approx(expected[known])
-    assert row[names.index("interval")] == SPACE.hyperparameters["interval"].to_unit(10)
-
-
-def test_neighbours_differ_in_one_hyperparameter_and_what_it_switches_off():
-    forest = fitted(SPACE, lambda c: np.log(c["learning_rate"]) + c["width"], n=40)
-    assert forest.names == ("learning_rate", "width", "activation", "target", "interval")
-    config = next(
-        each
-        for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20))
-        if each.get("interval", 10) != 10
-    )
-    base = forest.encode([config])[0]
-    rows = neighbours(forest, config, "target", forest.grid("target", 8))
-    assert rows[0] == pytest.approx(base)  # target true
-    assert np.flatnonzero(rows[1] != base).tolist() == [3, 4]
-    moved = neighbours(forest, config, "learning_rate", forest.grid("learning_rate", 5))
-    assert moved[:, 0] == pytest.approx([0.1, 0.3, 0.5, 0.7, 0.9])
-    assert (moved[:, 1:] == base[1:]).all()
-
-
-def test_local_importance_is_the_variance_along_each_axis():
-    forest = fitted(MIXED, lambda c: (4 * c["x"] if c["c"] == "a" else 0.0) + c["n"] / 6, n=400)
-    config = {"x": 0.5, "n": 3, "c": "a", "z": 0.5}
-    table = local_importance(forest, config, points=64).set_index("hyperparameter").importance
-    assert table.sum() == pytest.approx(1.0)
-    variances = {}
-    for column, name in enumerate(forest.names):
-        grid = forest.grid(name, 64)
-        rows = np.repeat(forest.encode([config]), len(grid), axis=0)
-        rows[:, column] = grid
-        variances[name] = forest.predict(rows).var()
-    for name, value in variances.items():
-        assert table[name] == pytest.approx(value / sum(variances.values()), rel=1e-6, abs=1e-9)
-    elsewhere = local_importance(forest, config | {"c": "b"}).set_index("hyperparameter").importance
-    assert elsewhere["x"] < 0.1 < table["x"]
-
-
-def test_inactive_hyperparameters_have_no_local_importance():
-    forest = fitted(SPACE, lambda c: c.get("interval", 50) + c["width"], n=60)
-    config = next(
-        each
-        for each in (SPACE.sample(np.random.default_rng(i)) for i in range(20))
-        if not each["target"]
-    )
-    table = local_importance(forest, config).set_index("hyperparameter").importance
-    assert table["interval"] == 0.0
-    with pytest.raises(InputError):
-        local_importance(forest, {**config, "width": 1000})
-
-
-def test_grid_points():
-    forest = fitted(MIXED, lambda c: c["x"])
-    assert len(forest.grid("n", 64)) == 6
-    assert [MIXED.hyperparameters["n"].from_unit(unit) for unit in forest.grid("n", 64)] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-    ]
-    assert len(forest.grid("n", 4)) == 4
-    assert [MIXED.hyperparameters["c"].from_unit(unit) for unit in forest.grid("c", 2)] == list(
-        "abcde"
-    )
+    assert fanova(fitted(MIXED, lambda c: c["x"]))["with"].isna().all()
 
 
 def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
@@ -241,39 +158,14 @@ def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
     assert abs(fitted(MIXED, lambda _: rng.normal()).out_of_bag) < 0.3
 
 
-def test_mistakes_are_named():
-    with pytest.raises(InputError, match="at least 10 configurations"):
-        fitted(MIXED, lambda c: c["x"], n=9)
-    with pytest.raises(InputError, match="nothing to explain"):
-        fitted(MIXED, lambda c: 1.0)
-    with pytest.raises(InputError, match="at least 32 trees"):
-        fitted(MIXED, lambda c: c["x"], trees=31)
-    forest = fitted(MIXED, lambda c: c["x"])
-    with pytest.raises(InputError, match="unknown key 'y'"):
-        forest.column("y")
-
-
-def test_of_a_landscape(tmp_path):
-    unit = SPACE.hyperparameters["learning_rate"].to_unit
-    data = write_sample(
-        tmp_path / "a", lambda config: 100 * unit(config["learning_rate"]), configs=60
-    )
-    forest = landscape_forest(data, "tuning")
-    assert len(forest.targets) == 59
-    assert fanova(forest).loc[0, "first"] == "learning_rate"
-    assert local_importance(forest, data.best().config).loc[0, "hyperparameter"] == "learning_rate"
-
-
 @with_data
 @pytest.mark.parametrize("name", ["cc_cartpole_dqn", "cc_acrobot_dqn", "cc_cartpole_ppo"])
 def test_the_learning_rate_matters_most_in_arlbenchs_landscapes(tmp_path, name):
-    from analysis_samples import DATA
-
     manifest = import_file(DATA / f"{name}.csv.gz", tmp_path, 5, "arlbench", False)
     data = Landscape(tmp_path / manifest.id)
     forest = landscape_forest(data)
     assert len(forest.targets) == len(arlbench(name[-3:])[name[:-4]]) == 256
     table = fanova(forest)
-    assert table.loc[0, "first"] == "learning_rate"
+    assert table.loc[0, "hyperparameter"] == "learning_rate"
     assert table.loc[0, "importance"] > 0.7
     assert forest.out_of_bag > 0.8

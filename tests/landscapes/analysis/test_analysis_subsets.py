@@ -4,12 +4,12 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from analysis_samples import DATA, SPACE, arlbench, means, with_data, write_sample
+from analysis_samples import DATA, arlbench, means, with_data
 from scipy.optimize import nnls
 from scipy.stats import rankdata, spearmanr
 
 from autorl.core.types import InputError
-from autorl.landscapes import Landscape
+from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis.subsets import k_fold, select_subset, size_table
 from autorl.landscapes.analysis.tables import task_table
 from autorl.landscapes.importers.arlbench import import_file
@@ -25,8 +25,8 @@ def made_up(n=40, m=6, seed=0):
     return (common + rng.normal(size=(n, m)) * np.linspace(0.3, 2, m)) * 10.0 ** np.arange(m)
 
 
-def tie(selection, environments):
-    return next(tie for tie in selection.near_ties if tie.environments == tuple(environments))
+def tie(found, environments):
+    return next(row for row in found.itertuples() if row.environments == tuple(environments))
 
 
 def by_hand(table, subset):
@@ -49,25 +49,17 @@ def test_folds_are_those_of_scikit_learn(n):
         assert test.tolist() == their_test.tolist()
 
 
-def test_folds_without_scikit_learn():
-    folds = k_fold(10)
-    assert [test.tolist() for _, test in folds] == [[1, 8], [0, 5], [2, 7], [4, 9], [3, 6]]
-    assert all(sorted([*train, *test]) == list(range(10)) for train, test in folds)
-
-
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_every_error_is_that_of_the_plain_loop(k):
     table, names = made_up(), list("abcdef")
     found = select_subset(table, names, k, tolerance=10.0)
     expected = {subset: by_hand(table, list(subset)) for subset in combinations(range(6), k)}
-    assert found.n_candidates == len(expected) == len(found.near_ties)
-    for each in found.near_ties:
+    assert len(found) == len(expected)
+    for each in found.itertuples():
         assert each.error == pytest.approx(
             expected[tuple(names.index(name) for name in each.environments)], abs=1e-9
         )
-    errors = [each.error for each in found.near_ties]
-    assert errors == sorted(errors)
-    assert found.best.error == pytest.approx(min(expected.values()))
+    assert found.error.is_monotonic_increasing
 
 
 def test_the_regression_is_that_of_scikit_learn():
@@ -75,7 +67,7 @@ def test_the_regression_is_that_of_scikit_learn():
     table = made_up()
     columns = np.stack([rankdata(column) / len(column) for column in table.T], axis=1)
     target = columns.mean(axis=1)
-    for each in select_subset(table, list("abcdef"), 3).near_ties:
+    for each in select_subset(table, list("abcdef"), 3).itertuples():
         chosen = columns[:, ["abcdef".index(name) for name in each.environments]]
         theirs = linear.LinearRegression(positive=True, fit_intercept=False).fit(chosen, target)
         assert each.weights == pytest.approx(theirs.coef_)
@@ -96,14 +88,13 @@ def test_weights_are_not_negative():
     assert both.error == pytest.approx(by_hand(table, [0, 1]), abs=1e-9)
 
 
-def test_near_ties_are_within_the_tolerance_and_the_cheapest_is_among_them():
+def test_near_ties_are_within_the_tolerance():
     table, names = made_up(), list("abcdef")
     every = select_subset(table, names, 2, tolerance=10.0, costs=[6, 5, 4, 3, 2, 1])
-    limit = every.near_ties[4].error - every.best.error
+    limit = every.error[4] - every.error[0]
     few = select_subset(table, names, 2, tolerance=limit + 1e-12, costs=[6, 5, 4, 3, 2, 1])
-    assert few.near_ties == every.near_ties[:5]
-    assert few.cheapest.cost == min(each.cost for each in few.near_ties)
-    assert every.cheapest.environments == ("e", "f")
+    assert few.equals(every[:5])
+    assert tie(every, "ef").cost == 3
 
 
 def test_a_crashed_configuration_has_rank_zero():
@@ -122,9 +113,9 @@ def test_sizes_are_compared():
     table, names = made_up(), list("abcdef")
     found = size_table(table, names)
     assert found.k.tolist() == [1, 1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 5]
-    best = select_subset(table, names, 2, tolerance=10.0).near_ties
-    assert found[found.k == 2].environments.tolist() == [each.environments for each in best[:3]]
-    assert found[found.k == 2].error.tolist() == [each.error for each in best[:3]]
+    best = select_subset(table, names, 2, tolerance=10.0)[:3]
+    assert found[found.k == 2].environments.tolist() == best.environments.tolist()
+    assert found[found.k == 2].error.tolist() == best.error.tolist()
     assert found[found.place == 1].error.is_monotonic_decreasing
 
 
@@ -135,36 +126,13 @@ def test_mistakes_are_named():
             select_subset(table, names, k)
     with pytest.raises(InputError, match="at least 10 configurations"):
         select_subset(table[:9], names, 2)
-    with pytest.raises(InputError, match="expected 6 costs"):
-        select_subset(table, names, 2, costs=[1.0])
-    with pytest.raises(InputError, match="as many columns"):
-        select_subset(table, names[:5], 2)
     with pytest.raises(InputError, match="too many to compare"):
         select_subset(made_up(m=40), [str(each) for each in range(40)], 20)
 
 
-def test_landscapes_in_one_call(tmp_path):
-    def unit(config, name):
-        return SPACE.hyperparameters[name].to_unit(config[name])
-
-    tasks = {
-        "A-v0": lambda config: 10 * unit(config, "learning_rate"),
-        "B-v0": lambda config: 10 * unit(config, "width"),
-        "C-v0": lambda config: 10 * unit(config, "learning_rate") + 10 * unit(config, "width"),
-    }
-    folders = [
-        write_sample(tmp_path / name, tasks[name], environment=name, configs=24) for name in tasks
-    ]
-    table = task_table(folders)
-    found = select_subset(table.values, table.environments, 1, costs=table.costs)
-    assert found.best.environments == ("C-v0",)
-    assert found.best.cost == 300.0
-    assert found == select_subset(table.values, table.environments, 1, costs=(300.0,) * 3)
-
-
 def place(found, environments):
     """Where a subset stands among the near-ties: 1 is the best."""
-    return 1 + [set(tie.environments) for tie in found.near_ties].index(set(environments))
+    return 1 + [set(names) for names in found.environments].index(set(environments))
 
 
 @with_data
@@ -173,9 +141,8 @@ def test_arlbenchs_dqn_subset_is_found():
     found = select_subset(
         table[:128], names, 4
     )  # ARLBench kept the first 128: Atari had no more then
-    assert found.n_candidates == 715
     assert place(found, DQN) == 1
-    assert 1 - found.best.error == pytest.approx(0.9371, abs=5e-5)
+    assert 1 - found.error[0] == pytest.approx(0.9371, abs=5e-5)
 
 
 @pytest.mark.slow
@@ -187,11 +154,15 @@ def test_imported_landscapes_give_the_published_subset(tmp_path):
     ]
     table = task_table(landscapes, first=128)
     assert table.values.shape == (128, 13)
-    found = select_subset(table.values, table.environments, 4, costs=table.costs)
+    found = select_subset(table.values, table.environments, 4)
     published = ["Acrobot-v1", "BattleZone-v5", "MiniGrid-DoorKey-5x5", "MiniGrid-FourRooms"]
     assert place(found, published) == 1
-    assert len(found.near_ties) > 1
-    assert found.cheapest.cost <= found.best.cost
+    answer = analysis.subset(landscapes, 4, first=128)
+    assert answer.about["best"] == list(found.environments[0])
+    assert answer.about["candidates"] == 715
+    cost = {data.manifest.environment: data.manifest.steps[-1] for data in landscapes}
+    cheapest = sum(cost[name] for name in answer.about["cheapest"])
+    assert cheapest == answer.table.cost.min() <= answer.table.cost[0]
 
 
 @with_data
@@ -199,9 +170,9 @@ def test_the_reference_run_without_clipping_is_reproduced_to_the_digit():
     names, table = means("dqn", clipped=False)
     found = select_subset(table[:128], names, 4)
     assert place(found, DQN) == 2
-    assert 1 - found.near_ties[1].error == pytest.approx(0.9245, abs=5e-5)
-    assert 1 - found.best.error == pytest.approx(0.9283, abs=5e-5)
-    assert set(found.best.environments) == {
+    assert 1 - found.error[1] == pytest.approx(0.9245, abs=5e-5)
+    assert 1 - found.error[0] == pytest.approx(0.9283, abs=5e-5)
+    assert set(found.environments[0]) == {
         "atari_double_dunk",
         "atari_qbert",
         "cc_mountain_car",
@@ -214,10 +185,10 @@ def test_fit_on_all_configurations_agrees_with_an_independent_refit():
     """0.950, 0.930 and 0.960 come from a least-squares fit with other details, hence the tolerance."""
     names, table = means("dqn")
     every = select_subset(table, names, 4, tolerance=1.0)
-    published = every.near_ties[place(every, DQN) - 1]
+    published = every.iloc[place(every, DQN) - 1]
     assert published.correlation == pytest.approx(0.950, abs=0.005)
     assert published.unweighted == pytest.approx(0.930, abs=0.005)
-    assert max(each.correlation for each in every.near_ties) == pytest.approx(0.960, abs=0.005)
+    assert every.correlation.max() == pytest.approx(0.960, abs=0.005)
 
 
 @with_data
@@ -227,6 +198,6 @@ def test_arlbenchs_sac_subset():
     names, table = means("sac")
     found = select_subset(table[:128], names, 4)
     assert place(found, SAC) == 1
-    assert 1 - found.best.error == pytest.approx(0.9466, abs=5e-5)
-    weights = dict(zip(found.best.environments, found.best.weights, strict=True))
+    assert 1 - found.error[0] == pytest.approx(0.9466, abs=5e-5)
+    weights = dict(zip(found.environments[0], found.weights[0], strict=True))
     assert [weights[name] for name in SAC] == pytest.approx([0.401, 0.277, 0.153, 0.171], abs=1e-3)

@@ -1,14 +1,19 @@
 """The arrays cut out of landscapes: direction, completeness, pairing by configuration; the rank correlation."""
 
-import dataclasses
-
 import numpy as np
+import pandas as pd
 import pytest
-from analysis_samples import SPACE, write_sample
+from analysis_samples import SPACE, STEPS, write_sample
 from scipy.stats import spearmanr
 
 from autorl.core.types import InputError
-from autorl.landscapes.analysis.tables import final_scores, learning_curves, task_table, unit_scores
+from autorl.landscapes import Landscape, Tables, analysis, write_landscape
+from autorl.landscapes.analysis.tables import (
+    final_scores,
+    learning_curves,
+    phase_scores,
+    task_table,
+)
 from autorl.statistics.correlation import spearman
 
 
@@ -47,13 +52,12 @@ def test_the_rows_of_a_task_table_are_the_configurations_in_common(tmp_path):
         tmp_path / "b", lambda config: -level(config), environment="Other-v0", configs=4
     )
     table = task_table([one, two], seeds="test")
-    assert table.environments == ("Sample-v0", "Other-v0")
+    assert table.environments == ["Sample-v0", "Other-v0"]
     assert table.config_ids.tolist() == [0, 1, 2, 3]
     assert table.values[:, 0] == pytest.approx(final_scores(one, "test").means[:4])
     assert table.values[:, 1] == pytest.approx(final_scores(two, "test").means)
-    assert table.costs == (300.0, 300.0)
     assert task_table([one, two], first=3).config_ids.tolist() == [1, 2]
-    assert task_table([one, one]).environments == ("sample/dqn/Sample-v0",) * 2
+    assert task_table([one, one]).environments == ["sample/dqn/Sample-v0"] * 2
     with pytest.raises(InputError, match="at least two landscapes"):
         task_table([one])
     with pytest.raises(InputError, match="fewer than two complete configurations in common"):
@@ -75,13 +79,6 @@ def test_spearman_is_scipys():
     expected = [spearmanr(*pair).statistic for pair in zip(first, second, strict=True)]
     assert spearman(first, second) == pytest.approx(expected)
     assert spearman(np.ones(5), np.arange(5)) == 0.0
-
-
-def test_unit_scores():
-    assert unit_scores([[1, 30], [2, 10], [5, 20]]).tolist() == [[0, 1], [0.25, 0], [1, 0.5]]
-    assert unit_scores([3.0, 1.0]).tolist() == [1, 0]
-    with pytest.raises(InputError, match="score the same"):
-        unit_scores([2.0, 2.0])
 
 
 def test_scores_are_clipped_before_the_mean_over_seeds(tmp_path):
@@ -109,9 +106,57 @@ def test_ids_that_stand_for_other_configurations_are_not_paired(tmp_path):
         task_table([one, two])
 
 
-def test_a_step_that_only_later_phases_reach_is_named(tmp_path):
-    data = write_sample(tmp_path / "a", level, configs=4)
-    data.manifest = dataclasses.replace(data.manifest, steps=(*data.manifest.steps, 900))
+def with_second_phase(folder, first):
+    """The landscape `first` with a phase from step 300 to 500 in which scores have the other sign."""
+    parts = {
+        name: first.sql(f"SELECT * FROM {name}").df()
+        for name in ("configs", "runs", "evals", "segments")
+    }
+    ends = parts["evals"][parts["evals"].step == STEPS[-1]].set_index("run_id").eval_return
+    shift = len(parts["runs"])
+    runs = parts["runs"].assign(
+        run_id=lambda frame: frame.run_id + shift, parent_run=1, start_step=STEPS[-1]
+    )
+    later = [
+        {"run_id": run + shift, "step": step, "eval_return": -value * (step == 500)}
+        for run, value in ends.items()
+        for step in (400, 500)
+    ]
+    segments = parts["segments"].assign(run_id=runs.run_id, from_step=STEPS[-1], to_step=500)
+    segments["segment"] = "later-" + segments["segment"]
+    both = {
+        "configs": parts["configs"],
+        "runs": pd.concat([parts["runs"].astype({"parent_run": object}), runs], ignore_index=True),
+        "evals": pd.concat([parts["evals"], pd.DataFrame(later)], ignore_index=True),
+        "segments": pd.concat([parts["segments"], segments], ignore_index=True),
+    }
+    fields = first.manifest.to_dict() | {"steps": [*STEPS, 400, 500], "rows": {}, "files": {}}
+    manifest = type(first.manifest).from_dict(fields)
+    write_landscape(folder, Tables(**both), manifest, SPACE)
+    return Landscape(folder)
+
+
+def test_phases_of_a_landscape(tmp_path):
+    first = write_sample(
+        tmp_path / "one", lambda config: float(config["width"]), configs=8, direction="minimize"
+    )
+    with pytest.raises(InputError, match="no phases"):
+        phase_scores(first)
+    data = with_second_phase(tmp_path / "two", first)
+    scores, config_ids, starts, ends = phase_scores(data)
+    assert scores.shape == (2, 7, 5)  # run 0 of configuration 0 has no last score
+    assert config_ids == list(range(1, 8))
+    assert (starts, ends) == ([0, 300], [300, 500])
+    assert scores[1] == pytest.approx(-scores[0])
+    stored = data.sql(
+        "SELECT value FROM scores WHERE config_id = 3 AND step = 300 ORDER BY seed"
+    ).fetchall()
+    assert scores[0, 2] == pytest.approx([-row[0] for row in stored])
+    found = analysis.analyse(data, "phases")
+    assert found.table.regret.tolist() == [0.0, 1.0, 1.0, 0.0]
+    assert found.about["schedule_gain"] > 0
+    assert phase_scores(data, "test")[0].shape == (2, 8, 2)
+    assert learning_curves(data).steps.tolist() == [100, 200, 300]  # of the runs from scratch
     with pytest.raises(
         InputError, match="runs from scratch end at step 300: ask for it, or compare phases"
     ):

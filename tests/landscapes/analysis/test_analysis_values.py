@@ -5,8 +5,9 @@ import pytest
 from analysis_samples import SPACE, write_sample
 
 from autorl.core.types import InputError
+from autorl.landscapes import analysis
 from autorl.landscapes.analysis.tables import final_scores
-from autorl.landscapes.analysis.values import performance_by_value, values_table
+from autorl.landscapes.analysis.values import performance_by_value
 from autorl.landscapes.regression import configurations
 
 CONFIGS = [SPACE.sample(np.random.default_rng(number)) for number in range(60)]
@@ -58,8 +59,6 @@ def test_empty_groups_and_single_members():
 def test_mistakes_are_named():
     with pytest.raises(InputError, match="did you mean 'width'"):
         performance_by_value(SPACE, CONFIGS, MEANS, "widht")
-    with pytest.raises(InputError, match="at least one bin"):
-        performance_by_value(SPACE, CONFIGS, MEANS, "width", bins=0)
 
 
 def test_of_a_landscape(tmp_path):
@@ -68,7 +67,8 @@ def test_of_a_landscape(tmp_path):
     configs = configurations(data, curves.config_ids)
     assert configs == [data.config(int(each)) for each in curves.config_ids]
     expected = performance_by_value(SPACE, configs, curves.means, "width")
-    assert values_table(data, "width", "tuning").equals(expected)
+    found = analysis.analyse(data, "values", ["width"], "tuning")
+    assert found.table.equals(expected)
     assert expected["mean"].dropna().is_monotonic_increasing
     with pytest.raises(InputError, match="no configuration 99"):
         configurations(data, [3, 99])
