@@ -164,10 +164,10 @@ class Task:
 
     def __init__(self, name: str, data: Path, folder: Path) -> None:
         from autorl.landscapes import load_landscape
-        from autorl.landscapes.importers.arlbench import import_arlbench
+        from autorl.landscapes.importers import import_any
 
         self.name, self._data, self._folder = name, data, folder
-        (manifest,) = import_arlbench(data / "landscapes" / f"{name}.csv.gz", folder)
+        (manifest,) = import_any(data / "landscapes" / f"{name}.csv.gz", folder)
         landscape = load_landscape(folder / manifest.id)
         grid, self.space = landscape.grid, landscape.space
         self.steps = [int(step) for step in grid.steps]
@@ -224,13 +224,13 @@ class Task:
         """The incumbent of each published repeat, the mean spending in full-length runs, and how well the judge ranks
         the full-length trials of a repeat (mean rank correlation)."""
         from autorl.landscapes import load_landscape
-        from autorl.landscapes.importers.arlbench_runs import import_arlbench_runs
+        from autorl.landscapes.importers import import_any
 
         with tempfile.TemporaryDirectory() as only:
             (Path(only) / method).mkdir()
             source = self._data / "optimizer_runs" / method / f"{self.name}.csv.gz"
             (Path(only) / method / source.name).symlink_to(source.resolve())
-            (manifest,) = import_arlbench_runs(only, self._folder)
+            (manifest,) = import_any(only, self._folder)
         runs = load_landscape(self._folder / manifest.id)
         rows = runs.sql(
             "SELECT split_part(member, '/', 1) AS repeat, config_id, member, avg(coalesce(eval_return, -1e30)) AS score"

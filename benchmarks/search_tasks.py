@@ -89,7 +89,7 @@ def import_tasks(data: Path, tasks: Sequence[str], target: Path, *, misleading: 
         target: folder for what is imported.
         misleading: whether those with reversed ranks are needed too.
     """
-    from autorl.landscapes.importers.arlbench import import_arlbench
+    from autorl.landscapes.importers import import_any
 
     folders: list[dict[str, str]] = []
     for name in ("whole", "reversed"):
@@ -101,7 +101,7 @@ def import_tasks(data: Path, tasks: Sequence[str], target: Path, *, misleading: 
             source = data / "landscapes" / f"{task}.csv.gz"
             if name == "reversed":
                 source = write_reversed(source, target / "sources")
-            (manifest,) = import_arlbench(source, target / name, tuning_seeds=2 * TUNING)
+            (manifest,) = import_any(source, target / name, tuning_seeds=2 * TUNING)
             imported[task] = str(target / name / manifest.id)
         folders.append(imported)
     return Folders(*folders)

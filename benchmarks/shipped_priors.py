@@ -22,7 +22,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from autorl.core.types import Config
-from autorl.landscapes.importers.arlbench import import_arlbench
+from autorl.landscapes.importers import import_any
 from autorl.landscapes.manifest import Manifest
 from autorl.optimizers.priors.build import build_prior, prior_of_tables
 from autorl.optimizers.priors.sources import read_table
@@ -72,7 +72,7 @@ def arlbench_tables(files: Sequence[Path]) -> list[TaskTable]:
     tables = []
     with tempfile.TemporaryDirectory() as scratch:
         for file in files:
-            (manifest,) = import_arlbench(file, scratch, tuning_seeds=SEEDS)
+            (manifest,) = import_any(file, scratch, tuning_seeds=SEEDS)
             table = read_table(Path(scratch) / manifest.id)
             configs = tuple(renamed(config) for config in table.configs)
             tables.append(replace(table, configs=configs, sha256=_source_hash(manifest)))

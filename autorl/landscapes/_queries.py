@@ -497,22 +497,6 @@ class ParquetFiles:
         os.replace(temporary, target)
 
 
-def sqlite_tables(file: Path) -> set[str]:
-    """Return the names of the tables in an SQLite file.
-
-    Raises:
-        sqlite3.Error: it is not one.
-    """
-    with closing(connect_read_only(file)) as connection:
-        rows = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
-    return {row[0] for row in rows}
-
-
-def connect_read_only(file: Path) -> sqlite3.Connection:
-    """Connect to an SQLite file that is not ours to change."""
-    return sqlite3.connect(f"file:{file.resolve().as_posix()}?mode=ro", uri=True)
-
-
 def fill_sqlite_tables(file: Path, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
     """Insert rows into tables of an SQLite file, all or none.
 

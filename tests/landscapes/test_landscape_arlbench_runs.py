@@ -8,7 +8,8 @@ import pytest
 
 from autorl.core.types import InputError
 from autorl.landscapes import Landscape
-from autorl.landscapes.importers.arlbench_runs import METHODS, import_arlbench_runs
+from autorl.landscapes.importers import import_any
+from autorl.landscapes.importers.arlbench_runs import METHODS
 from autorl.landscapes.importers.arlbench_spaces import arlbench_space
 from autorl.landscapes.validate import validate
 
@@ -38,7 +39,7 @@ def proposals(configs, budgets, optimizer_seeds=(42, 43)):
 def imported(folder, method, frame):
     (folder / method).mkdir()
     frame.to_csv(folder / method / NAME, index=False)
-    manifest = import_arlbench_runs(folder, folder / "out")[0]
+    manifest = import_any(folder, folder / "out")[0]
     return Landscape(folder / "out" / manifest.id)
 
 
@@ -48,15 +49,11 @@ def test_random_search(tmp_path):
     assert data.manifest.id == "arlbench-random/ppo/CartPole-v1"
     assert data.manifest.rows == {"configs": 8, "runs": 24, "evals": 24, "segments": 24}
     assert any("pairs of configuration and score are not" in note for note in data.manifest.notes)
-    found = data.sql(
-        "SELECT member, seed, eval_return FROM runs JOIN evals USING (run_id) ORDER BY run_id"
-    ).fetchall()
-    ordered = frame.sort_values(["optimisation_seed", "config_id", "seed"])
-    members = [
-        f"{a}/{b}" for a, b in zip(ordered.optimisation_seed, ordered.config_id, strict=True)
-    ]
-    assert [(row[0], row[1]) for row in found] == list(zip(members, ordered.seed, strict=True))
-    assert [row[2] for row in found] == pytest.approx(ordered.performance.tolist(), rel=1e-6)
+    found = data.sql("SELECT member, seed, eval_return FROM runs JOIN evals USING (run_id)").df()
+    stored = found.set_index(["member", "seed"]).eval_return
+    for row in frame.itertuples():
+        score = stored[f"{row.optimisation_seed}/{row.config_id}", row.seed]
+        assert score == pytest.approx(row.performance, rel=1e-6)
     assert validate(data.path) == []
 
 
@@ -108,13 +105,13 @@ def test_wrong_files_are_refused(tmp_path, change, rule):
 
 def test_a_folder_without_methods_is_refused(tmp_path):
     with pytest.raises(InputError, match="none of the folders rs, smac, smac_mf, pbt"):
-        import_arlbench_runs(tmp_path, tmp_path / "out")
+        import_any(tmp_path, tmp_path / "out", format="arlbench-runs")
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="ARLBench's raw files are not beside the checkout")
 def test_the_published_runs_import_in_one_command(tmp_path):
-    manifests = import_arlbench_runs(DATA, tmp_path)
+    manifests = import_any(DATA, tmp_path)
     assert len(manifests) == 19 * len(METHODS)
     rows = {
         name: [each for each in manifests if each.id.startswith(f"arlbench-{name}/")]

@@ -123,7 +123,7 @@ def changed(row, place, value):
         ([changed(HISTORY[0], 2, "a")], "expected integers"),
         (
             [HISTORY[0], HISTORY[0]],
-            r"history\.jsonl:2: configuration 0, seed 7, budget 10\.0 is there twice",
+            r"history\.jsonl:2: another row has the same configuration, seed and step",
         ),
         ([changed(HISTORY[0], 6, 6)], "no evaluation was found"),
     ],

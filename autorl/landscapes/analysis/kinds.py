@@ -511,7 +511,7 @@ KINDS = MappingProxyType(
             ranks=True,
         ),
         "dependence": Kind(
-            _of_forest(lambda forest, names: dependence_table(forest, *names)),
+            _of_forest(lambda forest, names: dependence_table(forest, names[0])),
             charts.dependence,
             "partial dependence on a hyperparameter",
             names=(1, 1),
@@ -551,7 +551,7 @@ KINDS = MappingProxyType(
             at_step=False,
         ),
         "surface": Kind(
-            _of_forest(lambda forest, names: dependence_surface(forest, *names)),
+            _of_forest(lambda forest, names: dependence_surface(forest, names[0], names[1])),
             charts.surface,
             "partial dependence on two hyperparameters",
             names=(2, 2),

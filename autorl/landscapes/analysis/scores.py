@@ -100,7 +100,8 @@ def _icc(means: Array, within: Array, seeds: int) -> Array:
     between = seeds * means.var(axis=-1, ddof=1)
     total = between + (seeds - 1) * noise
     # A resample may be one configuration n times, whose seeds all score the same.
-    return np.divide(between - noise, total, out=np.zeros_like(total), where=total > 0)
+    icc: Array = np.divide(between - noise, total, out=np.zeros_like(total), where=total > 0)
+    return icc
 
 
 def _seeds_for(icc: float) -> int | None:

@@ -74,7 +74,7 @@ def select_subset(
     import pandas as pd
 
     table = np.asarray(scores, dtype=np.float64)
-    _check(*table.shape, k)
+    _check(len(table), table.shape[1], k)
     columns = _ranked(table)
     # The subset's own environments are part of what it predicts, as in ARLBench.
     target = columns.mean(axis=1)

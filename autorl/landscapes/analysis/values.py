@@ -64,7 +64,7 @@ def performance_by_value(
     rows = []
     for place in [*range(n_bins), *([-1] if (places < 0).any() else [])]:
         members = places == place
-        values = [configs[at].get(name) for at in np.flatnonzero(members)]
+        values = [configs[at].get(name) for at in np.flatnonzero(members).tolist()]
         rows.append(
             _label(item, place, values)
             | _statistics(scores[members])

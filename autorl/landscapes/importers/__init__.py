@@ -6,9 +6,10 @@ Each source format has a module. `common` is what they share.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from autorl.core.plain_text import shortened
 from autorl.core.types import InputError
@@ -24,42 +25,19 @@ from autorl.landscapes.importers import (
 from autorl.landscapes.importers.common import Options
 from autorl.landscapes.manifest import Manifest
 
-
-class Importer(Protocol):
-    """The functions that the module of a format offers."""
-
-    def recognises(self, path: Path) -> bool:
-        """Say whether the path looks like data of this format."""
-        ...
-
-    def import_source(self, path: Path, options: Options) -> list[Manifest]:
-        """Write the landscapes in it."""
-        ...
-
-
-class Format(NamedTuple):
-    """A format of others: its description, and the module that reads it."""
-
-    description: str
-    importer: Importer
-
-
-FORMATS = MappingProxyType(
+FORMATS: Mapping[str, Any] = MappingProxyType(
     {
-        "arlbench": Format(
-            "ARLBench's landscape files (CSV), alone, in a folder, or as on Hugging Face", arlbench
-        ),
-        "arlbench-runs": Format(
-            "ARLBench's optimizer runs, a folder for each method", arlbench_runs
-        ),
-        "deepcave": Format("a run folder of DeepCAVE", deepcave),
-        "hpo-rl-bench": Format("HPO-RL-Bench's JSON files", hpo_rl_bench),
-        "optuna": Format("a study in Optuna's storage (SQLite or journal file)", optuna_storage),
-        "ray": Format("an experiment folder of Ray Tune", ray_tune),
+        "arlbench": arlbench,
+        "arlbench-runs": arlbench_runs,
+        "deepcave": deepcave,
+        "hpo-rl-bench": hpo_rl_bench,
+        "optuna": optuna_storage,
+        "ray": ray_tune,
         # Last, since it takes any table: of several formats of a path the first one counts.
-        "csv": Format("any CSV file, its columns named by --map", csv_table),
+        "csv": csv_table,
     }
 )
+"""Modules by format: `recognises` a path, `import_source` writes the landscapes in it."""
 
 
 def import_any(
@@ -96,7 +74,10 @@ def _imported(name: str, path: Path, options: Options) -> list[Manifest]:
     The files are others': whatever they break says that they are not of the format.
     """
     try:
-        return FORMATS[name].importer.import_source(path, options)
+        manifests: list[Manifest] = FORMATS[name].import_source(path, options)
+        return manifests
+    except InputError as error:
+        raise error.in_file(str(path)) from None
     except (
         # A torn .gz is an EOFError or a zlib.error, nesting without end a RecursionError,
         # and a seed of 1e30 an OverflowError, which is an ArithmeticError.
@@ -121,9 +102,9 @@ def _recognised(path: Path, *, tabular: bool) -> list[str]:
         InputError: it is in none.
     """
     # Whoever names columns has a table in mind, even one whose columns look like ARLBench's.
-    if tabular and FORMATS["csv"].importer.recognises(path):
+    if tabular and FORMATS["csv"].recognises(path):
         return ["csv"]
-    recognised = [name for name, entry in FORMATS.items() if entry.importer.recognises(path)]
+    recognised = [name for name, entry in FORMATS.items() if entry.recognises(path)]
     if not recognised:
         raise InputError(
             f"its format is not recognised; known are {', '.join(FORMATS)}", file=str(path)

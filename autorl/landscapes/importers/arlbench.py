@@ -10,29 +10,28 @@ is taken as the file says, over a space inferred from it.
 from __future__ import annotations
 
 import gzip
+import math
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from autorl.core.plain_text import counted
-from autorl.core.types import FrozenMap, InputError
+from autorl.core.types import InputError
 from autorl.landscapes.importers.arlbench_spaces import TASKS, Task, arlbench_space, has_space
 from autorl.landscapes.importers.common import (
+    Evaluation,
     Options,
-    assemble_tables,
+    Source,
     errors_naming,
+    gathered,
     id_part,
-    seed_roles,
+    write_source,
 )
 from autorl.landscapes.importers.csv_table import read_csv
-from autorl.landscapes.importers.inference import NOTE, infer_space, table_rows
-from autorl.landscapes.manifest import Manifest, Objective, file_sha256
-from autorl.landscapes.schema import Tables, config_rows
-from autorl.landscapes.write import write_landscape
+from autorl.landscapes.importers.inference import table_rows
+from autorl.landscapes.manifest import Manifest, Objective
 from autorl.space import Space
 
 if TYPE_CHECKING:
@@ -52,9 +51,9 @@ _COLUMNS = ("config_id", "budget", "performance", "seed", "optimisation_seed", "
 _PREFIX = "hp_config."
 # Hyperparameters of one configuration that differ by less between seeds differ by round-off.
 _DIGITS = 6
-EPISODES = 128
-ORIGIN: Mapping[str, Any] = {
-    "evaluation": FrozenMap(episodes=EPISODES),
+METRIC = "eval_return"
+EVALUATION = {"episodes": 128}
+ORIGIN = {
     "licence": "https://opensource.org/license/bsd-3-clause",
     "citation": (
         "Becktepe et al., ARLBench: flexible and efficient benchmarking for HPO in RL, "
@@ -80,36 +79,29 @@ def recognises(path: Path) -> bool:
 
 
 def import_source(path: Path, options: Options) -> list[Manifest]:
-    """Import the files that `recognises` accepts.
-
-    See `import_arlbench`.
-    """
-    folder = path / HF_FOLDER if (path / HF_FOLDER).is_dir() else path
-    namespace = options.namespace or "arlbench"
-    return import_arlbench(folder, options.out, options.tuning_seeds, namespace, options.replace)
-
-
-def import_arlbench(
-    source: str | Path,
-    target: str | Path,
-    tuning_seeds: int | None = None,
-    namespace: str = "arlbench",
-    replace: bool = False,
-) -> list[Manifest]:
     """Import a file, or every landscape file of a folder.
 
-    Each goes to `target/<namespace>/<algorithm>/<environment>`.
-
-    ARLBench gives its ten seeds no role. Here the lowest `tuning_seeds` of them (None = half)
-    become tuning seeds and the rest test seeds, so that what is chosen can be reported on seeds
-    that did not choose it.
+    ARLBench gives its ten seeds no role. The lowest half of them (`tuning_seeds`) become tuning
+    seeds and the rest test seeds, so that what is chosen can be reported on seeds that did not
+    choose it.
 
     Raises:
         InputError: no such file, a name or column that is not ARLBench's, repeated rows, values
             outside its search space.
     """
-    path = Path(source)
-    return [import_file(file, target, tuning_seeds, namespace, replace) for file in csv_files(path)]
+    folder = path / HF_FOLDER if (path / HF_FOLDER).is_dir() else path
+    return written(csv_files(folder), _read, options)
+
+
+def written(
+    files: Sequence[Path], read: Callable[[Path, Options], Source], options: Options
+) -> list[Manifest]:
+    """Write a landscape of each file."""
+    done = []
+    for file in files:
+        with errors_naming(file):
+            done.append(write_source(read(file, options), options))
+    return done
 
 
 def csv_files(path: Path) -> list[Path]:
@@ -120,41 +112,44 @@ def csv_files(path: Path) -> list[Path]:
     return files
 
 
-def import_file(
-    path: Path, target: str | Path, tuning_seeds: int | None, namespace: str, replace: bool
-) -> Manifest:
-    """Import one file.
-
-    See `import_arlbench`.
-    """
+def _read(path: Path, options: Options) -> Source:
     algorithm, task = task_of(path)
     frame, names = read_rows(path, ("config_id", "seed", "budget"))
-    with errors_naming(path):
-        frame, configs, notes = _with_configurations(frame, names)
-        space, origin = space_of(algorithm, task, names, list(configs.values()))
-        rows = config_rows(space, configs, origin="sobol")
-        roles = seed_roles(frame["seed"].unique().tolist(), tuning_seeds)
-    manifest = Manifest(
-        id=f"{namespace}/{algorithm}/{task.environment}",
-        description=(
-            f"ARLBench landscape of {algorithm.upper()} on {task.environment}, "
-            f"{counted(len(configs), 'configuration')}."
-        ),
-        algorithm=algorithm,
-        environment=task.environment,
+    frame, configs, repairs = _with_configurations(frame, names)
+    space, notes = space_of(algorithm, task, names)
+    columns = (frame[name].tolist() for name in ("config_id", "seed", "budget", "performance"))
+    rows = [
+        # A run crashed if its last evaluation is empty.
+        Evaluation(number, seed, int(step), {METRIC: score}, 0, status_of(score))
+        for number, seed, step, score in zip(*columns, strict=True)
+    ]
+    return Source(
+        path=path,
+        files=[path],
+        id=f"{options.namespace or 'arlbench'}/{algorithm}/{task.environment}",
+        format="ARLBench",
+        configs=configs,
+        runs=gathered(rows),
         objective=Objective(floor=task.floor),
+        space=space,
+        origin="sobol",
+        sampler={"name": "sobol"},
+        evaluation=EVALUATION,
+        notes=("Seed roles were assigned on import: the source gives none.", *notes, *repairs),
+        about={
+            **ORIGIN,
+            "description": (
+                f"ARLBench landscape of {algorithm.upper()} on {task.environment}, "
+                f"{counted(len(configs), 'configuration')}."
+            ),
+        },
         return_bounds=task.bounds,
-        steps=tuple(sorted(int(step) for step in frame["budget"].unique())),
-        seeds=FrozenMap(
-            {role: sorted(s for s, r in roles.items() if r == role) for role in ("tuning", "test")}
-        ),
-        sampler=FrozenMap(name="sobol"),
-        **ORIGIN,
-        sources=(FrozenMap(path=path.name, sha256=file_sha256(path)),),
-        notes=("Seed roles were assigned on import: the source gives none.", *origin, *notes),
     )
-    tables = _tables(frame, rows, roles, algorithm, task)
-    return write_landscape(Path(target) / manifest.id, tables, manifest, space, replace)
+
+
+def status_of(score: float) -> str:
+    """Say how a run ended that scored this last."""
+    return "crash" if math.isnan(score) else "done"
 
 
 def task_of(path: Path) -> tuple[str, Task]:
@@ -166,30 +161,22 @@ def task_of(path: Path) -> tuple[str, Task]:
     if match is None:
         raise InputError(
             "expected <task>_<algorithm>.csv[.gz], such as cc_cartpole_ppo.csv; known tasks: "
-            f"{', '.join(TASKS)}",
-            file=str(path),
+            f"{', '.join(TASKS)}"
         )
     unknown = Task(id_part(match["task"]), match["task"])
     return match["algorithm"], TASKS.get(match["task"], unknown)
 
 
 def space_of(
-    algorithm: str, task: Task, names: Sequence[str], configs: Sequence[Mapping[str, object]]
-) -> tuple[Space, tuple[str, ...]]:
-    """Return ARLBench's space with these hyperparameters, else an inferred one.
-
-    Beside it stand notes for the manifest.
-
-    Raises:
-        InputError: the space cannot be inferred.
-    """
-    if has_space(algorithm, task.domain):
-        space = arlbench_space(algorithm, task.domain)
-        absent = [name for name in space.names if name not in names]
-        if set(names) <= set(space.names):
-            note = f"Not published and set to their defaults: {', '.join(absent)}."
-            return space, (note,) if absent else ()
-    return infer_space(configs), (NOTE,)
+    algorithm: str, task: Task, names: Sequence[str]
+) -> tuple[Space | None, tuple[str, ...]]:
+    """Return ARLBench's space if it has these hyperparameters, and notes for the manifest."""
+    if not has_space(algorithm, task.domain):
+        return None, ()
+    space = arlbench_space(algorithm, task.domain)
+    absent = [name for name in space.names if name not in names]
+    note = f"Not published and set to their defaults: {', '.join(absent)}."
+    return (space, (note,) if absent else ()) if set(names) <= set(space.names) else (None, ())
 
 
 def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
@@ -214,9 +201,7 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
         name for name in dict.fromkeys((*key, "budget", "performance", "seed")) if name not in frame
     ]
     if missing:
-        raise InputError(
-            f"columns {missing} are missing; the file has {list(frame)}", file=str(path)
-        )
+        raise InputError(f"columns {missing} are missing; the file has {list(frame)}")
     repeated = frame.duplicated(list(key))
     if repeated.any() and "optimization_step" in frame:
         # In some files config_id begins again at each step of the optimizer.
@@ -226,11 +211,8 @@ def read_rows(path: Path, key: Sequence[str]) -> tuple[pd.DataFrame, list[str]]:
     if repeated.any():
         # Line 1 is the header, and rows count from 0.
         line = int(repeated.to_numpy().argmax()) + 2
-        raise InputError(
-            f"{counted(repeated.sum(), 'row', 'repeat')} a ({', '.join(key)})",
-            file=str(path),
-            line=line,
-        )
+        message = f"{counted(repeated.sum(), 'row', 'repeat')} a ({', '.join(key)})"
+        raise InputError(message, line=line)
     return frame, names
 
 
@@ -262,8 +244,7 @@ def _with_configurations(
         )
         notes = (
             f"hp_differ_by_seed: in {counted(differing, 'configuration')} the hyperparameters "
-            "differ between "
-            f"seeds. Differences after digit {_DIGITS} were taken as round-off (the lowest seed's "
+            f"differ between seeds. Differences after digit {_DIGITS} were taken as round-off (the lowest seed's "
             f"are kept); {added} more are their own configurations.",
         )
     distinct = distinct.sort_values("config_id")
@@ -298,30 +279,3 @@ def _split_by_vector(frame: pd.DataFrame, names: Sequence[str]) -> tuple[pd.Data
 
 def _rounded(value: object) -> object:
     return f"{value:.{_DIGITS}g}" if isinstance(value, float) else value
-
-
-def _tables(
-    frame: pd.DataFrame, configs: pd.DataFrame, roles: Mapping[int, str], algorithm: str, task: Task
-) -> Tables:
-    import pandas as pd
-
-    frame = frame.sort_values(["config_id", "seed", "budget"], ignore_index=True)
-    run = frame.groupby(["config_id", "seed"], sort=True)
-    # A run crashed if its last evaluation is empty; earlier empty ones may be followed by scores.
-    last = run.agg(
-        steps=("budget", "max"), score=("performance", lambda column: column.iloc[-1])
-    ).reset_index()
-    runs = pd.DataFrame(
-        {
-            "run_id": np.arange(len(last)),
-            "config_id": last["config_id"],
-            "seed": last["seed"],
-            "seed_role": last["seed"].map(roles),
-            "status": np.where(last["score"].isna(), "crash", "done"),
-            "environment_steps": last["steps"],
-        }
-    )
-    evals = pd.DataFrame(
-        {"run_id": run.ngroup(), "step": frame["budget"], "eval_return": frame["performance"]}
-    )
-    return assemble_tables(configs, runs, evals, algorithm, task.environment)

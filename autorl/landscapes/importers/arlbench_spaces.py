@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from autorl.core.types import InputError
 from autorl.space import Space, load_space
 
 
@@ -101,16 +100,7 @@ def has_space(algorithm: str, domain: str) -> bool:
 
 
 def arlbench_space(algorithm: str, domain: str) -> Space:
-    """Return the space an ARLBench landscape was sampled from.
-
-    Raises:
-        InputError: ARLBench has no such combination.
-    """
-    if not has_space(algorithm, domain):
-        domains_of = {name: sorted(domains) for name, domains in _BATCHES.items()}
-        raise InputError(
-            f"ARLBench has no {algorithm} landscapes in domain {domain}; it has {domains_of}"
-        )
+    """Return the space an ARLBench landscape was sampled from (`has_space`)."""
     build = {"ppo": _ppo, "dqn": _dqn, "sac": _sac}[algorithm]
     return load_space(build(domain))
 

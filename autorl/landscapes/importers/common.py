@@ -10,12 +10,13 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from autorl.core.plain_text import counted
 from autorl.core.types import Config, FrozenMap, InputError
@@ -94,7 +95,8 @@ class Options:
 class Run:
     """One training run of a source: `metrics` are curves at `steps`, ascending.
 
-    `seed` None: the source names none, and repetitions of a configuration are numbered.
+    `seed` None: the source names none, and repetitions of a configuration are numbered. Runs of one
+    configuration and seed are told apart by `member` alone.
     """
 
     config_id: int
@@ -104,7 +106,20 @@ class Run:
     status: str = "done"
     wall_seconds: float | None = None
     member: str | None = None
+    start_step: int = 0
     counted: bool = True  # whether the last step is what was really trained
+
+
+class Evaluation(NamedTuple):
+    """One row of a source: an evaluation, and how its run stood then."""
+
+    config_id: int
+    seed: int
+    step: int
+    values: Mapping[str, float | None]
+    line: int
+    status: str = "done"
+    wall_seconds: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +127,9 @@ class Source:
     """The data an importer read.
 
     These are configurations by the source's number, runs, and what is known about them.
+
+    Attributes:
+        about: fields of the manifest.
     """
 
     path: Path
@@ -124,10 +142,36 @@ class Source:
     space: Space | None = None
     roles: Mapping[str, Sequence[int]] = field(default_factory=dict)
     origin: str = "imported"
-    sampler: str = ""
+    sampler: Mapping[str, object] = field(default_factory=dict)
+    evaluation: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    about: Mapping[str, str] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)
     return_bounds: tuple[float | None, float | None] = (None, None)
+
+
+def gathered(rows: Iterable[Evaluation]) -> list[Run]:
+    """Gather the rows of one configuration and seed into a run.
+
+    It ended as its row with the largest step did.
+
+    Raises:
+        InputError: two rows are of the same configuration, seed and step.
+    """
+    groups: dict[tuple[int, int], list[Evaluation]] = {}
+    for row in rows:
+        groups.setdefault((row.config_id, row.seed), []).append(row)
+    runs = []
+    for (config_id, seed), listed in groups.items():
+        listed.sort(key=lambda row: row.step)
+        for before, row in pairwise(listed):
+            if before.step == row.step:
+                message = "another row has the same configuration, seed and step"
+                raise InputError(message, line=max(before.line, row.line))
+        last = listed[-1]
+        metrics = {name: [row.values[name] for row in listed] for name in last.values}
+        steps = [row.step for row in listed]
+        runs.append(Run(config_id, seed, steps, metrics, last.status, last.wall_seconds))
+    return runs
 
 
 def read_object(file: Path, text: str | None = None, line: int | None = None) -> dict[str, Any]:
@@ -168,7 +212,7 @@ def write_source(source: Source, options: Options) -> Manifest:
         space = source.space or infer_space(list(source.configs.values()))
         ids, configs = _distinct(space, source.configs)
         runs, notes = _identified(source.runs, ids, source.objective.metric)
-        seeds = sorted({int(run.seed) for run in runs if run.seed is not None})
+        seeds = sorted({seed for run in runs if (seed := run.seed) is not None})
         roles = {int(seed): role for role in source.roles for seed in source.roles[role]}
         # Roles of a part of the seeds would be mixed with made-up ones: all are assigned then.
         if not roles or not set(seeds) <= set(roles):
@@ -176,14 +220,13 @@ def write_source(source: Source, options: Options) -> Manifest:
         rows = config_rows(space, configs, source.origin)
     steps = sorted({step for run in runs for step in run.steps})
     newest = max(file.stat().st_mtime for file in source.files)
-    sampler = FrozenMap(name=source.sampler) if source.sampler else FrozenMap()
-    evaluation = FrozenMap(at="end") if _gaps(runs, steps) else FrozenMap()
+    ending = {"at": "end"} if _gaps(runs, steps) else {}
     inferred = () if source.space else (NOTE,)
     _, algorithm, environment = source.id.split("/", 2)
-    tables = assemble_tables(rows, _run_rows(runs, roles), _eval_rows(runs), algorithm, environment)
     about: dict[str, Any] = {
         "licence": NO_LICENCE,
         "description": f"Imported from {source.format}.",
+        "created": datetime.fromtimestamp(newest, UTC).date().isoformat(),
         **source.about,
         **options.about,
     }
@@ -197,45 +240,22 @@ def write_source(source: Source, options: Options) -> Manifest:
         seeds=FrozenMap(
             {role: sorted(s for s in seeds if roles[s] == role) for role in ("tuning", "test")}
         ),
-        sampler=sampler,
-        evaluation=evaluation,
+        sampler=FrozenMap(source.sampler),
+        evaluation=FrozenMap({**ending, **source.evaluation}),
         sources=(fingerprint(source.path, source.files),),
-        created=datetime.fromtimestamp(newest, UTC).date().isoformat(),
         notes=(*inferred, *source.notes, *notes),
         **about,
     )
+    runs_table = _run_rows(runs, roles).assign(algorithm=algorithm, environment=environment)
+    # Sources do not say how their runs were cut, so each run is one segment.
+    segments = runs_table[["run_id", "seed", "member", "config_id"]].assign(
+        segment="run-" + runs_table["run_id"].astype("str"),
+        parent=None,
+        from_step=runs_table["start_step"],
+        to_step=runs_table.pop("last_step"),
+    )
+    tables = Tables(rows, runs_table, _eval_rows(runs), segments)
     return write_landscape(options.out / source.id, tables, manifest, space, options.replace)
-
-
-def assemble_tables(
-    configs: pd.DataFrame, runs: pd.DataFrame, evals: pd.DataFrame, algorithm: str, environment: str
-) -> Tables:
-    """Assemble the four tables of runs that each are one segment.
-
-    `runs` has run_id, config_id, seed, seed_role, status, environment_steps and, where known,
-    start_step, last_step, member and wall_seconds.
-    """
-    import pandas as pd
-
-    defaults = {"member": None, "wall_seconds": None, "start_step": 0, "parent_run": None}
-    runs = runs.assign(**{name: value for name, value in defaults.items() if name not in runs})
-    last = (
-        runs.pop("last_step")
-        if "last_step" in runs
-        else runs["start_step"] + runs["environment_steps"]
-    )
-    runs = runs.assign(algorithm=algorithm, environment=environment)
-    segments = pd.DataFrame(
-        {
-            # Sources do not say how their runs were cut, so each run is one segment.
-            "segment": "run-" + runs["run_id"].astype("str"),
-            **{name: runs[name] for name in ("run_id", "seed", "member", "config_id")},
-            "parent": None,
-            "from_step": runs["start_step"],
-            "to_step": last,
-        }
-    )
-    return Tables(configs, runs, evals, segments)
 
 
 def seed_roles(seeds: Sequence[int], tuning_seeds: int | None) -> dict[int, str]:
@@ -267,7 +287,7 @@ def fingerprint(path: Path, files: Sequence[Path]) -> FrozenMap:
     return FrozenMap(path=path.name, files=len(files), sha256=digest.hexdigest())
 
 
-def whole_step(value: float, unit: float, file: Path, row: str) -> int:
+def whole_step(value: float, unit: float, row: str) -> int:
     """Convert a budget of the source to a whole number of steps.
 
     Raises:
@@ -280,11 +300,9 @@ def whole_step(value: float, unit: float, file: Path, row: str) -> int:
             f"the budget {value} is not a whole number of steps; "
             "--unit N says how many steps 1 stands for"
         )
-        raise InputError(message, file=str(file), key=row)
+        raise InputError(message, key=row)
     if abs(steps) >= _STEP_LIMIT:
-        raise InputError(
-            f"the budget {value} is more steps than can be counted (2^53)", file=str(file), key=row
-        )
+        raise InputError(f"the budget {value} is more steps than can be counted (2^53)", key=row)
     return round(steps)
 
 
@@ -328,19 +346,19 @@ def _identified(
 
     Returned are the runs, curves cleaned, by configuration and seed, and notes for the manifest.
     """
-    identified: dict[tuple[int, int], Run] = {}
+    identified: dict[tuple[int, int, str], Run] = {}
     repeated = unnamed = 0
     for run in runs:
         config_id = ids[run.config_id]
-        named = run.seed is not None
+        member = run.member or ""
         seed = run.seed or 0
         # Repetitions without a seed are numbered 0, 1, ... in the order of the source.
-        while not named and (config_id, seed) in identified:
+        while run.seed is None and (config_id, seed, member) in identified:
             seed += 1
         clean = _cleaned(dataclasses.replace(run, config_id=config_id, seed=seed), metric)
-        unnamed += not named
+        unnamed += run.seed is None
         # HPO-RL-Bench has the files of two runs twice; other results for one seed are an error.
-        first = identified.setdefault((config_id, seed), clean)
+        first = identified.setdefault((config_id, seed, member), clean)
         if first is clean:
             continue
         if (first.steps, first.metrics) != (clean.steps, clean.metrics):
@@ -353,10 +371,9 @@ def _identified(
     if repeated:
         notes.append(f"{repeated} exact copies of runs were left out.")
     if unnamed:
+        runs_text = counted(unnamed, "run")
         notes.append(
-            f"The source names no seeds for {counted(unnamed, 'run')}: repetitions of a "
-            "configuration are "
-            "numbered."
+            f"The source names no seeds for {runs_text}: repetitions of a configuration are numbered."
         )
     return [identified[key] for key in sorted(identified)], tuple(notes)
 
@@ -389,22 +406,16 @@ def _finite(value: float | None) -> float | None:
 def _run_rows(runs: Sequence[Run], roles: Mapping[int, str]) -> pd.DataFrame:
     import pandas as pd
 
-    last = [run.steps[-1] if run.steps else 0 for run in runs]
-    # Nominal steps are no cost: `environment_steps` stays empty.
-    counted = [float(at) if run.counted else None for at, run in zip(last, runs, strict=True)]
-    return pd.DataFrame(
-        {
-            "run_id": range(len(runs)),
-            "config_id": [run.config_id for run in runs],
-            "seed": [run.seed for run in runs],
-            "seed_role": [roles[run.seed or 0] for run in runs],
-            "member": [run.member for run in runs],
-            "status": [run.status for run in runs],
-            "environment_steps": counted,
-            "last_step": last,
-            "wall_seconds": [run.wall_seconds for run in runs],
-        }
-    )
+    rows: list[dict[str, Any]] = []
+    for run in runs:
+        last = run.steps[-1] if run.steps else run.start_step
+        # Nominal steps are no cost: `environment_steps` stays empty.
+        trained = float(last - run.start_step) if run.counted else None
+        named = ("config_id", "seed", "member", "status", "start_step", "wall_seconds")
+        values = {name: getattr(run, name) for name in named}
+        values |= {"seed_role": roles[run.seed or 0], "last_step": last}
+        rows.append({"run_id": len(rows), "environment_steps": trained, **values})
+    return pd.DataFrame(rows).assign(parent_run=None)
 
 
 def _eval_rows(runs: Sequence[Run]) -> pd.DataFrame:

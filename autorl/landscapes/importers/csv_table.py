@@ -1,6 +1,16 @@
 """Any CSV file as a landscape, given what its columns are.
 
-A row is one evaluation. See `mapping` for the roles of columns.
+A row is one evaluation.
+
+Roles of columns are given as `column=role` pairs, or by a YAML file that lists the columns of each role.
+
+```yaml
+config_id: trial                 # optional: rows with equal hyperparameters are one configuration
+hyperparameters: [lr, "hp.*"]    # names or patterns
+seed: seed                       # optional
+step: timesteps                  # optional: one evaluation at the end
+metrics: [return, length]        # the first is the objective
+```
 """
 
 from __future__ import annotations
@@ -8,29 +18,33 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorl.core.plain_text import shortened, shown
 from autorl.core.types import InputError
 from autorl.landscapes.importers.common import (
+    Evaluation,
     Options,
     Run,
     Source,
+    gathered,
     metric_column,
     whole_step,
     write_source,
 )
-from autorl.landscapes.importers.inference import clean_name, table_rows
-from autorl.landscapes.importers.mapping import read_mapping
+from autorl.landscapes.importers.inference import clean_name, numbered, table_rows
 from autorl.landscapes.manifest import Manifest, Objective
-from autorl.landscapes.schema import STATUSES
-from autorl.space import canonical_json
+from autorl.landscapes.schema import SEED_ROLES, STATUSES
+from autorl.space import read_document, unknown_key
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _HEADER = 2  # the first row of data is line 2 of the file
+_WHOLE_LIMIT = 2**31  # an INTEGER of the tables
 
 
 def recognises(path: Path) -> bool:
@@ -54,43 +68,39 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             "not a format that is known; for any other table say what its columns are: "
             "--map column=role"
         )
-        raise InputError(message, file=str(path), key="--map")
+        raise InputError(message, key="--map")
     columns = [str(name) for name in frame]
-    roles = read_mapping(options.map, columns, path)
-    for role in ("hyperparameter", "metric"):
+    roles = _mapped(options.map, columns, path)
+    for role in MANY:
         if not roles[role]:
-            raise InputError(
-                f"a column has to be a {role}: --map column={role}", file=str(path), key="--map"
-            )
+            message = f"a column has to be a {role}: --map column={role}"
+            raise InputError(message, key="--map")
     metrics = {name: metric_column(name) for name in roles["metric"]}
     objective = options.metric or roles["metric"][0]
     if objective not in metrics:
-        raise InputError(
-            f"{objective!r} is not among {', '.join(metrics)}", file=str(path), key="metric"
-        )
-    configs, numbers = _configurations(frame, roles, path)
-    ignored = [
-        name
-        for name in columns
-        if name not in {column for listed in roles.values() for column in listed}
-    ]
-    notes = (f"Columns left out: {', '.join(ignored)}.",) if ignored else ()
+        raise InputError(f"{objective!r} is not among {', '.join(metrics)}", key="metric")
+    _check_cells(frame, roles)
+    taken = {column for listed in roles.values() for column in listed}
+    ignored = [name for name in columns if name not in taken]
+    configs, runs = _read(frame, roles, metrics, options)
+    seed_roles: dict[str, list[int]] = {}
+    if roles["seed"] and roles["seed_role"]:
+        by_role = frame.groupby(roles["seed_role"])[roles["seed"][0]]
+        seed_roles = {
+            str(role): sorted({int(seed) for seed in seeds}) for (role,), seeds in by_role
+        }
     source = Source(
         path=path,
         files=[path],
         id=options.named(path),
         format=f"the table {path.name}",
         configs=configs,
-        runs=_runs(frame.assign(**{_NUMBER: numbers}), roles, metrics, path, options),
+        runs=runs,
         objective=Objective(metrics[objective], options.direction or "maximize"),
-        roles=_seed_roles(frame, roles, path),
-        notes=notes,
+        roles=seed_roles,
+        notes=(f"Columns left out: {', '.join(ignored)}.",) if ignored else (),
     )
     return [write_source(source, options)]
-
-
-_WHOLE_LIMIT = 2**31  # an INTEGER of the tables
-_NUMBER = "\0configuration"  # no column of a file is called so
 
 
 def read_csv(path: Path) -> pd.DataFrame:
@@ -109,34 +119,6 @@ def read_csv(path: Path) -> pd.DataFrame:
         ) from None
 
 
-def _configurations(
-    frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path
-) -> tuple[dict[int, dict[str, Any]], list[int]]:
-    """Return the configurations by number, and the number of each row.
-
-    A configuration's number is that of the file, if it gives one.
-    """
-    listed = list(roles["hyperparameter"])
-    numberings = [_whole(frame, name, path) for name in roles["config_id"]]
-    seen: dict[str, int] = {}
-    configs: dict[int, dict[str, Any]] = {}
-    numbers = []
-    columns = {
-        clean_name(name): [_parsed(cell) for cell in frame[name].tolist()] for name in listed
-    }
-    for place, config in enumerate(table_rows(columns)):
-        number = (
-            numberings[0][place]
-            if numberings
-            else seen.setdefault(canonical_json(config), len(seen))
-        )
-        if configs.setdefault(number, config) != config:
-            message = f"configuration {number} has other hyperparameters than before"
-            raise InputError(message, file=str(path), line=place + _HEADER)
-        numbers.append(number)
-    return configs, numbers
-
-
 def _parsed(cell: object) -> object:
     """Parse a list or mapping that was written as JSON text.
 
@@ -150,103 +132,154 @@ def _parsed(cell: object) -> object:
         return cell
 
 
-def _runs(
+def _read(
     frame: pd.DataFrame,
     roles: Mapping[str, Sequence[str]],
     metrics: Mapping[str, str],
-    path: Path,
     options: Options,
-) -> list[Run]:
-    """Gather the rows of one configuration and seed into a run.
+) -> tuple[dict[int, Mapping[str, Any]], list[Run]]:
+    """Return the configurations by number, and the runs.
 
-    If there is no seed and no step, every row is a run of its own.
+    A configuration's number is that of the file, if it gives one.
     """
-    for name in (*metrics, *roles["step"], *roles["wall_seconds"]):
-        _numeric(frame, name, path)
-    seeds = _whole(frame, roles["seed"][0], path) if roles["seed"] else [0] * len(frame)
-    frame = frame.assign(**{"\0seed": seeds})
-    alone = not roles["seed"] and not roles["step"]
-    # Rows that name neither seed nor step do not say which belong together.
-    keys = [_NUMBER, "\0seed"] if not alone else [frame.index]
-    runs = []
-    for _, rows in frame.groupby(keys, sort=True):
-        first = rows.iloc[0]
-        steps = [1] * len(rows)
-        if roles["step"]:
-            # Sorting keeps the index, which tells the line in messages.
-            rows = rows.sort_values(roles["step"][0], kind="stable")
-            lines = [f"line {place + _HEADER}" for place in rows.index]
-            cells = rows[roles["step"][0]].tolist()
-            steps = [
-                whole_step(cell, options.unit, path, line)
-                for cell, line in zip(cells, lines, strict=True)
-            ]
-        repeated = [
-            place
-            for place, step in zip(rows.index[1:], steps[1:], strict=True)
-            if steps.count(step) > 1
-        ]
-        if repeated:
-            message = "another row has the same configuration, seed and step"
-            raise InputError(message, file=str(path), line=max(repeated) + _HEADER)
-        curves = {metrics[name]: rows[name].astype(float).tolist() for name in metrics}
+
+    def column(role: str, default: object) -> list[Any]:
+        return frame[roles[role][0]].tolist() if roles[role] else [default] * len(frame)
+
+    listed = table_rows(
+        {
+            clean_name(name): [_parsed(cell) for cell in frame[name].tolist()]
+            for name in roles["hyperparameter"]
+        }
+    )
+    configs, numbers = numbered(listed)
+    if roles["config_id"]:
+        configs = {}
+        numbers = [int(cell) for cell in column("config_id", 0)]
+        for line, (number, config) in enumerate(zip(numbers, listed, strict=True), _HEADER):
+            if configs.setdefault(number, config) != config:
+                message = f"configuration {number} has other hyperparameters than before"
+                raise InputError(message, line=line)
+    unit = options.unit if roles["step"] else 1.0
+    values = frame[list(metrics)].astype(float).rename(columns=metrics).to_dict("records")
+    cells = zip(
+        numbers,
+        column("seed", 0),
+        column("step", 1),
+        values,
+        column("status", "done"),
         # Seconds of a run add up along its rows, as in Ray's and SB3's logs: the last is the run's.
-        wall = float(rows[roles["wall_seconds"][0]].iloc[-1]) if roles["wall_seconds"] else None
-        status = _status(rows, roles, path)
-        seed = None if alone else int(first["\0seed"])
-        runs.append(Run(int(first[_NUMBER]), seed, steps, curves, status, wall_seconds=wall))
-    return runs
-
-
-def _status(rows: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path) -> str:
-    if not roles["status"]:
-        return "done"
-    status = str(rows[roles["status"][0]].iloc[-1])
-    if status not in STATUSES:
-        line = int(rows.index[-1]) + _HEADER
-        raise InputError(
-            f"status {shown(status)}; allowed: {', '.join(STATUSES)}", file=str(path), line=line
+        column("wall_seconds", None),
+        strict=True,
+    )
+    rows = [
+        Evaluation(
+            number, int(seed), whole_step(step, unit, f"line {line}"), scores, line, status, wall
         )
-    return status
+        for line, (number, seed, step, scores, status, wall) in enumerate(cells, _HEADER)
+    ]
+    if roles["seed"] or roles["step"]:
+        return configs, gathered(rows)
+    # Rows that name neither seed nor step do not say which belong together: each is a run.
+    return configs, [replace(run, seed=None) for row in rows for run in gathered([row])]
 
 
-def _seed_roles(
-    frame: pd.DataFrame, roles: Mapping[str, Sequence[str]], path: Path
-) -> dict[str, list[int]]:
-    if not roles["seed_role"] or not roles["seed"]:
-        return {}
-    column = frame[roles["seed_role"][0]]
-    wrong = column[~column.isin(["tuning", "test"])]
-    if len(wrong):
-        message = f"seed role {shown(wrong.iloc[0])}; allowed: tuning, test"
-        raise InputError(message, file=str(path), line=int(wrong.index[0]) + _HEADER)
-    seeds = frame[roles["seed"][0]]
-    return {
-        role: sorted({int(seed) for seed in seeds[column == role]}) for role in ("tuning", "test")
-    }
-
-
-def _whole(frame: pd.DataFrame, name: str, path: Path) -> list[int]:
-    """Return a column of whole numbers."""
-    _numeric(frame, name, path)
-    column = frame[name]
-    wrong = column[column.isna() | (column % 1 != 0)]
-    if len(wrong):
-        message = f"expected a whole number, got {wrong.iloc[0]}"
-        raise InputError(message, file=str(path), key=name, line=int(wrong.index[0]) + _HEADER)
-    large = column[column.abs() >= _WHOLE_LIMIT]
-    if len(large):
-        message = f"expected a whole number below 2^31, got {large.iloc[0]}"
-        raise InputError(message, file=str(path), key=name, line=int(large.index[0]) + _HEADER)
-    return [int(cell) for cell in column]
-
-
-def _numeric(frame: pd.DataFrame, name: str, path: Path) -> None:
+def _check_cells(frame: pd.DataFrame, roles: Mapping[str, Sequence[str]]) -> None:
+    """Raise `InputError` with the line of the first cell that is not what its role says."""
     import pandas as pd
 
-    # An unreadable cell becomes NaN here, though it is not empty in the file.
-    cells = pd.to_numeric(frame[name], errors="coerce")
-    wrong = frame[name][cells.isna() & frame[name].notna()]
-    if len(wrong):
-        message = f"expected a number, got {shown(wrong.iloc[0])}"
-        raise InputError(message, file=str(path), key=name, line=int(wrong.index[0]) + _HEADER)
+    def refuse(wrong: Any, expected: str, name: str, key: str | None) -> None:
+        cells = frame[name][wrong]
+        if len(cells):
+            line = int(cells.index[0]) + _HEADER
+            raise InputError(expected.format(shown(cells.tolist()[0])), key=key, line=line)
+
+    whole = (*roles["seed"], *roles["config_id"])
+    for name in (*roles["metric"], *roles["step"], *roles["wall_seconds"], *whole):
+        # An unreadable cell becomes NaN here, though it is not empty in the file.
+        cells = pd.to_numeric(frame[name], errors="coerce")
+        refuse(cells.isna() & frame[name].notna(), "expected a number, got {}", name, name)
+    for name in whole:
+        cells = frame[name]
+        refuse(cells.isna() | (cells % 1 != 0), "expected a whole number, got {}", name, name)
+        large = cells.abs() >= _WHOLE_LIMIT
+        refuse(large, "expected a whole number below 2^31, got {}", name, name)
+    for role, allowed in (("status", STATUSES), ("seed_role", SEED_ROLES)):
+        for name in roles[role]:
+            text = f"{role.replace('_', ' ')} {{}}; allowed: {', '.join(allowed)}"
+            refuse(~frame[name].isin(allowed), text, name, None)
+
+
+ROLES = (
+    "config_id",
+    "hyperparameter",
+    "seed",
+    "seed_role",
+    "step",
+    "metric",
+    "status",
+    "wall_seconds",
+)
+MANY = ("hyperparameter", "metric")
+
+
+def _mapped(entries: Sequence[str], columns: Sequence[str], file: Path) -> dict[str, list[str]]:
+    """List the columns of each role, in the order of the mapping.
+
+    Args:
+        entries: `column=role`, where the column may be a pattern (`hp.*`), or the path of a YAML
+            file.
+        columns: those of the table.
+        file: the table, for messages.
+
+    Raises:
+        InputError: no such role or column, a column with two roles, or two columns with a role of
+            which there is one.
+    """
+    roles: dict[str, list[str]] = {role: [] for role in ROLES}
+    taken: dict[str, str] = {}
+    for pattern, role, where in [pair for entry in entries for pair in _pairs(entry)]:
+        # A pattern takes what entries before it have left: `seed=seed`, then `*=metric`.
+        matching = [name for name in columns if fnmatchcase(name, pattern) and name not in taken]
+        # A column may be called `hp[0]`, which as a pattern would match another one.
+        named = [pattern] if pattern in columns else matching
+        if not named:
+            message = f"no column {pattern!r} in {file.name}; it has {', '.join(columns)}"
+            raise InputError(message, file=where, key=role)
+        for name in named:
+            if taken.setdefault(name, role) != role:
+                raise InputError(
+                    f"the column {name!r} is {taken[name]} already", file=where, key=role
+                )
+        roles[role] += [name for name in named if name not in roles[role]]
+        if role not in MANY and len(roles[role]) > 1:
+            raise InputError(
+                f"one column can be {role}, got {', '.join(roles[role])}", file=where, key=role
+            )
+    return roles
+
+
+def _pairs(entry: str) -> list[tuple[str, str, str]]:
+    """Return (column, role, where it is written) of an entry."""
+    if "=" in entry:
+        # The last `=`: a column's name may have one, a role has none.
+        column, _, role = entry.rpartition("=")
+        return [(column, _role(role, "--map"), "--map")]
+    if not entry.endswith((".yaml", ".yml")):
+        raise InputError(f"expected column=role or a .yaml file, got {entry!r}", key="--map")
+    values: Any = read_document(entry).data
+    if not isinstance(values, Mapping):
+        raise InputError(f"expected lines `role: column`; roles are {', '.join(ROLES)}", file=entry)
+    return [
+        (str(column), _role(str(role), entry), entry)
+        for role, listed in values.items()
+        for column in (listed if isinstance(listed, list | tuple) else [listed])
+    ]
+
+
+def _role(text: str, where: str) -> str:
+    singular = {f"{role}s": role for role in MANY}
+    role = singular.get(text, text)
+    if role not in ROLES:
+        raise InputError(unknown_key(text, ROLES).replace("key", "role"), file=where)
+    return role

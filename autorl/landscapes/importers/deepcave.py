@@ -23,9 +23,12 @@ from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.landscapes.export_deepcave import CONFIGS, CONFIGSPACE, HISTORY, META, ORIGINS
 from autorl.landscapes.importers.common import (
+    Evaluation,
     Options,
     Run,
     Source,
+    errors_naming,
+    gathered,
     metric_column,
     read_object,
     whole_step,
@@ -90,7 +93,8 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     metrics = [
         objective.metric if at == place else metric_column(name) for at, name in enumerate(names)
     ]
-    runs = _runs(path / HISTORY, values, metrics, options)
+    with errors_naming(path / HISTORY):
+        runs = _runs(path / HISTORY, values, metrics, options)
     # configs.json may list configurations that nobody evaluated.
     used = {run.config_id for run in runs}
     bounds = [
@@ -130,9 +134,7 @@ def _objective(
     names = [str(entry.get("name")) for entry in listed]
     if options.metric is not None and options.metric not in names:
         raise InputError(
-            f"no objective {options.metric!r}; allowed: {', '.join(names)}",
-            file=str(path),
-            key="metric",
+            f"no objective {options.metric!r}; allowed: {', '.join(names)}", key="metric"
         )
     place = names.index(options.metric) if options.metric is not None else 0
     # Our own export says the objective in full, with floor and penalty.
@@ -153,9 +155,8 @@ def _space(file: Path) -> Space | None:
     import ConfigSpace
 
     try:
-        return from_configspace(ConfigSpace.ConfigurationSpace.from_json(file))
-    except InputError as error:
-        raise error.in_file(str(file)) from None
+        with errors_naming(file):
+            return from_configspace(ConfigSpace.ConfigurationSpace.from_json(file))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(f"ConfigSpace cannot read it: {error!r}", file=str(file)) from None
 
@@ -163,41 +164,28 @@ def _space(file: Path) -> Space | None:
 def _runs(
     file: Path, configs: Collection[int], metrics: Sequence[str], options: Options
 ) -> list[Run]:
-    """Gather the rows of one configuration and seed into one run.
-
-    It ended as its row with the largest budget did.
-    """
-    curves: dict[tuple[int, int], dict[int, tuple[Sequence[Any], str]]] = {}
+    """Read the runs of a history."""
+    rows = []
     for number, text in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
         if not text.strip():
             continue
-        config_id, budget, seed, costs, status = _row(text, file, number)
+        config_id, budget, seed, costs, status = _row(text, number)
         if status == _NOT_EVALUATED:
             continue
-        where = f"line {number}"
         if config_id not in configs:
-            raise InputError(
-                f"configuration {config_id} is not in {CONFIGS}", file=str(file), line=number
-            )
+            raise InputError(f"configuration {config_id} is not in {CONFIGS}", line=number)
         if len(costs) != len(metrics):
             message = f"{counted(len(costs), 'cost')}, but the objectives are {', '.join(metrics)}"
-            raise InputError(message, file=str(file), line=number)
+            raise InputError(message, line=number)
         # If there are no budgets, every run is one evaluation at its end.
-        step = 1 if budget is None else whole_step(budget, options.unit, file, where)
-        curve = curves.setdefault((config_id, seed), {})
-        if step in curve:
-            message = f"configuration {config_id}, seed {seed}, budget {budget} is there twice"
-            raise InputError(message, file=str(file), line=number)
-        curve[step] = (costs, STATUS[status])
-    runs = []
-    for (config_id, seed), curve in curves.items():
-        steps = sorted(curve)
-        columns = {name: [curve[step][0][at] for step in steps] for at, name in enumerate(metrics)}
-        runs.append(Run(config_id, seed, steps, columns, curve[steps[-1]][1]))
-    return runs
+        where = f"line {number}"
+        step = 1 if budget is None else whole_step(budget, options.unit, where)
+        values = dict(zip(metrics, costs, strict=True))
+        rows.append(Evaluation(config_id, seed, step, values, number, STATUS[status]))
+    return gathered(rows)
 
 
-def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Sequence[Any], int]:
+def _row(text: str, number: int) -> tuple[int, float | None, int, Sequence[Any], int]:
     """Parse a line into (configuration, budget, seed, costs, status).
 
     An infinite budget is None: there is only one.
@@ -205,34 +193,23 @@ def _row(text: str, file: Path, number: int) -> tuple[int, float | None, int, Se
     try:
         row = json.loads(text)
     except ValueError as error:
-        raise InputError(f"not JSON: {error}", file=str(file), line=number) from None
+        raise InputError(f"not JSON: {error}", line=number) from None
     if not isinstance(row, list) or len(row) not in (_SHORT, _LONG) or not isinstance(row[3], list):
         message = (
             "expected [configuration, budget, seed, [costs], (processor time,) "
             "start, end, status, {...}]"
         )
-        raise InputError(message, file=str(file), line=number)
+        raise InputError(message, line=number)
     # Both layouts agree on the first four fields and, from the end, on the status.
-    config_id = row[0]
-    budget = row[1]
-    seed = row[2]
-    costs = row[3]
-    status = row[-2]
+    config_id, budget, seed, costs, status = *row[:4], row[-2]
     if status not in STATUS and status != _NOT_EVALUATED:
-        raise InputError(f"status {status!r} is not one of 1 to 9", file=str(file), line=number)
+        raise InputError(f"status {status!r} is not one of 1 to 9", line=number)
     if not isinstance(config_id, int) or not isinstance(seed, int | None):
-        raise InputError(
-            f"expected integers, got {config_id!r} and {seed!r}", file=str(file), line=number
-        )
+        raise InputError(f"expected integers, got {config_id!r} and {seed!r}", line=number)
     # Infinity, which Python's json writes and reads, says that there is no other budget.
     endless = budget is None or budget in (float("inf"), "inf")
-    return (
-        config_id,
-        None if endless else float(budget),
-        -1 if seed is None else seed,
-        costs,
-        status,
-    )
+    steps = None if endless else float(budget)
+    return config_id, steps, -1 if seed is None else seed, costs, status
 
 
 def _number(key: str, path: Path) -> int:

@@ -18,6 +18,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
@@ -25,10 +26,12 @@ from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
+    errors_naming,
     id_part,
     read_object,
     write_source,
 )
+from autorl.landscapes.importers.inference import numbered
 from autorl.landscapes.manifest import Manifest, Objective
 
 INTERVAL = 10_000  # nominal steps between evaluations
@@ -73,15 +76,14 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
     for file in files:
         name = _NAME.match(file.name)
         if name is not None:
-            config, run = _read(file, name)
+            with errors_naming(file):
+                config, run = _read(file, name)
             groups.setdefault(_id(config, name, options.namespace), []).append((file, config, run))
     if not groups:
         message = "no files <environment>_<ALGORITHM>_[random_]lr_..._seed<n>[_eval].json are in it"
-        raise InputError(message, file=str(path))
+        raise InputError(message)
     if options.id is not None and len(groups) > 1:
-        raise InputError(
-            f"--id names one landscape, here are {', '.join(groups)}", file=str(path), key="id"
-        )
+        raise InputError(f"--id names one landscape, here are {', '.join(groups)}", key="id")
     return [
         write_source(_source(path, options.id or id, group), options)
         for id, group in sorted(groups.items())
@@ -107,14 +109,11 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, float], R
     """
     # The files have no status: Enduro's shortest curve has 37 of 100 evaluations.
     longest = max(len(run.steps) for _, _, run in group)
-    numbers: dict[tuple[tuple[str, float], ...], int] = {}
-    configs = {}
-    runs = []
-    for _, config, run in group:
-        number = numbers.setdefault(tuple(sorted(config.items())), len(numbers))
-        configs[number] = config
-        status = "done" if len(run.steps) == longest else "lost"
-        runs.append(replace(run, config_id=number, status=status))
+    configs, numbers = numbered(config for _, config, _ in group)
+    runs = [
+        replace(run, config_id=number, status="done" if len(run.steps) == longest else "lost")
+        for (_, _, run), number in zip(group, numbers, strict=True)
+    ]
     cut = sum(run.status == "lost" for run in runs)
     note = (
         f"{counted(cut, 'curve', 'stop')} before the others without a reason given, which counts "
@@ -130,7 +129,7 @@ def _source(path: Path, id: str, group: Sequence[tuple[Path, dict[str, float], R
         runs=runs,
         objective=Objective(),
         origin="grid",
-        sampler="grid",
+        sampler={"name": "grid"},
         notes=notes,
         about=_ABOUT,
     )
@@ -140,19 +139,13 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, float], Run]:
     values = read_object(file)
     curves = {}
     for metric, key in (("eval_return", "returns_eval"), ("eval_return_std", "std_returns_eval")):
-        curve = values.get(key)
-        if not isinstance(curve, list) or not all(
-            isinstance(value, int | float | None) for value in curve
-        ):
-            raise InputError("expected a list of numbers", file=str(file), key=key)
-        # JSON has no NaN, null stands for it.
-        curves[metric] = [float("nan") if value is None else float(value) for value in curve]
+        curves[metric] = _listed(values, key)
     if len(curves["eval_return_std"]) != len(curves["eval_return"]):
         message = (
             f"{len(curves['eval_return_std'])} values for {len(curves['eval_return'])} evaluations"
         )
-        raise InputError(message, file=str(file), key="std_returns_eval")
-    config = _schedule(values, file) if "configs" in values else _static(name["values"], file)
+        raise InputError(message, key="std_returns_eval")
+    config = _schedule(values) if "configs" in values else _static(name["values"])
     # Seconds since the start of the run, so the last are all it took.
     times = values.get("timestamps_eval") or [None]
     steps = [INTERVAL * (place + 1) for place in range(len(curves["eval_return"]))]
@@ -160,7 +153,7 @@ def _read(file: Path, name: re.Match[str]) -> tuple[dict[str, float], Run]:
     return config, Run(0, int(name["seed"]), steps, curves, wall_seconds=times[-1], counted=False)
 
 
-def _static(text: str, file: Path) -> dict[str, float]:
+def _static(text: str) -> dict[str, float]:
     """Parse `lr_-4_gamma_0.95_clip_0.2` into hyperparameters."""
     words = text.split("_")
     config: dict[str, float] = {}
@@ -169,26 +162,25 @@ def _static(text: str, file: Path) -> dict[str, float]:
             # The learning rate is given by its exponent.
             config[_NAMES.get(key, key)] = 10.0 ** int(value) if key == "lr" else float(value)
     except ValueError:
-        raise InputError(f"expected pairs <name>_<value>, got {text!r}", file=str(file)) from None
+        raise InputError(f"expected pairs <name>_<value>, got {text!r}") from None
     return {
         key: int(value) if key in ("n_layers", "n_units") else value
         for key, value in config.items()
     }
 
 
-def _schedule(values: Mapping[str, object], file: Path) -> dict[str, float]:
+def _schedule(values: Mapping[str, object]) -> dict[str, float]:
     """Read the values of each phase of a schedule."""
     config: dict[str, float] = {}
     for key in ("learning_rate", "gamma"):
-        listed = values.get(key)
-        if not isinstance(listed, list) or not all(
-            isinstance(value, int | float) for value in listed
-        ):
-            raise InputError(
-                f"expected a list with a value for each phase, got {listed!r}",
-                file=str(file),
-                key=key,
-            )
-        for phase, value in enumerate(listed, 1):
-            config[f"{key}_{phase}"] = 10.0**value if key == "learning_rate" else float(value)
+        for phase, value in enumerate(_listed(values, key), 1):
+            config[f"{key}_{phase}"] = 10.0**value if key == "learning_rate" else value
     return config
+
+
+def _listed(values: Mapping[str, Any], key: str) -> list[float]:
+    listed = values.get(key)
+    if not isinstance(listed, list) or not all(isinstance(v, int | float | None) for v in listed):
+        raise InputError("expected a list of numbers", key=key)
+    # JSON has no NaN, null stands for it.
+    return [float("nan") if value is None else float(value) for value in listed]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any, Literal
 
@@ -55,6 +55,18 @@ def table_rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
         {name: cell for name, cell in zip(columns, cells, strict=True) if cell == cell}
         for cells in zip(*listed, strict=True)
     ]
+
+
+def numbered(rows: Iterable[Mapping[str, Any]]) -> tuple[dict[int, Mapping[str, Any]], list[int]]:
+    """Return the different rows by number, and the number of each row."""
+    seen: dict[str, int] = {}
+    different: dict[int, Mapping[str, Any]] = {}
+    numbers = []
+    for row in rows:
+        number = seen.setdefault(canonical_json(row), len(seen))
+        different.setdefault(number, row)
+        numbers.append(number)
+    return different, numbers
 
 
 def _whole_with_gaps(cells: Sequence[object]) -> bool:

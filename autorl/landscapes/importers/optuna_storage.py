@@ -9,24 +9,21 @@ ones are left out.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.landscapes._queries import connect_read_only, sqlite_tables
 from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
-    errors_naming,
     metric_column,
     whole_step,
     write_source,
@@ -50,7 +47,11 @@ def recognises(path: Path) -> bool:
     with path.open("rb") as stream:
         head = stream.read(4096)
     if head.startswith(_MAGIC):
-        return {"studies", "trials", "trial_params"} <= _sqlite_tables(path)
+        # A damaged file is of no format.
+        with suppress(sqlite3.Error), closing(_read_only(path)) as connection:
+            rows = connection.execute("SELECT name FROM sqlite_master").fetchall()
+            return {"studies", "trials", "trial_params"} <= {row[0] for row in rows}
+        return False
     return b'"op_code"' in head.split(b"\n")[0]
 
 
@@ -64,31 +65,29 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             or distributions that do not fit together.
     """
     with _opened(path) as storage:
-        study = _study(storage, options.study, path)
+        study = _study(storage, options.study)
         return [write_source(_read(study, path, options), options)]
 
 
 def _read(study: optuna.Study, path: Path, options: Options) -> Source:
-    place, objective = _objective(study, path, options)
+    place, objective = _objective(study, options)
     trials = [trial for trial in study.get_trials(deepcopy=False) if trial.state.name in _STATUS]
     left_out = len(study.get_trials(deepcopy=False)) - len(trials)
     configs = {
         trial.number: {clean_name(name): value for name, value in trial.params.items()}
         for trial in trials
     }
-    with errors_naming(path):
-        space = _space(trials, list(configs.values()))
+    space = _space(trials, list(configs.values()))
     # A landscape has no evaluation before training: steps that count from 0 are moved by one.
     shift = int(any(0 in trial.intermediate_values for trial in trials))
-    runs = [_run(trial, place, objective.metric, shift, path, options) for trial in trials]
+    runs = [_run(trial, place, objective.metric, shift, options) for trial in trials]
     differing = sum(_differs(trial, place) for trial in trials)
     stated_id = study.study_name if _ID.match(study.study_name) else None
     notes = [
         f"{counted(left_out, 'trial')} that had not ended: left out." if left_out else "",
         "Steps count from 0 in the source, here from 1." if shift else "",
         f"In {counted(differing, 'trial')} the value differs from the last report; it is recorded "
-        "at that "
-        "step, the report in `reported`."
+        "at that step, the report in `reported`."
         if differing
         else "",
     ]
@@ -102,12 +101,12 @@ def _read(study: optuna.Study, path: Path, options: Options) -> Source:
         objective=objective,
         space=space,
         origin="optuna",
-        sampler="optuna",
+        sampler={"name": "optuna"},
         notes=tuple(note for note in notes if note),
     )
 
 
-def _objective(study: optuna.Study, path: Path, options: Options) -> tuple[int, Objective]:
+def _objective(study: optuna.Study, options: Options) -> tuple[int, Objective]:
     names = study.metric_names or [f"value_{place}" for place in range(len(study.directions))]
     # As Optuna itself calls the one value of a trial.
     names = names if len(names) > 1 or study.metric_names else ["value"]
@@ -116,25 +115,18 @@ def _objective(study: optuna.Study, path: Path, options: Options) -> tuple[int, 
     elif options.metric in names:
         place = names.index(str(options.metric))
     else:
-        raise InputError(
-            f"the study has several objectives: --metric one of {', '.join(names)}", file=str(path)
-        )
+        raise InputError(f"the study has several objectives: --metric one of {', '.join(names)}")
     metric = options.metric or names[place]
     direction = options.direction or study.directions[place].name.lower()
     return place, Objective(metric_column(metric), direction)  # type: ignore[arg-type]
 
 
 def _run(
-    trial: optuna.trial.FrozenTrial,
-    place: int,
-    metric: str,
-    shift: int,
-    path: Path,
-    options: Options,
+    trial: optuna.trial.FrozenTrial, place: int, metric: str, shift: int, options: Options
 ) -> Run:
     """Turn a trial's reports into a curve that ends with its value."""
     reports = {
-        whole_step(step + shift, options.unit, path, f"trial {trial.number}"): value
+        whole_step(step + shift, options.unit, f"trial {trial.number}"): value
         for step, value in sorted(trial.intermediate_values.items())
     }
     steps = list(reports)
@@ -148,15 +140,13 @@ def _run(
     if final is not None and _differs(trial, place):
         metrics = {metric: [*curve[:-1], final], "reported": curve}
     elif final is not None and not steps:
-        steps = [whole_step(1, options.unit, path, f"trial {trial.number}")]
+        steps = [whole_step(1, options.unit, f"trial {trial.number}")]
         metrics = {metric: [final]}
     seed = trial.user_attrs.get("seed")
     # To Python True is an integer.
     if seed is not None and (not isinstance(seed, int) or isinstance(seed, bool)):
         raise InputError(
-            f"the attribute seed must be an integer, got {seed!r}",
-            file=str(path),
-            key=f"trial {trial.number}",
+            f"the attribute seed must be an integer, got {seed!r}", key=f"trial {trial.number}"
         )
     wall_seconds = trial.duration.total_seconds() if trial.duration else None
     return Run(
@@ -203,17 +193,11 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
             key=name,
         )
     if kinds == {CategoricalDistribution}:
-        choices = list(
-            dict.fromkeys(
-                choice for distribution in distributions for choice in distribution.choices
-            )
-        )
-        single = len(choices) == 1
-        return (
-            Hyperparameter.constant(name, choices[0])
-            if single
-            else Hyperparameter.categorical(name, choices)
-        )
+        listed = (choice for distribution in distributions for choice in distribution.choices)
+        choices = list(dict.fromkeys(listed))
+        if len(choices) == 1:
+            return Hyperparameter.constant(name, choices[0])
+        return Hyperparameter.categorical(name, choices)
     lower = min(distribution.low for distribution in distributions)
     upper = max(distribution.high for distribution in distributions)
     if lower == upper:
@@ -223,15 +207,13 @@ def _hyperparameter(name: str, distributions: Sequence[Any]) -> Hyperparameter:
     return build(name, lower, upper, scale=scale)
 
 
-def _study(storage: optuna.storages.BaseStorage, name: str | None, path: Path) -> optuna.Study:
+def _study(storage: optuna.storages.BaseStorage, name: str | None) -> optuna.Study:
     import optuna
 
     names = optuna.get_all_study_names(storage)
     if name not in names and (name is not None or len(names) != 1):
         raise InputError(
-            f"--study must be one of: {', '.join(names) or 'none is in it'}",
-            file=str(path),
-            key="study",
+            f"--study must be one of: {', '.join(names) or 'none is in it'}", key="study"
         )
     return optuna.load_study(study_name=name or names[0], storage=storage)
 
@@ -254,24 +236,14 @@ def _opened(path: Path) -> Iterator[optuna.storages.BaseStorage]:
                 shutil.copyfile(path, copy)
                 yield optuna.storages.JournalStorage(JournalFileBackend(str(copy)))
                 return
-            with (
-                closing(connect_read_only(path)) as source,
-                closing(sqlite3.connect(copy)) as target,
-            ):
+            with closing(_read_only(path)) as source, closing(sqlite3.connect(copy)) as target:
                 # Not a file copy, which a study that writes meanwhile could tear.
                 source.backup(target)
             storage = optuna.storages.RDBStorage(f"sqlite:///{copy}")
-        except (
-            RuntimeError,
-            SQLAlchemyError,
-            sqlite3.Error,
-            json.JSONDecodeError,
-            KeyError,
-        ) as error:
-            message = (
-                f"this Optuna ({optuna.__version__}) cannot read it: {str(error).splitlines()[0]}"
-            )
-            raise InputError(message, file=str(path)) from None
+        except (RuntimeError, SQLAlchemyError, sqlite3.Error, ValueError, KeyError) as error:
+            version = optuna.__version__
+            message = f"this Optuna ({version}) cannot read it: {str(error).splitlines()[0]}"
+            raise InputError(message) from None
         try:
             yield storage
         finally:
@@ -280,8 +252,6 @@ def _opened(path: Path) -> Iterator[optuna.storages.BaseStorage]:
             storage.engine.dispose()
 
 
-def _sqlite_tables(path: Path) -> set[str]:
-    try:
-        return sqlite_tables(path)
-    except sqlite3.Error as error:
-        raise InputError(f"cannot be read as SQLite: {error}", file=str(path)) from None
+def _read_only(path: Path) -> sqlite3.Connection:
+    """Connect to an SQLite file that is not ours to change."""
+    return sqlite3.connect(f"file:{path.resolve().as_posix()}?mode=ro", uri=True)

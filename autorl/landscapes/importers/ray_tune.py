@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from autorl.landscapes.importers.common import (
     Options,
     Run,
     Source,
+    errors_naming,
     metric_column,
     read_object,
     whole_step,
@@ -52,22 +54,18 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
             (PBT).
     """
     if options.metric is None:
-        raise InputError(
-            "say which result is the objective: --metric NAME", file=str(path), key="metric"
-        )
+        raise InputError("say which result is the objective: --metric NAME", key="metric")
     names = _mapped(options)
     states = _states(path)
     read = [_read(folder, names, states, options) for folder in _trials(path)]
     if not read:
-        raise InputError("no trial folders with params.json are in it", file=str(path))
+        raise InputError("no trial folders with params.json are in it")
     configs, equal = _varying([config for config, _ in read])
     longest = max((run.steps[-1] for _, run in read if run.steps), default=0)
     runs = [_ended(number, run, longest) for number, (_, run) in enumerate(read)]
     notes = (f"Settings equal in all trials were left out: {equal}.",) if equal else ()
-    folders = _trials(path)
-    files = [
-        file for folder in folders for file in (folder / "params.json", _results(folder)) if file
-    ]
+    pairs = ((folder / "params.json", _results(folder)) for folder in _trials(path))
+    files = [file for pair in pairs for file in pair if file]
     source = Source(
         path=path,
         files=[*files, *sorted(path.glob("experiment_state-*.json"))],
@@ -77,7 +75,7 @@ def import_source(path: Path, options: Options) -> list[Manifest]:
         runs=runs,
         objective=Objective(metric_column(options.metric), options.direction or "maximize"),
         origin="ray",
-        sampler="ray",
+        sampler={"name": "ray"},
         notes=notes,
     )
     return [write_source(source, options)]
@@ -143,20 +141,11 @@ def _read(
     recorded = (name for name in _STEPS if all(row.get(name) is not None for row in rows))
     step = names.get("step") or next(recorded, _STEPS[-1])
     curve: dict[int, float] = {}
-    for number, row in enumerate(rows, 1):
-        _same_configuration(row, config, names, file or folder, number)
-        for key in (metric, step):
-            if key not in row:
-                numbers = sorted(
-                    name for name, value in row.items() if isinstance(value, int | float)
-                )
-                raise InputError(
-                    f"no result {key!r}; there are {', '.join(numbers)}",
-                    file=str(file),
-                    line=number,
-                )
-        at = whole_step(float(row[step]), options.unit, file or folder, f"line {number}")
-        curve[at] = float("nan") if row[metric] is None else float(row[metric])
+    with errors_naming(file or folder):
+        for number, row in enumerate(rows, 1):
+            _check_row(row, config, names, (metric, step), number)
+            at = whole_step(float(row[step]), options.unit, f"line {number}")
+            curve[at] = float("nan") if row[metric] is None else float(row[metric])
     trial_id = str(rows[-1].get("trial_id", "")) if rows else ""
     # A trial that no state knows is taken to have ended.
     state = states.get(trial_id, "TERMINATED")
@@ -173,8 +162,7 @@ def _ended(number: int, run: Run, longest: int) -> Run:
     """
     # ASHA and median stopping end trials as TERMINATED, like those that were trained in full.
     early = run.status == "done" and (not run.steps or run.steps[-1] < longest)
-    status = "stopped" if early else run.status
-    return Run(number, run.seed, run.steps, run.metrics, status, run.wall_seconds)
+    return replace(run, config_id=number, status="stopped" if early else run.status)
 
 
 def _rows(file: Path) -> list[dict[str, Any]]:
@@ -205,17 +193,22 @@ def _joined(values: Mapping[str, object], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
-def _same_configuration(
+def _check_row(
     row: Mapping[str, object],
     config: Mapping[str, object],
     names: Mapping[str, str],
-    file: Path,
+    keys: Sequence[str],
     line: int,
 ) -> None:
+    """Raise `InputError` if a result lacks a key, or was made by another configuration."""
+    for key in keys:
+        if key not in row:
+            there = ", ".join(
+                sorted(n for n, value in row.items() if isinstance(value, int | float))
+            )
+            raise InputError(f"no result {key!r}; there are {there}", line=line)
     settings = row.get("config")
-    if not isinstance(settings, Mapping):
-        return
-    now = flatten(settings)
+    now = flatten(settings) if isinstance(settings, Mapping) else {}
     # The seed was taken out of the trial's configuration too.
     now.pop(clean_name(names.get("seed", "seed")), None)
     changed = sorted(name for name in config if name in now and now[name] != config[name])
@@ -223,7 +216,7 @@ def _same_configuration(
         message = (
             "changed while the trial ran (population-based training?); a run has one configuration"
         )
-        raise InputError(message, file=str(file), key=changed[0], line=line)
+        raise InputError(message, key=changed[0], line=line)
 
 
 def _varying(configs: Sequence[dict[str, object]]) -> tuple[list[dict[str, object]], str]:

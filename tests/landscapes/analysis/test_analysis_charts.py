@@ -1,4 +1,4 @@
-"""Charts and their files: every mark holds the numbers of its answer, axes have the scale that is searched, intervals are there."""
+"""Charts and files: marks hold the numbers of their answer, axes the scale that is searched, intervals are there."""
 
 import re
 from pathlib import Path

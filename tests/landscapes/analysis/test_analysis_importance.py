@@ -9,7 +9,7 @@ from analysis_samples import DATA, arlbench, with_data
 from autorl.landscapes import Landscape
 from autorl.landscapes.analysis.forest import fit_forest, landscape_forest
 from autorl.landscapes.analysis.variance import fanova, forest_leaves, variance_shares
-from autorl.landscapes.importers.arlbench import import_file
+from autorl.landscapes.importers import import_any
 from autorl.space import load_space
 
 pytest.importorskip("sklearn")
@@ -161,7 +161,7 @@ def test_a_forest_is_the_same_every_time_and_says_how_well_it_fits():
 @with_data
 @pytest.mark.parametrize("name", ["cc_cartpole_dqn", "cc_acrobot_dqn", "cc_cartpole_ppo"])
 def test_the_learning_rate_matters_most_in_arlbenchs_landscapes(tmp_path, name):
-    manifest = import_file(DATA / f"{name}.csv.gz", tmp_path, 5, "arlbench", False)
+    (manifest,) = import_any(DATA / f"{name}.csv.gz", tmp_path)
     data = Landscape(tmp_path / manifest.id)
     forest = landscape_forest(data)
     assert len(forest.targets) == len(arlbench(name[-3:])[name[:-4]]) == 256

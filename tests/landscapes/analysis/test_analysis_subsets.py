@@ -12,7 +12,7 @@ from autorl.core.types import InputError
 from autorl.landscapes import Landscape, analysis
 from autorl.landscapes.analysis.subsets import k_fold, select_subset, size_table
 from autorl.landscapes.analysis.tables import task_table
-from autorl.landscapes.importers.arlbench import import_file
+from autorl.landscapes.importers import import_any
 
 DQN = ["cc_acrobot", "atari_battle_zone", "minigrid_door_key", "minigrid_four_rooms"]
 SAC = ["box2d_bipedal_walker", "brax_halfcheetah", "cc_pendulum", "cc_continuous_mountain_car"]
@@ -149,8 +149,9 @@ def test_arlbenchs_dqn_subset_is_found():
 @with_data
 def test_imported_landscapes_give_the_published_subset(tmp_path):
     landscapes = [
-        Landscape(tmp_path / import_file(path, tmp_path, 5, "arlbench", False).id)
+        Landscape(tmp_path / manifest.id)
         for path in sorted(DATA.glob("*_dqn.csv*"))
+        for manifest in import_any(path, tmp_path)
     ]
     table = task_table(landscapes, first=128)
     assert table.values.shape == (128, 13)
