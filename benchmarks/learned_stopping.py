@@ -131,7 +131,7 @@ class Watched(LearnedStop):
         stops = super()._stops(run, scored)
         chance = self._chances.get(run.root)
         if chance is not None and chance < self.options.threshold:
-            best = max(self._final(other) for other in self._complete.values())
+            best = max(other.scores[other.rung] for other in self._complete.values())
             self.doubts.append((run.root, chance, best))
         return stops
 

@@ -65,7 +65,7 @@ TESTS = {  # what is run besides the tests of the module itself
     ],
 }
 OWN_TESTS = {  # of modules whose tests have another name
-    "optimizers/_optuna_study.py": "test_optuna.py",
+    "optimizers/_optuna.py": "test_optuna.py",
     "optimizers/_pb2_gp.py": "test_pb2.py",
     "optimizers/_retraining.py": "test_pbt.py",
     "optimizers/_smac_facade.py": "test_smac.py",
@@ -78,7 +78,7 @@ OWN_TESTS = {  # of modules whose tests have another name
     "optimizers/phases.py": "test_designs.py",
     "optimizers/schedule.py": "test_schedule_optimizer.py",
     "optimizers/sobol.py": "test_designs.py",
-    "optimizers/stand_in.py": "test_model_share_of_optimizers.py",
+    "optimizers/dry_run.py": "test_designs.py",
     "statistics/_check.py": "test_bootstrap.py",
     "store/checkpoints.py": "test_checkpoint_files.py",
     "store/schema.py": "test_store.py",

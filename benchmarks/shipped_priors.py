@@ -24,7 +24,7 @@ from types import MappingProxyType
 from autorl.core.types import Config
 from autorl.landscapes.importers import import_any
 from autorl.landscapes.manifest import Manifest
-from autorl.optimizers.priors.build import build_prior, prior_of_tables
+from autorl.optimizers.priors.build import build_prior
 from autorl.optimizers.priors.sources import read_table
 from autorl.optimizers.priors.table import Prior, TaskTable, save_prior
 from autorl.space import load_space
@@ -55,9 +55,9 @@ NAMES = MappingProxyType(
 
 def own_prior(algorithm: str, landscapes: Path = ROOT / "landscapes") -> Prior:
     """The prior of this repository's landscapes of an algorithm."""
-    folders = sorted(path.parent for path in landscapes.glob(f"autorl/{algorithm}/*/manifest.json"))
+    files = sorted(landscapes.glob(f"autorl/{algorithm}/*/manifest.json"))
     return build_prior(
-        folders,
+        [read_table(file.parent) for file in files],
         load_space(f"sb3/{algorithm}"),
         description=f"{algorithm.upper()} of autorl's population engine on its own environments",
         built_with=COMMAND,
@@ -88,7 +88,7 @@ def arlbench_prior(algorithm: str, folder: Path) -> Prior:
     if algorithm not in OF_ARLBENCH:
         raise ValueError(f"no prior is made of ARLBench's tables of {algorithm}")
     files = sorted((folder / "landscapes").glob(f"*_{algorithm}.csv.gz"))
-    return prior_of_tables(
+    return build_prior(
         arlbench_tables(files),
         load_space(f"sb3/{algorithm}"),
         description=f"{algorithm.upper()} of ARLBench on {len(files)} environments, {SEEDS} seeds each",

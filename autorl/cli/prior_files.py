@@ -22,6 +22,7 @@ from autorl.optimizers.priors.sources import (
     find_prior,
     named_tables,
     prior_files,
+    read_table,
 )
 from autorl.optimizers.priors.table import Prior, load_prior, save_prior
 from autorl.report.table import columns
@@ -96,13 +97,13 @@ def build(
     as_json: AsJson = False,
 ) -> None:
     """Make a prior file of landscapes and studies of one algorithm."""
-    folders = []
+    tables = []
     for source in sources:
         folder = find_landscape(source)
         if folder is None:
             raise InputError(f"no landscape or study {source!r}", key="LANDSCAPE")
-        folders.append(folder)
-    prior = build_prior(folders, load_space(space, Path.cwd()), description=description)
+        tables.append(read_table(folder))
+    prior = build_prior(tables, load_space(space, Path.cwd()), description=description)
     save_prior(prior, file, replace=replace)
     if as_json:
         print_json({"file": str(file), **_summary(prior)})

@@ -235,7 +235,7 @@ def optuna_distribution(item: Hyperparameter) -> optuna.distributions.BaseDistri
     It is for those who read the exported study.
 
     Scales that Optuna lacks become linear, ordered choices become unordered ones. Optimizers need
-    both kept, and translate in another way (`optimizers._optuna_study`).
+    both kept, and translate in another way (`optimizers._optuna`).
     """
     from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 

@@ -17,7 +17,7 @@ from abc import abstractmethod
 from bisect import insort
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from autorl.core.types import (
     Continue,
@@ -31,7 +31,7 @@ from autorl.core.types import (
     Scored,
     Wait,
 )
-from autorl.optimizers.base import BaseOptimizer, O, Problem
+from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,12 +60,25 @@ class CutRun:
     complete: bool = False
 
 
-class StoppingRule(BaseOptimizer[O]):
+@dataclass(frozen=True)
+class StopOptions:
+    rungs: int = option(5, "segments a run is cut into", minimum=2)
+    grace: int = option(1, "rungs at which nothing is stopped", minimum=0)
+
+
+S = TypeVar("S", bound=StopOptions)
+
+
+class StoppingRule(BaseOptimizer[S]):
     """Cuts runs at rungs, and continues each run unless it stops it."""
 
     partial = True
 
-    def __init__(self, problem: Problem, options: O, inner: BaseOptimizer[Any]) -> None:
+    @classmethod
+    def cuts(cls, horizon: int, options: S) -> tuple[int, ...]:
+        return equal_parts(horizon, options.rungs)
+
+    def __init__(self, problem: Problem, options: S, inner: BaseOptimizer[Any]) -> None:
         super().__init__(problem, options)
         self.inner = inner
         self.takes_enqueued = inner.takes_enqueued

@@ -97,32 +97,37 @@ class OwnResults:
         every = REFIT << int(math.log2(max(1, ended / 16)))  # rarer with each doubling
         count = max(ended // every * every, FEWEST)
         if self._fit[0] != count:
-            # As they were then: later scores of them have superseded some since.
-            then = {event.proposal: event for event in self._log[:count]}
-            records = [
-                Record(number, history[number].proposal, then[number])
-                for number in list(then)[-FITTED:]
-            ]
+            records = as_they_were(self._log[:count], history)
             rows = self.rows([record.proposal.config for record in records])
             numeric = self._columns.n_numeric(self._used)
             self._fit = count, gp.fit(rows, normal_scores(ranks(records)), numeric)
         return self._fit[1]
 
 
-def _rank_key(record: Record) -> tuple[bool, float, float]:
+def as_they_were(outcomes: Sequence[Scored | Failed], history: History) -> list[Record]:
+    """Return the latest records as they were after these outcomes.
+
+    Later scores have superseded some of them since.
+    """
+    then = {event.proposal: event for event in outcomes}
+    numbers = list(then)[-FITTED:]
+    return [Record(number, history[number].proposal, then[number]) for number in numbers]
+
+
+def _rank_key(record: Record, unscored: float = -math.inf) -> tuple[bool, float, float]:
     """Return what results are ordered by, larger is better.
 
     Failures come last, before them what is infeasible.
     """
-    value = record.values[0] if record.values else -math.inf
+    value = record.values[0] if record.values else unscored
     return (not isinstance(record.result, Failed), -violation(record), value)
 
 
-def ranks(records: Sequence[Record]) -> Array:
+def ranks(records: Sequence[Record], unscored: float = -math.inf) -> Array:
     """Return places of results from the worst, shape (n,).
 
-    Equal ones share a place.
+    Equal ones share a place. A failure without a penalty counts as `unscored`.
     """
-    keys = [_rank_key(record) for record in records]
+    keys = [_rank_key(record, unscored) for record in records]
     place = {key: rank for rank, key in enumerate(sorted(set(keys)))}
     return np.array([place[key] for key in keys], dtype=np.float64)

@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from ConfigSpace import Configuration, ConfigurationSpace
 from smac import BlackBoxFacade, HyperparameterOptimizationFacade, Scenario
-from smac.acquisition.maximizer import LocalAndSortedRandomSearch, LocalSearch
+from smac.acquisition.maximizer import LocalSearch
 from smac.facade.abstract_facade import AbstractFacade
 from smac.main.exceptions import ConfigurationSpaceExhaustedException
 from smac.model.random_forest.random_forest import RandomForest
@@ -61,8 +61,11 @@ def challengers(
         if counts is not None:
             rows = (_row(configuration.get_array()) for configuration, _ in told)
             weights = dict(zip(rows, counts, strict=True))
-        forest = _forest(scenario, most, len(told), weights) if model == "forest" else None
-        facade = forest or _gp(scenario, most)
+        facade = (
+            _forest(scenario, most, len(told), weights)
+            if model == "forest"
+            else _facade(BlackBoxFacade, scenario, most)
+        )
         # One cost for each, that of all its seeds together.
         for configuration, cost in told:
             facade.runhistory.add(configuration, cost=cost, seed=0)
@@ -106,7 +109,6 @@ def _forest(
 
     It is a random forest, here on one core, of the `n` configurations told.
     """
-    kind = HyperparameterOptimizationFacade
     forest = RandomForest if weights is None else _WeightedForest
     model = forest(  # as `get_model` makes it, but for leaves and cores
         scenario.configspace,
@@ -123,33 +125,31 @@ def _forest(
     )
     if isinstance(model, _WeightedForest) and weights is not None:
         model.weights = weights
+    return _facade(HyperparameterOptimizationFacade, scenario, most, model=model)
+
+
+def _facade(
+    kind: type[BlackBoxFacade | HyperparameterOptimizationFacade],
+    scenario: Scenario,
+    most: int,
+    model: RandomForest | None = None,
+) -> AbstractFacade:
+    """Make SMAC's facade of a kind, without a design and seeds of its own."""
     maximizer = kind.get_acquisition_maximizer(scenario)
-    _order(maximizer, scenario)
+    maximizer._local_search = _OrderedLocalSearch(
+        scenario.configspace,
+        acquisition_function=maximizer.acquisition_function,
+        seed=scenario.seed,
+    )
     return kind(
         scenario,
-        model=model,
         acquisition_maximizer=maximizer,
         initial_design=kind.get_initial_design(scenario, n_configs=0),  # ours was run before
         intensifier=kind.get_intensifier(scenario, max_config_calls=1),
         config_selector=kind.get_config_selector(scenario, retrain_after=most),
         overwrite=True,
         logging_level=False,  # otherwise SMAC configures the logging of the whole process
-    )
-
-
-def _gp(scenario: Scenario, most: int) -> AbstractFacade:
-    """Make SMAC's facade for black boxes: a Gaussian process."""
-    kind = BlackBoxFacade
-    maximizer = kind.get_acquisition_maximizer(scenario)
-    _order(maximizer, scenario)
-    return kind(
-        scenario,
-        acquisition_maximizer=maximizer,
-        initial_design=kind.get_initial_design(scenario, n_configs=0),
-        intensifier=kind.get_intensifier(scenario, max_config_calls=1),
-        config_selector=kind.get_config_selector(scenario, retrain_after=most),
-        overwrite=True,
-        logging_level=False,
+        model=model,
     )
 
 
@@ -168,11 +168,3 @@ class _OrderedLocalSearch(LocalSearch):
         points = super()._get_initial_points(previous_configs, n_points, additional_start_points)
         # Inactive hyperparameters are NaN, and an order with NaN in it is none.
         return sorted(points, key=lambda point: tuple(np.nan_to_num(point.get_array(), nan=-1.0)))
-
-
-def _order(maximizer: LocalAndSortedRandomSearch, scenario: Scenario) -> None:
-    maximizer._local_search = _OrderedLocalSearch(
-        scenario.configspace,
-        acquisition_function=maximizer.acquisition_function,
-        seed=scenario.seed,
-    )

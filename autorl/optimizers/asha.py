@@ -10,38 +10,24 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, insort
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from autorl.core.plain_text import counted
 from autorl.core.types import Continue, Event, FrozenMap, Proposal, ProposalId, Proposed
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option
-from autorl.optimizers.hyperband import Merit, cautions_of, may_go_on, merit, rung_steps
+from autorl.optimizers.base import Problem, Record
+from autorl.optimizers.hyperband import Merit, RungOptimizer, RungOptions, may_go_on, merit
 
 if TYPE_CHECKING:
     import numpy as np
 
 
-@dataclass(frozen=True)
-class ASHAOptions:
-    eta: int = option(2, "a rung lets one in eta runs go on, eta times longer", minimum=2)
-    rungs: int = option(
-        3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1
-    )
-
-
-class ASHA(BaseOptimizer[ASHAOptions]):
+class ASHA(RungOptimizer[RungOptions]):
     """Random configurations, promoted at once when in their rung's top 1/eta.
     A promoted run goes on eta times longer.
     """
 
-    Options = ASHAOptions
-    search_kind = "search"
-    partial = True
-
-    def __init__(self, problem: Problem, options: ASHAOptions) -> None:
+    def __init__(self, problem: Problem, options: RungOptions) -> None:
         super().__init__(problem, options)
-        self.steps = self.cuts(problem.horizon, options)
         self._runs = [0 for _ in self.steps]  # with an outcome, failures included
         # Runs that may go on, better first. Sorted lists, so that an outcome costs a bisection:
         # sorting a rung at every ask would make studies quadratic in their runs.
@@ -51,10 +37,6 @@ class ASHA(BaseOptimizer[ASHAOptions]):
         # Merit of every proposal with an outcome; None = will not go on.
         self._merits: dict[ProposalId, Merit | None] = {}
         self._started = 0
-
-    @classmethod
-    def cuts(cls, horizon: int, options: ASHAOptions) -> tuple[int, ...]:
-        return rung_steps(horizon, options.eta, options.rungs)
 
     def outline(self) -> tuple[str, ...]:
         """Describe the rungs and how many configurations the budget pays for.
@@ -78,10 +60,6 @@ class ASHA(BaseOptimizer[ASHAOptions]):
             )
         return tuple(lines)
 
-    def cautions(self) -> tuple[str, ...]:
-        """Say if the lowest rung is too early to rank anything."""
-        return cautions_of(self.steps)
-
     def blind(self, number: int) -> bool:
         """Tell whether no run can be promoted before proposal `number`.
 
@@ -103,12 +81,8 @@ class ASHA(BaseOptimizer[ASHAOptions]):
                     informed=True,
                 )
         # 2. nobody is to be promoted: start a new configuration
-        if self._started < len(self.problem.initial):
-            config = self.problem.initial[self._started]
-            origin = "default" if self._started == 0 else "warm start"
-        else:
-            config = self.problem.space.sample(rng)
-            origin = "random"
+        first = self._initial_at(self._started)
+        config, origin = first or (self.problem.space.sample(rng), "random")
         return Proposal(config, self.steps[0], origin=origin, meta=FrozenMap(rung=0))
 
     def _promotable(self, rung: int) -> Record | None:

@@ -369,11 +369,14 @@ class BaseOptimizer(ABC, Generic[O]):
 
         The result is None when all were proposed.
         """
-        number = len(self.history)
-        if self.partial or number >= len(self.problem.initial):
+        first = None if self.partial else self._initial_at(len(self.history))
+        return None if first is None else self._propose(*first)
+
+    def _initial_at(self, number: int) -> tuple[Config, str] | None:
+        """Return initial configuration `number` and its origin, None behind the last."""
+        if number >= len(self.problem.initial):
             return None
-        origin = "default" if number == 0 else "warm start"
-        return self._propose(self.problem.initial[number], origin)
+        return self.problem.initial[number], "warm start" if number else "default"
 
     def blind(self, number: int) -> bool:
         """Tell whether proposal `number` depends on no outcome at all.
@@ -391,7 +394,7 @@ class BaseOptimizer(ABC, Generic[O]):
 
         It is proposal number `proposed`, with so many scores known.
 
-        For counting without asking the model, which may be dear: `--dry-run` asks `StandIn` instead
+        For counting without asking the model, which may be dear: `--dry-run` asks `DryRun` instead
         of an optimizer that overrides this.
         """
         return False

@@ -27,14 +27,14 @@ from autorl.core.types import Config, Event, Proposed
 from autorl.optimizers._startup import startup_size
 from autorl.optimizers.base import Problem, option
 from autorl.optimizers.hyperband import Hyperband, HyperbandOptions
-from autorl.optimizers.optuna_ import TPE, TPEOptions, most_results_option
+from autorl.optimizers.optuna_ import TPE, TPEOptions
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 @dataclass(frozen=True)
-class BOHBOptions(HyperbandOptions):
+class BOHBOptions(HyperbandOptions, TPEOptions):
     # The authors' HpBandSter has other defaults: a model after n + 1 runs of n hyperparameters, 64
     # samples, a third at random.
     startup: int | None = option(
@@ -43,10 +43,6 @@ class BOHBOptions(HyperbandOptions):
         "null: 10, at most a quarter of the budget",
         minimum=1,
     )
-    candidates: int = option(
-        24, "samples from the good configurations' density, of which the best is taken", minimum=1
-    )
-    most_results: int | None = most_results_option()
     random_fraction: float = option(
         0.2, "part of the new configurations drawn at random", minimum=0.0, maximum=1.0
     )

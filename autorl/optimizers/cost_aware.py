@@ -46,9 +46,12 @@ from autorl.core.types import (
     Scored,
 )
 from autorl.optimizers import _pb2_gp as gp
+from autorl.optimizers._own_results import as_they_were, ranks
 from autorl.optimizers._startup import startup_option, startup_over, startup_size
 from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, violation
 from autorl.optimizers.hyperband import EARLY, may_go_on
+from autorl.optimizers.priors.ensemble import Columns, normal_scores
+from autorl.optimizers.priors.mapping import places_of
 
 if TYPE_CHECKING:
     from autorl.space import Space
@@ -57,7 +60,6 @@ Array = NDArray[np.float64]
 
 SQRT_2PI = math.sqrt(2 * math.pi)
 MOST = 256  # observations a model is conditioned on: the front and the latest
-FITTED = 96  # of the latest, those its parameters are fitted to
 FEWEST = 2  # scores a process is fitted to
 NEARBY = 0.75  # part of the neighbours that have about the length of their run on the front
 
@@ -132,12 +134,11 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
         space = self.problem.space
-        initial = self.problem.initial
         started = len(self._started)
         # 1. the initial configurations
-        if started < len(initial):
-            origin = "warm start" if started else "default"
-            return Proposal(initial[started], self.problem.horizon, origin=origin)
+        first = self._initial_at(started)
+        if first is not None:
+            return self._propose(*first)
         # 2. the start-up: one length after the other, so that the model knows all of them
         over = startup_over(self._startup, started, len(self._ended), FEWEST)
         if not over or not self._front:
@@ -240,12 +241,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
         # A function of how many outcomes there are, so that a resumed study fits to the same ones.
         count = max(ended // every * every, min(ended, self._startup))
         if self._fits.get(objective, (0, ()))[0] != count:
-            # As they were then: later scores of them have superseded some since.
-            then = {event.proposal: event for event in self._log[:count]}
-            records = [
-                Record(number, self.history[number].proposal, then[number])
-                for number in list(then)[-FITTED:]
-            ]
+            records = as_they_were(self._log[:count], self.history)
             rows = self._rows_of(records)
             values = _targets(records, objective)[0]
             self._fits[objective] = count, gp.fit(rows, values, self._encoding.n_numeric)
@@ -274,7 +270,7 @@ class CostAware(BaseOptimizer[CostAwareOptions]):
     def _cost(self, record: Record) -> float:
         if self.problem.n_objectives == 1:
             return math.log(record.proposal.until / self.problem.horizon)
-        return _scaled(-record.values[1])
+        return math.asinh(-record.values[1])  # about the logarithm of a large cost
 
     def _rows_of(self, records: Sequence[Record]) -> Array:
         return self._encoding.rows([record.proposal for record in records], self.steps)
@@ -351,27 +347,21 @@ class Encoding:
         self._space = space
         items = list(space.hyperparameters.values())
         self._defaults = np.array([item.to_unit(item.default) for item in items])
-        # 0 of numbers and ordinals, which the process takes by their distance.
-        is_categorical = np.array([item.type == "categorical" for item in items])
-        self._choices = np.where(is_categorical, [item.n_choices for item in items], 0)
-        # A hyperparameter with one value would make prior weights smaller for nothing.
-        varied = np.array([item.varies for item in items])
-        self._numeric = varied & (self._choices == 0)
-        self._category = varied & (self._choices > 0)
-        self.n_numeric = int(self._numeric.sum())
+        self._is_category = np.array([item.type == "categorical" for item in items])
+        self._columns = Columns(space)
+        self._used = np.ones(len(self._columns.choices), dtype=bool)
+        self.n_numeric = self._columns.n_numeric(self._used)
 
     def rows(self, runs: Sequence[Proposal | Candidate], steps: Sequence[int]) -> Array:
         """Encode runs as rows, shape (runs, 2 + n).
 
         Lengths are on the logarithm, from 0 at the first of `steps` to 1 at the last.
         """
-        units = np.array([self.unit(run.config) for run in runs])
-        units = units.reshape(len(runs), len(self._defaults))  # two axes, without runs too
         span = math.log(steps[-1] / steps[0]) or 1.0
-        length = np.log([run.until / steps[0] for run in runs]) / span
-        categories = np.floor(units[:, self._category] * self._choices[self._category])
-        # `_pb2_gp` has a column for time: here nothing fades.
-        return np.column_stack([np.zeros(len(runs)), length, units[:, self._numeric], categories])
+        places = places_of(self._space, [run.config for run in runs])
+        rows = self._columns.rows(places, self._used)
+        rows[:, 1] = np.log([run.until / steps[0] for run in runs]) / span
+        return rows
 
     def moved(self, unit: Array, radius: float, rng: np.random.Generator) -> Array:
         """Draw a point of the unit cube near another.
@@ -382,7 +372,7 @@ class Encoding:
         # Reflected at the faces: steps that are cut off would pile up there.
         reflected = 1 - np.abs(1 - np.abs(step) % 2)
         redrawn = np.where(rng.random(len(unit)) < radius, rng.random(len(unit)), unit)
-        return np.where(self._choices > 0, redrawn, reflected)
+        return np.where(self._is_category, redrawn, reflected)
 
     def unit(self, config: Config) -> Array:
         """Return where a configuration lies in the unit cube, shape (n,).
@@ -391,11 +381,6 @@ class Encoding:
         """
         unit = self._space.to_unit(config)
         return np.where(np.isnan(unit), self._defaults, unit)
-
-
-def _scaled(cost: float) -> float:
-    """Return about the logarithm of a large cost, defined for any."""
-    return math.asinh(cost)
 
 
 def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, float]:
@@ -407,22 +392,12 @@ def _targets(records: Sequence[Record], objective: int) -> tuple[Array, float, f
     distribution: a crash is no farther away than any other bad run. Costs are on their scale; those
     of failures are unknown: average.
     """
-    from scipy.special import ndtri
-
     if objective == 0:
-        order = []
-        for record in records:
-            worse = -record.values[0] if record.values else 0.0
-            order.append((isinstance(record.result, Failed), violation(record), worse))
-        position = {key: place for place, key in enumerate(sorted(set(order), reverse=True))}
-        places = np.array([position[key] for key in order])
-        counts = np.bincount(places)
-        middle = np.cumsum(counts) - counts / 2  # of the ranks that equal scores share
-        return ndtri(middle[places] / len(places)), 0.0, 1.0
+        return normal_scores(ranks(records, unscored=0.0)), 0.0, 1.0
     costs = np.full(len(records), np.nan)
     for row, record in enumerate(records):
         if isinstance(record.result, Scored):
-            costs[row] = _scaled(-record.values[1])
+            costs[row] = math.asinh(-record.values[1])
     centre = float(np.nanmean(costs))
     unit = float(np.nanstd(costs)) or 1.0
     return np.nan_to_num((costs - centre) / unit), centre, unit

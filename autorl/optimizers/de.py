@@ -20,7 +20,7 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,17 +40,21 @@ REDRAWS = 8  # of a child that was proposed before
 
 
 @dataclass(frozen=True)
-class DEOptions:
-    population_size: int | None = option(
-        None,
-        "members; null: 20, or a quarter of the budget where that is less",
-        minimum=PARENTS + 1,
-    )
+class EvolutionOptions:
     scale: float = option(
         0.5, "of the difference of two members that is added to a third", minimum=0.0, maximum=2.0
     )
     crossover: float = option(
         0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0
+    )
+
+
+@dataclass(frozen=True)
+class DEOptions(EvolutionOptions):
+    population_size: int | None = option(
+        None,
+        "members; null: 20, or a quarter of the budget where that is less",
+        minimum=PARENTS + 1,
     )
 
 
@@ -94,18 +98,9 @@ class DE(BaseOptimizer[DEOptions]):
         breeding = target is not None and len(parents) >= PARENTS
         space = self.problem.space
         origin = f"child of proposal {target}" if breeding else "random"
-        # Children, and last a point drawn at random: a repeat would be trained on the same seeds.
-        for attempt in range(1 + REDRAWS):
-            if target is not None and breeding and attempt < REDRAWS:
-                mutant = mutate(parents, self.options.scale, rng)
-                before = point(self.history[target])
-                drawn = cross(space, before, mutant, self.options.crossover, rng)
-            else:
-                drawn = rng.random(len(space.names))
-            config = space.decode(drawn, rng)
-            if config not in self._proposed:
-                break
-        else:
+        before = point(self.history[target]) if target is not None and breeding else None
+        config, drawn = new_point(space, before, parents, self.options, self._proposed, rng)
+        if config in self._proposed:
             origin = "random: every child was proposed before"
         meta = {"slot": slot, "point": point_of(space, config, drawn)}
         return self._propose(config, origin, meta, informed=breeding)
@@ -202,6 +197,31 @@ def point_of(space: Space, config: Config, drawn: Point | None = None) -> list[f
     before: Mapping[str, object] = space.from_unit(drawn)
     unrepaired = [name not in config or config[name] == before.get(name) for name in space.names]
     return [float(coordinate) for coordinate in np.where(unrepaired, drawn, unit)]
+
+
+def new_point(
+    space: Space,
+    target: Point | None,
+    parents: Sequence[Point],
+    options: EvolutionOptions,
+    tried: Collection[Config],
+    rng: np.random.Generator,
+) -> tuple[Config, Point]:
+    """Return a configuration that was not tried, and its point.
+
+    Children of the target come first, `REDRAWS` of them, then a point drawn at random: in a small
+    space every child was tried. Without a target all are drawn at random.
+    """
+    for attempt in range(1 + REDRAWS):
+        if target is not None and attempt < REDRAWS:
+            mutant = mutate(parents, options.scale, rng)
+            drawn = cross(space, target, mutant, options.crossover, rng)
+        else:
+            drawn = rng.random(len(space.names))
+        config = space.decode(drawn, rng)
+        if config not in tried:
+            break
+    return config, drawn
 
 
 def mutate(parents: Sequence[Point], scale: float, rng: np.random.Generator) -> Point:

@@ -27,14 +27,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autorl.core.types import Config, Event, FrozenMap, Proposal, ProposalId, Proposed
-from autorl.optimizers.base import Problem, Record, option
+from autorl.optimizers.base import Problem, Record
 from autorl.optimizers.de import (
     PARENTS,
-    REDRAWS,
+    EvolutionOptions,
     Members,
-    Point,
-    cross,
-    mutate,
+    new_point,
     point,
     point_of,
     rank,
@@ -46,13 +44,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class DEHBOptions(HyperbandOptions):
-    scale: float = option(
-        0.5, "of the difference of two parents that is added to a third", minimum=0.0, maximum=2.0
-    )
-    crossover: float = option(
-        0.5, "probability that a coordinate comes from the mutant", minimum=0.0, maximum=1.0
-    )
+class DEHBOptions(HyperbandOptions, EvolutionOptions):
+    pass
 
 
 class DEHB(Hyperband[DEHBOptions]):
@@ -101,7 +94,10 @@ class DEHB(Hyperband[DEHBOptions]):
             config, origin, informed = self._new_configuration(rng)
             place = point_of(space, config)
         else:
-            config, drawn = self._child(self.history[occupant], parents, until, rng)
+            target = point(self.history[occupant])
+            points = [point(record) for record in parents]
+            tried = self._tried[until]
+            config, drawn = new_point(space, target, points, self.options, tried, rng)
             origin = f"child of proposal {occupant}"
             place = point_of(space, config, drawn)
             informed = True
@@ -122,23 +118,6 @@ class DEHB(Hyperband[DEHBOptions]):
             ]
             best += [record for record in everybody if record.id not in among_best]
         return best
-
-    def _child(
-        self, target: Record, parents: list[Record], until: int, rng: np.random.Generator
-    ) -> tuple[Config, Point]:
-        """Return a child new to this length, and its point.
-
-        It may be one that was trained to it, if `REDRAWS` mutants find no other.
-        """
-        points = [point(record) for record in parents]
-        for _ in range(REDRAWS):
-            mutant = mutate(points, self.options.scale, rng)
-            drawn = cross(self.problem.space, point(target), mutant, self.options.crossover, rng)
-            config = self.problem.space.decode(drawn, rng)
-            if config not in self._tried[until]:
-                return config, drawn
-        drawn = rng.random(len(drawn))  # in a small space every child was trained to this length
-        return self.problem.space.decode(drawn, rng), drawn
 
     def _promote(self, bracket: Bracket, records: list[Record]) -> int:
         if self._promotes(bracket):

@@ -51,7 +51,7 @@ EARLY = 0.2  # of the horizon: rankings of shorter runs say little about full on
 
 
 @dataclass(frozen=True)
-class HyperbandOptions:
+class RungOptions:
     # Together they put the first rung at a quarter of the horizon. In the 42 tasks of ARLBench
     # the ranking of configurations after a tenth of a run correlates by 0.26 to 0.56 with the
     # final one, after three tenths by 0.72 to 0.74.
@@ -59,9 +59,14 @@ class HyperbandOptions:
     rungs: int = option(
         3, "lengths a run is scored at: horizon / eta^(rungs-1), ..., horizon", minimum=1
     )
+
+
+@dataclass(frozen=True)
+class HyperbandOptions(RungOptions):
     ahead: int = option(1, "brackets begun while an earlier one waits for scores", minimum=0)
 
 
+R = TypeVar("R", bound=RungOptions)
 B = TypeVar("B", bound=HyperbandOptions)
 
 
@@ -82,16 +87,35 @@ def rung_steps(horizon: int, eta: int, rungs: int) -> tuple[int, ...]:
     return steps
 
 
-def cautions_of(steps: Sequence[int]) -> tuple[str, ...]:
-    """Say what to know about rungs that end at `steps`."""
-    share = steps[0] / steps[-1]
-    if share >= EARLY:
-        return ()
-    advice = "fewer `rungs` or a smaller `eta` make it longer"
-    return (
-        f"the lowest rung ends after {share:.1%} of a run, "
-        f"where rankings say little about full runs: {advice}",
-    )
+class RungOptimizer(BaseOptimizer[R]):
+    """Runs are scored at rungs, from which the best go on.
+
+    Attributes:
+        steps: where the rungs end.
+    """
+
+    Options: ClassVar[type[RungOptions]] = RungOptions
+    search_kind = "search"
+    partial = True
+
+    def __init__(self, problem: Problem, options: R) -> None:
+        super().__init__(problem, options)
+        self.steps = self.cuts(problem.horizon, options)
+
+    @classmethod
+    def cuts(cls, horizon: int, options: R) -> tuple[int, ...]:
+        return rung_steps(horizon, options.eta, options.rungs)
+
+    def cautions(self) -> tuple[str, ...]:
+        """Say if the lowest rung is too early to rank anything."""
+        share = self.steps[0] / self.steps[-1]
+        if share >= EARLY:
+            return ()
+        advice = "fewer `rungs` or a smaller `eta` make it longer"
+        return (
+            f"the lowest rung ends after {share:.1%} of a run, "
+            f"where rankings say little about full runs: {advice}",
+        )
 
 
 def may_go_on(record: Record) -> bool:
@@ -151,25 +175,18 @@ class Bracket:
         return self.proposed and self.rung == len(self.sizes) - 1
 
 
-class Hyperband(BaseOptimizer[B]):
+class Hyperband(RungOptimizer[B]):
     """Random configurations in brackets of successive halving.
     The brackets go from many short runs to few long ones.
     """
 
     Options: ClassVar[type[HyperbandOptions]] = HyperbandOptions
-    search_kind = "search"
-    partial = True
 
     def __init__(self, problem: Problem, options: B) -> None:
         super().__init__(problem, options)
-        self.steps = self.cuts(problem.horizon, options)
         self._open: dict[int, Bracket] = {}  # by number; those that are not finished
         self._begun = 0  # brackets
         self._started = 0  # configurations tried so far
-
-    @classmethod
-    def cuts(cls, horizon: int, options: B) -> tuple[int, ...]:
-        return rung_steps(horizon, options.eta, options.rungs)
 
     def shape(self, bracket: int) -> tuple[list[int], tuple[int, ...]]:
         """Return runs per rung and the steps they are brought to.
@@ -196,10 +213,6 @@ class Hyperband(BaseOptimizer[B]):
                 f"({counted(cost, 'full run', form='.3g')} for each {len(shapes)})"
             )
         return tuple(lines)
-
-    def cautions(self) -> tuple[str, ...]:
-        """Say if the lowest rung is too early to rank anything."""
-        return cautions_of(self.steps)
 
     def blind(self, number: int) -> bool:
         """Proposals of the very first rung are drawn at random."""
@@ -234,10 +247,8 @@ class Hyperband(BaseOptimizer[B]):
 
         With them comes whether scores had a part in it.
         """
-        if self._started < len(self.problem.initial):
-            origin = "default" if self._started == 0 else "warm start"
-            return self.problem.initial[self._started], origin, False
-        return self._draw(rng)
+        first = self._initial_at(self._started)
+        return self._draw(rng) if first is None else (*first, False)
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:
         """Draw a configuration after the initial ones, with its origin."""
@@ -318,10 +329,7 @@ class SuccessiveHalving(Hyperband[HyperbandOptions]):
 
 
 def _shape_text(sizes: list[int], steps: Sequence[int]) -> str:
-    parts = []
-    for size, step in zip(sizes, steps, strict=True):
-        runs = "run" if size == 1 else "runs"
-        parts.append(f"{size} {runs} to {step:,}")
+    parts = (f"{counted(size, 'run')} to {step:,}" for size, step in zip(sizes, steps, strict=True))
     return ", ".join(parts) + " steps"
 
 

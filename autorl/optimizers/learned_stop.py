@@ -28,8 +28,8 @@ import numpy as np
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError, ProposalId, Scored
 from autorl.optimizers._beat_probability import BeatProbability, Reference, Standing, own_count
-from autorl.optimizers._cut_runs import CutRun, StoppingRule
-from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, equal_parts, option
+from autorl.optimizers._cut_runs import CutRun, StopOptions, StoppingRule
+from autorl.optimizers.base import BaseOptimizer, Problem, Surroundings, option
 from autorl.optimizers.priors.packed import Array
 from autorl.optimizers.priors.sources import (
     AUTO,
@@ -49,9 +49,7 @@ MOST_RUNS = 256
 
 
 @dataclass(frozen=True)
-class LearnedStopOptions:
-    rungs: int = option(5, "segments a run is cut into", minimum=2)
-    grace: int = option(1, "rungs at which nothing is stopped", minimum=0)
+class LearnedStopOptions(StopOptions):
     peers: int = option(4, "ended runs of the study before one is stopped", minimum=1)
     threshold: float = option(
         0.05,
@@ -132,10 +130,6 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
         self._checked: set[ProposalId] = set()  # roots of those that go on all the same
         self._chances: dict[ProposalId, float] = {}  # by root, at the latest rung
 
-    @classmethod
-    def cuts(cls, horizon: int, options: LearnedStopOptions) -> tuple[int, ...]:
-        return equal_parts(horizon, options.rungs)
-
     def outline(self) -> tuple[str, ...]:
         """Say which curves the rule begins with."""
         rule = (
@@ -191,7 +185,7 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
             or not self._complete
         ):
             return None
-        best = max(self._final(complete) for complete in self._complete.values())
+        best = max(complete.scores[complete.rung] for complete in self._complete.values())
         recent = [ended for ended in self._ended.values() if ended.scores][-MOST_RUNS:]
         first = np.array([ended.scores[0] for ended in recent])
         high = max(max(ended.scores.values()) for ended in recent)
@@ -206,15 +200,9 @@ class LearnedStop(StoppingRule[LearnedStopOptions]):
 
         One that its trainer stopped keeps its last score.
         """
-        curves = np.empty((len(runs), len(self.steps)))
-        for row, run in enumerate(runs):
-            for rung in range(len(self.steps)):
-                curves[row, rung] = run.scores[min(rung, run.rung)]
-        return curves
-
-    @staticmethod
-    def _final(run: CutRun) -> float:
-        return run.scores[run.rung]
+        rungs = range(len(self.steps))
+        rows = [[run.scores[min(rung, run.rung)] for rung in rungs] for run in runs]
+        return np.array(rows).reshape(len(runs), len(rungs))
 
     def _take(self, run: CutRun, from_rung: int) -> None:
         """Take note of a run that has ended."""

@@ -23,20 +23,15 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from dataclasses import dataclass
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from autorl.core.types import ProposalId, Scored
-from autorl.optimizers._cut_runs import CutRun, StoppingRule
-from autorl.optimizers.base import BaseOptimizer, Problem, equal_parts, option
-
-if TYPE_CHECKING:
-    pass
+from autorl.optimizers._cut_runs import CutRun, StopOptions, StoppingRule
+from autorl.optimizers.base import BaseOptimizer, Problem, option
 
 
 @dataclass(frozen=True)
-class MedianStopOptions:
-    rungs: int = option(5, "segments a run is cut into", minimum=2)
-    grace: int = option(1, "rungs at which nothing is stopped", minimum=0)
+class MedianStopOptions(StopOptions):
     peers: int = option(
         4, "other runs to compare with at a rung before one is stopped there", minimum=1
     )
@@ -97,10 +92,6 @@ class MedianStop(StoppingRule[MedianStopOptions]):
         # By rung: averages of ended runs, or scores of all.
         self._values = [RungValues() for _ in self.steps]
 
-    @classmethod
-    def cuts(cls, horizon: int, options: MedianStopOptions) -> tuple[int, ...]:
-        return equal_parts(horizon, options.rungs)
-
     def _stops(self, run: CutRun, scored: Scored) -> bool:
         values = self._values[run.rung]
         run.compared = (
@@ -122,9 +113,5 @@ class MedianStop(StoppingRule[MedianStopOptions]):
         if run.ended:
             for rung in run.scores:
                 if rung >= from_rung:  # earlier averages do not hold the score that is new
-                    self._values[rung].put(run.root, average(run, rung))
-
-
-def average(run: CutRun, rung: int) -> float:
-    """Return the mean of a run's scores until a rung."""
-    return mean(score for scored, score in run.scores.items() if scored <= rung)
+                    until = [score for scored, score in run.scores.items() if scored <= rung]
+                    self._values[rung].put(run.root, mean(until))

@@ -26,7 +26,7 @@ from autorl.core.quiet import quieted
 from autorl.core.types import Config, Event, Failed, Proposal, Proposed
 from autorl.optimizers._result_sample import BEST, ResultSample
 from autorl.optimizers._startup import startup_option, startup_over, startup_size
-from autorl.optimizers.base import BaseOptimizer, Problem, Record, option, require, seed_counts
+from autorl.optimizers.base import BaseOptimizer, Problem, option, require, seed_counts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from optuna.samplers import BaseSampler
     from optuna.trial import FrozenTrial
 
-    from autorl.optimizers._optuna_study import TrialTable
+    from autorl.optimizers._optuna import TrialTable
 
 O = TypeVar("O")  # noqa: E741  (the options of a subclass)
 
@@ -83,7 +83,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         if self.problem.space.has_conditions:
             return None
-        common: dict[str, BaseDistribution] = _samplers().shared(self._distributions)
+        common: dict[str, BaseDistribution] = _bridge().shared(self._distributions)
         return common
 
     def _seed_counts(self) -> list[int] | None:
@@ -133,7 +133,7 @@ class OptunaOptimizer(BaseOptimizer[O]):
                 if hyperparameter.type == "constant":
                     config[name] = hyperparameter.default
                 else:
-                    drawn = _bridge().suggest(trial, name, self._distributions[name])
+                    drawn = trial._suggest(name, self._distributions[name])
                     config[name] = _bridge().decode(hyperparameter, drawn)
             # These are copies of the configuration, for other processes that ask: there are none.
             attached = {
@@ -185,7 +185,14 @@ class OptunaOptimizer(BaseOptimizer[O]):
         # attributes the latest stand.
         for proposal in sorted(self._stale):
             record = self.history[proposal]
-            trial = self._trial(record)
+            failed = isinstance(record.result, Failed)
+            trial = _bridge().told_trial(
+                record,
+                self._distributions,
+                self.problem.space.hyperparameters,
+                plain(record.proposal.meta.get("trial", self.first_attributes)),
+                self._worst if failed else record.constraints,
+            )
             self._table.put(self._numbers[proposal], trial)
             self._take_told(trial)
             self._table.study_attributes |= plain(record.proposal.meta.get("study", {}))
@@ -203,41 +210,12 @@ class OptunaOptimizer(BaseOptimizer[O]):
         """
         return None
 
-    def _trial(self, record: Record) -> FrozenTrial:
-        from optuna.trial import TrialState
-
-        state = TrialState.RUNNING
-        if record.result is not None:
-            state = TrialState.COMPLETE if record.values else TrialState.FAIL
-        failed = isinstance(record.result, Failed)
-        constraints = self._worst if failed else record.constraints
-        trial: FrozenTrial = _bridge().told_trial(
-            params={
-                name: _bridge().encode(self.problem.space.hyperparameters[name], value)
-                for name, value in record.proposal.config.items()
-                if name in self._distributions
-            },
-            distributions=self._distributions,
-            values=record.values or None,
-            state=state,
-            attributes=plain(record.proposal.meta.get("trial", self.first_attributes)),
-            constraints=constraints,
-        )
-        return trial
-
 
 def _bridge() -> ModuleType:
-    """Give the module of Optuna's study, which imports optuna."""
-    from autorl.optimizers import _optuna_study
+    """Give the module that imports optuna."""
+    from autorl.optimizers import _optuna
 
-    return _optuna_study
-
-
-def _samplers() -> ModuleType:
-    """Give the module of samplers, which imports optuna."""
-    from autorl.optimizers import _optuna_samplers
-
-    return _optuna_samplers
+    return _optuna
 
 
 @dataclass(frozen=True)
@@ -269,22 +247,17 @@ class StartedOptimizer(OptunaOptimizer[S]):
         return 1 if self._ready() else sys.maxsize
 
 
-def most_results_option() -> Any:
-    """Make the option that bounds what an ask of TPE costs."""
-    return option(
-        1000,
-        "results the densities are made of, where there is one objective: the best, and a fixed "
-        "sample of the others; null: all of them",
-        minimum=10 * BEST,  # with fewer TPE takes fewer for good
-    )
-
-
 @dataclass(frozen=True)
 class TPEOptions(StartupOptions):
     candidates: int = option(
         24, "samples from the good configurations' density, of which the best is taken", minimum=1
     )
-    most_results: int | None = most_results_option()
+    most_results: int | None = option(
+        1000,
+        "results the densities are made of, where there is one objective: the best, and a fixed "
+        "sample of the others; null: all of them",
+        minimum=10 * BEST,  # with fewer TPE takes fewer for good
+    )
 
 
 class TPE(StartedOptimizer[TPEOptions]):
@@ -321,7 +294,7 @@ class TPE(StartedOptimizer[TPEOptions]):
     def _sampler(self, seed: int) -> BaseSampler:
         space = self.problem.space
         valid = self._valid if space.has_constraints else None
-        sampler: BaseSampler = _samplers().FastTPE(
+        sampler: BaseSampler = _bridge().FastTPE(
             known=self._shared(),
             valid=valid,
             n_startup_trials=self._trials_needed,
@@ -335,7 +308,7 @@ class TPE(StartedOptimizer[TPEOptions]):
         return sampler
 
     def _sampling(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = _samplers().compiled_normal()
+        context: AbstractContextManager[None] = _bridge().compiled_normal()
         return context
 
     def _valid(self, parameters: Mapping[str, object]) -> bool:
@@ -354,12 +327,7 @@ class TPE(StartedOptimizer[TPEOptions]):
         return not space.violated({**constants, **chosen})
 
 
-@dataclass(frozen=True)
-class GPOptions(StartupOptions):
-    pass
-
-
-class GP(StartedOptimizer[GPOptions]):
+class GP(StartedOptimizer[StartupOptions]):
     """Gaussian process with log expected improvement, Optuna's GPSampler.
     Hyperparameters that are not always active are drawn at random.
 
@@ -367,18 +335,18 @@ class GP(StartedOptimizer[GPOptions]):
     constant liar (4-d sphere, 8 in flight, 32 runs).
     """
 
-    Options = GPOptions
+    Options = StartupOptions
     # Up to so many values Optuna tries one by one. Its search along longer integers costs more than
     # all the rest, and the acquisition hardly changes from one to the next.
     relax = 16
     redraws = 0  # the acquisition has one maximum, found again with every seed, and dear to find
 
-    def __init__(self, problem: Problem, options: GPOptions) -> None:
+    def __init__(self, problem: Problem, options: StartupOptions) -> None:
         require("torch", "gp", "bo")
         super().__init__(problem, options)
 
     def _sampler(self, seed: int) -> BaseSampler:
-        sampler: BaseSampler = _samplers().FastGP(
+        sampler: BaseSampler = _bridge().FastGP(
             known=self._shared(),
             n_startup_trials=self._trials_needed,
             warn_independent_sampling=False,
@@ -388,7 +356,7 @@ class GP(StartedOptimizer[GPOptions]):
         return sampler
 
     def _sampling(self) -> AbstractContextManager[None]:
-        context: AbstractContextManager[None] = _samplers().one_torch_thread()
+        context: AbstractContextManager[None] = _bridge().one_torch_thread()
         return context
 
 

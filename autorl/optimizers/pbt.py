@@ -267,12 +267,8 @@ class Population(BaseOptimizer[O]):
         return min(self._reached) >= generation and len(settled) == len(proposals)
 
     def _first(self, member: int, rng: np.random.Generator) -> Proposal:
-        if member < len(self.problem.initial):
-            config = self.problem.initial[member]
-            origin = "default" if member == 0 else "warm start"
-        else:
-            config = self.problem.space.sample(rng)
-            origin = "random"
+        first = self._initial_at(member)
+        config, origin = first or (self.problem.space.sample(rng), "random")
         return Proposal(
             config,
             self.steps[0],

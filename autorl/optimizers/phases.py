@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from autorl.core.types import (
@@ -130,25 +130,12 @@ class Phases(BaseOptimizer[PhasesOptions]):
             retain=True,
         )
 
-    def _first(self, rng: np.random.Generator) -> Proposal | Done:
-        place = len(self._phases[0])
-        if place < len(self.problem.initial):
-            config = self.problem.initial[place]
-            origin = "warm start" if place else "default"
-            meta = {}
-        else:
-            point = self._sobol._ask(rng)  # not `ask`: the initial configurations are placed here
-            config = point.config
-            origin = point.origin
-            meta = dict(point.meta)
-        return Proposal(
-            config,
-            self.ends[0],
-            member="phase 1",
-            origin=origin,
-            meta=FrozenMap(meta, phase=0),
-            retain=True,
-        )
+    def _first(self, rng: np.random.Generator) -> Proposal:
+        first = self._initial_at(len(self._phases[0]))
+        # Not Sobol's `ask`: the initial configurations are placed here.
+        point = self._sobol._ask(rng) if first is None else self._propose(*first)
+        meta = FrozenMap(point.meta, phase=0)
+        return replace(point, until=self.ends[0], member="phase 1", meta=meta, retain=True)
 
     def _observe(self, event: Event) -> None:
         if not isinstance(event, Proposed):

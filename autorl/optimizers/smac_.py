@@ -70,7 +70,6 @@ class _Fit:
     Equal fits give equal challengers.
     """
 
-    first: int
     seed: int
     records: tuple[Record, ...]
 
@@ -113,17 +112,15 @@ class SMAC(BaseOptimizer[SMACOptions]):
         return number < self.startup
 
     def _ask(self, rng: np.random.Generator) -> Proposal:
-        if not self.modelled(
-            len(self.history), sum(bool(record.values) for record in self.history)
-        ):
+        scored = sum(bool(record.values) for record in self.history)
+        if not self.modelled(len(self.history), scored):
             return self._from_design(rng)
         if self._fit is not None and self._place < self._serves(self._fit):
-            for place, config in enumerate(
-                self._candidates(self._fit)[self._place :], start=self._place + 1
-            ):
+            served = self._candidates(self._fit)[self._place :]
+            for place, config in enumerate(served, start=self._place + 1):
                 if config not in self._proposed:
                     return self._propose(config, "smac", {"place": place}, informed=True)
-        fit = _Fit(len(self.history), int(rng.integers(2**31)), tuple(self.history))
+        fit = _Fit(int(rng.integers(2**31)), tuple(self.history))
         candidates = self._candidates(fit)
         if candidates:  # all of them new: this fit knows every proposal
             meta = {"place": 1, "seed": fit.seed}
@@ -149,7 +146,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         if "seed" in meta:
             # Results known at the ask: the fit is the same after a resume.
             before = tuple(record for record in self.history if record.id != event.id)
-            self._fit = _Fit(len(before), meta["seed"], before)
+            self._fit = _Fit(meta["seed"], before)
 
     def _serves(self, fit: _Fit) -> int:
         """Return the number of proposals made from a fit."""
@@ -165,7 +162,7 @@ class SMAC(BaseOptimizer[SMACOptions]):
         """
         # Fitting the model is what an ask costs: up to 1.8 s at 500 observations
         # (`benchmarks/results/proposals.md`).
-        if self._challengers is None or not _same(self._challengers[0], fit):
+        if self._challengers is None or self._challengers[0] != fit:
             self._challengers = (fit, tuple(islice(self._found(fit), self._serves(fit))))
         return self._challengers[1]
 
@@ -226,16 +223,3 @@ def _bridge() -> ModuleType:
 
     random.setstate(state)
     return _smac_facade
-
-
-def _same(cached: _Fit, fit: _Fit) -> bool:
-    """Tell whether two fits are equal."""
-    return (
-        (cached.first, cached.seed) == (fit.first, fit.seed)
-        and len(cached.records) == len(fit.records)
-        # The same objects, nearly always: only what was built anew is compared field by field.
-        and all(
-            before is now or before == now
-            for before, now in zip(cached.records, fit.records, strict=True)
-        )
-    )

@@ -31,7 +31,7 @@ from autorl.study.setup import (
 )
 from autorl.study.spec import OptimizerSection, Spec
 
-_STAND_IN = "autorl.optimizers.stand_in:StandIn"
+_DRY_RUN = "autorl.optimizers.dry_run:DryRun"
 MOST_SEGMENTS = 20_000
 
 
@@ -214,7 +214,7 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
         settings = {name: value for name, value in section.options.items() if name not in of_rule}
         options = {"stands_for": section.name, "settings": settings, **stopping}
         changes["optimizer"] = OptimizerSection(
-            name=_STAND_IN, stop=section.stop, rungs=section.rungs, **options
+            name=_DRY_RUN, stop=section.stop, rungs=section.rungs, **options
         )
     if open_ended:
         # Nothing says how many proposals fit into hours: one is planned.

@@ -13,7 +13,8 @@ from autorl.cli import app
 from autorl.core.types import InputError
 from autorl.landscapes import write_landscape
 from autorl.optimizers.priors.build import build_prior
-from autorl.optimizers.priors.sources import automatic_tables, read_table, unit_scores
+from autorl.optimizers.priors.curves import unit_scores
+from autorl.optimizers.priors.sources import automatic_tables, read_table
 from autorl.optimizers.priors.study_prior import study_prior_of
 from autorl.optimizers.priors.table import load_prior, save_prior
 from autorl.report.html import report_html
@@ -137,7 +138,8 @@ def test_scores_are_scaled_from_the_low_quantile_to_the_best():
 
 def test_a_prior_file_is_a_source(here):
     folders = [write(here / "landscapes"), write(here / "landscapes", "Pendulum-v1", seed=1)]
-    prior = build_prior(folders, SPACE)
+    tables = [read_table(folder) for folder in folders]
+    prior = build_prior(tables, SPACE)
     assert prior.licence == "https://opensource.org/license/apache-2-0"
     assert len(prior.portfolio) == 12
     save_prior(prior, here / "dqn.json")
@@ -148,7 +150,7 @@ def test_a_prior_file_is_a_source(here):
     content = json.loads((here / "dqn.json").read_text())
     assert len(content["designs"]) == 1
     with pytest.raises(InputError, match="is there twice"):
-        build_prior([folders[0], folders[0]], SPACE)
+        build_prior([tables[0], tables[0]], SPACE)
 
 
 def test_the_dry_run_says_what_the_prior_is_made_of(here):
@@ -203,12 +205,12 @@ def test_earlier_studies_are_read_where_they_are_asked_for(here):
 
 def prior_file(here, *environments, name="dqn"):
     """A prior file below `priors/`, of landscapes that are gone afterwards."""
-    folders = [
-        write(here / "gone", environment, seed=seed)
+    tables = [
+        read_table(write(here / "gone", environment, seed=seed))
         for seed, environment in enumerate(environments)
     ]
     (here / "priors").mkdir(exist_ok=True)
-    save_prior(build_prior(folders, SPACE), here / "priors" / f"{name}.json")
+    save_prior(build_prior(tables, SPACE), here / "priors" / f"{name}.json")
     shutil.rmtree(here / "gone")
 
 

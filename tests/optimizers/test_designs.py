@@ -291,7 +291,7 @@ def test_phases_are_of_equal_length(options, ends):
 
 
 def stand_in(**options):
-    return make("autorl.optimizers.stand_in:StandIn", CUBE, **{"horizon": 90, **options})
+    return make("autorl.optimizers.dry_run:DryRun", CUBE, **{"horizon": 90, **options})
 
 
 def test_a_stand_in_gives_its_problem_to_whom_it_stands_for():

@@ -19,7 +19,7 @@ from autorl.core.types import (
 )
 from autorl.optimizers import make
 from autorl.optimizers.base import Record
-from autorl.optimizers.hyperband import cautions_of, may_go_on, merit, rung_steps
+from autorl.optimizers.hyperband import may_go_on, merit, rung_steps
 from autorl.space import load_space
 from autorl.statistics.evaluation import Ranking
 from autorl.study import Study
@@ -293,18 +293,11 @@ def test_two_rungs_cannot_end_at_one_step():
     assert caught.value.key == "optimizer.rungs"
 
 
-@pytest.mark.parametrize(
-    ("steps", "share"), [((19, 100), "19.0%"), ((20, 100), None), ((5,), None)]
-)
-def test_rungs_before_a_fifth_of_a_run_are_warned_of(steps, share):
-    said = cautions_of(steps)
-    if share is None:
-        assert said == ()
-    else:
-        assert said == (
-            f"the lowest rung ends after {share} of a run, where rankings say little about full "
-            "runs: fewer `rungs` or a smaller `eta` make it longer",
-        )
+@pytest.mark.parametrize("name", ["hyperband", "asha"])
+def test_rungs_before_a_fifth_of_a_run_are_warned_of(name):
+    assert make(name, SPACE, horizon=100, eta=5, rungs=2).cautions() == ()
+    (text,) = make(name, SPACE, horizon=100, eta=6, rungs=2).cautions()
+    assert text.startswith("the lowest rung ends after 17.0% of a run")
 
 
 def record(number, outcome):

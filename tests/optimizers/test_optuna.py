@@ -12,13 +12,15 @@ from scipy.special import log_ndtr
 
 from autorl.core.types import Config, Failed, FrozenMap, Proposal, Proposed, Scored, Status
 from autorl.optimizers import make
-from autorl.optimizers._optuna_samplers import (
+from autorl.optimizers._optuna import (
     FastTPE,
+    TrialTable,
     _ValidParzenEstimator,
     compiled_normal,
+    decode,
+    encode,
     one_torch_thread,
 )
-from autorl.optimizers._optuna_study import TrialTable, decode, encode
 from autorl.space import load_space
 from autorl.testing.optimizers import score, space_of
 from autorl.testing.simulation import simulate

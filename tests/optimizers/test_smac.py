@@ -125,9 +125,7 @@ def test_it_leaves_nothing_behind_and_says_nothing(tmp_path, monkeypatch, capfd,
 def test_a_fit_serves_the_more_proposals_the_more_results_it_knows(results, refit, expected):
     optimizer = make("smac", CONTINUOUS, horizon=10, refit=refit)
     optimizer.observe(Proposed(0, Proposal(CONTINUOUS.default(), 10)))
-    fit = _Fit(
-        results + 1, 0, (*(scored(number, 1.0) for number in range(results)), *optimizer.history)
-    )
+    fit = _Fit(0, (*(scored(number, 1.0) for number in range(results)), *optimizer.history))
     assert optimizer._serves(fit) == expected
 
 
@@ -391,7 +389,10 @@ def facades(bridge, scenario):
     """Ours, and SMAC's own with what it is by itself."""
     from smac import BlackBoxFacade, HyperparameterOptimizationFacade
 
-    ours = {"forest": bridge._forest(scenario, most=12, n=5), "gp": bridge._gp(scenario, most=12)}
+    ours = {
+        "forest": bridge._forest(scenario, most=12, n=5),
+        "gp": bridge._facade(BlackBoxFacade, scenario, most=12),
+    }
     kinds = {"forest": HyperparameterOptimizationFacade, "gp": BlackBoxFacade}
     theirs = {
         name: kind(scenario, logging_level=False, overwrite=True).meta
@@ -463,19 +464,14 @@ class Facade:
 @pytest.fixture
 def built(bridge, monkeypatch):
     """Record the arguments of the facades, and answer for them."""
-    calls = types.SimpleNamespace(forest=[], gp=[], facade=Facade(["first", "second"]))
+    calls = types.SimpleNamespace(forest=[], facade=Facade(["first", "second"]))
 
     def forest(scenario, most, n, weights=None):
         calls.forest.append((scenario, most, n, weights))
         assert Path(scenario.output_directory).parents[1].exists()
         return calls.facade
 
-    def gp(scenario, most):
-        calls.gp.append((scenario, most))
-        return calls.facade
-
     monkeypatch.setattr(bridge, "_forest", forest)
-    monkeypatch.setattr(bridge, "_gp", gp)
     return calls
 
 
@@ -498,7 +494,6 @@ def test_the_scenario_is_one_without_seeds_or_an_end_of_its_own(bridge, built):
     assert (most, n, weights) == (9, 3, None)
     # SMAC asks for seed 0 of a deterministic scenario.
     assert built.facade.told == [(configuration, cost, 0) for configuration, cost in told]
-    assert built.gp == []
 
 
 def test_counts_belong_to_rows(bridge, built):

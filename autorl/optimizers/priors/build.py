@@ -6,13 +6,12 @@ Both are pure functions of what they read: the same sources give the same hash.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from autorl.core.types import InputError
 from autorl.optimizers.priors.ensemble import ensemble_of, fit_task, greedy_portfolio
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import MappedTask, map_task
-from autorl.optimizers.priors.sources import Gathered, algorithm_of, read_table
+from autorl.optimizers.priors.sources import Gathered, algorithm_of
 from autorl.optimizers.priors.study_prior import MOST_TASKS, StudyPrior, searched_names
 from autorl.optimizers.priors.table import Prior, TaskTable
 from autorl.space import Space
@@ -28,45 +27,6 @@ TRUST_IN_OTHERS = 0.1
 
 
 def build_prior(
-    folders: Sequence[str | Path],
-    space: Space,
-    *,
-    algorithm: str | None = None,
-    description: str = "",
-    licence: str = "",
-    citation: str = "",
-    built_with: str = "",
-) -> Prior:
-    """Build a prior from landscapes and folders of studies.
-
-    See `prior_of_tables`, which it ends in.
-
-    Args:
-        folders: of landscapes or studies, each one task.
-        space: what the portfolio is made for, such as `load_space("sb3/ppo")`.
-        algorithm: of all of them; None: of the first.
-        description: of the file.
-        licence: of the file; without, those of the landscapes are joined.
-        citation: likewise.
-        built_with: the command that makes the file.
-
-    Raises:
-        InputError: one cannot be read, is of another algorithm, is there twice, or shares nothing
-            with the space.
-    """
-    tables = [read_table(Path(folder)) for folder in folders]
-    return prior_of_tables(
-        tables,
-        space,
-        algorithm=algorithm,
-        description=description,
-        licence=licence,
-        citation=citation,
-        built_with=built_with,
-    )
-
-
-def prior_of_tables(
     tables: Sequence[TaskTable],
     space: Space,
     *,

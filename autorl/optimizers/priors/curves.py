@@ -82,14 +82,30 @@ def read_curves(data: Dataset) -> Curves | None:
     complete = _complete(data.manifest.objective.sign * curves)
     if complete is None or not columns:
         return None
-    high = float(complete.max())
-    low = float(np.quantile(complete, _LOW))
-    low = low if high > low else float(complete.min())
-    if not high > low:
+    try:
+        units = unit_scores(complete)
+    except InputError:
         return None
     fractions = grid.steps[columns] / grid.steps[-1]
-    units = np.clip((complete - low) / (high - low), 0.0, 1.0)
     return Curves(tuple(float(round(fraction, 6)) for fraction in fractions), units)
+
+
+def unit_scores(values: Array) -> Array:
+    """Scale scores to 0 for the worst and 1 for the best.
+
+    A score below the 5 % quantile counts as the worst, unless it is the best.
+
+    Raises:
+        InputError: all are equal, or there are none.
+    """
+    if not values.size:
+        raise InputError("no configuration has a score")
+    high = float(values.max())
+    low = float(np.quantile(values, _LOW))
+    low = low if high > low else float(values.min())
+    if not high > low:
+        raise InputError("all configurations score the same")
+    return np.asarray(np.clip((values - low) / (high - low), 0.0, 1.0))
 
 
 def _complete(curves: Array) -> Array | None:

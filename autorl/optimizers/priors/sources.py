@@ -21,7 +21,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.library import find_landscape, shipped_root
 from autorl.landscapes.manifest import MANIFEST, Manifest
 from autorl.landscapes.recorded import is_study
-from autorl.optimizers.priors.curves import read_curves
+from autorl.optimizers.priors.curves import read_curves, unit_scores
 from autorl.optimizers.priors.table import Array, Prior, TaskTable, load_prior
 from autorl.space.canonical import sha256
 
@@ -31,7 +31,6 @@ MOST_ROWS = 256
 """Configurations of a table: those of a larger landscape are thinned out, the best 64 stay."""
 _BEST_ROWS = 64
 _MOST_NAMED = 6  # sources in a line
-_LOW = 0.05  # quantile that counts as the worst: a diverged run may lie at -1e22
 STUDIES = "studies"  # a folder, and as `auto` with the studies in it
 LANDSCAPES = "landscapes"
 PRIORS = "priors"
@@ -146,24 +145,6 @@ def _thinned(rows: np.ndarray, means: Array) -> np.ndarray:
     lower = order[_BEST_ROWS:]
     places = np.linspace(0, len(lower) - 1, MOST_ROWS - _BEST_ROWS).round().astype(np.int64)
     return np.sort(np.concatenate([order[:_BEST_ROWS], lower[places]]))
-
-
-def unit_scores(means: Array) -> Array:
-    """Scale scores to 0 for the worst and 1 for the best.
-
-    A score below the 5 % quantile counts as the worst, unless it is the best.
-
-    Raises:
-        InputError: all are equal, or there are none.
-    """
-    if not len(means):
-        raise InputError("no configuration has a score")
-    high = float(means.max())
-    low = float(np.quantile(means, _LOW))
-    low = low if high > low else float(means.min())
-    if not high > low:
-        raise InputError("all configurations score the same")
-    return np.asarray(np.clip((means - low) / (high - low), 0.0, 1.0))
 
 
 def named_tables(names: Sequence[str], folder: Path | None, algorithms: Sequence[str]) -> Gathered:

@@ -16,13 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from autorl.core.plain_text import counted, shown
-from autorl.core.plain_values import plain
+from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.optimizers.priors.build import family_weights
 from autorl.optimizers.priors.curves import Curves
 from autorl.optimizers.priors.families import family_of
-from autorl.optimizers.priors.packed import Array, pack, unpack
+from autorl.optimizers.priors.packed import Array, checked, pack, unpack, unreadable
 from autorl.optimizers.priors.sources import Gathered
 from autorl.optimizers.priors.study_prior import MOST_TASKS
 from autorl.space.canonical import sha256
@@ -184,20 +183,12 @@ def study_curves_of(content: Mapping[str, Any]) -> StudyCurves:
     Raises:
         InputError: they were changed, or are none.
     """
-    stated = plain(content)
-    body = {name: item for name, item in stated.items() if name != "sha256"}
-    if stated.get("version") != VERSION:
-        message = f"version {shown(stated.get('version'))}; this package reads {VERSION}"
-        raise InputError(message, key=f"{_KEY}.version")
-    if stated.get("sha256") != sha256(body):
-        raise InputError("does not have its hash: it was changed", key=f"{_KEY}.sha256")
+    body = checked(content, VERSION, _KEY)
     try:
         sources = tuple(_source(entry) for entry in body["sources"])
         return StudyCurves(sources, tuple(body["skipped"]))
-    # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, zlib.error, binascii.Error) as error:
-        message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
-        raise InputError(message, key=_KEY) from None
+        raise unreadable(error, _KEY) from None
 
 
 def _source(entry: Mapping[str, Any]) -> SourceCurves:

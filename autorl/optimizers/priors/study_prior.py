@@ -18,12 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from autorl.core.plain_text import counted, shown
-from autorl.core.plain_values import plain
+from autorl.core.plain_text import counted
 from autorl.core.types import InputError
 from autorl.optimizers.priors.families import family_of
 from autorl.optimizers.priors.mapping import BEYOND, MappedTask, searched
-from autorl.optimizers.priors.packed import LEVELS, pack, unpack
+from autorl.optimizers.priors.packed import LEVELS, checked, pack, unpack, unreadable
 from autorl.optimizers.priors.table import Array
 from autorl.optimizers.priors.used import sources_text
 from autorl.space import Space
@@ -165,13 +164,7 @@ def study_prior_of(content: Mapping[str, Any], space: Space) -> StudyPrior:
     Raises:
         InputError: it was changed, is none, or was made for another space.
     """
-    stated = plain(content)
-    body = {name: item for name, item in stated.items() if name != "sha256"}
-    if stated.get("version") != VERSION:
-        message = f"version {shown(stated.get('version'))}; this package reads {VERSION}"
-        raise InputError(message, key=f"{_KEY}.version")
-    if stated.get("sha256") != sha256(body):
-        raise InputError("does not have its hash: it was changed", key=f"{_KEY}.sha256")
+    body = checked(content, VERSION, _KEY)
     names = searched_names(space)
     if tuple(body["names"]) != names:
         raise InputError("was made for another space", key=f"{_KEY}.names")
@@ -179,10 +172,8 @@ def study_prior_of(content: Mapping[str, Any], space: Space) -> StudyPrior:
         tasks = tuple(_task(entry, body["designs"], len(names)) for entry in body["tasks"])
         trust = float(body["trust"])
         return StudyPrior(names, tasks, trust, tuple(body["skipped"]), body["family"])
-    # The hash holds, so whoever wrote it wrote another format.
     except (KeyError, TypeError, ValueError, IndexError, zlib.error, binascii.Error) as error:
-        message = f"cannot be read: {type(error).__name__}: {shown(str(error))}"
-        raise InputError(message, key=_KEY) from None
+        raise unreadable(error, _KEY) from None
 
 
 def _task(entry: Mapping[str, Any], designs: Sequence[str], columns: int) -> StudyTask:

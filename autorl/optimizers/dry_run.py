@@ -3,7 +3,7 @@
 It does so when only its proposals are counted (`--dry-run`).
 
 optimizer:
-  name: autorl.optimizers.stand_in:StandIn
+  name: autorl.optimizers.dry_run:DryRun
   stands_for: smac
   settings: {startup: 8}
 """
@@ -23,21 +23,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class StandInOptions:
+class DryRunOptions:
     stands_for: str = option("random", "an optimizer of full-length runs")
     settings: Mapping[str, Any] | None = option(None, "its options")
 
 
-class StandIn(BaseOptimizer[StandInOptions]):
+class DryRun(BaseOptimizer[DryRunOptions]):
     """Random configurations that are counted as the model's.
 
     They are `informed` where the optimizer it stands for would use its model.
     """
 
-    Options = StandInOptions
+    Options = DryRunOptions
     multi_objective = True
 
-    def __init__(self, problem: Problem, options: StandInOptions) -> None:
+    def __init__(self, problem: Problem, options: DryRunOptions) -> None:
         super().__init__(problem, options)
         self._real = make(
             options.stands_for,
