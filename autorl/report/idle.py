@@ -11,8 +11,10 @@ import heapq
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from autorl.core.types import Optimizer, ProposalId
 from autorl.optimizers import BaseOptimizer
@@ -28,8 +30,7 @@ _REPEATS = 3
 _MULTIPLES = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)  # of what keeps all workers busy at one moment
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(NamedTuple):
     """A proposal as the order of observation sees it.
 
     Attributes:
@@ -106,16 +107,16 @@ def expected_idle(
     if len(asks) * seeds <= workers or workers < 2:
         return None
     asks = asks[:_MOST_ASKS]
-    share = idle_share(asks, seeds, workers, parallelism)
+    share = _idle_share(asks, seeds, workers, parallelism)
     # With one proposal at a time every ask comes after all outcomes.
     barriers = parallelism > 1 and any(ask.barrier and not ask.blind for ask in asks)
     if barriers or share <= ACCEPTABLE:
         return IdleShare(share, barriers)
     least = math.ceil(workers / seeds)
-    larger = {math.ceil(least * multiple) for multiple in _MULTIPLES}
+    free = [ask._replace(barrier=False) for ask in asks]
     shares = {
-        p: idle_share([_without_barrier(ask) for ask in asks], seeds, workers, p)
-        for p in sorted(larger)
+        p: _idle_share(free, seeds, workers, p)
+        for p in sorted({math.ceil(least * multiple) for multiple in _MULTIPLES})
         if parallelism < p <= len(asks)
     }
     if not shares or min(shares.values()) >= share:
@@ -125,39 +126,20 @@ def expected_idle(
     return IdleShare(share, barriers, recommended, shares[recommended])
 
 
-def idle_share(
-    asks: Sequence[Ask],
-    seeds: int,
-    workers: int,
-    parallelism: int,
-    unexplained: float = UNEXPLAINED,
-) -> float:
-    """Simulate the share of time that workers are idle.
+def _idle_share(asks: Sequence[Ask], seeds: int, workers: int, parallelism: int) -> float:
+    """Simulate the share of time that workers are idle, until the last segment starts.
 
-    The time ends when the last segment starts. A segment takes its predicted cost times a lognormal
-    factor.
-
-    Args:
-        asks: of the whole search.
-        seeds: segments of each proposal, which start together.
-        workers: how many segments run at once; the others wait in their order.
-        parallelism: proposals open at once.
-        unexplained: standard deviation of the logarithm of that factor.
+    A segment takes its predicted cost times a lognormal factor: always the same noise, so that a
+    second dry run says the same.
     """
-    shares = [
-        _simulated(asks, seeds, workers, parallelism, unexplained, repeat)
-        for repeat in range(_REPEATS)
-    ]
-    return sum(shares) / _REPEATS
+    noise = (np.random.default_rng(repeat) for repeat in range(_REPEATS))
+    drawn = [np.exp(UNEXPLAINED * rng.standard_normal((len(asks), seeds))) for rng in noise]
+    return sum(_simulated(asks, factors, workers, parallelism) for factors in drawn) / _REPEATS
 
 
 def _simulated(
-    asks: Sequence[Ask], seeds: int, workers: int, parallelism: int, unexplained: float, repeat: int
+    asks: Sequence[Ask], factors: npt.NDArray[np.float64], workers: int, parallelism: int
 ) -> float:
-    # Always the same noise: a second dry run says the same.
-    factors = np.exp(
-        unexplained * np.random.default_rng(repeat).standard_normal((len(asks), seeds))
-    )
     order = Order(parallelism)
     free = [0.0] * workers  # when each worker is
     running: list[float] = []  # ends of proposals, earliest first
@@ -173,15 +155,13 @@ def _simulated(
                 now = max(now, ends[due])
                 order.observed(due)
         order.begin(number, ask.cost)
-        last = now
         for factor in factors[number]:
             start = max(now, heapq.heappop(free))
             end = start + (ask.cost or ask.steps) * float(factor)
             heapq.heappush(free, end)
             spans.append((start, end))
-            last = max(last, end)
-        ends.append(last)
-        heapq.heappush(running, last)
+        ends.append(max([now, *(end for _, end in spans[-len(factors[number]) :])]))
+        heapq.heappush(running, ends[-1])
         while running and running[0] <= now:
             heapq.heappop(running)
     until = max(start for start, _ in spans)
@@ -189,10 +169,6 @@ def _simulated(
         return 0.0
     busy = sum(min(end, until) - start for start, end in spans)
     return max(0.0, 1.0 - busy / (workers * until))  # by rounding it may be below 0
-
-
-def _without_barrier(ask: Ask) -> Ask:
-    return Ask(ask.cost, ask.steps, ask.blind, barrier=False)
 
 
 def idle_text(idle: IdleShare | None, workers: int, *, learns: bool) -> str:

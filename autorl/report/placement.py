@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from autorl.core.plain_text import counted
 from autorl.core.plain_values import plain
 from autorl.core.types import Resources
 from autorl.executors.devices import (
@@ -41,7 +42,7 @@ class Share:
     visible: dict[str, int]
 
 
-def shares(spec: Spec) -> list[Share]:
+def _shares(spec: Spec) -> list[Share]:
     """List what the segments of each algorithm have."""
     name = executor_name(spec)
     needs = spec.resources_by_algorithm
@@ -49,38 +50,21 @@ def shares(spec: Spec) -> list[Share]:
         return [Share(algorithm, need, None, {}) for algorithm, need in needs.items()]
     of_machine = capacity(spec)
     at_once = segments_at_once(spec, name)
+    devices = spec.executor.devices
     result = []
     for algorithm, need in needs.items():
         count = at_once
         if of_machine != Capacity():
             count = min(count, most_at_once(of_machine, [need]))
-        visible = _in_turn(spec.executor.devices, count)
-        if of_machine.groups:
-            visible = _visible(of_machine, need, count)
-        result.append(Share(algorithm, need, count, visible))
+        visible: list[str] = []
+        if of_machine.groups:  # which segments choose one after another
+            allocator = Allocator(of_machine)
+            placed = (allocator.place(need) for _ in range(count))
+            visible = [variables(place, of_machine)[VISIBLE_DEVICES] for place in placed if place]
+        elif devices:  # which slots take in turn
+            visible = [visible_device(devices[slot % len(devices)]) for slot in range(count)]
+        result.append(Share(algorithm, need, count, dict(Counter(visible))))
     return result
-
-
-def _visible(of_machine: Capacity, need: Resources, count: int) -> dict[str, int]:
-    """Count the segments by their devices, which they choose one after another."""
-    allocator = Allocator(of_machine)
-    placements = [allocator.place(need) for _ in range(count)]
-    return dict(
-        Counter(
-            variables(placement, of_machine)[VISIBLE_DEVICES]
-            for placement in placements
-            if placement is not None
-        )
-    )
-
-
-def _in_turn(devices: Sequence[str | int], count: int) -> dict[str, int]:
-    """Count the segments by the devices that slots take in turn."""
-    rounds, left_over = divmod(count, len(devices)) if devices else (0, 0)
-    visible = Counter[str]()
-    for position, device in enumerate(devices):
-        visible[visible_device(device)] += rounds + (position < left_over)
-    return {device: number for device, number in visible.items() if number}
 
 
 def placement_rows(spec: Spec) -> list[tuple[str, str]]:
@@ -92,20 +76,27 @@ def placement_rows(spec: Spec) -> list[tuple[str, str]]:
     if plain_study and not spec.executor.devices and spec.resources is None:
         return []
     rows = []
-    for share in shares(spec):
-        prefix = f"{share.algorithm}: " if share.algorithm else ""
+    for share in _shares(spec):
         where = f"placed by `{executor_name(spec)}`"
         if share.at_once is not None:
             where = f"at most {share.at_once} at once on this machine"
-        rows.append(("resources", f"{prefix}{needs_text(share.needs)} a segment; {where}"))
+        said = [("resources", f"{_needs_text(share.needs)} a segment; {where}")]
         if share.visible:
-            rows.append(("devices", prefix + _visible_text(share.visible)))
+            places = [
+                f"{devices or 'none'} ({counted(count, 'segment')})"
+                for devices, count in islice(share.visible.items(), _MOST_SHOWN)
+            ]
+            more = len(share.visible) - _MOST_SHOWN
+            places += [f"{more} more"] if more > 0 else []
+            said.append(("devices", f"{VISIBLE_DEVICES} = {'; '.join(places)}"))
         threads = thread_count(share.needs)
         if threads > 1:
-            rows.append(("threads", f"{prefix}{', '.join(ONE_THREAD)} = {threads}"))
+            said.append(("threads", f"{', '.join(ONE_THREAD)} = {threads}"))
         if share.needs.nodes > 1:
             text = f"MASTER_ADDR, MASTER_PORT, WORLD_SIZE = {share.needs.nodes}, RANK of each host"
-            rows.append(("gang", prefix + text))
+            said.append(("gang", text))
+        prefix = f"{share.algorithm}: " if share.algorithm else ""
+        rows += [(name, prefix + text) for name, text in said]
     return rows
 
 
@@ -119,13 +110,13 @@ def placement_list(spec: Spec) -> list[dict[str, object]]:
             "visible_devices": share.visible,
             "threads": thread_count(share.needs),
         }
-        for share in shares(spec)
+        for share in _shares(spec)
     ]
 
 
-def needs_text(needs: Resources) -> str:
+def _needs_text(needs: Resources) -> str:
     """Write what a segment needs: `1 core, 2 GPUs`."""
-    parts = [f"{needs.cpu:g} {'core' if needs.cpu == 1 else 'cores'}"]
+    parts = [counted(needs.cpu, "core", form="g")]
     if needs.gpu:
         parts.append(f"{needs.gpu:g} {'GPU' if needs.gpu <= 1 else 'GPUs'}")
     if needs.memory_gb is not None:
@@ -134,14 +125,3 @@ def needs_text(needs: Resources) -> str:
     if needs.nodes > 1:
         parts.append(f"on each of {needs.nodes} hosts")
     return ", ".join(parts)
-
-
-def _visible_text(visible: dict[str, int]) -> str:
-    places = [
-        f"{devices or 'none'} ({count} {'segment' if count == 1 else 'segments'})"
-        for devices, count in list(visible.items())[:_MOST_SHOWN]
-    ]
-    more = len(visible) - _MOST_SHOWN
-    if more > 0:
-        places.append(f"{more} more")
-    return f"{VISIBLE_DEVICES} = {'; '.join(places)}"

@@ -9,18 +9,32 @@ each configuration.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
+import numpy as np
+
+from autorl.core.plain_text import counted
+from autorl.core.types import (
+    Checkpoint,
+    Config,
+    EnvironmentSpec,
+    InputError,
+    Outcome,
+    Report,
+    Segment,
+    Status,
+    TrainerSpec,
+)
 from autorl.executors.worker import Load
 from autorl.optimizers import BaseOptimizer, find
 from autorl.optimizers.model_share import ModelShare, model_share, share_caution
 from autorl.optimizers.registry import find_stopping, is_slow_to_ask, option_names, search_kind
 from autorl.report.idle import Asks, IdleShare, expected_idle
-from autorl.report.reach import Reach
-from autorl.report.simulated import Confirmed, Ends, Phase, Tally, candidates
 from autorl.store import Store
 from autorl.study import Study
 from autorl.study.callbacks import check_callbacks
+from autorl.study.lineage import Lineage
 from autorl.study.setup import (
     cautions_before,
     check,
@@ -31,8 +45,43 @@ from autorl.study.setup import (
 )
 from autorl.study.spec import OptimizerSection, Spec
 
-_DRY_RUN = "autorl.optimizers.dry_run:DryRun"
+_STAND_IN = "autorl.optimizers.stand_in:StandIn"
+_PROBES = 256
+"""Random configurations that are asked for the end of their runs."""
 MOST_SEGMENTS = 20_000
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Work of the search or of the test phase.
+
+    Attributes:
+        proposals, segments, evaluations: how many there are.
+        steps: nominal steps, which the budget is charged.
+        trained: steps that are really trained.
+    """
+
+    proposals: int = 0
+    segments: int = 0
+    steps: int = 0
+    evaluations: int = 0
+    trained: int = 0
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """Runs that confirm the best proposals of an adaptive study, beside exploration.
+
+    Attributes:
+        explore, confirm: nominal steps of each.
+        proposals: how many get more seeds.
+        seeds: how many the last ones have.
+    """
+
+    explore: int
+    confirm: int
+    proposals: int
+    seeds: int
 
 
 @dataclass(frozen=True)
@@ -78,7 +127,7 @@ class Plan:
     checkpoints: int
     workers: int
     idle: IdleShare | None
-    confirmed: Confirmed | None = None
+    confirmed: Confirmed | None
 
     @property
     def evaluation_steps(self) -> int | None:
@@ -100,63 +149,60 @@ def make_plan(spec: Spec) -> Plan:
     check(spec, load)
     check_callbacks(spec)
     open_ended = spec.budget.hours is not None
-    horizon = spec.fidelity.steps
-    # 1. make the study with an optimizer that is asked fast
-    light = _light(spec, open_ended)
-    reach = Reach(load)
+    adaptive = spec.evaluation.seeds == "adaptive"
+    policy = spec.policy()
+    ends = _Ends(spec, load)
+    # 1. run a study with an optimizer that is asked fast, then the baseline beyond the budget
+    light = _light(spec)
     study = Study(light, Store.in_memory(), load)
-    tally = Tally(light, study.driver, reach)
+    simulation = _Simulation(study, ends)
     asks = Asks(study.optimizer)
     study.journal.subscribe(asks.apply)
-    # 2. run it on random scores, then the baseline, which the driver adds beyond the budget
     try:
-        cut = _simulate(study, tally)
-        search = tally.phase()
-        adaptive = spec.evaluation.seeds == "adaptive"
-        confirmed = tally.confirmed(spec.policy().first) if adaptive else None
+        cut = simulation.run()
+        search = simulation.phase()
+        confirmed = simulation.confirmed() if adaptive else None
         if not cut and study.driver.add_baseline():
-            _simulate(study, tally)
-        baseline = tally.phase().less(search)
+            simulation.run()
+        baseline = simulation.phase(besides=search)
     finally:
         study.close()
-    # 3. judge which of the counts are those of the study itself
+    # 2. judge which of the counts are those of the study itself
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
     # Who is confirmed depends on scores, how many does not, but for constraints.
-    counted = spec.evaluation.seeds == "fixed" or (adaptive and not spec.constraints)
-    exact = not partial and counted and not (open_ended or cut)
+    counted_exactly = spec.evaluation.seeds == "fixed" or (adaptive and not spec.constraints)
+    exact = not partial and counted_exactly and not (open_ended or cut)
     # It trains the same configurations whatever the scores are: these are the study's own.
     blind = search_kind(spec.optimizer.name, spec.path) == "design"
     # Where segments end below the horizon the optimizer has rungs, or generations.
-    stops = sorted({segment.until for segment in tally.segments})
-    rungs = tuple(stops) if stops not in ([], [horizon]) else ()
+    stops = sorted({segment.until for segment in simulation.segments})
+    rungs = tuple(stops) if stops not in ([], [spec.fidelity.steps]) else ()
     cuts = len(rungs) or 1
-    # 4. count what follows the search
-    ends = Ends(spec, reach)
-    trained_by_tests = ends.of_candidates(study.driver.lineage, at_most=exact and blind)
-    test = _test_phase(spec, cuts, trained_by_tests)
-    policy = spec.policy()
+    # 3. count what follows the search
+    tested = candidates(spec)
+    seeds = len(spec.plan.test)
+    trained = ends.of_candidates(study.driver.lineage, at_most=exact and blind)
+    test = _whole_runs(spec, tested, tested * seeds, trained * seeds, cuts)
     # How far the search trains it, or with how many seeds, depends on scores.
     if spec.adds_baseline and (adaptive or not exact):
         lacking = len(policy.full)
         if confirmed is not None and exact:
             lacking = confirmed.seeds - len(policy.first)
-        end = ends.of(spec.search_space.default(), horizon)
-        baseline = _baseline_phase(spec, cuts, end, lacking)
-    models = _models_phase(spec, search)
+        end = ends.of(spec.search_space.default(), spec.fidelity.steps)
+        baseline = _whole_runs(spec, 1, lacking, lacking * end, cuts)
+    models = _kept_models(spec, search)
     workers = segments_at_once(spec, executor_name(spec))
-    # 5. say what the optimizer does, and what to know about it
+    # 4. say what the optimizer does, and what to know about it
     share = model_share(study.driver.lineage.proposals.values())
     learns = find(spec.optimizer.name).learns
-    outline = optimizer.outline() if isinstance(optimizer, BaseOptimizer) else ()
-    cautions = [*_cautions(spec, load), *ends.cautions(), *tally.cautions()]
+    cautions = [*_cautions(spec, load), *ends.cautions(), *simulation.cautions()]
+    idle = None
     if not open_ended:
         caution = share_caution(spec.optimizer.name, share, learns=learns)
         cautions += [] if caution is None else [caution]
-    seeds = len(policy.first)
-    idle = None
-    if not (open_ended or spec.asynchronous):
-        idle = expected_idle(asks.made, seeds, workers, spec.parallelism)
+        if not spec.asynchronous:
+            idle = expected_idle(asks.made, len(policy.first), workers, spec.parallelism)
     return Plan(
         spec=spec,
         search=search,
@@ -168,7 +214,7 @@ def make_plan(spec: Spec) -> Plan:
         open_ended=open_ended,
         cut=cut,
         rungs=rungs,
-        outline=outline,
+        outline=optimizer.outline() if isinstance(optimizer, BaseOptimizer) else (),
         cautions=tuple(cautions),
         share=share,
         learns=learns,
@@ -177,6 +223,192 @@ def make_plan(spec: Spec) -> Plan:
         idle=idle,
         confirmed=confirmed,
     )
+
+
+class _Simulation:
+    """A study on random scores, whose segments end where they would really end.
+
+    Attributes:
+        segments: trained so far.
+    """
+
+    def __init__(self, study: Study, ends: _Ends) -> None:
+        spec = study.spec
+        self._metrics = [objective.metric for objective in spec.objective]
+        self._metrics += [constraint.metric for constraint in spec.constraints]
+        # The same random scores, so that a plan says the same when it is asked again.
+        self._rng = np.random.default_rng(spec.seed)
+        self._study = study
+        self._driver = study.driver
+        self._ends = ends
+        self._trained = 0
+        self._refused: list[str] = []
+        self.segments: list[Segment] = []
+
+    def run(self) -> bool:
+        """Train until nothing is left, and say whether that was cut short because it is long."""
+        while segments := self._driver.advance():
+            for segment in segments:
+                self._study.record(self._outcome(segment))
+            if len(self.segments) >= MOST_SEGMENTS:
+                return True
+        return False
+
+    def _outcome(self, segment: Segment) -> Outcome:
+        self.segments.append(segment)
+        reports = tuple(
+            Report(segment.id, step, {name: float(self._rng.random()) for name in self._metrics})
+            for step in segment.evaluate_at
+        )
+        reached = segment.start
+        try:
+            end = self._ends.align(
+                segment.trainer, segment.environment, segment.config, segment.until
+            )
+            reached = max(segment.start, end)
+        except InputError as error:
+            # Fails before its first step. Said as a caution: the study may draw others.
+            self._refused.append(str(error))
+        # Without a checkpoint the driver charges what continues the run from step 0.
+        saved = segment.save and self._study.load(segment.trainer).resumable
+        self._trained += reached - segment.start
+        return Outcome(
+            segment.id,
+            Status.DONE,
+            reached=reached,
+            reports=reports,
+            # No trainer's time: any number above 0, for constraints and objectives on it.
+            cost={"environment_steps": float(reached - segment.start), "wall_seconds": 1.0},
+            checkpoint=Checkpoint(segment.id, "simulated") if saved else None,
+            fence=segment.fence,
+        )
+
+    def cautions(self) -> list[str]:
+        """Caution of runs that are known to fail or to start again."""
+        cautions = []
+        if self._refused:
+            cautions.append(
+                f"{counted(len(self._refused), 'segment')} of this plan would fail, "
+                f"the first with: {self._refused[0]}"
+            )
+        if self._driver.charges.anew:
+            cautions.append(
+                "the trainer leaves no checkpoints: a run that goes on from a rung is trained from "
+                "step 0 again, and the budget is charged for it "
+                f"({len(self._driver.charges.anew)} of {len(self._driver.lineage)} proposals)"
+            )
+        return cautions
+
+    def confirmed(self) -> Confirmed:
+        """Part what explores, with the first seeds, from what confirms."""
+        first = self._study.spec.policy().first
+        charge = self._driver.charges.of
+        confirm = sum(charge(s.id.proposal) for s in self.segments if s.seed not in first)
+        ranking = self._driver.ranking
+        counts = [ranking[number].n_seeds for number in ranking.ordered()]
+        return Confirmed(
+            self.phase().steps - confirm,
+            confirm,
+            sum(count > len(first) for count in counts),
+            max(counts, default=0),
+        )
+
+    def phase(self, besides: Phase = Phase()) -> Phase:
+        """Count the work so far, besides a part of it."""
+        so_far = Phase(
+            len(self._driver.lineage),
+            len(self.segments),
+            sum(self._driver.charges.of(segment.id.proposal) for segment in self.segments),
+            sum(len(segment.evaluate_at) for segment in self.segments),
+            self._trained,
+        )
+        return Phase(**{name: size - vars(besides)[name] for name, size in vars(so_far).items()})
+
+
+class _Ends:
+    """Finds where full-length runs of a study's configurations really end."""
+
+    def __init__(self, spec: Spec, load: Load) -> None:
+        @functools.cache  # some hundred configurations are asked for again and again
+        def align(
+            trainer: TrainerSpec, environment: EnvironmentSpec, config: Config, step: int
+        ) -> int:
+            return load(trainer).align(config, step, environment)
+
+        self._spec = spec
+        self.align = align
+
+    def of(self, config: Config, step: int) -> int:
+        """Return the step at which a run of `config` to `step` ends.
+
+        It is `step` if its trainer refuses the configuration.
+        """
+        trainer, hyperparameters = self._spec.trainer_for(config)
+        try:
+            return self.align(trainer, self._spec.environment.resolve(), hyperparameters, step)
+        except InputError:
+            return step
+
+    def of_candidates(self, lineage: Lineage, *, at_most: bool) -> int:
+        """Return the steps of one test run of each candidate.
+
+        They are the longest there can be, or as many of average length.
+        """
+        horizon = self._spec.fidelity.steps
+        rivals = candidates(self._spec) - 1  # beside the default
+        ends = [self.of(proposal.config, horizon) for proposal in lineage.proposals.values()]
+        if rivals < 0 or not ends:
+            return 0
+        chosen = [round(sum(ends) / len(ends))]
+        if at_most:
+            chosen = sorted(ends[1:], reverse=True)[:rivals]
+        chosen += [max(chosen, default=ends[0])] * (rivals - len(chosen))
+        return self.of(self._spec.search_space.default(), horizon) + sum(chosen)
+
+    def equal(self) -> bool:
+        """Say whether every configuration that was looked at ends at the same step."""
+        return len({self.of(config, self._spec.fidelity.steps) for config in self._probes}) == 1
+
+    @functools.cached_property
+    def _probes(self) -> list[Config]:
+        """The default configuration, and random ones."""
+        space = self._spec.search_space
+        rng = np.random.default_rng(self._spec.seed)
+        # A space with tight constraints may give fewer.
+        drawn = (space.try_sample(rng, _PROBES) for _ in range(_PROBES))
+        return [space.default(), *(config for config in drawn if config is not None)]
+
+    def cautions(self) -> list[str]:
+        """Count the configurations whose rollouts are too long.
+
+        Too long to be trained, or to be cut between two evaluations: they end at step 0 then.
+        """
+        steps = self._spec.fidelity.steps
+        interval = self._spec.evaluation_interval
+        trained = [self.of(config, steps) > 0 for config in self._probes]
+        cut = [self.of(config, interval) > 0 for config in self._probes]
+        between = counted(interval, "step", form=",")
+        found = {
+            f"trained: a rollout is longer than a run, {counted(steps, 'step', form=',')}": [
+                not known for known in trained
+            ],
+            f"cut at every evaluation and rung: a rollout is longer than the {between} between two "
+            "of them, so several have the same weights": [
+                known and not short for known, short in zip(trained, cut, strict=True)
+            ],
+        }
+        return [
+            f"{'the default and ' * too_long[0]}{sum(too_long[1:])} of {len(too_long) - 1} random "
+            f"configurations cannot be {why}; the constraint `n_steps * n_envs <= "
+            "evaluation_interval` (or `train_freq * ...`) rules them out"
+            for why, too_long in found.items()
+            if any(too_long)
+        ]
+
+
+def candidates(spec: Spec) -> int:
+    """Count incumbent, default and the top k as if all were different."""
+    return (2 + max(0, spec.test.top - 1)) if spec.plan.test else 0
 
 
 def _cautions(spec: Spec, load: Load) -> list[str]:
@@ -188,21 +420,7 @@ def _cautions(spec: Spec, load: Load) -> list[str]:
     return [*cautions_before(spec), *dict.fromkeys(notes)]
 
 
-def _simulate(study: Study, tally: Tally) -> bool:
-    """Run the search on random scores.
-
-    Returns:
-        Whether it was cut short because it is long.
-    """
-    while segments := study.driver.advance():
-        for segment in segments:
-            study.record(tally.take(segment))
-        if len(tally.segments) >= MOST_SEGMENTS:
-            return True
-    return False
-
-
-def _light(spec: Spec, open_ended: bool) -> Spec:
+def _light(spec: Spec) -> Spec:
     """Give the study an optimizer that costs nothing where only counts matter."""
     changes: dict[str, object] = {}
     section = spec.optimizer
@@ -216,60 +434,38 @@ def _light(spec: Spec, open_ended: bool) -> Spec:
         changes["optimizer"] = OptimizerSection(
             name=_DRY_RUN, stop=section.stop, rungs=section.rungs, **options
         )
-    if open_ended:
+    if spec.budget.hours is not None:
         # Nothing says how many proposals fit into hours: one is planned.
         changes["budget"] = spec.budget.model_copy(update={"hours": None, "configurations": 1})
     return spec.model_copy(update=changes)
 
 
-def _test_phase(spec: Spec, cuts: int, trained: int) -> Phase:
-    """Count the work of the test phase.
-
-    `cuts` are the segments of a full run, `trained` the steps of one run of each candidate.
-    """
-    count = candidates(spec)
-    seeds = len(spec.plan.test)
-    runs = count * seeds
-    # At every cut the run is evaluated too.
-    evaluations = max(len(spec.evaluation_steps), cuts)
-    return Phase(
-        count, runs * cuts, runs * spec.fidelity.steps, runs * evaluations, trained * seeds
-    )
+def _whole_runs(spec: Spec, proposals: int, runs: int, trained: int, cuts: int = 1) -> Phase:
+    """Count full runs, each of so many segments, at whose ends it is evaluated too."""
+    evaluations = runs * max(len(spec.evaluation_steps), cuts)
+    return Phase(proposals, runs * cuts, runs * spec.fidelity.steps, evaluations, trained)
 
 
-def _baseline_phase(spec: Spec, cuts: int, end: int, seeds: int) -> Phase:
-    """Count the most that the default configuration is trained beyond the budget.
-
-    `cuts` are the segments of a full run, `end` the step where it really ends, `seeds` those it may
-    lack.
-    """
-    evaluations = max(len(spec.evaluation_steps), cuts)
-    return Phase(1, seeds * cuts, seeds * spec.fidelity.steps, seeds * evaluations, seeds * end)
-
-
-def _models_phase(spec: Spec, search: Phase) -> Phase:
+def _kept_models(spec: Spec, search: Phase) -> Phase:
     """Count the runs that keep models of a study without test seeds.
 
     Each proposal whose model is kept has one more run of every tuning seed.
     """
     keep = spec.keep.checkpoints
     if spec.plan.test or keep == "none" or not spec.ends_at_chosen_step or not search.proposals:
-        return Phase(0, 0, 0, 0, 0)
+        return Phase()
     most = 1 if keep == "incumbent" else max(1, spec.test.top)
     count = min(search.proposals, most)
     runs = count * len(spec.plan.tuning)
-    steps = runs * spec.fidelity.steps
-    return Phase(count, runs, steps, runs * len(spec.evaluation_steps), steps)
+    return _whole_runs(spec, count, runs, runs * spec.fidelity.steps)
 
 
 def _kept(spec: Spec, test: Phase, search: Phase) -> int:
+    """Count the checkpoints that outlive the study."""
     keep = spec.keep.checkpoints
     if keep == "none":
         return 0
     if keep == "lineage":
         return search.segments + test.segments
-    if keep == "top":
-        return test.segments + max(1, spec.test.top) * len(spec.plan.tuning)
-    if not spec.plan.test:
-        return test.segments + len(spec.plan.tuning)
-    return test.segments
+    best = max(1, spec.test.top) if keep == "top" else int(not spec.plan.test)
+    return test.segments + best * len(spec.plan.tuning)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from autorl.core.plain_text import counted
 from autorl.optimizers.model_share import share_dict, share_text
@@ -13,26 +13,26 @@ from autorl.report.table import columns, one_line
 from autorl.study.spec import Spec
 from autorl.study.spec.options import options_to_show
 
+_Rows = list[tuple[str, str]]
+
 
 def plan_text(plan: Plan) -> str:
     """Write the plan as a screen of text."""
-    rows = [*_study_rows(plan.spec), *_work_rows(plan)]
+    spec = plan.spec
+    rows = [*_study_rows(spec), *_work_rows(plan)]
     workers = str(plan.workers)
-    if not (plan.open_ended or plan.spec.asynchronous):
+    if not (plan.open_ended or spec.asynchronous):
         workers += f": {idle_text(plan.idle, plan.workers, learns=plan.learns)}"
-    rows.append(("workers", workers))
-    rows += placement_rows(plan.spec)
-    checkpoints = (
-        f"keep: {plan.spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
-    )
+    rows += [("workers", workers), *placement_rows(spec)]
+    checkpoints = f"keep: {spec.keep.checkpoints}; at most {plan.checkpoints} outlive the study"
     if plan.rungs:
         checkpoints += ", besides what the optimizer may resume when the budget is extended"
     # Logs count too; a study that stopped here goes on when the limit is raised.
-    if plan.spec.limits.disk_gb is not None:
-        checkpoints += f"; the study stops at {plan.spec.limits.disk_gb:g} GiB"
+    if spec.limits.disk_gb is not None:
+        checkpoints += f"; the study stops at {spec.limits.disk_gb:g} GiB"
     rows.append(("checkpoints", checkpoints))
-    if plan.spec.indeterminate:
-        rows.append(("caution", f"another run may give another table: {plan.spec.indeterminate}"))
+    if spec.indeterminate:
+        rows.append(("caution", f"another run may give another table: {spec.indeterminate}"))
     notes = [f"caution: {text}" for text in plan.cautions]
     if (plan.evaluation_steps or 0) > plan.search.trained + plan.test.trained:
         notes.append(
@@ -47,158 +47,122 @@ def plan_text(plan: Plan) -> str:
     return "\n".join([table, *map(one_line, notes)])
 
 
-def _study_rows(spec: Spec) -> list[tuple[str, str]]:
+def _study_rows(spec: Spec) -> _Rows:
     names = spec.search_space.names
     section = spec.optimizer
     options = options_to_show(section, spec.path)
+    if section.stop:
+        options = {"stop": section.stop, **options}
     if section.rungs is not None:
         options["rungs"] = section.rungs
-    optimizer = [section.name]
-    if section.stop:
-        optimizer.append(f"stop: {section.stop}")
-    optimizer += [f"{name}: {value}" for name, value in options.items()]
+    optimizer = [section.name, *(f"{name}: {value}" for name, value in options.items())]
     evaluation = spec.evaluation
     seeds = "all of them for every proposal"
     if evaluation.seeds != "fixed":
         most = evaluation.max or len(spec.plan.tuning)
         seeds = f"{evaluation.seeds} from {evaluation.min} to {most}"
-    seeds = f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"
+    # The study file may describe the space in place.
+    space = f"{spec.space}, " if isinstance(spec.space, str) else ""
+    objectives = (f"{objective.label}, {objective.direction}" for objective in spec.objectives())
     return [
         ("study", f"{spec.name}: {', '.join(trainer.name for trainer in spec.trainers.values())}"),
-        ("environment", _environment_text(spec)),
-        (
-            "space",
-            f"{_space_name(spec)}{counted(len(names), 'hyperparameter')}: {', '.join(names)}",
-        ),
+        ("environment", ", ".join(_environment(spec))),
+        ("space", f"{space}{counted(len(names), 'hyperparameter')}: {', '.join(names)}"),
         ("optimizer", ", ".join(optimizer)),
-        (
-            "objective",
-            ", ".join(
-                f"{objective.label}, {objective.direction}" for objective in spec.objectives()
-            ),
-        ),
+        ("objective", ", ".join(objectives)),
         ("parallelism", f"{counted(spec.parallelism, 'proposal')} in flight"),
-        ("tuning seeds", seeds),
+        ("tuning seeds", f"{list(spec.plan.tuning)}, {seeds}, {evaluation.aggregate} over seeds"),
         ("budget", _budget_text(spec)),
     ]
 
 
-def _environment_text(spec: Spec) -> str:
-    """Write the environment, and what is put around it."""
+def _environment(spec: Spec) -> Iterable[str]:
+    """Name the environment, and what is put around it."""
     section = spec.environment
-    parts = [section.id or "the trainer's own"]
+    yield section.id or "the trainer's own"
     if section.n_envs > 1:
-        parts.append(f"{section.n_envs} side by side")
-    if section.vec_env == "envpool":
-        parts.append("stepped by EnvPool")
-    elif section.vec_env == "gymnasium":
-        parts.append("stepped together")
+        yield f"{section.n_envs} side by side"
+    if section.vec_env in ("envpool", "gymnasium"):
+        yield "stepped by EnvPool" if section.vec_env == "envpool" else "stepped together"
     if section.normalize:
-        parts.append("normalised")
+        yield "normalised"
     targets = [
-        target
+        str(target).rpartition(":")[2]
         for entry in section.wrappers
         for target in (entry if isinstance(entry, Mapping) else [entry])
     ]
     if targets:
-        names = [str(target).rpartition(":")[2] for target in targets]
-        parts.append(f"wrapped by {', '.join(names)}")
-    return ", ".join(parts)
+        yield f"wrapped by {', '.join(targets)}"
 
 
-def _space_name(spec: Spec) -> str:
-    """Write the name of the space before what is in it.
-
-    Empty where the study file describes it in place.
-    """
-    return f"{spec.space}, " if isinstance(spec.space, str) else ""
-
-
-def _work_rows(plan: Plan) -> list[tuple[str, str]]:
+def _work_rows(plan: Plan) -> _Rows:
     spec = plan.spec
-    if plan.open_ended:
-        rows = [("proposals", "as many as the hours allow")]
-    else:
-        about = "" if plan.exact else "about "
+    horizon = spec.fidelity.steps
+    about = "" if plan.exact else "about "
+    rows = [("proposals", "as many as the hours allow")]
+    if not plan.open_ended:
         count = f"{about}{plan.search.proposals} in {counted(plan.search.segments, 'segment')}"
         rows = [("proposals", count), ("", share_text(plan.share, learns=plan.learns, about=about))]
-        rows += _confirmed_rows(plan)
+        if (parts := plan.confirmed) is not None:
+            explore = counted(parts.explore / horizon, "full run", "explore", form="g")
+            best = counted(parts.proposals, "proposal")
+            text = f"{explore}, {parts.confirm / horizon:g} confirm the best {best}"
+            rows.append(("confirmation", f"{text}, up to {counted(parts.seeds, 'seed')} each"))
     points = f"evaluated {counted(len(spec.evaluation_steps), 'time')}, "
     points += f"{counted(spec.fidelity.episodes, 'episode')} each"
-    rows.append(("steps of a run", f"{spec.fidelity.steps}, {points}"))
-    rows += [("", line) for line in spec.given_way]
+    rows += [("steps of a run", f"{horizon}, {points}"), *(("", line) for line in spec.given_way)]
     if plan.rungs:
         rows.append(("rungs", f"runs are cut at steps {', '.join(map(str, plan.rungs))}"))
     # In the optimizer's own words: only it knows its brackets.
     rows += [("" if number else "schedule", line) for number, line in enumerate(plan.outline)]
-    rows += _beyond_rows(plan)
-    rows.append(("test phase", _test_text(plan)))
-    if not plan.open_ended:
-        rows += _step_rows(plan)
-        most = "at most" if plan.exact else "about"
-        count = f"{most} {plan.search.evaluations + plan.test.evaluations:,}"
-        if plan.evaluation_steps is not None:
-            count += (
-                f" of {counted(spec.fidelity.episodes, 'episode')}, at most "
-                f"{counted(spec.longest_episode or 0, 'step', form=',')} each: "
-                f"up to {plan.evaluation_steps:,} steps"
-            )
-        rows.append(("evaluations", count))
-    return rows
-
-
-def _confirmed_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Write which part of the search explores, and which confirms."""
-    parts = plan.confirmed
-    if parts is None:
-        return []
-    horizon = plan.spec.fidelity.steps
-    explore = counted(parts.explore / horizon, "full run", "explore", form="g")
-    confirm = f"{parts.confirm / horizon:g} confirm the best {counted(parts.proposals, 'proposal')}"
-    return [("confirmation", f"{explore}, {confirm}, up to {counted(parts.seeds, 'seed')} each")]
-
-
-def _step_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Write the steps that are charged, and those that are really trained.
-
-    The latter where runs end later, or where that is not known.
-    """
-    as_charged = all(phase.trained == phase.steps for phase in (plan.search, plan.test))
-    nominal = _sum_text(plan, "steps", exact=plan.exact)
-    # One line where both are the same number and equally sure.
-    if as_charged and plan.trained_exact == plan.exact:
-        return [(plan.spec.steps, nominal)]
-    rows = [(plan.spec.steps, f"nominal, as the budget counts: {nominal}")]
-    trained = _sum_text(plan, "trained", exact=plan.trained_exact)
-    why = "runs end only where a rollout does"
-    if plan.rungs:
-        why += ", and start again where their trainer cannot continue"
-    if plan.exact and not plan.trained_exact:
-        why += ", and other configurations than the study's were looked at"
-    return [*rows, ("really trained", f"{trained}; {why}")]
-
-
-def _beyond_rows(plan: Plan) -> list[tuple[str, str]]:
-    """Write what is trained on tuning seeds beyond the budget.
-
-    It is the baseline, or the runs whose models are kept.
-    """
-    rows = []
-    steps = plan.spec.steps
     if plan.baseline.segments:
         text = (
             "the default configuration as far as the incumbent, "
-            f"at most {plan.baseline.steps:,} {steps} beyond the budget, "
+            f"at most {plan.baseline.steps:,} {spec.steps} beyond the budget, "
             "where the search leaves it shorter"
         )
         rows.append(("baseline", text))
     if plan.models.segments:
         text = (
-            f"at most {counted(plan.models.segments, 'run')}, {plan.models.steps:,} {steps}, "
+            "trained once more, to the step their score is of: "
+            f"at most {counted(plan.models.segments, 'run')}, {plan.models.steps:,} {spec.steps}, "
             "beyond the budget"
         )
-        rows.append(("kept models", f"trained once more, to the step their score is of: {text}"))
-    return rows
+        rows.append(("kept models", text))
+    rows.append(("test phase", _test_text(plan)))
+    return rows if plan.open_ended else [*rows, *_step_rows(plan)]
+
+
+def _step_rows(plan: Plan) -> _Rows:
+    """Write the steps that are charged, those that are really trained, and the evaluations.
+
+    The second where runs end later, or where that is not known.
+    """
+    spec = plan.spec
+    nominal = _sum_text(plan, "steps", exact=plan.exact)
+    rows = [(spec.steps, nominal)]
+    as_charged = all(phase.trained == phase.steps for phase in (plan.search, plan.test))
+    # One line where both are the same number and equally sure.
+    if not as_charged or plan.trained_exact != plan.exact:
+        why = "runs end only where a rollout does"
+        if plan.rungs:
+            why += ", and start again where their trainer cannot continue"
+        if plan.exact and not plan.trained_exact:
+            why += ", and other configurations than the study's were looked at"
+        trained = _sum_text(plan, "trained", exact=plan.trained_exact)
+        rows = [
+            (spec.steps, f"nominal, as the budget counts: {nominal}"),
+            ("really trained", f"{trained}; {why}"),
+        ]
+    count = plan.search.evaluations + plan.test.evaluations
+    evaluations = f"{'at most' if plan.exact else 'about'} {count:,}"
+    if plan.evaluation_steps is not None:
+        evaluations += (
+            f" of {counted(spec.fidelity.episodes, 'episode')}, at most "
+            f"{counted(spec.longest_episode or 0, 'step', form=',')} each: "
+            f"up to {plan.evaluation_steps:,} steps"
+        )
+    return [*rows, ("evaluations", evaluations)]
 
 
 def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
@@ -206,9 +170,9 @@ def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
 
     Test runs may end before the horizon.
     """
-    search = getattr(plan.search, of)
-    test = getattr(plan.test, of)
-    beyond = getattr(plan.baseline, of) + getattr(plan.models, of)
+    phases = (plan.search, plan.test, plan.baseline, plan.models)
+    search, test, *others = (getattr(phase, of) for phase in phases)
+    beyond = sum(others)
     # Candidates may coincide, and test runs may end at a step that tuning seeds choose.
     bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
     more = f" + up to {beyond:,} beyond the budget" if beyond else ""
@@ -234,7 +198,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "exact": plan.exact,
         "open_ended": plan.open_ended,
         "search": vars(plan.search),
-        "confirmed": None if plan.confirmed is None else vars(plan.confirmed),
+        "confirmed": plan.confirmed and vars(plan.confirmed),
         "test": vars(plan.test),
         "new_configurations": share_dict(plan.share, learns=plan.learns),
         "baseline": vars(plan.baseline),
@@ -245,7 +209,7 @@ def plan_dict(plan: Plan) -> dict[str, object]:
         "evaluation_steps": plan.evaluation_steps,
         "workers": plan.workers,
         "placement": placement_list(spec),
-        "idle": None if plan.idle is None else vars(plan.idle),
+        "idle": plan.idle and vars(plan.idle),
         "checkpoints": {"keep": spec.keep.checkpoints, "at_most": plan.checkpoints},
     }
 
@@ -264,11 +228,11 @@ def _budget_text(spec: Spec) -> str:
 
 
 def _test_text(plan: Plan) -> str:
-    spec = plan.spec
-    seeds = list(spec.plan.test)
+    test = plan.spec.test
+    seeds = list(plan.spec.plan.test)
     if not seeds:
         return "none: seeds.test is empty, so there will be no number to report"
-    best = f", and the best {spec.test.top}" if spec.test.top > 1 else ""
+    best = f", and the best {test.top}" if test.top > 1 else ""
     count = f"at most {counted(plan.test.proposals, 'candidate')}, "
     count += counted(plan.test.segments, "segment")
     return f"incumbent, default configuration{best}, on held-out seeds {seeds}: {count}"
