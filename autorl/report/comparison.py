@@ -6,7 +6,7 @@ what a study reports. Ranks are averaged over study seeds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +14,9 @@ import numpy as np
 
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, number
+from autorl.core.plain_values import json_value
 from autorl.optimizers.model_share import ModelShare, share_caution, share_dict
-from autorl.report.table import columns, one_line
+from autorl.report.table import columns, one_line, table_of
 from autorl.report.text import interval_text
 from autorl.statistics import Interval, average_ranks, bootstrap_interval, iqm
 from autorl.study import Result
@@ -91,9 +92,19 @@ def compare_results(
     }
     ranks = _ranks(tests, sign, repeats)
     rows = [
-        _row(name, results[name], values, ranks.get(name), charged[name], seed)
-        for name, values in tests.items()
+        _row(name, by_seed, tests[name], ranks.get(name), charged[name], seed)
+        for name, by_seed in results.items()
     ]
+    caveats = []
+    if repeats < FEW_REPEATS:
+        caveats.append(
+            f"{counted(repeats, 'study')} for each optimizer: "
+            f"fewer than {FEW_REPEATS} say little about which is better"
+        )
+    cautions = (share_caution(row.optimizer, row.share, learns=row.learns) for row in rows)
+    caveats += [caution for caution in cautions if caution is not None]
+    for name, by_seed in results.items():
+        caveats += [f"{name}: {text}" for text in _missing(by_seed, tests[name], repeats)]
 
     def place(row: Row) -> tuple[bool, float | None, float]:
         # Last without a score, whichever way the objective is better.
@@ -102,63 +113,54 @@ def compare_results(
 
     # By the score alone if there are no ranks.
     rows.sort(key=place)
-    caveats = (*_unequal_budgets(rows), *_caveats(tests, repeats, results))
-    return Comparison(objective, tuple(rows), repeats, caveats)
+    return Comparison(objective, tuple(rows), repeats, (*_unequal_budgets(rows), *caveats))
 
 
 def comparison_text(comparison: Comparison) -> str:
     """Write the comparison as a screen of text."""
     rows = [
-        (
-            row.optimizer,
-            number(row.rank),
-            number(row.test),
-            interval_text(row.interval),
-            number(row.tuning),
-            _share_text(row),
-            "-" if row.steps is None else f"{row.steps:,.0f}",
-            " ".join(number(value) for value in row.tests.values()),
-        )
+        {
+            "optimizer": row.optimizer,
+            "average rank": number(row.rank),
+            "test (IQM)": number(row.test),
+            "interval": interval_text(row.interval),
+            "tuning": number(row.tuning),
+            "by the model": f"{row.share.modelled} of {row.share.new}"
+            if row.learns and row.share.new
+            else "-",
+            "steps charged": "-" if row.steps is None else f"{row.steps:,.0f}",
+            "test (IQM) of each study": " ".join(map(number, row.tests.values())),
+        }
         for row in comparison.rows
     ]
-    header = (
-        "optimizer",
-        "average rank",
-        "test (IQM)",
-        "interval",
-        "tuning",
-        "by the model",
-        "steps charged",
-        "test (IQM) of each study",
-    )
-    lines = [one_line(comparison.objective), "", columns(header, rows), ""]
-    return "\n".join(
-        [*lines, *(one_line(f"  caution: {text}") for text in comparison.caveats)]
-    ).rstrip()
+    lines = [one_line(comparison.objective), "", columns(*table_of(rows)), ""]
+    lines += [one_line(f"  caution: {text}") for text in comparison.caveats]
+    return "\n".join(lines).rstrip()
 
 
 def comparison_dict(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison as JSON types."""
-    return {
-        "objective": comparison.objective,
-        "repeats": comparison.repeats,
-        "optimizers": [
-            {
-                "optimizer": row.optimizer,
-                "average_rank": row.rank,
-                "test": row.test,
-                "interval": None
-                if row.interval is None
-                else {"low": row.interval.low, "high": row.interval.high},
-                "tuning": row.tuning,
-                "new_configurations": share_dict(row.share, learns=row.learns),
-                "charged_steps": row.steps,
-                "tests": {str(seed): value for seed, value in row.tests.items()},
-            }
-            for row in comparison.rows
-        ],
-        "caveats": list(comparison.caveats),
-    }
+    document: dict[str, Any] = json_value(
+        {
+            "objective": comparison.objective,
+            "repeats": comparison.repeats,
+            "optimizers": [
+                {
+                    "optimizer": row.optimizer,
+                    "average_rank": row.rank,
+                    "test": row.test,
+                    "interval": row.interval and vars(row.interval),
+                    "tuning": row.tuning,
+                    "new_configurations": share_dict(row.share, learns=row.learns),
+                    "charged_steps": row.steps,
+                    "tests": row.tests,
+                }
+                for row in comparison.rows
+            ],
+            "caveats": comparison.caveats,
+        }
+    )
+    return document
 
 
 def _ranks(tests: Mapping[str, Mapping[int, float]], sign: float, repeats: int) -> dict[str, float]:
@@ -190,31 +192,22 @@ def _row(
     if len(values) > 1:
         # From a stream of its own, so that another optimizer in the table changes no interval.
         interval = bootstrap_interval(values, "iqm", rng=streams.generator(seed, "test", name))
-    tuning = float(np.mean([result.tuning for result in results.values()])) if results else None
-    test = iqm(values) if len(values) else None
-    learns = any(result.learns for result in results.values())
-    steps = float(np.mean(list(charged.values()))) if charged else None
-    return Row(name, tests, test, interval, tuning, rank, _share(results), learns, steps)
-
-
-def _share(results: Mapping[int, Result]) -> ModelShare:
     shares = [result.share for result in results.values()]
-    return ModelShare(
-        sum(share.new for share in shares),
-        sum(share.modelled for share in shares),
-        sum(share.continued for share in shares),
+    return Row(
+        optimizer=name,
+        tests=tests,
+        test=iqm(values) if len(values) else None,
+        interval=interval,
+        tuning=float(np.mean([result.tuning for result in results.values()])) if results else None,
+        rank=rank,
+        share=ModelShare(
+            sum(share.new for share in shares),
+            sum(share.modelled for share in shares),
+            sum(share.continued for share in shares),
+        ),
+        learns=any(result.learns for result in results.values()),
+        steps=float(np.mean(list(charged.values()))) if charged else None,
     )
-
-
-def _share_text(row: Row) -> str:
-    """Write how many of the new configurations are by the model.
-
-    Returns:
-        A dash for an optimizer without a model.
-    """
-    if not row.learns or not row.share.new:
-        return "-"
-    return f"{row.share.modelled} of {row.share.new}"
 
 
 def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
@@ -237,49 +230,23 @@ def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-def _caveats(
-    tests: Mapping[str, Mapping[int, float]],
-    repeats: int,
-    results: Mapping[str, Mapping[int, Result]],
-) -> tuple[str, ...]:
-    caveats = []
-    if repeats < FEW_REPEATS:
-        caveats.append(
-            f"{counted(repeats, 'study')} for each optimizer: "
-            f"fewer than {FEW_REPEATS} say little about which is better"
+def _missing(
+    results: Mapping[int, Result], tests: Mapping[int, float], repeats: int
+) -> Iterator[str]:
+    """Caution where an optimizer lacks scores, or has scores of fewer test runs than were made."""
+    if len(results) < repeats:
+        yield f"{counted(repeats - len(results), 'study')} ended without a result"
+    elif problems := [result for result in results.values() if result.problem]:
+        yield (
+            f"in {counted(len(problems), 'study')} "
+            "every test run of the incumbent failed: no test score"
         )
-    for name, by_seed in results.items():
-        share = _share(by_seed)
-        learns = any(result.learns for result in by_seed.values())
-        caution = share_caution(name, share, learns=learns)
-        caveats += [] if caution is None else [caution]
-    for name, values in tests.items():
-        if len(results[name]) < repeats:
-            caveats.append(
-                f"{name}: {counted(repeats - len(results[name]), 'study')} ended without a result"
-            )
-        elif problems := [result for result in results[name].values() if result.problem]:
-            caveats.append(
-                f"{name}: in {counted(len(problems), 'study')} "
-                "every test run of the incumbent failed: no test score"
-            )
-        elif len(values) < repeats:
-            caveats.append(f"{name}: no test seeds, so there is nothing to compare")
-        caveats += _failed_tests(name, results[name].values())
-    return tuple(caveats)
-
-
-def _failed_tests(name: str, results: Iterable[Result]) -> list[str]:
-    """Caution where scores are of fewer test runs than were made."""
-    tests = [result.test for result in results if result.test is not None]
-    failed = sum(test.failed for test in tests)
-    if not failed:
-        return []
-    runs = sum(test.runs for test in tests)
-    stated = next((test.failed_value for test in tests if test.failed_value is not None), None)
-    how = (
-        "the scores are of the others, which flatters them"
-        if stated is None
-        else f"each counts as {number(stated)}"
-    )
-    return [f"{name}: {failed} of {runs} test runs failed: {how}"]
+    elif len(tests) < repeats:
+        yield "no test seeds, so there is nothing to compare"
+    scored = [result.test for result in results.values() if result.test is not None]
+    failed = sum(test.failed for test in scored)
+    if failed:
+        stated = [test.failed_value for test in scored if test.failed_value is not None]
+        how = "the scores are of the others, which flatters them"
+        how = f"each counts as {number(stated[0])}" if stated else how
+        yield f"{failed} of {sum(test.runs for test in scored)} test runs failed: {how}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from autorl.core.plain_text import counted, number
 from autorl.core.types import ProposalId
-from autorl.report.text import value_text
+from autorl.report.text import value_cells
 from autorl.store.rows import ProposalRow
 from autorl.study.results.record import StudyRecord
 
@@ -64,7 +64,6 @@ class ConfigurationRow:
 
     def cells(self, horizon: int, names: Sequence[str]) -> list[str]:
         """Format the cells for readers, in the order of `header`."""
-        shown = [value_text(self.values[name]) if name in self.values else "" for name in names]
         mark = " *" if self.incumbent else ""
         return [
             f"{self.number}{mark}",
@@ -72,7 +71,7 @@ class ConfigurationRow:
             number(self.score),
             str(self.n_seeds or ""),
             f"{self.until} of {horizon}",
-            *shown,
+            *value_cells(self.values, names),
         ]
 
 

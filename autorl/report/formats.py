@@ -10,14 +10,13 @@ from typing import Any
 
 import yaml
 
-from autorl import trainers
 from autorl.core.masking import masked
 from autorl.core.plain_text import counted, number
 from autorl.core.plain_values import plain
-from autorl.core.types import Config, FrozenMap, ProposalId, TrainerSpec
+from autorl.core.types import Config, ProposalId, TrainerSpec
 from autorl.report.reading import StudyView
 from autorl.report.table import columns, one_line
-from autorl.report.text import failed_text, interval_text, seeds_text, value_text
+from autorl.report.text import failed_text, interval_text, seeds_text, value_cells
 from autorl.study import Entry
 from autorl.trainers import TrainerInfo
 from autorl.trainers.info import TrainedRun
@@ -80,6 +79,10 @@ class Candidate:
         tuning = f"tuning {number(self.tuning)} on {counted(self.n_seeds, 'seed')}"
         return f"proposal {self.proposal} ({self.label}{of}): {test}; {tuning}"
 
+    def run(self, config: Config) -> TrainedRun:
+        """Describe the run of a part of the schedule."""
+        return TrainedRun(self.trainer, config, self.horizon, self.end, self.environment)
+
 
 def candidates(view: StudyView, top: int) -> list[Candidate]:
     """Collect the `top` best proposals of a study, the incumbent first.
@@ -88,31 +91,31 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
         StudyError: nothing was scored yet.
     """
     tested = {entry.proposal: entry for entry in view.result().entries}
+    record = view.record
     best = []
     # By tuning score: test scores never rank anything.
-    for rank, proposal in enumerate(view.record.best_of_runs(top), start=1):
-        lineage = view.record.lineage([proposal])
+    for rank, proposal in enumerate(record.best_of_runs(top), start=1):
+        lineage = record.lineage([proposal])
         trainer, _ = view.spec.trainer_for(lineage[proposal].config)
-        label = "incumbent" if rank == 1 else f"rank {rank}"
+        schedule = lineage.schedule(proposal)
         best.append(
             Candidate(
-                proposal,
-                label,
-                view.record.tuning_score(proposal),
-                view.record.n_seeds(proposal),
-                lineage[proposal].until,
-                view.spec.fidelity.steps,
-                trainer,
+                proposal=proposal,
+                label="incumbent" if rank == 1 else f"rank {rank}",
+                tuning=record.tuning_score(proposal),
+                n_seeds=record.n_seeds(proposal),
+                until=lineage[proposal].until,
+                horizon=view.spec.fidelity.steps,
+                trainer=trainer,
                 # Printed to be pasted elsewhere: secrets stay in the study file.
-                masked(view.spec.environment.model_dump(mode="json", exclude_defaults=True)),
-                tuple(
-                    (step, trained_with(view, config))
-                    for step, config in lineage.schedule(proposal)
+                environment=masked(
+                    view.spec.environment.model_dump(mode="json", exclude_defaults=True)
                 ),
-                tested.get(proposal),
-                view.record.chosen_step(proposal),
-                view.record.tables.introduced(proposal),
-                view.spec.info(trainer),
+                schedule=tuple((step, trained_with(view, config)) for step, config in schedule),
+                entry=tested.get(proposal),
+                step=record.chosen_step(proposal),
+                configuration=record.tables.introduced(proposal),
+                info=view.spec.info(trainer),
             )
         )
     return best
@@ -120,15 +123,16 @@ def candidates(view: StudyView, top: int) -> list[Candidate]:
 
 def render(best: Sequence[Candidate], style: str) -> str:
     """Write the candidates in one of `FORMATS`."""
-    if style == "table":
-        return _table(best)
-    if style in ("yaml", "json"):
-        documents = [_document(candidate) for candidate in best]
-        if style == "json":
-            return json.dumps(documents, indent=2)
-        return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
-    if style == "zoo":
-        return "\n---\n".join(_zoo(candidate) for candidate in best)
+    match style:
+        case "table":
+            return _table(best)
+        case "json":
+            return json.dumps(list(map(_document, best)), indent=2)
+        case "yaml":
+            documents = list(map(_document, best))
+            return str(yaml.safe_dump(documents, sort_keys=False, width=110)).rstrip()
+        case "zoo":
+            return "\n---\n".join(map(_zoo, best))
     lines = []
     for candidate in best:
         for step, config in candidate.parts:
@@ -141,17 +145,7 @@ def render(best: Sequence[Candidate], style: str) -> str:
                 after += f": {steps}" if steps else ""
             if len(best) > 1 or after:
                 lines.append(f"# {candidate.title}{after}")
-            lines.append(
-                arguments(
-                    candidate.trainer,
-                    config,
-                    candidate.horizon,
-                    style,
-                    candidate.end,
-                    candidate.environment,
-                    candidate.info,
-                )
-            )
+            lines.append(arguments(candidate.run(config), candidate.info, style))
     return "\n".join(lines)
 
 
@@ -160,38 +154,20 @@ def _zoo(candidate: Candidate) -> str:
 
     The last part of a schedule of configurations is written.
     """
-    run = TrainedRun(
-        candidate.trainer,
-        candidate.parts[-1][1],
-        candidate.horizon,
-        candidate.end,
-        candidate.environment,
-    )
     lines = [f"# {candidate.title}"]
     if len(candidate.parts) > 1:
         steps = ", ".join(str(step) for step, _ in candidate.parts)
         lines.append(f"# the last of a schedule of configurations, from steps {steps}")
-    return "\n".join([*lines, candidate.info.zoo_entry(run)])
+    return "\n".join([*lines, candidate.info.zoo_entry(candidate.run(candidate.parts[-1][1]))])
 
 
-def arguments(
-    trainer: TrainerSpec,
-    config: Mapping[str, object],
-    horizon: int,
-    style: str = "kwargs",
-    end: int | None = None,
-    environment: Mapping[str, object] = FrozenMap(),
-    info: TrainerInfo | None = None,
-) -> str:
+def arguments(run: TrainedRun, info: TrainerInfo, style: str = "kwargs") -> str:
     """Write the configuration as keyword arguments or, with `cli`, as flags.
 
     They are the library's own where the trainer has one. Values that are not arguments of the
-    library follow as a comment, and so does the course of schedules over `horizon` steps. `end` is
-    the step to train to, by default the horizon.
+    library follow as a comment, and so does the course of schedules. `info` describes the trainer.
     """
-    described = trainers.info(trainer.name) if info is None else info
-    run = TrainedRun(trainer, config, horizon, end or horizon, environment)
-    of_library = described.arguments(run, as_flags=style == "cli")
+    of_library = info.arguments(run, as_flags=style == "cli")
     if of_library.code:
         return of_library.code
     write = flags if style == "cli" else keyword_arguments
@@ -246,10 +222,11 @@ def trained_with(view: StudyView, config: Config) -> Config:
 
 
 def _document(candidate: Candidate) -> dict[str, Any]:
-    document: dict[str, Any] = {"proposal": candidate.proposal}
-    if candidate.configuration is not None:
-        document["configuration_number"] = candidate.configuration
-    document |= {
+    entry = candidate.entry
+    test = entry.test if entry else None
+    document: dict[str, Any] = {
+        "proposal": candidate.proposal,
+        "configuration_number": candidate.configuration,
         "label": candidate.label,
         "test": None,
         "tuning": {"value": _score(candidate.tuning), "n_seeds": candidate.n_seeds},
@@ -259,21 +236,14 @@ def _document(candidate: Candidate) -> dict[str, Any]:
         "horizon": candidate.horizon,
         "configuration": plain(candidate.parts[-1][1]),
     }
-    if candidate.entry is not None and candidate.entry.failures:
-        document["failed_test_runs"] = len(candidate.entry.failures)
-    test = None if candidate.entry is None else candidate.entry.test
+    if entry and entry.failures:
+        document["failed_test_runs"] = len(entry.failures)
     if test is not None:
-        document["test"] = {
-            "iqm": _score(test.iqm),
-            "value": _score(test.value),
-            "n_seeds": len(test.seeds),
-        }
-        if test.iqm_interval is not None:
-            bounds = {
-                "iqm_low": _score(test.iqm_interval.low),
-                "iqm_high": _score(test.iqm_interval.high),
-            }
-            document["test"] |= bounds
+        scores = {"iqm": test.iqm, "value": test.value}
+        if span := test.iqm_interval:
+            scores |= {"iqm_low": span.low, "iqm_high": span.high}
+        rounded = {name: _score(value) for name, value in scores.items()}
+        document["test"] = {**rounded, "n_seeds": len(test.seeds)}
     if len(candidate.parts) > 1:
         document["schedule"] = [
             {"from_step": step, "configuration": plain(config)} for step, config in candidate.parts
@@ -292,36 +262,19 @@ def _score(value: float) -> float:
 def _table(best: Sequence[Candidate]) -> str:
     # Conditional hyperparameters are active in some candidates only.
     names = list(dict.fromkeys(name for candidate in best for name in candidate.schedule[-1][1]))
-    failing = any(candidate.entry is not None and candidate.entry.failures for candidate in best)
-    header = [
-        "proposal",
-        "test (IQM)",
-        "interval",
-        *(["test runs"] if failing else []),
-        "tuning",
-        "seeds",
-        *names,
-    ]
+    failing = any(candidate.entry and candidate.entry.failures for candidate in best)
+    runs = ["test runs"] if failing else []
     rows = []
     for candidate in best:
-        config = candidate.schedule[-1][1]
-        test = candidate.entry.test if candidate.entry else None
+        entry = candidate.entry
+        test = entry.test if entry else None
         scores = [number(test.iqm), interval_text(test.iqm_interval)] if test else ["-", "-"]
-        values = [value_text(config[name]) if name in config else "" for name in names]
-        if failing:
-            scores.append(_runs_text(candidate.entry))
-        rows.append(
-            [candidate.proposal, *scores, number(candidate.tuning), candidate.n_seeds, *values]
-        )
+        if failing and entry:
+            scores.append(seeds_text(test) if test else failed_text(entry.failures))
+        elif failing:
+            scores.append("-")
+        tuning = (number(candidate.tuning), candidate.n_seeds)
+        values = value_cells(candidate.schedule[-1][1], names)
+        rows.append([candidate.proposal, *scores, *tuning, *values])
+    header = ["proposal", "test (IQM)", "interval", *runs, "tuning", "seeds", *names]
     return columns(header, rows, indent="")
-
-
-def _runs_text(entry: Entry | None) -> str:
-    """Say how many of the test runs of a candidate succeeded.
-
-    Returns:
-        A dash where it was not tested.
-    """
-    if entry is None:
-        return "-"
-    return failed_text(entry.failures) if entry.test is None else seeds_text(entry.test)

@@ -36,24 +36,10 @@ from autorl.report.population import population_blocks
 from autorl.report.proxy import proxy_blocks
 from autorl.report.reading import StudyView, TracePoint
 from autorl.report.status import state, warnings
-from autorl.report.text import (
-    GAP,
-    beyond_text,
-    candidate_table,
-    choice_text,
-    difference_level,
-    failed_text,
-    front_table,
-    interval_text,
-    paired_note,
-    seeds_text,
-    shorter,
-    value_text,
-)
+from autorl.report.text import beyond_text, candidate_table, front_table, score_rows, value_cells
 from autorl.report.watching import watched
-from autorl.statistics.coverage import level_text
 from autorl.store.rows import ProposalRow
-from autorl.study import Entry, Result
+from autorl.study import Result
 from autorl.study.spec.options import resolved_in_short
 
 _MOST_ROWS = 1000
@@ -87,7 +73,7 @@ def study_sections(
             without analyses that fit a model.
     """
     # A report of a study that has scored nothing yet has proposals and failures.
-    result = None if view.record.best is None else view.result()
+    result = view.found
     sections = [
         Section("result", "Result", result_blocks(view, result), half=live or result is not None)
     ]
@@ -121,43 +107,26 @@ def result_blocks(view: StudyView, result: Result | None) -> list[Block]:
     """Write the result of a study and its cautions."""
     if result is None:
         return [Headline("No proposal has been scored yet.")]
-    blocks: list[Block] = []
-    if result.test is None:
-        why = result.problem or "not tested on held-out seeds: there is no result to report yet"
-        blocks.append(Headline(f"{why[:1].upper()}{why[1:]}."))
-    else:
-        span = interval_text(result.test.iqm_interval)
-        level = level_text("iqm", len(result.test.seeds))
-        note = f"{level}interval {span}, {seeds_text(result.test)}"
-        blocks.append(Headline(number(result.test.iqm), "Test score (IQM)", note))
+    # The scores as `autorl tune` prints them, the number to report in large letters.
+    first, *scores = score_rows(result)
+    blocks: list[Block] = [Headline(f"{first.note[:1].upper()}{first.note[1:]}.")]
+    if result.test is not None:
+        about = f"interval {first.interval}, {first.note}"
+        blocks = [Headline(first.value, "Test score (IQM)", about)]
         if result.loss:
             blocks.append(Text(f"{result.loss}.", "loss"))
-    blocks.append(Text(result.objective, "note"))
-    rows = []
-    if result.test is not None and result.aggregate != "iqm":
-        span = interval_text(result.test.interval)
-        note = f"{level_text(result.aggregate, len(result.test.seeds))}interval {span}"
-        rows.append((f"test score ({result.aggregate})", number(result.test.value), note))
-    note = f"{counted(result.tuning_seeds, 'tuning seed')}; optimistic: chosen by it"
-    rows.append((f"tuning score ({result.aggregate})", number(result.tuning), note))
-    if result.choice is not None:
-        rows.append(("expected score", number(result.choice.expected), choice_text(result)))
-    if result.gap is not None:
-        rows.append((f"gap ({result.aggregate})", number(result.gap), GAP))
-    if result.default is not None:
-        rows.append((f"default (IQM){shorter(result)}", *_default_cells(result.default)))
-    if result.difference is not None:
-        span = f"{difference_level(result)}interval {interval_text(result.difference)}"
-        note = f"{span}, {paired_note(result)}"
-        rows.append(("difference to default (IQM)", number(result.improvement), note))
-    if str(result.steps):
-        rows.append(("steps", "", str(result.steps)))
-    if result.beyond:
-        rows.append(("beyond the budget", "", beyond_text(result)))
-    if result.search_end_text:
-        rows.append(("search ended", "", result.search_end_text))
-    blocks.append(Table((), rows))
-    return blocks + [Text(text, "caution") for text in warnings(view)]
+    facts = {
+        "steps": str(result.steps),
+        "beyond the budget": beyond_text(result),
+        "search ended": result.search_end_text,
+    }
+    rows = [
+        (name, value, f"interval {interval}, {note}" if interval else note)
+        for name, value, interval, note in scores
+    ]
+    rows += [(name, "", text) for name, text in facts.items() if text]
+    cautions = [Text(text, "caution") for text in warnings(view)]
+    return [*blocks, Text(result.objective, "note"), Table((), rows), *cautions]
 
 
 def _progress(view: StudyView) -> list[Block]:
@@ -182,7 +151,7 @@ def _incumbent(view: StudyView) -> list[Block]:
     several = len(candidate.schedule) > 1
     header = [f"from step {step}" if several else "incumbent" for step, _ in candidate.schedule]
     rows = [
-        (name, *(value_text(config[name]) if name in config else "" for config in configs))
+        (name, *(cell for config in configs for cell in value_cells(config, [name])))
         for name in dict.fromkeys(name for config in configs for name in config)
     ]
     table = Table(("hyperparameter", *header, "default"), rows)
@@ -207,13 +176,6 @@ def _seeds(view: StudyView, result: Result) -> list[Block]:
             row += [entry.failures.get(seed) or number(scores.get(seed)) for seed in spec.plan.test]
         blocks.append(Table(header, rows))
     return blocks
-
-
-def _default_cells(entry: Entry) -> tuple[str, str]:
-    if entry.test is None:
-        return "none", failed_text(entry.failures)
-    span = interval_text(entry.test.iqm_interval)
-    return number(entry.test.iqm), f"test, {span}, {seeds_text(entry.test)}"
 
 
 def _learning(view: StudyView, result: Result, trace: Sequence[TracePoint]) -> list[Block]:
@@ -260,7 +222,6 @@ def _hyperparameters(view: StudyView, result: Result, fits: bool) -> list[Block]
 def _proposals(view: StudyView, result: Result | None) -> list[Block]:
     names = view.spec.search_space.names
     tables = view.record.tables
-    cells = []
     sign = view.spec.objectives()[0].sign
 
     def place(row: ProposalRow) -> float:
@@ -268,64 +229,39 @@ def _proposals(view: StudyView, result: Result | None) -> list[Block]:
         scored = row.score and not math.isnan(row.score[0])
         return -sign * row.score[0] if scored else math.inf
 
-    for row in sorted(tables.proposals(), key=place)[:_MOST_ROWS]:
-        tuning = number(row.score[0]) if row.score else "-"
-        shown = [value_text(row.values[name]) if name in row.values else "" for name in names]
-        cells.append(
-            [
-                row.proposal,
-                row.first,
-                row.origin,
-                row.status,
-                tuning,
-                row.n_seeds or "",
-                row.until,
-                *shown,
-            ]
-        )
-    share = share_text(view.record.share, learns=view.record.optimizer_learns)
-    blocks: list[Block] = [Text(share)]
+    def written(row: ProposalRow) -> list[object]:
+        score = number(next(iter(row.score), None))
+        facts = (row.proposal, row.first, row.origin, row.status, score, row.n_seeds or "")
+        return [*facts, row.until, *value_cells(row.values, names)]
+
+    cells = [written(row) for row in sorted(tables.proposals(), key=place)[:_MOST_ROWS]]
+    header = ("proposal", "configuration", "origin", "status", "tuning score", "seeds")
+    blocks: list[Block] = [Text(share_text(view.record.share, learns=view.record.optimizer_learns))]
     if view.record.prior_use is not None:
         blocks.append(Text(prior_text(view.record.prior_use)))
-    header = [
-        "proposal",
-        "configuration",
-        "origin",
-        "status",
-        "tuning score",
-        "seeds",
-        "until step",
-        *names,
-    ]
     best = None if result is None else str(result.incumbent.proposal)
     note = "A configuration has the number of the proposal that introduced it."
     left_out = sum(tables.count_proposals().values()) - len(cells)
     if left_out:
         note += f" {left_out} more are in study.sqlite."
-    return [*blocks, Text(note, "note"), Table(header, cells, sortable=True, best=best)]
+    table = Table((*header, "until step", *names), cells, sortable=True, best=best)
+    return [*blocks, Text(note, "note"), table]
 
 
 def _failures(view: StudyView) -> list[Block]:
     """Write the latest failed segments."""
     every = view.record.tables.failures()
-    failures = every[-_MOST_FAILURES:]
-    if not failures:
+    if not every:
         return [Text("None.", "note")]
     rows = [
-        (
-            failure.proposal,
-            failure.seed,
-            failure.kind,
-            # A report is passed on: where somebody's files lie is no part of it.
-            without_folders(failure.message),
-            f"logs/{failure.segment}.log",
-        )
-        for failure in failures
+        # A report is passed on: where somebody's files lie is no part of it.
+        (row.proposal, row.seed, row.kind, without_folders(row.message), f"logs/{row.segment}.log")
+        for row in every[-_MOST_FAILURES:]
     ]
     header = ("proposal", "seed", "kind", "message", "log")
     blocks: list[Block] = [Table(header, rows, sortable=True)]
-    if len(every) > len(failures):
-        earlier = counted(len(every) - len(failures), "earlier one", "are")
+    if len(every) > len(rows):
+        earlier = counted(len(every) - len(rows), "earlier one", "are")
         blocks.append(Text(f"{earlier} in study.sqlite.", "note"))
     return blocks
 
@@ -353,22 +289,16 @@ def _cost(view: StudyView) -> list[Block]:
 
 def _provenance(view: StudyView) -> list[Block]:
     """Write code, packages and machine of every session."""
-    rows = []
-    for place, session in enumerate(view.sessions(), start=1):
-        packages = session.get("packages") or {}
-        source = session.get("source") or {}
-        rows.append(
-            (
-                place,
-                session.get("version", ""),
-                session.get("python", ""),
-                session.get("platform", ""),
-                session.get("cpu", ""),
-                ", ".join(f"{name} {version}" for name, version in packages.items()),
-                # A hash is known by its beginning; study.sqlite has all of it.
-                ", ".join(f"{name} {str(value)[:12]}" for name, value in source.items()),
-            )
+    rows = [
+        (
+            place,
+            *(session.get(key, "") for key in ("version", "python", "platform", "cpu")),
+            ", ".join(f"{name} {version}" for name, version in session.get("packages", {}).items()),
+            # A hash is known by its beginning; study.sqlite has all of it.
+            ", ".join(f"{name} {str(sha)[:12]}" for name, sha in session.get("source", {}).items()),
         )
+        for place, session in enumerate(view.sessions(), start=1)
+    ]
     header = ("session", "autorl", "Python", "platform", "CPU", "packages", "source")
     space = f"Search space: sha256 {view.spec.search_space.hash[:16]}."
     return [Text(space), Table(header, rows[-20:])]

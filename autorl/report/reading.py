@@ -156,6 +156,11 @@ class StudyView:
     def _result(self) -> Result:
         return read_result(self.record)
 
+    @property
+    def found(self) -> Result | None:
+        """The result as it stands, None before anything was scored."""
+        return None if self.record.best is None else self.result()
+
     def sessions(self) -> list[FrozenMap]:
         """Return versions, platform and process of every session of the study."""
         return [event.facts for event in self.record.events(SessionBegun)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from autorl.core.types import Config
 from autorl.report.table import columns, one_line
-from autorl.report.text import value_text
+from autorl.report.text import value_cells, value_text
 from autorl.space import Hyperparameter, Space
 
 
@@ -37,10 +37,7 @@ def space_text(space: Space, samples: Sequence[Config] = ()) -> str:
     if rules:
         blocks.append("\n".join(map(one_line, rules)))
     if samples:
-        cells = [
-            [value_text(config[name]) if name in config else "" for name in space.names]
-            for config in samples
-        ]
+        cells = [value_cells(config, space.names) for config in samples]
         blocks.append(columns(space.names, cells, indent=""))
     return "\n\n".join(blocks)
 

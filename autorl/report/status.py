@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from typing import Any
 
-from autorl.core.plain_text import counted, number, printable
+from autorl.core.plain_text import counted, number
 from autorl.core.types import SearchEnd
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.report.reading import StudyView
-from autorl.report.text import against_default, interval_text, result_dict, seeds_text
-from autorl.statistics.coverage import level_text
+from autorl.report.table import aligned
+from autorl.report.text import against_default, iqm_cells, result_dict
 from autorl.store.events import SearchGivenUp, SegmentLost
 from autorl.store.log import Latest
 from autorl.store.sessions import changes_text
-from autorl.study import Result
 from autorl.study.budget import Spent
 from autorl.study.results.cautions import loss_cautions, refund_cautions
 from autorl.study.results.record import StudyRecord, unspent_text
@@ -26,34 +24,12 @@ _LATEST = 5
 """Failures shown."""
 
 
-def status_dict(view: StudyView, now: float | None = None) -> dict[str, Any]:
-    """Return the state of a study as JSON types.
-
-    `now` is a time as of `time.time()`.
-    """
-    return _facts(view, _result(view), now)
-
-
-def _result(view: StudyView) -> Result | None:
-    """Read the result as it stands.
-
-    Returns:
-        None before anything was scored.
-    """
-    return None if view.record.best is None else view.result()
-
-
-def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[str, Any]:
+def status_dict(view: StudyView) -> dict[str, Any]:
+    """Return the state of a study as JSON types."""
     record = view.record
-    spent = record.spent
+    result = view.found
     numbers = {} if result is None else result_dict(result)
     tested, planned = record.test_progress
-    trained = record.tables.training_by("seed_role").get("tuning")
-    last_event = None
-    if view.last is not None:
-        # Clocks of two machines may differ, and no event is in the future.
-        seconds = max(0.0, (now or time.time()) - view.last.time)
-        last_event = {"kind": view.last.kind, "seconds_ago": seconds}
     return {
         "folder": str(view.folder),
         "name": view.spec.name,
@@ -66,27 +42,35 @@ def _facts(view: StudyView, result: Result | None, now: float | None) -> dict[st
         "driver": view.holder,
         "proposals": record.tables.count_proposals(),
         "new_configurations": share_dict(record.share, learns=record.optimizer_learns),
-        # Racing charges further seeds above the budget.
-        "budget_used": min(1.0, spent.budget_used(view.spec)),
-        "tuning_steps": spent.charged_steps,
-        "trained_tuning_steps": 0 if trained is None else int(trained.environment_steps),
-        "test": numbers.get("test"),
-        "problem": numbers.get("problem"),
-        "gap": numbers.get("gap"),
-        "incumbent": _incumbent_dict(record),
+        "budget_used": _budget_used(view),
+        "tuning_steps": record.spent.charged_steps,
+        "trained_tuning_steps": _trained_steps(record),
+        **{key: numbers.get(key) for key in ("test", "problem", "gap")},
+        "incumbent": _incumbent(record),
         "model": "" if result is None else str(result.steps),
         "beyond_budget_steps": 0 if result is None else result.beyond,
         "unscored": record.tables.pending(),
         "test_runs": {"done": tested, "planned": planned},
-        "workers_busy": busy_dict(record),
-        "last_event": last_event,
+        "workers_busy": _busy(record),
+        "last_event": view.last
+        and {"kind": view.last.kind, "seconds_ago": _seconds_ago(view.last)},
         "failures": [failure._asdict() for failure in record.tables.failures()],
         "lost_workers": record.tables.count_events(SegmentLost),
-        "warnings": _warnings(view, result),
+        "warnings": warnings(view),
     }
 
 
-def busy_dict(record: StudyRecord) -> dict[str, Any] | None:
+def _budget_used(view: StudyView) -> float:
+    # Racing charges further seeds above the budget.
+    return min(1.0, view.record.spent.budget_used(view.spec))
+
+
+def _trained_steps(record: StudyRecord) -> int:
+    trained = record.tables.training_by("seed_role").get("tuning")
+    return 0 if trained is None else int(trained.environment_steps)
+
+
+def _busy(record: StudyRecord) -> dict[str, Any] | None:
     """Measure how busy the workers were, by the segments that have ended.
 
     Returns:
@@ -106,7 +90,7 @@ def busy_dict(record: StudyRecord) -> dict[str, Any] | None:
     return {"share": min(1.0, seconds / (workers * elapsed)), "workers": workers}
 
 
-def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
+def _incumbent(record: StudyRecord) -> dict[str, Any] | None:
     """Describe the best proposal so far and its tuning score."""
     best = record.best
     if best is None:
@@ -114,24 +98,14 @@ def _incumbent_dict(record: StudyRecord) -> dict[str, Any] | None:
     return {"proposal": best, "tuning": record.tuning_score(best), "n_seeds": record.n_seeds(best)}
 
 
-def status_text(view: StudyView, now: float | None = None) -> str:
+def status_text(view: StudyView) -> str:
     """Write the same as a screen of text."""
     rows = status_rows(view)
     if view.last is not None:
-        rows.append(("last event", last_event_text(view.last, now)))
+        rows.append(("last event", last_event_text(view.last)))
     rows += failure_rows(view)
     rows += [("warning", text) for text in warnings(view)]
     return "\n".join(aligned(rows))
-
-
-def aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Lay names and texts out in lines.
-
-    A terminal obeys no character of them.
-    """
-    width = max(len(name) for name, _ in rows)
-    lines = [f"{name.ljust(width)}  {text}" for name, text in rows]
-    return [printable(line, keep_lines=False) for line in lines]
 
 
 def status_rows(view: StudyView) -> list[tuple[str, str]]:
@@ -139,48 +113,67 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
 
     Facts that depend on the time are left out, and so are failures and warnings.
     """
-    result = _result(view)
-    facts = _facts(view, result, None)
-    environment = facts["environment"] or "its own task"
-    counts = ", ".join(f"{count} {kind}" for kind, count in facts["proposals"].items())
-    counts = counts or "none yet"
-    stands = facts["state"]
+    record = view.record
+    spec = view.spec
+    result = view.found
+    names = ", ".join(trainer.name for trainer in spec.trainers.values())
+    stands = state(view)
     if stands == "running":
-        stands = f"running ({facts['driver']})"
+        stands = f"running ({view.holder})"
     elif stands == "stopped":
-        stands = f"stopped{_given_up(view)}: go on with `autorl resume {view.folder}`"
-    share = view.record.share
-    if share.new:
-        counts += f"; {share_text(share, learns=view.record.optimizer_learns)}"
-    unscored = ", ".join(f"proposal {proposal}" for proposal in facts["unscored"])
-    rows = [
-        ("study", f"{facts['name']}: {', '.join(facts['trainers'])} on {environment}"),
-        *([("note", facts["note"])] if facts["note"] else []),
-        ("state", stands),
-        *([("search ended", ended)] if (ended := view.record.search_end_text) else []),
-        *_test_rows(result),
-        ("incumbent", _incumbent_text(facts["incumbent"])),
-        *([("model", facts["model"])] if facts["model"] else []),
-        ("optimizer", facts["optimizer"]),
-        ("budget used", _budget_text(facts)),
-        ("proposals", counts),
-        ("unscored", unscored or "none"),
-        ("test runs", "{done} of {planned}".format(**facts["test_runs"])),
-    ]
-    busy = facts["workers_busy"]
-    if busy is not None:
-        busy_text = f"{busy['share']:.0%} of the time of {busy['workers']}"
-        rows.append(("workers busy", f"{busy_text}, by segments that have ended"))
-    return rows
+        why = ""
+        if view.last is not None and view.last.kind == SearchGivenUp.kind:
+            why = f" because {record.events(SearchGivenUp)[-1].message}"
+        stands = f"stopped{why}: go on with `autorl resume {view.folder}`"
+    counts = ", ".join(f"{count} {kind}" for kind, count in record.tables.count_proposals().items())
+    if record.share.new:
+        counts += f"; {share_text(record.share, learns=record.optimizer_learns)}"
+    best = "none yet"
+    if (incumbent := _incumbent(record)) is not None:
+        seeds = counted(incumbent["n_seeds"], "tuning seed")
+        score = f"{number(incumbent['tuning'])} on {seeds} (optimistic: chosen by it)"
+        best = f"proposal {incumbent['proposal']}: {score}"
+    unscored = ", ".join(f"proposal {proposal}" for proposal in record.tables.pending())
+    busy = _busy(record)
+    scores = dict.fromkeys(("test score", "gap", "test seeds"), "")
+    if result is not None and result.test is not None:
+        gap = f"{number(result.gap)}: tuning minus test score ({result.aggregate})"
+        value, *others = iqm_cells(result.test)
+        scores = {
+            "test score": ", ".join([f"{value} (IQM)", *filter(None, others)]),
+            "gap": f"{gap}, larger = more over-tuned",
+            "test seeds": result.loss,
+        }
+    elif result is not None and result.problem:
+        scores["test score"] = f"none: {result.problem}"
+    rows = {
+        "study": f"{spec.name}: {names} on {spec.environment.id or 'its own task'}",
+        "note": spec.note,
+        "state": stands,
+        "search ended": record.search_end_text,
+        **scores,
+        "incumbent": best,
+        "model": "" if result is None else str(result.steps),
+        "optimizer": spec.optimizer.name,
+        "budget used": _budget_text(view),
+        "proposals": counts or "none yet",
+        "unscored": unscored or "none",
+        "test runs": "{} of {}".format(*record.test_progress),
+        "workers busy": ""
+        if busy is None
+        else "{share:.0%} of the time of {workers}, by segments that have ended".format(**busy),
+    }
+    return [(name, text) for name, text in rows.items() if text]
 
 
-def last_event_text(last: Latest, now: float | None = None) -> str:
-    """Say what was recorded last, and how long ago.
+def last_event_text(last: Latest) -> str:
+    """Say what was recorded last, and how long ago."""
+    return f"{last.kind}, {duration_text(_seconds_ago(last))} ago"
 
-    `now` is a time as of `time.time()`.
-    """
+
+def _seconds_ago(last: Latest) -> float:
     # Clocks of two machines may differ, and no event is in the future.
-    return f"{last.kind}, {duration_text(max(0.0, (now or time.time()) - last.time))} ago"
+    return max(0.0, time.time() - last.time)
 
 
 def state(view: StudyView) -> str:
@@ -191,24 +184,12 @@ def state(view: StudyView) -> str:
     return "finished" if view.finished else "stopped"
 
 
-def _given_up(view: StudyView) -> str:
-    """Say that the session has ended because nothing could be trained."""
-    if view.last is None or view.last.kind != SearchGivenUp.kind:
-        return ""
-    return f" because {view.record.events(SearchGivenUp)[-1].message}"
-
-
 def warnings(view: StudyView) -> list[str]:
     """Collect what somebody who reads the study's numbers must know."""
-    return _warnings(view, _result(view))
-
-
-def _warnings(view: StudyView, result: Result | None) -> list[str]:
+    result = view.found
     texts = [] if result is None else [*result.caveats, *against_default(result)]
     texts += [*loss_cautions(view.record), *refund_cautions(view.record)]
-    changed = changes_text(view.record.tables.sessions())
-    if changed is not None:
-        texts.append(changed)
+    texts.append(changes_text(view.record.tables.sessions()) or "")
     if view.finished:
         texts.append(unspent(view.spec, view.record.search_end, view.record.spent))
     # What is noted of data is a caution of the result too.
@@ -236,50 +217,19 @@ def used_up(spec: Spec, spent: Spent) -> bool:
     return spent.budget_steps(spec) - spent.charged_steps < run
 
 
-def _test_rows(result: Result | None) -> list[tuple[str, str]]:
-    """Write the number to report and the gap to the tuning score.
-
-    Returns:
-        Empty before the test.
-    """
-    if result is None:
-        return []
-    test = result.test
-    if test is None:
-        return [("test score", f"none: {result.problem}")] if result.problem else []
-    interval = (
-        f", {level_text('iqm', len(test.seeds))}{interval_text(test.iqm_interval)}"
-        if test.iqm_interval
-        else ""
-    )
-    gap = f"{number(result.gap)}: tuning minus test score ({result.aggregate})"
-    return [
-        ("test score", f"{number(test.iqm)} (IQM){interval}, {seeds_text(test)}"),
-        ("gap", f"{gap}, larger = more over-tuned"),
-        *([("test seeds", result.loss)] if result.loss else []),
-    ]
-
-
-def _budget_text(facts: dict[str, Any]) -> str:
+def _budget_text(view: StudyView) -> str:
     """Write the share that is charged, and what was trained.
 
     Steps are charged when proposed, and nominal; those trained are said where they differ.
     """
-    charged = facts["tuning_steps"]
-    trained = facts["trained_tuning_steps"]
+    charged = view.record.spent.charged_steps
+    trained = _trained_steps(view.record)
     steps = counted(charged, "tuning step", form=",")
     if trained != charged:
         steps = f"{counted(charged, 'nominal tuning step', form=',')} charged, {trained:,} trained"
-    beyond = facts["beyond_budget_steps"]
+    beyond = 0 if view.found is None else view.found.beyond
     more = f", and {beyond:,} beyond it for the default configuration" if beyond else ""
-    return f"{facts['budget_used']:.0%} ({steps}){more}"
-
-
-def _incumbent_text(incumbent: dict[str, Any] | None) -> str:
-    if incumbent is None:
-        return "none yet"
-    score = f"{number(incumbent['tuning'])} on {counted(incumbent['n_seeds'], 'tuning seed')}"
-    return f"proposal {incumbent['proposal']}: {score} (optimistic: chosen by it)"
+    return f"{_budget_used(view):.0%} ({steps}){more}"
 
 
 def failure_rows(view: StudyView) -> list[tuple[str, str]]:

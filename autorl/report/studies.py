@@ -16,11 +16,12 @@ import numpy as np
 
 from autorl.core import seeds as streams
 from autorl.core.plain_text import counted, number
+from autorl.core.plain_values import json_value
 from autorl.core.types import InputError, ProposalId
 from autorl.report.protocol import Difference, protocol_differences, text_of
 from autorl.report.reading import TracePoint, open_view
 from autorl.report.status import state, used_up
-from autorl.report.table import columns, one_line
+from autorl.report.table import columns, one_line, table_of
 from autorl.report.text import interval_text
 from autorl.statistics import (
     Interval,
@@ -75,6 +76,16 @@ class Compared:
         """The incumbent's test scores by seed, empty before the test."""
         return {} if self.result.test is None else self.result.test.seeds
 
+    @property
+    def iqm(self) -> float | None:
+        """The number to report, None before the test."""
+        return None if self.result.test is None else self.result.test.iqm
+
+    @property
+    def interval(self) -> Interval | None:
+        """Its interval."""
+        return None if self.result.test is None else self.result.test.iqm_interval
+
 
 @dataclass(frozen=True)
 class Pair:
@@ -82,7 +93,7 @@ class Pair:
 
     Attributes:
         first, second: their names.
-        shared: test seeds both have.
+        shared_seeds: test seeds both have.
         paired: whether they were compared on these in pairs; else all seeds of both are.
         difference: interquartile mean of the first minus that of the second.
         interval: its 95 % interval.
@@ -92,7 +103,7 @@ class Pair:
 
     first: str
     second: str
-    shared: tuple[int, ...]
+    shared_seeds: tuple[int, ...]
     paired: bool
     difference: float
     interval: Interval
@@ -102,9 +113,7 @@ class Pair:
     @property
     def verdict(self) -> str:
         """Which of them is better, where the interval leaves 0 out."""
-        if self.improvement_interval.low <= 0.5 <= self.improvement_interval.high or (
-            self.interval.low <= 0 <= self.interval.high
-        ):
+        if 0.5 in self.improvement_interval or 0 in self.interval:
             return "not told apart"
         return f"{self.first if self.improvement > 0.5 else self.second} is better"
 
@@ -149,11 +158,7 @@ def compare_studies(folders: Sequence[Path], *, unequal: bool = False) -> StudyC
         )
     sign = studies[0].sign
 
-    def place(study: Compared) -> float:
-        test = study.result.test
-        return float("inf") if test is None else -sign * test.iqm
-
-    studies.sort(key=place)
+    studies.sort(key=lambda study: np.inf if study.iqm is None else -sign * study.iqm)
     tested = [study for study in studies if len(study.scores) >= _FEW_SEEDS]
     pairs = tuple(_pair(first, second) for first, second in combinations(tested, 2))
     return StudyComparison(tuple(studies), pairs, tuple(differences), tuple(_caveats(studies)))
@@ -170,114 +175,85 @@ def comparison_text(comparison: StudyComparison) -> str:
     return "\n".join(blocks).strip()
 
 
-def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[str]]]:
+def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
     """Make header and rows of the studies."""
-    header = [
-        "study",
-        "optimizer",
-        "test (IQM)",
-        "interval",
-        "test seeds",
-        "tuning",
-        "gap",
-        "default (IQM)",
-        "steps charged",
-        "steps trained",
-        "seconds",
-        "failed",
-    ]
     rows = []
     for study in comparison.studies:
         result = study.result
-        test = result.test
-        default = result.default
-        rows.append(
-            [
-                study.name,
-                study.spec.optimizer.name,
-                number(None if test is None else test.iqm),
-                interval_text(None if test is None else test.iqm_interval),
-                str(len(study.scores)),
-                number(result.tuning),
-                number(result.gap),
-                number(None if default is None or default.test is None else default.test.iqm),
-                f"{study.spent.charged_steps:,}",
-                f"{study.trained:,.0f}",
-                f"{study.seconds:,.0f}",
-                str(study.failed),
-            ]
-        )
-    return header, rows
+        default = result.default.test if result.default else None
+        cells = {
+            "study": study.name,
+            "optimizer": study.spec.optimizer.name,
+            "test (IQM)": number(study.iqm),
+            "interval": interval_text(study.interval),
+            "test seeds": str(len(study.scores)),
+            "tuning": number(result.tuning),
+            "gap": number(result.gap),
+            "default (IQM)": number(default.iqm if default else None),
+            "steps charged": f"{study.spent.charged_steps:,}",
+            "steps trained": f"{study.trained:,.0f}",
+            "seconds": f"{study.seconds:,.0f}",
+            "failed": str(study.failed),
+        }
+        rows.append(cells)
+    return table_of(rows)
 
 
-def pair_table(comparison: StudyComparison) -> tuple[list[str], list[list[str]]]:
+def pair_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
     """Make header and rows of who beats whom."""
-    header = [
-        "first",
-        "second",
-        "difference (IQM)",
-        "interval",
-        "seeds",
-        "a run of the first is better",
-        "interval of that",
-        "",
-    ]
-    rows = [
-        [
-            pair.first,
-            pair.second,
-            number(pair.difference),
-            interval_text(pair.interval),
-            f"{len(pair.shared)} in pairs" if pair.paired else "not in pairs",
-            f"{pair.improvement:.0%}",
-            f"[{pair.improvement_interval.low:.0%}, {pair.improvement_interval.high:.0%}]",
-            pair.verdict,
-        ]
+    return table_of(
+        {
+            "first": pair.first,
+            "second": pair.second,
+            "difference (IQM)": number(pair.difference),
+            "interval": interval_text(pair.interval),
+            "seeds": f"{len(pair.shared_seeds)} in pairs" if pair.paired else "not in pairs",
+            "a run of the first is better": f"{pair.improvement:.0%}",
+            "interval of that": (
+                f"[{pair.improvement_interval.low:.0%}, {pair.improvement_interval.high:.0%}]"
+            ),
+            "": pair.verdict,
+        }
         for pair in comparison.pairs
-    ]
-    return header, rows
+    )
 
 
 def comparison_dict(comparison: StudyComparison) -> dict[str, Any]:
     """Return the comparison as JSON types."""
-    return {
-        "unequal": [
-            {"part": item.part, "values": dict(item.values)} for item in comparison.differences
-        ],
-        "studies": [
-            {
-                "study": study.name,
-                "optimizer": study.spec.optimizer.name,
-                "state": study.state,
-                "test": None if study.result.test is None else study.result.test.iqm,
-                "interval": _bounds(
-                    None if study.result.test is None else study.result.test.iqm_interval
-                ),
-                "tests": {str(seed): value for seed, value in study.scores.items()},
-                "tuning": study.result.tuning,
-                "charged_steps": study.spent.charged_steps,
-                "trained_steps": study.trained,
-                "seconds": study.seconds,
-                "failed": study.failed,
-            }
-            for study in comparison.studies
-        ],
-        "pairs": [
-            {
-                "first": pair.first,
-                "second": pair.second,
-                "shared_seeds": list(pair.shared),
-                "paired": pair.paired,
-                "difference": pair.difference,
-                "interval": _bounds(pair.interval),
-                "improvement": pair.improvement,
-                "improvement_interval": _bounds(pair.improvement_interval),
-                "verdict": pair.verdict,
-            }
-            for pair in comparison.pairs
-        ],
-        "caveats": list(comparison.caveats),
-    }
+    document: dict[str, Any] = json_value(
+        {
+            "unequal": [
+                {"part": item.part, "values": item.values} for item in comparison.differences
+            ],
+            "studies": [
+                {
+                    "study": study.name,
+                    "optimizer": study.spec.optimizer.name,
+                    "state": study.state,
+                    "test": study.iqm,
+                    "interval": study.interval and vars(study.interval),
+                    "tests": study.scores,
+                    "tuning": study.result.tuning,
+                    "charged_steps": study.spent.charged_steps,
+                    "trained_steps": study.trained,
+                    "seconds": study.seconds,
+                    "failed": study.failed,
+                }
+                for study in comparison.studies
+            ],
+            "pairs": [
+                {
+                    **vars(pair),
+                    "interval": vars(pair.interval),
+                    "improvement_interval": vars(pair.improvement_interval),
+                    "verdict": pair.verdict,
+                }
+                for pair in comparison.pairs
+            ],
+            "caveats": comparison.caveats,
+        }
+    )
+    return document
 
 
 def _read(name: str, folder: Path) -> Compared:
@@ -318,14 +294,11 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _pair(first: Compared, second: Compared) -> Pair:
     shared = sorted(set(first.scores) & set(second.scores))
     paired = len(shared) >= _FEW_SEEDS
-    of_first = list(first.scores.values())
-    of_second = list(second.scores.values())
-    if paired:
-        of_first = [first.scores[seed] for seed in shared]
-        of_second = [second.scores[seed] for seed in shared]
     # Aggregates and intervals are of numbers that are better where larger.
-    a = first.sign * np.array(of_first)
-    b = first.sign * np.array(of_second)
+    a, b = (
+        first.sign * np.array([study.scores[seed] for seed in (shared if paired else study.scores)])
+        for study in (first, second)
+    )
     # Streams of the names: another study in the comparison changes no interval.
     rng = streams.generator(first.spec.seed, "test", "studies", first.name, second.name)
     span = difference_interval(a, b, "iqm", rng=rng, paired=paired)
@@ -333,7 +306,7 @@ def _pair(first: Compared, second: Compared) -> Pair:
     return Pair(
         first=first.name,
         second=second.name,
-        shared=tuple(shared),
+        shared_seeds=tuple(shared),
         paired=paired,
         difference=first.sign * (iqm(a) - iqm(b)),
         interval=Interval(low, high, span.level, span.method),
@@ -374,7 +347,3 @@ def _caveats(studies: Sequence[Compared]) -> list[str]:
         "and the intervals are over test seeds alone"
     )
     return texts
-
-
-def _bounds(interval: Interval | None) -> dict[str, float] | None:
-    return None if interval is None else {"low": interval.low, "high": interval.high}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from autorl.core.plain_text import counted, number
-from autorl.core.plain_values import plain
 from autorl.report.pages import Axis, Chart, Line
 from autorl.report.pages.document import Block, Figure, Headline, Row, Section, Table, Text, page
 from autorl.report.studies import Compared, StudyComparison, pair_table, study_table
-from autorl.report.text import interval_bounds, interval_text, value_text
+from autorl.report.text import interval_bounds, interval_text, value_cells
 
 
 def comparison_html(comparison: StudyComparison) -> str:
@@ -43,37 +42,31 @@ def _result(comparison: StudyComparison) -> list[Block]:
 def _headline(comparison: StudyComparison) -> Headline:
     """Say which study has the best test score, and by how much."""
     first, second = comparison.studies[:2]
-    test = first.result.test
-    if test is None:
+    if first.iqm is None:
         return Headline("No study has a test score yet.")
-    about = f"IQM, interval {interval_text(test.iqm_interval)}"
+    about = f"IQM, interval {interval_text(first.interval)}"
     best = {first.name, second.name}
     pair = next((pair for pair in comparison.pairs if {pair.first, pair.second} == best), None)
     if pair is not None:
         span = interval_text(pair.interval)
         about += f"; {number(pair.difference)} over {second.name}, interval {span}"
         about += "" if "better" in pair.verdict else ": the two cannot be told apart"
-    return Headline(number(test.iqm), f"{first.name} has the best test score", f"{about}.")
+    return Headline(number(first.iqm), f"{first.name} has the best test score", f"{about}.")
 
 
 def _seeds(comparison: StudyComparison) -> Chart:
     """Draw the test scores of every study, seed by seed."""
     studies = comparison.studies
     names = tuple(study.name for study in studies)
-    x = []
-    y = []
-    texts = []
-    means = []
-    spans = []
+    x: list[float] = []
+    y: list[float] = []
+    texts: list[str] = []
     for place, study in enumerate(studies):
-        for seed, value in study.scores.items():
-            x.append(place + 0.12)
-            y.append(value)
-            texts.append(f"{study.name}, seed {seed}")
-        test = study.result.test
-        means.append(np.nan if test is None else test.iqm)
-        spans.append(interval_bounds(None if test is None else test.iqm_interval))
-    low, high = np.array(spans).T
+        x += [place + 0.12] * len(study.scores)
+        y += study.scores.values()
+        texts += [f"{study.name}, seed {seed}" for seed in study.scores]
+    means = [np.nan if study.iqm is None else study.iqm for study in studies]
+    low, high = np.array([interval_bounds(study.interval) for study in studies]).T
     places = np.arange(len(studies), dtype=np.float64)
     tuning = [study.result.tuning for study in studies]
     marks = (
@@ -127,13 +120,12 @@ def _cost(comparison: StudyComparison) -> Chart:
     """Draw test score against the steps that were trained."""
     marks = []
     for study in comparison.studies:
-        test = study.result.test
-        if test is None:
+        if study.iqm is None:
             continue
-        span = test.iqm_interval
-        band = None if span is None else (np.array([span.low]), np.array([span.high]))
+        low, high = interval_bounds(study.interval)
         names = (f"{counted(study.trained, 'step', form=',.0f')}, {study.seconds:,.0f} s",)
-        marks.append(Line.dots(study.name, [study.trained], [test.iqm], names, band))
+        band = (np.array([low]), np.array([high]))
+        marks.append(Line.dots(study.name, [study.trained], [study.iqm], names, band))
     if not marks:
         marks = [Line("nothing was tested", np.array([]), np.array([]))]
     about = "Steps of search and test together; seconds under the pointer."
@@ -143,10 +135,10 @@ def _cost(comparison: StudyComparison) -> Chart:
 
 def _configurations(comparison: StudyComparison) -> Table:
     """Write the incumbents' configurations side by side."""
-    configs = [dict(study.result.incumbent.config) for study in comparison.studies]
+    configs = [study.result.incumbent.config for study in comparison.studies]
     names = dict.fromkeys(name for config in configs for name in config)
     rows = [
-        [name, *(value_text(plain(config[name])) if name in config else "" for config in configs)]
+        [name, *(cell for config in configs for cell in value_cells(config, [name]))]
         for name in names
     ]
     header = ["hyperparameter", *(study.name for study in comparison.studies)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autorl.core.plain_text import printable
 
@@ -27,3 +27,16 @@ def one_line(text: str) -> str:
     A line feed in text of others cannot pass for a line of ours.
     """
     return printable(text, keep_lines=False)
+
+
+def aligned(rows: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
+    """Lay names and texts out in lines."""
+    named = list(rows)
+    width = max((len(name) for name, _ in named), default=0)
+    return [one_line(f"{indent}{name.ljust(width)}  {text}") for name, text in named]
+
+
+def table_of(rows: Iterable[Mapping[str, object]]) -> tuple[list[str], list[list[object]]]:
+    """Part rows of named cells into a header and cells; there is one row at least."""
+    named = list(rows)
+    return list(named[0]), [list(row.values()) for row in named]

@@ -6,21 +6,20 @@ The held-out score stands first, the tuning score and the gap beside it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from autorl.core.plain_text import all_counted, counted, number
-from autorl.core.plain_values import plain
+from autorl.core.plain_values import json_value, plain
 from autorl.optimizers.model_share import share_dict, share_text
 from autorl.optimizers.priors.used import prior_text
-from autorl.report.table import columns, one_line
+from autorl.report.table import aligned, columns, one_line, table_of
 from autorl.statistics.bootstrap import Interval
 from autorl.statistics.coverage import level_text
 from autorl.store.store import shown_folder
 from autorl.study import Estimate, Result
 
 _MOST_POINTS = 20
-MODEL_HINT = "Python: result.load_model()"
 
 
 def result_text(result: Result, *, model: str = "model.zip", states: str = "") -> str:
@@ -51,66 +50,75 @@ def result_dict(result: Result) -> dict[str, Any]:
     """
     default = result.default
     failed = len(result.entries[0].failures) if result.entries else 0
-    done = failed if result.test is None else result.test.runs
-    return {
-        "objective": result.objective,
-        "direction": result.direction,
-        "aggregate": result.aggregate,
-        "test": _estimate_dict(result.test),
-        "tuning": {"value": _finite(result.tuning), "n_seeds": result.tuning_seeds},
-        "test_runs": {"done": done, "failed": failed},
-        "problem": result.problem or None,
-        "search_end": result.search_end,
-        "choice": None if result.choice is None else vars(result.choice),
-        "gap": _finite(result.gap),
-        "default": {
-            "proposal": default.proposal,
-            "until": default.until,
-            **(_estimate_dict(default.test) or _NO_SCORE),
+    document: dict[str, Any] = json_value(
+        {
+            "objective": result.objective,
+            "direction": result.direction,
+            "aggregate": result.aggregate,
+            "test": _estimate_dict(result.test),
+            "tuning": {"value": result.tuning, "n_seeds": result.tuning_seeds},
+            "test_runs": {
+                "done": failed if result.test is None else result.test.runs,
+                "failed": failed,
+            },
+            "problem": result.problem or None,
+            "search_end": result.search_end,
+            "choice": result.choice and vars(result.choice),
+            "gap": result.gap,
+            "default": default
+            and {
+                "proposal": default.proposal,
+                "until": default.until,
+                # A reader of the JSON finds the keys of a score with and without one.
+                **(_estimate_dict(default.test or _NO_SCORE) or {}),
+            },
+            "difference_to_default": result.difference and vars(result.difference),
+            "incumbent": {
+                "proposal": result.incumbent.proposal,
+                "until": result.incumbent.until,
+                "schedule": _schedule_dict(result.incumbent.schedule),
+            },
+            "candidates": [
+                {
+                    "label": entry.label,
+                    "proposal": entry.proposal,
+                    "tuning": entry.tuning,
+                    "test": _estimate_dict(entry.test),
+                    "failed_test_runs": len(entry.failures),
+                    "schedule": _schedule_dict(entry.schedule),
+                }
+                for entry in result.entries
+            ],
+            "score_step": result.steps.score,
+            "model_step": result.steps.model,
+            "beyond_budget_steps": result.beyond,
+            "beside": result.beside,
+            "front": [vars(point) for point in result.front],
+            "proposals": result.counts,
+            "new_configurations": share_dict(result.share, learns=result.learns),
+            "prior": result.prior and vars(result.prior),
+            "loss": result.loss or None,
+            "caveats": [*result.caveats, *against_default(result)],
+            "folder": result.folder,
         }
-        if default
-        else None,
-        "difference_to_default": _interval_dict(result.difference),
-        "incumbent": {
-            "proposal": result.incumbent.proposal,
-            "until": result.incumbent.until,
-            "schedule": schedule_dict(result.incumbent.schedule),
-        },
-        "candidates": [
-            {
-                "label": entry.label,
-                "proposal": entry.proposal,
-                "tuning": _finite(entry.tuning),
-                "test": _estimate_dict(entry.test),
-                "failed_test_runs": len(entry.failures),
-                "schedule": schedule_dict(entry.schedule),
-            }
-            for entry in result.entries
-        ],
-        "score_step": result.steps.score,
-        "model_step": result.steps.model,
-        "beyond_budget_steps": result.beyond,
-        "beside": {name: _finite(value) for name, value in result.beside.items()},
-        "front": [
-            {
-                "proposal": point.proposal,
-                "tuning": _all_finite(point.tuning),
-                "test": _all_finite(point.test),
-            }
-            for point in result.front
-        ],
-        "proposals": dict(result.counts),
-        "new_configurations": share_dict(result.share, learns=result.learns),
-        "prior": None if result.prior is None else vars(result.prior),
-        "loss": result.loss or None,
-        "caveats": [*result.caveats, *against_default(result)],
-        "folder": str(result.folder) if result.folder else None,
+    )
+    return document
+
+
+_NO_SCORE = Estimate(math.nan, None, math.nan, None, {})
+
+
+def _estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
+    return estimate and {
+        **vars(estimate),
+        "interval": estimate.interval and vars(estimate.interval),
+        "iqm_interval": estimate.iqm_interval and vars(estimate.iqm_interval),
+        "n_seeds": len(estimate.seeds),
     }
 
 
-def schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[dict[str, Any]]:
-    """Return configurations by the step they start at, in JSON types."""
-    return [{"from_step": step, "configuration": plain(config)} for step, config in schedule]
+def _schedule_dict(schedule: Sequence[tuple[int, Mapping[str, object]]]) -> list[dict[str, Any]]:
+    return [{"from_step": step, "configuration": config} for step, config in schedule]
 
 
 def value_text(value: object) -> str:
@@ -121,6 +129,11 @@ def value_text(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(value_text, value))}]"
     return number(value) if isinstance(value, float) else str(plain(value))
+
+
+def value_cells(values: Mapping[str, object], names: Iterable[str]) -> list[str]:
+    """Write the values of some hyperparameters, empty where one is not active."""
+    return [value_text(values[name]) if name in values else "" for name in names]
 
 
 def interval_text(interval: Interval | None) -> str:
@@ -135,85 +148,85 @@ def interval_bounds(interval: Interval | None) -> tuple[float, float]:
     return (math.nan, math.nan) if interval is None else (interval.low, interval.high)
 
 
-def _scores(result: Result) -> str:
-    lines = []
-    if result.test is None:
-        lines.append(("test score", "none", "", result.problem or _UNTESTED))
-    else:
-        lines.append(("test score (IQM)", *_iqm_cells(result.test)))
+class Score(NamedTuple):
+    """A line of the scores of a result: name, number, interval with its level, and a remark."""
+
+    name: str
+    value: str
+    interval: str
+    note: str
+
+
+def score_rows(result: Result) -> list[Score]:
+    """Write the scores of a result, the test score first."""
+    by = result.aggregate
+    rows = [Score("test score", "none", "", result.problem or _UNTESTED)]
+    if result.test is not None:
+        rows = [Score("test score (IQM)", *iqm_cells(result.test))]
         # Otherwise the same number would stand in two lines.
-        if result.aggregate != "iqm":
-            value, span, _ = _estimate_cells(result.test, result.aggregate)
-            lines.append((f"test score ({result.aggregate})", value, span, _AGGREGATE))
-    seeds = counted(result.tuning_seeds, "tuning seed")
-    seeds = f"{seeds}; optimistic, it was chosen by this score"
-    lines.append((f"tuning score ({result.aggregate})", number(result.tuning), "", seeds))
-    if result.choice is not None:
-        lines.append(("expected score", number(result.choice.expected), "", choice_text(result)))
+        if by != "iqm":
+            span = _leveled(by, len(result.test.seeds), result.test.interval)
+            note = "compare the tuning score with this one"
+            rows.append(Score(f"test score ({by})", number(result.test.value), span, note))
+    seeds = (
+        f"{counted(result.tuning_seeds, 'tuning seed')}; optimistic, it was chosen by this score"
+    )
+    rows.append(Score(f"tuning score ({by})", number(result.tuning), "", seeds))
+    if (choice := result.choice) is not None:
+        note = (
+            f"on new seeds, by a noise model: over-tuned by {number(choice.overtuning)}; the best "
+            f"of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
+        )
+        rows.append(Score("expected score", number(choice.expected), "", note))
     if result.gap is not None:
-        lines.append((f"gap ({result.aggregate})", number(result.gap), "", GAP))
-    if result.default is not None:
-        cells = ("none", "", failed_text(result.default.failures))
-        if result.default.test is not None:
-            cells = _iqm_cells(result.default.test)
-        lines.append((f"default's test (IQM){shorter(result)}", *cells))
+        note = "tuning score minus test score: the larger, the more the search has over-tuned"
+        rows.append(Score(f"gap ({by})", number(result.gap), "", note))
+    default = result.default
+    if default is not None:
+        shorter = default.until != result.incumbent.until
+        name = f"default's test (IQM){f' at step {default.until}' if shorter else ''}"
+        failed = ("none", "", failed_text(default.failures))
+        rows.append(Score(name, *(iqm_cells(default.test) if default.test else failed)))
     if result.difference is not None:
-        span = f"{difference_level(result)}{interval_text(result.difference)}"
-        lines.append(("difference (IQM)", number(result.improvement), span, paired_note(result)))
-    elif result.test is not None and result.default is None:
+        tests = [entry and entry.test for entry in (result.entries[0], default)]
+        pairs = min(len(test.seeds) if test else 0 for test in tests)
+        note = "incumbent minus default on the same test seeds"
+        # A failed run whose value the study file does not state is in neither score.
+        if any(test and len(test.seeds) < test.runs for test in tests):
+            note += " where neither failed"
+        span = _leveled("difference of iqm", pairs, result.difference)
+        rows.append(Score("difference (IQM)", number(result.improvement), span, note))
+    elif result.test is not None and default is None:
         note = (
             "the incumbent is the default configuration, "
             "or the default was never tried at full length"
         )
-        lines.append(("default", "-", "", note))
-    widths = [max(len(line[index]) for line in lines) for index in range(3)]
-    texts = []
-    for name, value, span, note in lines:
-        aligned = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
-        texts.append(one_line(f"  {'  '.join(aligned)}".rstrip()))
-    return "\n".join(texts)
-
-
-def choice_text(result: Result) -> str:
-    """Say how over-tuned and how sure the choice is."""
-    choice = result.choice
-    assert choice is not None, "the seeds of the study are not adaptive"
-    return (
-        f"on new seeds, by a noise model: over-tuned by {number(choice.overtuning)}; "
-        f"the best of {choice.confirmed} confirmed with probability {choice.probability:.2f}"
-    )
-
-
-def shorter(result: Result) -> str:
-    """Say at which step the default configuration was tested.
-
-    Returns:
-        Empty where the incumbent was tested at the same step.
-    """
-    if result.default is None or result.default.until == result.incumbent.until:
-        return ""
-    return f" at step {result.default.until}"
+        rows.append(Score("default", "-", "", note))
+    return rows
 
 
 _UNTESTED = "not tested on held-out seeds: there is no number to report yet"
-_AGGREGATE = "compare the tuning score with this one"
-GAP = "tuning score minus test score: the larger, the more the search has over-tuned"
 
 
-def paired_note(result: Result) -> str:
-    """Say what the difference to the default configuration is of."""
-    note = "incumbent minus default on the same test seeds"
-    tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
-    # A failed run whose value the study file does not state is in neither score.
-    left_out = any(test is not None and len(test.seeds) < test.runs for test in tests)
-    return f"{note} where neither failed" if left_out else note
+def _leveled(statistic: str, seeds: int, interval: Interval | None) -> str:
+    """Write an interval after the level at which it was measured to hold."""
+    return f"{level_text(statistic, seeds)}{interval_text(interval)}" if interval else ""
 
 
-def difference_level(result: Result) -> str:
-    """Write the level of the interval of the gain over the default."""
-    tests = [None if entry is None else entry.test for entry in (result.entries[0], result.default)]
-    pairs = min(0 if test is None else len(test.seeds) for test in tests)
-    return level_text("difference of iqm", pairs)
+def iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
+    """Write the number to report, its interval, and how many runs they are of."""
+    span = _leveled("iqm", len(estimate.seeds), estimate.iqm_interval)
+    return number(estimate.iqm), span, seeds_text(estimate)
+
+
+def _scores(result: Result) -> str:
+    rows = score_rows(result)
+    widths = [max(len(row[index]) for row in rows) for index in range(3)]
+    texts = []
+    for name, value, span, note in rows:
+        aligned_cells = (name.ljust(widths[0]), value.rjust(widths[1]), span.ljust(widths[2]), note)
+        texts.append(one_line(f"  {'  '.join(aligned_cells)}".rstrip()))
+    return "\n".join(texts)
 
 
 def seeds_text(estimate: Estimate) -> str:
@@ -235,47 +248,28 @@ def failed_text(failures: Mapping[int, str]) -> str:
     return f"{all_counted(len(failures), 'test run')} failed: no score"
 
 
-def _estimate_cells(estimate: Estimate, aggregate: str) -> tuple[str, str, str]:
-    level = level_text(aggregate, len(estimate.seeds))
-    span = f"{level}{interval_text(estimate.interval)}" if estimate.interval else ""
-    return number(estimate.value), span, seeds_text(estimate)
-
-
-def _iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
-    level = level_text("iqm", len(estimate.seeds))
-    span = f"{level}{interval_text(estimate.iqm_interval)}" if estimate.iqm_interval else ""
-    return number(estimate.iqm), span, seeds_text(estimate)
-
-
-def candidate_table(result: Result) -> tuple[list[str], list[list[str]]]:
+def candidate_table(result: Result) -> tuple[list[str], list[list[object]]]:
     """Make header and rows of what was tested.
 
     IQM and interval come first, then the statistic of the tuning score and that score.
     """
     by = result.aggregate
-    header = [
-        "candidate",
-        "proposal",
-        "test (IQM)",
-        "interval",
-        f"test ({by})",
-        f"tuning ({by})",
-        "test seeds",
-    ]
     rows = []
     for entry in result.entries:
         # None where every test run of a candidate failed.
         test = entry.test
-        scores = ["-", "-", "-"]
-        seeds = "0"
-        if test is not None:
-            scores = [number(test.iqm), interval_text(test.iqm_interval), number(test.value)]
-            seeds = str(len(test.seeds))
-        failed = str(len(entry.failures) or "")
-        rows.append(
-            [entry.label, str(entry.proposal), *scores, number(entry.tuning), seeds, failed]
-        )
-    return [*header, "failed"], rows
+        cells = {
+            "candidate": entry.label,
+            "proposal": entry.proposal,
+            "test (IQM)": number(test.iqm if test else None),
+            "interval": interval_text(test.iqm_interval if test else None),
+            f"test ({by})": number(test.value if test else None),
+            f"tuning ({by})": number(entry.tuning),
+            "test seeds": len(test.seeds) if test else 0,
+            "failed": len(entry.failures) or "",
+        }
+        rows.append(cells)
+    return table_of(rows)
 
 
 def _candidates(result: Result) -> str:
@@ -292,18 +286,11 @@ def front_table(result: Result) -> tuple[list[str], list[list[str]]]:
     Every objective on tuning seeds and, where it was tested, on test seeds.
     """
     labels = list(result.front[0].tuning)
-    header = [
-        "proposal",
-        *(f"tuning {label}" for label in labels),
-        *(f"test {label}" for label in labels),
-    ]
+    header = ["proposal", *(f"{role} {label}" for role in ("tuning", "test") for label in labels)]
     rows = []
     for point in result.front:
-        values = [
-            *point.tuning.values(),
-            *(point.test[label] if point.test else None for label in labels),
-        ]
-        rows.append([str(point.proposal), *map(number, values)])
+        tests = (point.test[label] if point.test else None for label in labels)
+        rows.append([str(point.proposal), *map(number, [*point.tuning.values(), *tests])])
     return header, rows
 
 
@@ -319,43 +306,40 @@ def _front(result: Result) -> str:
 
 
 def _configuration(result: Result) -> str:
-    blocks = []
-    if len(result.incumbent.schedule) > 1 and str(result.steps):
-        blocks.append(f"  incumbent: {result.steps}")
-    for step, config in result.incumbent.schedule:
+    schedule = result.incumbent.schedule
+    several = len(schedule) > 1
+    steps = str(result.steps)
+    blocks = [f"  incumbent: {steps}"] if several and steps else []
+    for step, config in schedule:
         title = f"  incumbent: proposal {result.incumbent.proposal}"
-        if len(result.incumbent.schedule) > 1:
+        if several:
             title += f", from step {step}"
-        elif str(result.steps):
-            title += f" ({result.steps})"
-        width = max((len(name) for name in config), default=0)
-        values = [
-            one_line(f"    {name.ljust(width)}  {value_text(config[name])}") for name in config
-        ]
+        elif steps:
+            title += f" ({steps})"
+        values = aligned([(name, value_text(value)) for name, value in config.items()], "    ")
         blocks.append("\n".join([title, *values]))
     return "\n".join(blocks)
 
 
 def _remarks(result: Result, states: str) -> str:
     counts = ", ".join(f"{count} {status}" for status, count in result.counts.items())
-    lines = [f"  proposals: {counts}; {share_text(result.share, learns=result.learns)}"]
-    if states:
-        lines.append(f"  {states}")
-    if result.search_end_text:
-        lines.append(f"  search ended: {result.search_end_text}")
-    if result.prior is not None:
-        lines.append(f"  {prior_text(result.prior)}")
-    if result.beside:
-        values = ", ".join(f"{name} {number(value)}" for name, value in result.beside.items())
-        lines.append(f"  incumbent on test seeds: {values}")
-    if result.beyond:
-        lines.append(f"  {beyond_text(result)}")
-    lines += [f"  caution: {text}" for text in (*result.caveats, *against_default(result))]
-    return "\n".join(map(one_line, lines))
+    beside = ", ".join(f"{name} {number(value)}" for name, value in result.beside.items())
+    lines = [
+        f"proposals: {counts}; {share_text(result.share, learns=result.learns)}",
+        states,
+        f"search ended: {result.search_end_text}" if result.search_end_text else "",
+        prior_text(result.prior) if result.prior is not None else "",
+        f"incumbent on test seeds: {beside}" if beside else "",
+        beyond_text(result),
+        *(f"caution: {text}" for text in (*result.caveats, *against_default(result))),
+    ]
+    return "\n".join(one_line(f"  {line}") for line in lines if line)
 
 
 def beyond_text(result: Result) -> str:
-    """Say what the default configuration cost beside the search."""
+    """Say what the default configuration cost beside the search, empty where nothing."""
+    if not result.beyond:
+        return ""
     return (
         "the default configuration was trained "
         f"{counted(result.beyond, 'step', form=',')} beyond the budget, "
@@ -365,14 +349,12 @@ def beyond_text(result: Result) -> str:
 
 def against_default(result: Result) -> list[str]:
     """Caution where the held-out difference shows no gain over the default."""
-    if result.difference is None:
+    if result.difference is None or 0 not in result.difference:
         return []
-    if result.difference.low <= 0 <= result.difference.high:
-        return [
-            "the interval of the difference to the default configuration contains 0: "
-            "no improvement is shown"
-        ]
-    return []
+    return [
+        "the interval of the difference to the default configuration contains 0: "
+        "no improvement is shown"
+    ]
 
 
 def _next_steps(result: Result, *, model: str) -> str:
@@ -381,53 +363,11 @@ def _next_steps(result: Result, *, model: str) -> str:
     folder = shown_folder(result.folder)
     lines = [("study folder", folder), ("best configuration", f"autorl best {folder}")]
     if model and result.test is not None:
-        lines.append(("trained model", f"autorl export {folder} --model {model}   ({MODEL_HINT})"))
+        command = f"autorl export {folder} --model {model}"
+        lines.append(("trained model", f"{command}   (Python: result.load_model())"))
     if not result.entries:
         lines.append(("held-out test", f"autorl test {folder} --seeds 10"))
     elif result.test is None:
         lines.append(("failed test runs", f"autorl watch {folder} --once"))
     lines.append(("report", f"autorl report {folder}"))
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"  {name.ljust(width)}  {text}" for name, text in lines)
-
-
-def _all_finite(values: Mapping[str, float] | None) -> dict[str, float | None] | None:
-    return None if values is None else {name: _finite(value) for name, value in values.items()}
-
-
-def _finite(value: float | None) -> float | None:
-    # JSON has no NaN, and no infinity.
-    return value if value is not None and math.isfinite(value) else None
-
-
-# The keys of a score, so that a reader of the JSON finds them with and without one.
-_NO_SCORE: dict[str, Any] = {
-    "value": None,
-    "interval": None,
-    "iqm": None,
-    "iqm_interval": None,
-    "seeds": {},
-    "n_seeds": 0,
-}
-
-
-def _estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
-    if estimate is None:
-        return None
-    return {
-        "value": _finite(estimate.value),
-        "interval": _interval_dict(estimate.interval),
-        "iqm": _finite(estimate.iqm),
-        "iqm_interval": _interval_dict(estimate.iqm_interval),
-        "seeds": {str(seed): _finite(value) for seed, value in estimate.seeds.items()},
-        "n_seeds": len(estimate.seeds),
-        "failed": estimate.failed,
-        "failed_value": estimate.failed_value,
-    }
-
-
-def _interval_dict(interval: Interval | None) -> dict[str, Any] | None:
-    if interval is None:
-        return None
-    bounds = {"low": _finite(interval.low), "high": _finite(interval.high)}
-    return {**bounds, "level": interval.level, "method": interval.method}
+    return "\n".join(aligned(lines, "  "))

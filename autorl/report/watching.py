@@ -19,7 +19,6 @@ from autorl.report.configurations import (
 from autorl.report.live import search_seconds_left
 from autorl.report.reading import StudyView
 from autorl.report.status import (
-    aligned,
     duration_text,
     failure_rows,
     last_event_text,
@@ -27,7 +26,7 @@ from autorl.report.status import (
     status_rows,
     warnings,
 )
-from autorl.report.table import columns
+from autorl.report.table import aligned, columns
 from autorl.store.log import Latest
 
 _LEAST_ROWS = 3
@@ -104,14 +103,14 @@ def block(study: Watched) -> str:
     return "\n".join(aligned([*study.facts, *study.remarks]))
 
 
-def screen(study: Watched, width: int, height: int, now: float | None = None) -> list[Line]:
+def screen(study: Watched, width: int, height: int) -> list[Line]:
     """Fit the study into a terminal of `width` columns and `height` lines.
 
     The lines above the table of configurations are cut before its last few rows are.
     """
     facts = list(study.facts)
     if study.last is not None:
-        facts.append(("last event", last_event_text(study.last, now)))
+        facts.append(("last event", last_event_text(study.last)))
     texts = aligned([*facts, *study.remarks])
     lines = [Line(text, _style_of(text)) for text in texts]
     lines.insert(1, Line(_bar(study.budget_used), "cyan"))

@@ -3,9 +3,12 @@
 from pathlib import Path
 
 from autorl.core.types import Config, Incumbent
+from autorl.report import formats
 from autorl.statistics import Interval, iqm
 from autorl.study import Entry, Estimate, Result, Study
 from autorl.study.spec import load_spec
+from autorl.trainers import info
+from autorl.trainers.info import TrainedRun
 
 CONFIG = Config(lr=3e-4, layers=(64, 64), kind="a")
 DEFAULT = Config(lr=1e-3, layers=(64,), kind="b")
@@ -63,3 +66,9 @@ def run_study(folder: Path, **changes) -> Path:
     finally:
         study.close()
     return folder
+
+
+def arguments(trainer, config, horizon, style="kwargs", environment=None):
+    """What `autorl best` prints of a whole run."""
+    run = TrainedRun(trainer, config, horizon, horizon, environment or {})
+    return formats.arguments(run, info(trainer.name), style)

@@ -105,7 +105,7 @@ def test_without_test_seeds_the_report_claims_no_result(tmp_path):
     text = parsed(report_html(view))
     answers = {item.question: item.answer for item in checklist(view)}
     view.close()
-    assert "there is no result to report yet" in text
+    assert "there is no number to report yet" in text
     assert "Horizontal lines" not in text
     assert answers["Are all results reported on the test setting?"] == "no"
     assert (

@@ -35,7 +35,7 @@ def test_a_pair_is_compared_on_the_seeds_it_shares(folders):
     (pair,) = comparison.pairs
     first, second = (values(folders, name) for name in (pair.first, pair.second))
     assert pair.paired
-    assert pair.shared == tuple(sorted(first)) == (100, 101, 102, 103, 104)
+    assert pair.shared_seeds == tuple(sorted(first)) == (100, 101, 102, 103, 104)
     assert pair.difference == pytest.approx(iqm(list(first.values())) - iqm(list(second.values())))
     assert pair.difference >= 0  # the best test score is first
     better = [np.sign(a - b) for a in first.values() for b in second.values()]
@@ -95,7 +95,7 @@ def test_test_seeds_that_are_not_shared_are_no_pairs(folders, tmp_path):
     other = run_study(tmp_path / "other", seeds={"tuning": 2, "test": [200, 201, 202, 203, 204]})
     (pair,) = compare_studies([folders["random"], other], unequal=True).pairs
     assert not pair.paired
-    assert pair.shared == ()
+    assert pair.shared_seeds == ()
 
 
 def test_other_metrics_are_refused_whatever_is_said(folders, tmp_path):

@@ -2,14 +2,17 @@
 
 import dataclasses
 import shlex
+from contextlib import closing
 
 import pytest
 import yaml
 
 pytest.importorskip("trl", reason="needs the extra rlhf")
 
+from report_support import arguments
+
 from autorl.core.types import Config, EnvironmentSpec, FrozenMap, Segment, TrainerSpec
-from autorl.report.formats import arguments
+from autorl.report.reading import open_view
 from autorl.space import resolve_schedules, schedule_function
 from autorl.trainers import load
 from autorl.trainers.trl.arguments import trl_arguments
@@ -17,37 +20,18 @@ from autorl.trainers.trl.methods import find
 
 pytestmark = pytest.mark.cpu_seconds(600)  # the first to run builds the task
 OF_STUDY = {  # fields that say where and how a study runs, not what is trained
-    *(
-        "output_dir",
-        "seed",
-        "data_seed",
-        "report_to",
-        "save_strategy",
-        "eval_strategy",
-        "logging_strategy",
-    ),
-    *(
-        "disable_tqdm",
-        "use_cpu",
-        "gradient_checkpointing",
-        "dataloader_pin_memory",
-        "max_completion_length",
-    ),
-    *("activation_checkpointing", "remove_unused_columns"),
-}
+    "output_dir", "seed", "data_seed", "report_to", "save_strategy", "eval_strategy",
+    "logging_strategy", "disable_tqdm", "use_cpu", "gradient_checkpointing",
+    "dataloader_pin_memory", "max_completion_length", "activation_checkpointing",
+    "remove_unused_columns",
+}  # fmt: skip
+DECAYING = {"num_generations": 4, "learning_rate": 1e-3, "learning_rate.end": 1e-5}
 SIMPO = {"loss_type": "simpo", "gamma_ratio": 0.5, "beta": 2.0, "learning_rate": 1e-3}
+DECAYING_BY_TRL = {"num_generations": 4, "lr_scheduler_type": "cosine", "learning_rate": 1e-3}
 RUNS = [
     ("rloo", {"num_generations": 4, "beta": 0.3, "learning_rate": 1e-3, "weight_decay": 0.1}),
     ("grpo", {"num_generations": 4, "use_kl": False, "num_iterations": 2, "learning_rate": 1e-3}),
-    (
-        "grpo",
-        {
-            "num_generations": 4,
-            "reward.length_limit": 6,
-            "lr_scheduler_type": "cosine",
-            "learning_rate": 1e-3,
-        },
-    ),
+    ("grpo", DECAYING_BY_TRL | {"reward.length_limit": 6}),
     ("dpo", {"loss_type": "rpo", "sft_weight": 0.3, "beta": 0.2, "learning_rate": 1e-3}),
     ("cpo", SIMPO),
     ("reward", {"learning_rate": 1e-3, "center_rewards_coefficient": 0.01}),
@@ -137,13 +121,7 @@ def rates(config, tmp_path, steps):
 
 @pytest.mark.parametrize("shape", ["constant", "linear", "cosine"])
 def test_the_learning_rate_decays_as_it_did_in_the_run(tmp_path, shape):
-    config = {
-        "num_generations": 4,
-        "learning_rate": 1e-3,
-        "learning_rate.shape": shape,
-        "learning_rate.end": 1e-5,
-    }
-    one = segment("rloo", config, steps=20)
+    one = segment("rloo", DECAYING | {"learning_rate.shape": shape}, steps=20)
     _, owner = find("rloo").classes()
     code = arguments(one.trainer, one.config, 20)
     theirs = rates(eval(f"owner('{tmp_path}', {code}\n)", {"owner": owner}), tmp_path, 20)
@@ -163,13 +141,7 @@ def test_the_learning_rate_decays_as_it_did_in_the_run(tmp_path, shape):
 )
 def test_a_schedule_that_transformers_does_not_have_is_said_in_words(change):
     """It rises, is multiplied with another, or would warm up, or ends at another step than the run."""
-    config = {
-        "num_generations": 4,
-        "learning_rate": 1e-3,
-        "learning_rate.shape": "linear",
-        "learning_rate.end": 1e-5,
-    }
-    one = segment("rloo", config | change, steps=20)
+    one = segment("rloo", DECAYING | {"learning_rate.shape": "linear"} | change, steps=20)
     found = trl_arguments(one.trainer, one.config, 20)
     assert found.values["learning_rate"] == 1e-3
     assert "lr_scheduler_kwargs" not in found.values
@@ -219,21 +191,12 @@ def test_a_study_is_exported_and_its_whole_configuration_is_printed(tmp_path, mo
         assert found.exit_code == code, found.output
         return found
 
-    short = (
-        "budget.runs=1",
-        "seeds.tuning=1",
-        "seeds.test=1",
-        "fidelity.steps=2",
-        "fidelity.evaluations=1",
-    )
-    sets = [
-        word
-        for one in (*short, "fidelity.episodes=16", "executor.name=in_process")
-        for word in ("--set", one)
-    ]
-    made = autorl(
-        "tune", "trl/rloo", "--env", "letters-goldproxy", *sets, "--out", tmp_path / "s", "--quiet"
-    ).stdout
+    short = ["budget.runs", "seeds.tuning", "seeds.test", "fidelity.evaluations"]
+    sets = [f"{key}=1" for key in short]
+    sets += ["fidelity.steps=2", "fidelity.episodes=16", "executor.name=in_process"]
+    options = [word for one in sets for word in ("--set", one)]
+    tune = ("tune", "trl/rloo", "--env", "letters-goldproxy", *options, "--out", tmp_path / "s")
+    made = autorl(*tune, "--quiet").stdout
     assert f"autorl export {tmp_path / 's'} --model model " in made
     (found,) = yaml.safe_load(autorl("best", tmp_path / "s").stdout)
     assert found["trainer"] == "trl/rloo"
@@ -247,14 +210,9 @@ def test_a_study_is_exported_and_its_whole_configuration_is_printed(tmp_path, mo
     assert error.count("\n") == 1
     assert "is a folder" in error
     assert "seed 100" in autorl("export", tmp_path / "s", "--model", tmp_path / "m").stdout
-    from autorl.report.reading import open_view
-
-    view = open_view(tmp_path / "s")
-    ours = view.result().load_model()
-    view.close()
+    with closing(open_view(tmp_path / "s")) as view:
+        ours = view.result().load_model()
     theirs = AutoModelForCausalLM.from_pretrained(tmp_path / "m")
     assert type(ours) is type(theirs)
-    assert all(
-        bool((ours.state_dict()[name] == value).all())
-        for name, value in theirs.state_dict().items()
-    )
+    states = ours.state_dict()
+    assert all(bool((states[name] == value).all()) for name, value in theirs.state_dict().items())

@@ -16,7 +16,8 @@ from autorl.core.types import Config, EnvironmentSpec, InputError, Outcome, Trai
 from autorl.report.formats import arguments
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
-from autorl.trainers import load
+from autorl.trainers import info, load
+from autorl.trainers.info import TrainedRun
 
 torch.set_num_threads(1)  # as the executors do
 CARTPOLE = EnvironmentSpec("CartPole-v1", n_envs=2)
@@ -241,11 +242,9 @@ def test_the_trial_build_leaves_random_streams_alone() -> None:
 
 
 def test_the_best_as_arguments_names_the_classes(module: str) -> None:
-    text = arguments(
-        TrainerSpec("sb3/ppo"),
-        {"gamma": 0.9, "activation": f"{module}:Bent", "optimizer_class": "torch.optim:AdamW"},
-        100,
-    )
+    classes = {"activation": f"{module}:Bent", "optimizer_class": "torch.optim:AdamW"}
+    run = TrainedRun(TrainerSpec("sb3/ppo"), {"gamma": 0.9} | classes, 100, 100, {})
+    text = arguments(run, info("sb3/ppo"))
     assert f"activation_fn={module}.Bent" in text
     assert "optimizer_class=torch.optim.AdamW" in text
     assert f"# import {module}, torch.optim" in text
