@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Annotated
 
 import typer
@@ -36,8 +37,7 @@ def best(
     # Before a database is copied, which may be large.
     if style not in FORMATS:
         raise InputError(f"expected one of {', '.join(FORMATS)}, got {style!r}", key="--format")
-    view = open_view(folder)
-    try:
+    with closing(open_view(folder)) as view:
         ranked = candidates(view, top)
         if style in _WITH_REMARKS and view.record.prior_use is not None:
             say(f"# {prior_text(view.record.prior_use)}")
@@ -47,5 +47,3 @@ def best(
         # Beside the output, which is pasted elsewhere.
         if loss := view.result().loss:
             say(f"autorl: {loss}", err=True)
-    finally:
-        view.close()

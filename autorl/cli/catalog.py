@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -12,11 +15,10 @@ from autorl import optimizers as optimizer_room
 from autorl import trainers as trainer_room
 from autorl.cli.options import AsJson, print_json, say
 from autorl.core.plain_values import plain
-from autorl.core.types import InputError
-from autorl.report.catalog import optimizer_dict, optimizers_text
-from autorl.report.spaces import space_text
-from autorl.report.table import columns
-from autorl.space import load_space
+from autorl.core.types import Config, InputError
+from autorl.report.table import columns, one_line
+from autorl.report.text import value_cells, value_text
+from autorl.space import Hyperparameter, Space, load_space
 from autorl.space.yaml_format import space_names
 from autorl.trainers.registry import documentation
 
@@ -67,10 +69,22 @@ def optimizers(
             # One whose extra is not installed hides no other: its message says what to install.
             missing[candidate] = error.message
     if as_json:
-        documents = [optimizer_dict(description) for description in described]
-        print_json({"optimizers": documents, "not_installed": missing})
-    else:
-        say(optimizers_text(described, missing))
+        print_json({"optimizers": list(map(asdict, described)), "not_installed": missing})
+        return
+    blocks = []
+    for optimizer in described:
+        several = " (several objectives)" if optimizer.multi_objective else ""
+        block = f"{optimizer.name}: {optimizer.summary}{several}"
+        # As an option is written in a study file.
+        rows = [
+            (option.name, json.dumps(option.default), option.allowed, option.help)
+            for option in optimizer.options
+        ]
+        if rows:
+            block += "\n" + columns(("option", "default", "allowed", ""), rows)
+        blocks.append(block)
+    blocks += [f"{name}: not installed: {reason}" for name, reason in missing.items()]
+    say("\n\n".join(blocks))
 
 
 @app.command()
@@ -104,4 +118,42 @@ def spaces(
         samples = [plain(config) for config in drawn]
         print_json({**searched.to_dict(), "hash": searched.hash, "samples": samples})
     else:
-        say(space_text(searched, drawn))
+        say(_space_text(searched, drawn))
+
+
+def _space_text(space: Space, samples: Sequence[Config]) -> str:
+    """Lay out the space as a table, its rules, and configurations drawn."""
+    rows = [
+        (
+            name,
+            parameter.type,
+            _domain(parameter),
+            # Choices have an order at most, no distances.
+            parameter.scale if parameter.numeric else "",
+            value_text(parameter.default),
+            "yes" if parameter.changeable else "",
+            space.conditions[name].text if name in space.conditions else "",
+        )
+        for name, parameter in space.hyperparameters.items()
+    ]
+    header = ("hyperparameter", "type", "domain", "scale", "default", "changeable", "active if")
+    blocks = [columns(header, rows, indent="")]
+    rules = [clause.describe() for clause in space.forbidden]
+    rules += [constraint.describe() for constraint in space.constraints]
+    if space.constants:
+        values = ", ".join(f"{name} = {value:g}" for name, value in space.constants.items())
+        rules.append(f"constants: {values}")
+    if rules:
+        blocks.append("\n".join(map(one_line, rules)))
+    if samples:
+        cells = [value_cells(config, space.names) for config in samples]
+        blocks.append(columns(space.names, cells, indent=""))
+    return "\n\n".join(blocks)
+
+
+def _domain(parameter: Hyperparameter) -> str:
+    if parameter.type == "constant":
+        return ""
+    if parameter.choices:
+        return ", ".join(value_text(choice) for choice in parameter.choices)
+    return f"{value_text(parameter.lower)} to {value_text(parameter.upper)}"

@@ -10,12 +10,11 @@ import re
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass
 from importlib import metadata
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import typer
 
@@ -24,10 +23,10 @@ from autorl.executors.children import fork_server, start
 
 Verdict = Literal["ok", "missing", "broken"]
 _SECONDS = 60.0
+_SYSTEM = (platform.system(), platform.machine())
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line of the report.
 
     `missing` is an extra nobody asked for, `broken` has to be repaired.
@@ -77,33 +76,21 @@ def doctor(
         if not all([verify(Path(name), as_json=as_json) for name in names]):
             raise typer.Exit(1)
         return
-    checks = examine(folder)
-    if as_json:
-        print_json([vars(check) for check in checks])
-    else:
-        for check in checks:
-            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
-    if any(check.verdict == "broken" for check in checks):
-        raise typer.Exit(1)
-
-
-def examine(folder: Path) -> list[Check]:
-    """Make every check, in the order it is printed.
-
-    `folder` is where studies will be kept.
-    """
-    return [
-        Check(
-            "python",
-            "ok",
-            f"{platform.python_version()} on {platform.system()} {platform.machine()}",
-        ),
+    checks = [
+        Check("python", "ok", f"{platform.python_version()} on {' '.join(_SYSTEM)}"),
         *_packages(),
         Check("cores", "ok", str(os.cpu_count())),
         _cuda(),
         _writable(folder),
         _child_processes(),
     ]
+    if as_json:
+        print_json([check._asdict() for check in checks])
+    else:
+        for check in checks:
+            say(f"{check.verdict:8} {check.name:22} {check.detail}".rstrip())
+    if any(check.verdict == "broken" for check in checks):
+        raise typer.Exit(1)
 
 
 def _packages() -> list[Check]:
@@ -122,10 +109,8 @@ def _packages() -> list[Check]:
         # The extra `all` is made of the others: autorl[sb3,bo,...].
         if name != "autorl":
             groups.setdefault(extra, []).append(name)
-    checks = [Check("autorl", "ok", version)]
-    return checks + [
-        _group(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")
-    ]
+    named = [(extra, names) for extra, names in groups.items() if extra not in ("all", "dev")]
+    return [Check("autorl", "ok", version), *(_group(extra, names) for extra, names in named)]
 
 
 def _group(extra: str, names: list[str]) -> Check:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.compare_studies import compare_studies
 from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, print_json, say, say_line
-from autorl.cli.report import page_place
+from autorl.cli.report import page_place, write_page
 from autorl.cli.run import STUDIES, overrides_of, run_study, stopped
 from autorl.core.types import InputError, StudyError
 from autorl.report.comparison import compare_results, comparison_dict, comparison_text
+from autorl.report.reading import check_folder, studies_below
+from autorl.report.studies import compare_studies
+from autorl.report.studies import comparison_dict as studies_dict
+from autorl.report.studies import comparison_text as studies_text
+from autorl.report.studies_page import comparison_html
 from autorl.study import Result
 from autorl.study.folder.opening import create_or_open
 from autorl.study.setup import check, trainer_loader
@@ -76,57 +81,68 @@ def compare(
             if value is not None:
                 raise InputError("is for a study file with --optimizers", key=name)
         place = None if html is None else page_place(html, replace)
-        compare_studies(sources, unequal=unequal, html=place, as_json=as_json)
+        _compare_folders(sources, place, unequal=unequal, as_json=as_json)
         return
     if len(sources) != 1:
         raise InputError(f"expected one study file, got {len(sources)}", key="FILE")
     if unequal or html is not None:
         key = "--unequal" if unequal else "--html"
         raise InputError("is for folders of studies, without --optimizers", key=key)
-    _compare_optimizers(
-        sources[0],
-        optimizers,
-        repeats or 3,
-        out=out,
-        workers=workers,
-        settings=settings,
-        as_json=as_json,
-        quiet=quiet,
-    )
-
-
-def _compare_optimizers(
-    source: str,
-    optimizers: str,
-    repeats: int,
-    *,
-    out: Path | None,
-    workers: int | None,
-    settings: list[str] | None,
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    """Run the studies of every optimizer and print their table."""
     # Named twice, an optimizer would have two rows of the same studies.
     names = list(dict.fromkeys(name.strip() for name in optimizers.split(",") if name.strip()))
     if len(names) < 2:
         raise InputError(
             f"expected at least two optimizers, got {optimizers!r}", key="--optimizers"
         )
-    base = read_study(source, overrides_of(settings))
+    base = read_study(sources[0], overrides_of(settings))
     folder = out or STUDIES / f"{base.name}-compare"
     # From the file's own seed on, so that its own study is one of them.
-    seeds = range(base.seed, base.seed + repeats)
+    seeds = range(base.seed, base.seed + (repeats or 3))
     specs = {(name, seed): _variant(base, name, seed) for name in names for seed in seeds}
     for name in names:
         # The studies of an optimizer differ in their seed alone: one of them is checked.
         spec = specs[name, seeds[-1]]
         check(spec, trainer_loader(spec))
-    results: dict[str, dict[int, Result]] = {name: {} for name in names}
-    charged: dict[str, dict[int, int]] = {name: {} for name in names}
+    results, charged = _run_all(specs, folder, workers, as_json=as_json, quiet=quiet)
+    comparison = compare_results(results, charged, base.seed, len(seeds))
+    if as_json:
+        print_json(comparison_dict(comparison))
+    else:
+        say(comparison_text(comparison))
+    for by_seed in results.values():
+        usable = [result for result in by_seed.values() if not result.problem]
+        if len(usable) < len(seeds):
+            # Last, so that whoever gets the exit code has the table too.
+            raise typer.Exit(1)
+
+
+def _compare_folders(
+    sources: Sequence[str], place: Path | None, *, unequal: bool, as_json: bool
+) -> None:
+    """Compare studies, print it, and write a page if asked."""
+    folders = [folder for source in sources for folder in _studies_in(Path(source))]
+    studies = compare_studies(folders, unequal=unequal)
+    if as_json:
+        print_json(studies_dict(studies))
+    else:
+        say(studies_text(studies))
+    if place is not None:
+        write_page(place, comparison_html(studies), err=as_json)
+
+
+def _run_all(
+    specs: Mapping[tuple[str, int], Spec],
+    folder: Path,
+    workers: int | None,
+    *,
+    as_json: bool,
+    quiet: bool,
+) -> tuple[dict[str, dict[int, Result]], dict[str, dict[int, int]]]:
+    """Run studies, and return results and steps charged by optimizer and seed."""
+    results: dict[str, dict[int, Result]] = {name: {} for name, _ in specs}
+    charged: dict[str, dict[int, int]] = {name: {} for name, _ in specs}
     for (name, seed), spec in specs.items():
-        # `module:Class` has a colon, which Windows forbids in a file name.
-        place = folder / name.replace(":", "-") / f"seed-{seed}"
+        place = folder / _folder_name(name) / f"seed-{seed}"
         if not quiet:
             say_line(f"{name}, study seed {seed}: {place}", err=as_json)
         study = create_or_open(spec, place, option="--out")
@@ -144,29 +160,35 @@ def _compare_optimizers(
             raise stopped(error, "the same command goes on") from None
         finally:
             study.close()
-    comparison = compare_results(results, charged, base.seed, repeats)
-    if as_json:
-        print_json(comparison_dict(comparison))
-    else:
-        say(comparison_text(comparison))
-    for by_seed in results.values():
-        usable = [result for result in by_seed.values() if not result.problem]
-        if len(usable) < repeats:
-            # Last, so that whoever gets the exit code has the table too.
-            raise typer.Exit(1)
+    return results, charged
+
+
+def _studies_in(folder: Path) -> list[Path]:
+    """List the studies in a folder, or the folder that is one.
+
+    Raises:
+        InputError: there is none.
+    """
+    check_folder(folder, " (a study file needs --optimizers)")
+    studies = list(studies_below(folder))
+    if not studies:
+        raise InputError("holds no study", file=str(folder))
+    return studies
 
 
 def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
     """Give the study under another optimizer and study seed."""
-    section = (
-        base.optimizer if base.optimizer.name == optimizer else OptimizerSection(name=optimizer)
-    )
+    same = base.optimizer.name == optimizer
     changes: dict[str, Any] = {
-        "optimizer": section,
+        "optimizer": base.optimizer if same else OptimizerSection(name=optimizer),
         "seed": seed,
         "name": f"{base.name}-{optimizer}-{seed}",
     }
     if base.storage is not None:
-        place = optimizer.replace(":", "-")
-        changes["storage"] = f"{base.storage}/{place}/seed-{seed}"
+        changes["storage"] = f"{base.storage}/{_folder_name(optimizer)}/seed-{seed}"
     return base.changed(**changes)
+
+
+def _folder_name(optimizer: str) -> str:
+    # Of `module:Class`: Windows has no colon in a file name.
+    return optimizer.replace(":", "-")

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from autorl.cli.options import Folder, say
-from autorl.core.types import InputError, ProposalId
+from autorl.core.types import Config, InputError, ProposalId
 from autorl.report.reading import StudyView, open_view
 from autorl.study.results.models import KeptModel, kept_model, steps_of, whole
-from autorl.trainers.contract import ExportedModel
 
 OfSeed = Annotated[
     int | None, typer.Option(help="Of which training seed; default the median by test score.")
@@ -37,12 +37,8 @@ def export(
     the statistics of its normalisation beside it. For an RLHF study it is a folder that
     transformers reads with from_pretrained, model and tokenizer.
     """
-    view = open_view(folder)
-    try:
-        text = write_model(view, model, seed, proposal, replace=replace)
-    finally:
-        view.close()
-    say(text)
+    with closing(open_view(folder)) as view:
+        say(write_model(view, model, seed, proposal, replace=replace))
 
 
 def write_model(
@@ -65,38 +61,35 @@ def write_model(
             checkpoint is damaged, or the target is there already and may not be replaced.
         StudyError: the model was not kept.
     """
-    number, model = chosen_model(view, seed, proposal)
+    number, _, model = chosen_model(view, seed, proposal)
     steps = steps_of(view.record, number, model.checkpoint)
     # One that was exchanged may load, and would be exported under the score of another.
     with whole(view.record, model.checkpoint) as on_this_machine:
         written = model.trainer.export_model(
             on_this_machine, target or Path(model.trainer.model_name), replace=replace
         )
-    return exported_text(written, f"{model.name}; {steps}")
+    files = " and ".join(str(path) for path in (written.path, *written.beside))
+    holds = f" with {written.hyperparameters}" if written.hyperparameters else ""
+    lines = [
+        f"{files}: {'load both; ' if written.beside else ''}{model.name}; {steps}",
+        f"  for {written.kind}{holds}",
+        *(f"  {note}" for note in written.notes),
+    ]
+    return "\n".join(lines)
 
 
 def chosen_model(
     view: StudyView, seed: int | None, proposal: int | None
-) -> tuple[ProposalId, KeptModel]:
+) -> tuple[ProposalId, Config, KeptModel]:
     """Find the model that the options of a command name.
 
     Raises:
         InputError, StudyError: as `kept_model` does, and for a proposal there is not.
     """
     number = view.record.incumbent().proposal if proposal is None else proposal
-    if number not in view.driver.lineage.proposals:
-        raise InputError(
-            f"there is no proposal {number}; there are 0 to {len(view.driver.lineage) - 1}",
-            key="--proposal",
-        )
-    config = view.driver.lineage[number].config
-    return number, kept_model(view.record, view.folder, number, config, seed)
-
-
-def exported_text(written: ExportedModel, what: str) -> str:
-    """Describe the exported files and their contents, with notes."""
-    files = " and ".join(str(path) for path in (written.path, *written.beside))
-    lines = [f"{files}: {'load both; ' if written.beside else ''}{what}"]
-    holds = f" with {written.hyperparameters}" if written.hyperparameters else ""
-    lines.append(f"  for {written.kind}{holds}")
-    return "\n".join([*lines, *(f"  {note}" for note in written.notes)])
+    count = sum(view.record.tables.count_proposals().values())
+    if not 0 <= number < count:
+        message = f"there is no proposal {number}; there are 0 to {count - 1}"
+        raise InputError(message, key="--proposal")
+    config = view.record.lineage([number])[number].config
+    return number, config, kept_model(view.record, view.folder, number, config, seed)

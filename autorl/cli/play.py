@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -35,17 +35,13 @@ def play(
 
     The environment has the seeds 0, 1, ...: a look at the agent, not the score of the study.
     """
-    view = open_view(folder)
-    try:
-        number, model = chosen_model(view, seed, proposal)
+    with closing(open_view(folder)) as view:
+        _, config, model = chosen_model(view, seed, proposal)
         if not isinstance(model.trainer, AgentTrainer):
             raise InputError(f"{model.name} is not an agent that acts", key="trainer")
         with whole(view.record, model.checkpoint) as on_this_machine:
             agent = model.trainer.load_model(on_this_machine)
-        config = view.driver.lineage[number].config
         environment = view.spec.environment.resolve()
-    finally:
-        view.close()
     returns = []
     with _film(video) as shown:
         say(f"{model.name}, in {environment.id}")

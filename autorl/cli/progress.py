@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from contextlib import contextmanager, nullcontext, suppress
+from typing import TYPE_CHECKING, Any, TextIO
 
 from autorl.core.plain_text import counted, number
 from autorl.report.live import LEAST_SHARE
+from autorl.report.status import duration_text
 
 if TYPE_CHECKING:
     from autorl.study import Progress, Study
@@ -21,16 +22,33 @@ LINE_SECONDS = 5.0
 _UNFINISHED = 0.99  # most of a search that is shown while anything runs
 
 
-class Reporter(ExitStack):
-    """Shows `Progress` while it is entered.
+@contextmanager
+def reporting(
+    names: Mapping[Study, str], *, as_json: bool = False, quiet: bool = False
+) -> Iterator[Callable[[Study, Progress], None] | None]:
+    """Show how studies go while the block runs: gives what is called with their progress.
 
-    Call it with each.
+    It is None when nothing is to be shown. What is shown goes to standard output, or to standard
+    error when that is for JSON. A name stands before every line of its study, unless it is empty.
+    """
+    stream = sys.stderr if as_json else sys.stdout
+    if quiet:
+        yield None
+        return
+    bar = _bar(stream) if stream.isatty() else None
+    reporters = {study: Reporter(study, stream, name, bar) for study, name in names.items()}
+    with nullcontext() if bar is None else _running(bar):
+        yield lambda study, progress: reporters[study](progress)
+
+
+class Reporter:
+    """Shows the `Progress` of a study: call it with each.
 
     Args:
         study: asked for the work under way and the size of the test phase.
-        stream: where lines go; a bar when it is a terminal.
+        stream: where lines go.
         name: of the study, before every line, where several run at once.
-        bar: that other studies are on too; None: a bar of its own.
+        bar: of a terminal, in place of lines.
         line_seconds: at most one line in so many seconds, besides changes of phase.
     """
 
@@ -38,13 +56,12 @@ class Reporter(ExitStack):
         self,
         study: Study,
         stream: TextIO,
-        *,
         name: str = "",
         bar: Any = None,
+        *,
         line_seconds: float = LINE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__()
         self._study = study
         self._stream = stream
         self._line_seconds = line_seconds
@@ -56,19 +73,10 @@ class Reporter(ExitStack):
         # Seconds and share done when this session began: the pace of earlier ones is not known.
         self._began: tuple[float, float] | None = None
         self._prefix = f"{name}: " if name else ""
-        self._bar: Any = bar
-        self._shares_bar = bar is not None
-        self._task: Any = None
-
-    def __enter__(self) -> Self:
-        if self._stream.isatty():
-            if not self._shares_bar:
-                self._bar = _bar(self._stream)
-                self.enter_context(_running(self._bar))
-            self._task = self._bar.add_task(
-                f"{self._prefix}search", total=1.0, remaining="", best=""
-            )
-        return self
+        self._bar = bar
+        if bar is not None:
+            begun = f"{self._prefix}search"
+            self._task = bar.add_task(begun, total=1.0, remaining="", best="")
 
     def __call__(self, progress: Progress) -> None:
         best = ""
@@ -76,14 +84,9 @@ class Reporter(ExitStack):
             best = f"incumbent {number(progress.best)} (tuning, proposal {progress.best_proposal})"
         remaining = self._time_left(progress)
         if self._bar is not None:
+            shown = {"description": f"{self._prefix}{progress.phase}", "best": best}
             share, _ = self._share(progress)
-            self._bar.update(
-                self._task,
-                description=f"{self._prefix}{progress.phase}",
-                completed=share,
-                remaining=remaining,
-                best=best,
-            )
+            self._bar.update(self._task, completed=share, remaining=remaining, **shown)
             return
         now = self._clock()
         # A change of phase is said whenever it comes.
@@ -148,38 +151,7 @@ class Reporter(ExitStack):
         remaining = 1.0 - share
         if used < LEAST_SHARE or remaining <= 0:
             return ""
-        return f"search ends in about {duration(seconds / used * remaining)}"
-
-
-class StudiesReporter(ExitStack):
-    """Shows `Progress` of several studies while it is entered.
-
-    Call it with a study and its progress.
-
-    Args:
-        names: of the studies, as lines and bars call them.
-        stream: where lines go; a bar for each study when it is a terminal.
-    """
-
-    def __init__(
-        self, names: Mapping[Study, str], stream: TextIO, *, line_seconds: float = LINE_SECONDS
-    ) -> None:
-        super().__init__()
-        self._bar = _bar(stream) if stream.isatty() else None
-        self._reporters = {
-            study: Reporter(study, stream, name=name, bar=self._bar, line_seconds=line_seconds)
-            for study, name in names.items()
-        }
-
-    def __enter__(self) -> Self:
-        if self._bar is not None:
-            self.enter_context(_running(self._bar))
-        for reporter in self._reporters.values():
-            self.enter_context(reporter)
-        return self
-
-    def __call__(self, study: Study, progress: Progress) -> None:
-        self._reporters[study](progress)
+        return f"search ends in about {duration_text(seconds / used * remaining)}"
 
 
 class RuleProgress:
@@ -224,23 +196,6 @@ class RuleProgress:
         if self._stream.isatty():
             self._stream.write("\r\x1b[K")
             self._stream.flush()
-
-
-def duration(seconds: float) -> str:
-    """Word a duration: `45 s`, `12 min`, `3.5 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
-
-
-def progress_stream(*, as_json: bool, quiet: bool) -> TextIO | None:
-    """Return the stream of progress: standard error beside JSON, else standard output.
-
-    The result is None if nothing is to be shown.
-    """
-    if quiet:
-        return None
-    return sys.stderr if as_json else sys.stdout
 
 
 @contextmanager

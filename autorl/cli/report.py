@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -49,12 +50,9 @@ def report(
         target = page_place(html or Path(f"{name.replace('/', '_')}-report.html"), replace)
         write_page(target, landscape_html(data))
         return
-    view = open_view(folder)
-    try:
+    with closing(open_view(folder)) as view:
         target = page_place(html or folder / REPORT, replace)
         text = report_html(view)
-    finally:
-        view.close()
     write_page(target, text)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from autorl.cli.options import AsJson, Quiet, Storage, Trust, Workers, print_json, say, say_line
-from autorl.cli.progress import Reporter, StudiesReporter, progress_stream
+from autorl.cli.progress import reporting
 from autorl.cli.together import is_folder_of_studies, open_studies, read_studies, sources_of
 from autorl.core.plain_text import counted
 from autorl.core.signals import exit_code, reason
@@ -111,7 +112,17 @@ def tune(
         specs = read_studies(sources_of(sources), overrides)
         folders = [(out or STUDIES) / spec.name for spec in specs]
         if dry_run:
-            print_plans(specs, folders, as_json=as_json)
+            plans = [make_plan(spec) for spec in specs]
+            if as_json:
+                print_json([plan_dict(plan) for plan in plans])
+                return
+            for place, plan in zip(folders, plans, strict=True):
+                say(f"== {place}\n{plan_text(plan)}\n")
+            share = counted(shared_workers(specs), "worker")
+            say(
+                f"{counted(len(specs), 'study')} share {share}, in turns; each has the table it "
+                "has alone"
+            )
             return
         _tune_together(specs, folders, workers, as_json=as_json, quiet=quiet)
         return
@@ -183,24 +194,7 @@ def resume(
         # The lock goes, whatever has ended it.
         study.close()
         raise
-    # Counted before and after: an extension can be too small for the next proposal.
-    proposed = _proposals(study)
-
-    def say_if_nothing_came_of_it() -> None:
-        # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
-        if more is not None and _proposals(study) == proposed and not _is_exhausted(study):
-            steps_left = study.driver.budget_steps - study.driver.charged_steps
-            runs_left = round(steps_left / study.spec.fidelity.steps, 6)
-            say_line(
-                f"autorl: --runs +{more:g} trained nothing: "
-                f"the next proposal costs more than the {counted(runs_left, 'full run')} left; "
-                "add more",
-                err=True,
-            )
-
-    drive(
-        study, workers=workers, as_json=as_json, quiet=quiet, afterwards=say_if_nothing_came_of_it
-    )
+    drive(study, workers=workers, as_json=as_json, quiet=quiet, more=more)
 
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
@@ -209,11 +203,6 @@ def _say_how_it_stands(study: Study, name: str = "") -> None:
     if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
         say_line(f"autorl: {name}{unused}", err=True)
-
-
-def _is_exhausted(study: Study) -> bool:
-    """Say whether the optimizer has nothing more to propose."""
-    return study.driver.search_end is SearchEnd.OPTIMIZER
 
 
 def overrides_of(settings: list[str] | None) -> dict[str, Any]:
@@ -246,21 +235,6 @@ def print_plan(spec: Spec, *, as_json: bool) -> None:
         say(plan_text(plan))
 
 
-def print_plans(specs: Sequence[Spec], folders: Sequence[Path], *, as_json: bool) -> None:
-    """Print what `--dry-run` says of several studies."""
-    plans = [make_plan(spec) for spec in specs]
-    if as_json:
-        print_json([plan_dict(plan) for plan in plans])
-        return
-    for folder, plan in zip(folders, plans, strict=True):
-        say(f"== {folder}\n{plan_text(plan)}\n")
-    count = shared_workers(specs)
-    say(
-        f"{counted(len(specs), 'study')} share {counted(count, 'worker')}, in turns; each has the "
-        "table it has alone"
-    )
-
-
 def _tune_together(
     specs: Sequence[Spec],
     folders: Sequence[Path],
@@ -277,7 +251,8 @@ def _tune_together(
         for spec, folder in zip(specs, folders, strict=True):
             studies.append(_create(spec, folder))
     except BaseException:
-        _close(studies)
+        for study in studies:
+            study.close()
         raise
     for spec in specs:
         for text in () if quiet else cautions_before(spec):
@@ -298,17 +273,13 @@ def drive_together(
     names = {study: study.spec.name for study in studies}
     if len(set(names.values())) < len(studies):
         names = {study: str(study.store.folder) for study in studies}
-    stream = progress_stream(as_json=as_json, quiet=quiet)
     try:
         for study in studies:
-            # A study that is over trains nothing with what has changed.
-            changed = None if study.over else changes_by_now(study.tables, study.spec)
-            if changed is not None:
-                say_line(f"caution: {names[study]}: {changed}", err=True)
-        with nullcontext(None) if stream is None else StudiesReporter(names, stream) as reporter:
-            ends = run_together(studies, workers, reporter)
+            _say_changes(study, f"{names[study]}: ")
+        with reporting(names, as_json=as_json, quiet=quiet) as progress:
+            ends = run_together(studies, workers, progress)
         _print_ends(ends, as_json=as_json)
-        failed = [str(ended.study.store.folder) for ended in ends if problem_of(ended)]
+        failed = [str(ended.study.store.folder) for ended in ends if _problem_of(ended)]
         if failed:
             raise StudyError(
                 f"{len(failed)} of {len(ends)} studies failed: {', '.join(failed)}; "
@@ -318,17 +289,13 @@ def drive_together(
         folders = [str(study.store.folder) for study in studies if not study.over]
         raise stopped(error, f"go on with `autorl resume {' '.join(folders)}`") from None
     finally:
-        _close(studies)
+        for study in studies:
+            study.close()
 
 
-def problem_of(ended: Ended) -> str:
-    """Say why a study has no usable result.
-
-    Empty where it has one.
-    """
-    if ended.result is None:
-        return str(ended.error)
-    return ended.result.problem
+def _problem_of(ended: Ended) -> str:
+    """Say why a study has no usable result, empty where it has one."""
+    return str(ended.error) if ended.result is None else ended.result.problem
 
 
 def _print_ends(ends: Sequence[Ended], *, as_json: bool) -> None:
@@ -339,7 +306,7 @@ def _print_ends(ends: Sequence[Ended], *, as_json: bool) -> None:
                 {
                     "study": ended.study.spec.name,
                     "folder": str(ended.study.store.folder),
-                    "error": problem_of(ended) or None,
+                    "error": _problem_of(ended) or None,
                     "result": None if ended.result is None else result_dict(ended.result),
                 }
                 for ended in ends
@@ -349,15 +316,10 @@ def _print_ends(ends: Sequence[Ended], *, as_json: bool) -> None:
     for ended in ends:
         say(f"== {ended.study.store.folder}")
         if ended.result is not None:
-            print_result(ended.result, ended.study, as_json=False)
-        if problem_of(ended):
-            say_line(f"autorl: {ended.study.store.folder}: {problem_of(ended)}", err=True)
+            _print_result(ended.result, ended.study, as_json=False)
+        if problem := _problem_of(ended):
+            say_line(f"autorl: {ended.study.store.folder}: {problem}", err=True)
         say()
-
-
-def _close(studies: Sequence[Study]) -> None:
-    for study in studies:
-        study.close()
 
 
 def drive(
@@ -367,13 +329,11 @@ def drive(
     search: bool = True,
     as_json: bool = False,
     quiet: bool = False,
-    afterwards: Callable[[], None] | None = None,
+    more: float | None = None,
 ) -> None:
-    """Run a study to its end and print the result.
+    """Run a study to its end, print the result and close it.
 
-    It shows how it goes.
-
-    Then `afterwards` is called, and the study is closed.
+    It shows how it goes, and says where the `more` runs that its budget was given trained nothing.
 
     Ctrl-C, SIGTERM and SIGHUP stop it where it is, say how to go on, and exit with 130, 143 and
     129.
@@ -381,16 +341,26 @@ def drive(
     Raises:
         StudyError: no test run of the incumbent succeeded.
     """
-    was_exhausted = _is_exhausted(study)  # it was said at the start
+    driver = study.driver
+    was_exhausted = driver.search_end is SearchEnd.OPTIMIZER  # it was said at the start
+    proposed = _proposals(study)
     try:
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
-        print_result(result, study, as_json=as_json)
-        unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
-        if unused and not was_exhausted and _is_exhausted(study):
+        _print_result(result, study, as_json=as_json)
+        exhausted = driver.search_end is SearchEnd.OPTIMIZER
+        unused = unspent(study.spec, driver.search_end, driver.spent)
+        if unused and exhausted and not was_exhausted:
             # A grid that is through, or a population whose generations are: more budget is no help.
             say_line(f"autorl: {unused}", err=True)
-        if afterwards is not None:
-            afterwards()
+        # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
+        if more is not None and _proposals(study) == proposed and not exhausted:
+            steps_left = driver.budget_steps - driver.charged_steps
+            left = counted(round(steps_left / study.spec.fidelity.steps, 6), "full run")
+            say_line(
+                f"autorl: --runs +{more:g} trained nothing: the next proposal costs more than the "
+                f"{left} left; add more",
+                err=True,
+            )
         if result.problem:
             # After the result: what there is has been printed, and the exit code is 1.
             raise StudyError(
@@ -421,24 +391,28 @@ def run_study(
     `workers`: slots, None = as the study file says. Changes since earlier sessions are said even if
     quiet.
     """
-    # A study that is over trains nothing with what has changed.
-    changed = None if study.over else changes_by_now(study.tables, study.spec)
-    if changed is not None:
-        say_line(f"caution: {changed}", err=True)
+    _say_changes(study)
     executor = None
     if workers is not None:
         executor = make_executor(study.spec, study.load, workers, study.store.folder)
-    stream = progress_stream(as_json=as_json, quiet=quiet)
     try:
-        with nullcontext(None) if stream is None else Reporter(study, stream) as reporter:
-            return study.run(reporter, executor, search=search)
+        with reporting({study: ""}, as_json=as_json, quiet=quiet) as progress:
+            shown = None if progress is None else partial(progress, study)
+            return study.run(shown, executor, search=search)
     finally:
         if executor is not None:
             # A study that is over returns before `Study.run` has closed it.
             executor.close()
 
 
-def print_result(result: Result, study: Study, *, as_json: bool) -> None:
+def _say_changes(study: Study, name: str = "") -> None:
+    # A study that is over trains nothing with what has changed.
+    changed = None if study.over else changes_by_now(study.tables, study.spec)
+    if changed is not None:
+        say_line(f"caution: {name}{changed}", err=True)
+
+
+def _print_result(result: Result, study: Study, *, as_json: bool) -> None:
     """Print the result screen, or its JSON."""
     if as_json:
         print_json(result_dict(result))

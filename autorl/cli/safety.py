@@ -17,30 +17,17 @@ def verify(folder: Path, *, as_json: bool) -> bool:
     """Print whether a study's folder is whole, and return it."""
     verdict = verdict_on(folder)
     if as_json:
-        print_json(
-            {
-                "folder": str(folder),
-                "whole": verdict.whole,
-                "events": verdict.events,
-                "checkpoints": verdict.checkpoints,
-                "problems": verdict.problems,
-                "notes": verdict.notes,
-                "advice": verdict.advice,
-            }
-        )
+        print_json({"folder": str(folder), "whole": verdict.whole, **vars(verdict)})
     else:
-        condition = "whole" if verdict.whole else "damaged"
-        say(f"{folder}: {condition}")
-        say(
+        lines = [
+            f"{folder}: {'whole' if verdict.whole else 'damaged'}",
             f"log: {counted(verdict.events, 'whole event')}, chained from the first; "
-            f"{counted(verdict.checkpoints, 'checkpoint')}"
-        )
-        for problem in verdict.problems:
-            say(f"damaged: {problem}")
-        for note in verdict.notes:
-            say(f"note: {note}")
-        if verdict.advice:
-            say(verdict.advice)
+            f"{counted(verdict.checkpoints, 'checkpoint')}",
+            *(f"damaged: {problem}" for problem in verdict.problems),
+            *(f"note: {note}" for note in verdict.notes),
+            *filter(None, [verdict.advice]),
+        ]
+        say("\n".join(lines))
     return verdict.whole
 
 

@@ -9,7 +9,7 @@ import termios
 import time
 import tty
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -77,7 +77,11 @@ def watch(
 
             show_on_the_web(folders, host, port, interval)
         elif once or as_json:
-            _print_state(folders[0], as_json=as_json)
+            with closing(open_view(folders[0])) as view:
+                if as_json:
+                    print_json(status_dict(view))
+                else:
+                    say(status_text(view))
         elif sys.stdout.isatty():
             _on_terminal(LiveStudy(folders[0], watched), interval)
         else:
@@ -86,17 +90,6 @@ def watch(
         raise
     except KeyboardInterrupt:  # Ctrl-C leaves the watch as `q` does
         return
-
-
-def _print_state(folder: Path, *, as_json: bool) -> None:
-    view = open_view(folder)
-    try:
-        if as_json:
-            print_json(status_dict(view))
-        else:
-            say(status_text(view))
-    finally:
-        view.close()
 
 
 def _as_blocks(study: LiveStudy[Watched], interval: float) -> None:

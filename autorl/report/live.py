@@ -14,12 +14,13 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
 from autorl.core.types import AutorlError, InputError
-from autorl.report.reading import Replayed, StudyView, TracePoint, open_view
+from autorl.report.reading import StudyView, open_view
 from autorl.store.folder import DATABASE, STUDY_FILE
 from autorl.store.lock import lock_holder
 from autorl.study.results.record import StudyRecord
@@ -52,18 +53,16 @@ class LiveStudy(Generic[T]):
     Args:
         folder: of the study.
         read: makes of a view what looks return; the view is closed afterwards.
+
+    Attributes:
+        latest: the last look, None before the first.
     """
 
     def __init__(self, folder: Path, read: Callable[[StudyView], T]) -> None:
-        self.folder = folder
+        self.latest: Look[T] | None = None
+        self._folder = folder
         self._read = read
         self._lock = threading.Lock()
-        self._latest: Look[T] | None = None
-        self._refused: tuple[str, InputError] | None = None
-
-    def revision(self) -> str:
-        """Name the present state of the study's files, and of its driver."""
-        return revision_of(self.folder)
 
     def look(self) -> Look[T]:
         """Return the study as it is now.
@@ -73,58 +72,25 @@ class LiveStudy(Generic[T]):
         """
         with self._lock:
             # Before the study is read: what changes meanwhile is another revision.
-            revision = self.revision()
-            if self._latest is not None and self._latest.revision == revision:
-                return self._latest
-            if self._refused is not None and self._refused[0] == revision:
-                # Raised again and again, it would collect the places of all its raises.
-                raise self._refused[1].with_traceback(None)
-            try:
-                self._latest = self._opened(revision)
-            except InputError as error:
-                self._refused = (revision, error)
-                raise
-            return self._latest
+            revision = _revision_of(self._folder)
+            if self.latest is None or self.latest.revision != revision:
+                begun = time.perf_counter()
+                value = self._value()
+                self.latest = Look(revision, value, time.perf_counter() - begun)
+            return self.latest
 
-    def latest(self) -> Look[T] | None:
-        """Return the last look without reading anything, None before the first."""
-        return self._latest
-
-    def _opened(self, revision: str) -> Look[T]:
-        begun = time.perf_counter()
+    def _value(self) -> T:
         try:
-            view = open_view(self.folder)
-            try:
-                value = self._read(view)
-            finally:
-                view.close()
+            with closing(open_view(self._folder)) as view:
+                return self._read(view)
         except InputError:
             raise
         # A damaged database raises these: it is one study of many, whose page must say so.
         except (AutorlError, sqlite3.Error, OSError, ValueError) as error:
-            raise InputError(f"cannot be read ({error})", file=str(self.folder)) from error
-        return Look(revision, value, time.perf_counter() - begun)
+            raise InputError(f"cannot be read ({error})", file=str(self._folder)) from error
 
 
-class Trace:
-    """Follows the incumbent of a study over its events.
-
-    Only events that are new since the last look are replayed.
-    """
-
-    def __init__(self) -> None:
-        self._replayed: Replayed | None = None
-
-    def __call__(self, view: StudyView) -> tuple[TracePoint, ...]:
-        """Return the incumbent after each score so far."""
-        if self._replayed is None or not self._replayed.belongs_to(view.spec, view.store):
-            self._replayed = Replayed(view.spec, view.store, view.hours)
-        else:
-            self._replayed.go_on(view.store)
-        return tuple(self._replayed.trace)
-
-
-def revision_of(folder: Path) -> str:
+def _revision_of(folder: Path) -> str:
     """Name the state of a study's files and of its driver.
 
     It costs a few calls of the operating system.

@@ -8,13 +8,14 @@ more, and folds the events by the driver's own code. A test holds that both say 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 
+from autorl.core.plain_text import shown
 from autorl.core.types import Done, Event, FrozenMap, InputError, Proposal, ProposalId, Wait
 from autorl.store import Store
 from autorl.store.events import (
@@ -28,7 +29,7 @@ from autorl.store.events import (
     StudyFinished,
     without_checkpoint,
 )
-from autorl.store.folder import DATABASE
+from autorl.store.folder import DATABASE, holds_study
 from autorl.store.lock import lock_holder
 from autorl.store.tables import StudyTables
 from autorl.study.driver import Driver
@@ -70,15 +71,17 @@ class Replayed:
         self.driver = Driver(spec, self._journal, _Onlooker(), lambda: hours)
         self.tests = TestPhase(spec, self._journal, self.driver)
         self.trace: list[TracePoint] = []
-        self.go_on(store)
+        self._go_on(store)
 
-    def belongs_to(self, spec: Spec, store: Store) -> bool:
-        """Say whether a study goes on from what was folded so far."""
+    def followed(self, view: StudyView) -> Replayed:
+        """Return the fold of a later view, of which only new events are taken where it goes on."""
         seq, link = self._applied
-        return self._spec == spec and store.log.hash_of(seq) == link
+        if self._spec != view.spec or view.store.hash_of(seq) != link:
+            return view.replayed
+        self._go_on(view.store)
+        return self
 
-    def go_on(self, store: Store) -> None:
-        """Take the events that are new since the last call."""
+    def _go_on(self, store: Store) -> None:
         seq = self._applied[0]
         for recorded in store.events(after=seq):
             self._take(recorded.event)
@@ -120,23 +123,13 @@ class StudyView:
         self.last = self.record.tables.last_event()
 
     @property
-    def driver(self) -> Driver:
-        """The search as the stored events left it, never advanced here.
-
-        All events are replayed.
-        """
-        return self._replayed.driver
-
-    @property
     def trace(self) -> list[TracePoint]:
-        """The incumbent after each score.
-
-        All events are replayed.
-        """
-        return self._replayed.trace
+        """The incumbent after each score."""
+        return self.replayed.trace
 
     @cached_property
-    def _replayed(self) -> Replayed:
+    def replayed(self) -> Replayed:
+        """The search as the stored events left it, all of which are replayed."""
         return Replayed(self.spec, self.store, self.hours)
 
     @property
@@ -198,3 +191,30 @@ class _Onlooker:
 
     def keeps(self) -> Collection[ProposalId]:
         return ()
+
+
+def studies_below(folder: Path, depth: int = 3) -> Iterator[Path]:
+    """Find the folders of studies in a folder, itself included.
+
+    It looks as deep as `studies/compare/OPTIMIZER/seed-0`, and skips what it may not read.
+    """
+    try:
+        if holds_study(folder):
+            yield folder
+            return
+        inside = sorted(path for path in folder.iterdir() if path.is_dir()) if depth else []
+    except (OSError, InputError):  # of somebody else, or gone meanwhile: there is no study to show
+        return
+    for path in inside:
+        yield from studies_below(path, depth - 1)
+
+
+def check_folder(folder: Path, hint: str = "") -> None:
+    """Refuse what is no folder.
+
+    Raises:
+        InputError: naming it.
+    """
+    if not folder.is_dir():
+        message = f"is no folder: expected a study's folder, or one with studies in it{hint}"
+        raise InputError(message, file=shown(str(folder)))

@@ -109,7 +109,9 @@ _NO_SCORE = Estimate(math.nan, None, math.nan, None, {})
 
 
 def _estimate_dict(estimate: Estimate | None) -> dict[str, Any] | None:
-    return estimate and {
+    if estimate is None:
+        return None
+    return {
         **vars(estimate),
         "interval": estimate.interval and vars(estimate.interval),
         "iqm_interval": estimate.iqm_interval and vars(estimate.iqm_interval),

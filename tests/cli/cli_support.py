@@ -35,7 +35,7 @@ STUDY = {
 }
 
 
-def study_file(folder: Path, name: str = "small.yaml", **changes) -> Path:
+def study_file(folder: Path, name: str = "small.yaml", /, **changes) -> Path:
     """A study file of 8 proposals x 2 tuning seeds, then 6 test seeds; `changes` are its keys."""
     path = folder / name
     path.write_text(yaml.safe_dump({**STUDY, **changes}, sort_keys=False))

@@ -5,20 +5,26 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-import yaml
-from cli_support import study_file
+from cli_support import STUDY, autorl, study_file
 
-from autorl.cli.progress import Reporter, RuleProgress, duration
+from autorl.cli import progress as module
+from autorl.cli.progress import Reporter, RuleProgress, reporting
 from autorl.study import Progress, Study
 from autorl.study.spec import load_spec
 
 START = Progress("search", 3, 0, 3, 0, 0.1, None, None, 0.0)
 
 
-def reporter(stream, times, in_flight=(), hours=None, charged=True):
-    """A reporter on a clock that shows `times`; the study has 2 candidates x 5 test seeds, 4 of them done.
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 
-    1000 tuning steps are charged; segments (start, until) are `in_flight`, `charged` or not.
+
+def said(*shown, times=(0.0,), in_flight=(), hours=None, charged=True):
+    """The lines of a reporter on a clock that shows `times`.
+
+    The study has 2 candidates x 5 test seeds, 4 of them done; 1000 tuning steps are charged;
+    segments (start, until) are `in_flight`, `charged` or not.
     """
     segments = {
         str(key): SimpleNamespace(id=str(key), start=start, until=until)
@@ -33,17 +39,17 @@ def reporter(stream, times, in_flight=(), hours=None, charged=True):
             work=SimpleNamespace(in_flight=segments),
         ),
     )
-    clock = iter(times)
-    return Reporter(study, stream, clock=lambda: next(clock))
+    stream, clock = io.StringIO(), iter(times)
+    show = Reporter(study, stream, clock=lambda: next(clock))
+    for progress in shown:
+        show(progress)
+    return stream.getvalue().splitlines()
 
 
 def test_a_line_every_few_seconds_and_at_a_change_of_phase():
-    stream = io.StringIO()
-    with reporter(stream, [0.0, 1.0, 4.9, 5.0, 5.1, 5.2]) as show:
-        for progress in (START, START, START, replace(START, best=12.5, best_proposal=2), START):
-            show(progress)
-        show(replace(START, phase="test"))
-    lines = stream.getvalue().splitlines()
+    best = replace(START, best=12.5, best_proposal=2)
+    shown = (START, START, START, best, START, replace(START, phase="test"))
+    lines = said(*shown, times=[0.0, 1.0, 4.9, 5.0, 5.1, 5.2])
     assert len(lines) == 3
     assert lines[0] == "search  10% · 0 of about 30 proposals done"
     assert "incumbent 12.5 (tuning, proposal 2)" in lines[1]
@@ -51,42 +57,31 @@ def test_a_line_every_few_seconds_and_at_a_change_of_phase():
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "hours", "share"),
+    ("options", "share"),
     [
-        ([], None, "80%"),
-        ([(0, 500), (0, 500)], None, "0%"),
-        ([(0, 100), (50, 200)], None, "60%"),
-        ([(0, 900), (0, 900)], None, "0%"),
-        ([(300, 200)], None, "80%"),
-        ([(0, 500), (0, 500)], 2.0, "80%"),
+        ({}, "80%"),
+        ({"in_flight": [(0, 500), (0, 500)]}, "0%"),
+        ({"in_flight": [(0, 100), (50, 200)]}, "60%"),
+        ({"in_flight": [(0, 900), (0, 900)]}, "0%"),
+        ({"in_flight": [(300, 200)]}, "80%"),
+        ({"in_flight": [(0, 500), (0, 500)], "hours": 2.0}, "80%"),
+        ({"in_flight": [(0, 500), (0, 500)], "charged": False}, "80%"),
     ],
-    ids=["all in", "none in", "a quarter out", "racing", "beyond its end", "hours"],
+    ids=[
+        *("all in", "none in", "a quarter out", "racing", "beyond its end"),
+        *("hours", "uncharged"),
+    ],
 )
-def test_the_share_of_the_search_is_what_was_trained_of_the_budget(in_flight, hours, share):
-    stream = io.StringIO()
-    with reporter(stream, [0.0], in_flight, hours) as show:
-        show(replace(START, budget_used=0.8))
-    assert stream.getvalue().split(" · ")[0].split() == ["search", share]
-
-
-def test_what_runs_uncharged_is_not_taken_off():
-    stream = io.StringIO()
-    with reporter(stream, [0.0], [(0, 500), (0, 500)], charged=False) as show:
-        show(replace(START, budget_used=0.8))
-    assert stream.getvalue().split(" · ")[0].split() == ["search", "80%"]
+def test_the_share_of_the_search_is_what_was_trained_of_the_budget(options, share):
+    (line,) = said(replace(START, budget_used=0.8), **options)
+    assert line.split(" · ")[0].split() == ["search", share]
 
 
 @pytest.mark.parametrize("policy", ["adaptive", "racing"])
-def test_the_share_does_not_fall_when_proposals_get_further_seeds(tmp_path, policy):
+def test_the_share_does_not_fall_when_proposals_get_further_seeds(policy):
     """Adaptive studies confirm five explored proposals: 62 % were followed by 25 %."""
-    file = study_file(
-        tmp_path,
-        budget={"runs": 16},
-        evaluation={"seeds": policy},
-        parallelism=4,
-        seeds={"tuning": 5, "test": 2},
-    )
-    study = Study.in_memory(load_spec(yaml.safe_load(file.read_text())))
+    more = {"evaluation": {"seeds": policy}, "seeds": {"tuning": 5, "test": 2}, "parallelism": 4}
+    study = Study.in_memory(load_spec(STUDY | more))
     shares = []
     reporter = Reporter(study, io.StringIO())
 
@@ -102,52 +97,54 @@ def test_the_share_does_not_fall_when_proposals_get_further_seeds(tmp_path, poli
     assert shares == sorted(shares)
 
 
-def test_a_study_whose_budget_is_charged_but_not_trained_is_not_at_100_percent(tmp_path):
-    """All 4 proposals are asked for at once; the shares that are shown follow the segments that came back."""
-    spec = load_spec(
-        yaml.safe_load(study_file(tmp_path, budget={"runs": 8}, parallelism=8).read_text())
-    )
-    study, stream = Study.in_memory(spec), io.StringIO()
-    with Reporter(study, stream, line_seconds=0.0) as show:
-        study.run(show)
+def test_a_study_whose_budget_is_charged_but_not_trained_is_not_at_100_percent():
+    """All 4 proposals are asked for at once; shares follow the segments that came back."""
+    study = Study.in_memory(load_spec(STUDY | {"budget": {"runs": 8}, "parallelism": 8}))
+    stream = io.StringIO()
+    study.run(Reporter(study, stream, line_seconds=0.0))
     study.close()
-    shares = [
-        line.split(" · ")[0].split()[1]
-        for line in stream.getvalue().splitlines()
-        if line.startswith("search")
-    ]
+    lines = [line for line in stream.getvalue().splitlines() if line.startswith("search")]
+    shares = [line.split(" · ")[0].split()[1] for line in lines]
     assert shares == sorted(shares, key=lambda text: int(text[:-1]))
     assert shares[:2] == ["12%", "25%"]
     assert "88%" in shares
 
 
 def test_time_left_is_that_of_this_session_and_waits_for_a_tenth():
-    stream = io.StringIO()
-    with reporter(stream, [0.0, 10.0, 60.0]) as show:
-        show(replace(START, budget_used=0.5, seconds=10.0))
-        show(replace(START, budget_used=0.59, seconds=20.0))
-        show(replace(START, budget_used=0.62, seconds=70.0))
-    lines = stream.getvalue().splitlines()
+    used = [(0.5, 10.0), (0.59, 20.0), (0.62, 70.0)]
+    shown = [replace(START, budget_used=share, seconds=seconds) for share, seconds in used]
+    lines = said(*shown, times=[0.0, 10.0, 60.0])
     assert "ends in" not in lines[0] + lines[1]
     assert lines[2].endswith("search ends in about 3 min")
 
 
-def test_a_terminal_gets_a_bar_with_the_incumbent():
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
-    with reporter(stream, []) as show:
-        show(replace(START, best=12.5, best_proposal=2))
-        show._bar.refresh()
+def test_a_terminal_gets_a_bar_for_each_study(monkeypatch):
+    stream, bars, made = Terminal(), [], module._bar
+    monkeypatch.setattr("sys.stdout", stream)
+    monkeypatch.setattr(module, "_bar", lambda to: bars.append(made(to)) or bars[-1])
+    studies = {Study.in_memory(load_spec(STUDY)): name for name in ("first", "second")}
+    with reporting(studies) as show:
+        for study in studies:
+            show(study, replace(START, best=12.5, best_proposal=2))
+        bars[0].refresh()
+        assert [task.description for task in bars[0].tasks] == ["first: search", "second: search"]
+    for study in studies:
+        study.close()
     assert "incumbent 12.5" in stream.getvalue()
     assert "0 of 3 proposals" not in stream.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(5.4, "5 s"), (240.0, "4 min"), (7200.0, "2.0 h")])
-def test_durations(seconds, text):
-    assert duration(seconds) == text
+def test_ctrl_c_says_how_all_of_them_go_on(tmp_path, monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Reporter, "__call__", interrupted)
+    names = ("first", "second")
+    files = [study_file(tmp_path, f"{name}.yaml", name=name) for name in names]
+    stopped = autorl("tune", *files, code=130).stderr
+    folders = " ".join(str(tmp_path / "studies" / name) for name in names)
+    assert f"go on with `autorl resume {folders}`" in stopped
 
 
 def test_validation_names_the_rule_it_looks_at_now_and_then():

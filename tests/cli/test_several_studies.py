@@ -1,13 +1,12 @@
 """Several study files in one command: `tune A B`, `tune FOLDER`, `resume A B`."""
 
-import io
 import json
 
+import cli_support
 import pytest
 import yaml
-from cli_support import SPACE, STUDY, as_json, autorl, query
+from cli_support import SPACE, as_json, autorl, query
 
-from autorl.cli.progress import StudiesReporter
 from autorl.study import Study
 from autorl.study.several_studies import run_together
 from autorl.study.spec import load_spec
@@ -19,9 +18,7 @@ def in_a_folder(tmp_path, monkeypatch):
 
 
 def study_file(folder, name, **changes):
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump({**STUDY, "name": name, **changes}, sort_keys=False))
-    return path
+    return cli_support.study_file(folder, f"{name}.yaml", name=name, **changes)
 
 
 def two_files(folder, **changes):
@@ -128,37 +125,9 @@ def test_interrupted_studies_are_resumed_together(tmp_path):
         assert scores(tmp_path / "studies" / name) == scores(tmp_path / "alone" / name)
 
 
-def test_ctrl_c_says_how_all_of_them_go_on(tmp_path, monkeypatch):
-    def interrupted(*arguments, **options):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(StudiesReporter, "__call__", interrupted)
-    stopped = autorl("tune", *two_files(tmp_path), code=130).stderr
-    first, second = (tmp_path / "studies" / name for name in ("first", "second"))
-    assert f"go on with `autorl resume {first} {second}`" in stopped
-
-
 def test_a_budget_is_extended_one_study_at_a_time(tmp_path):
     autorl("tune", *two_files(tmp_path), "--quiet")
     folders = ["studies/first", "studies/second"]
     refused = autorl("resume", *folders, "--runs", "+2", code=2).stderr
     assert "--runs: expected one study to extend" in refused
     autorl("resume", *folders, "--quiet")  # nothing is left to do, which is no error
-
-
-def test_a_terminal_has_a_bar_for_each_study(tmp_path):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    stream = Terminal()
-    studies = {
-        Study.in_memory(load_spec(file)): file.stem
-        for file in two_files(tmp_path, budget={"runs": 4})
-    }
-    with StudiesReporter(studies, stream, line_seconds=0.0) as reporter:
-        run_together([*studies], progress=reporter)
-        tasks = [task.description for task in reporter._bar.tasks]
-    assert tasks == ["first: test", "second: test"]
-    for study in studies:
-        study.close()

@@ -17,16 +17,16 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from autorl import __version__
-from autorl.core.plain_text import number, shortened, shown
+from autorl.core.plain_text import number, shortened
 from autorl.core.types import InputError
 from autorl.report.html import about, study_sections
-from autorl.report.live import LiveStudy, Trace
+from autorl.report.live import LiveStudy
 from autorl.report.pages.document import (
     Block,
     Link,
@@ -40,7 +40,7 @@ from autorl.report.pages.document import (
     style,
 )
 from autorl.report.pages.vega import library
-from autorl.report.reading import StudyView
+from autorl.report.reading import Replayed, StudyView, studies_below
 from autorl.report.status import state
 from autorl.report.text import interval_text
 from autorl.store.folder import holds_study
@@ -48,9 +48,6 @@ from autorl.store.folder import holds_study
 HTML = "text/html; charset=utf-8"
 TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
-_DEPTH = 3
-"""Folders are looked into so deep: `studies/NAME`, `studies/compare/OPTIMIZER/REPEAT`."""
-_MOST_ENTRIES = 10_000
 _LONGEST_NAME = 60
 _HEADER = ("study", "state", "budget", "tuning score", "test score (IQM)", "proposals", "failed")
 _READING_SECONDS = 0.3
@@ -78,13 +75,8 @@ def text_answer(status: int, text: str) -> Answer:
     return Answer(status, TEXT, f"{text}\n".encode())
 
 
-@dataclass(frozen=True)
-class _Page:
-    """A study as it is shown."""
-
-    name: str
-    about: str
-    sections: Sequence[Section]
+_Page = tuple[str, str, Sequence[Section]]
+"""A study as it is shown: name, a line about it, sections."""
 
 
 @dataclass(frozen=True)
@@ -134,10 +126,9 @@ class StudySite:
         except InputError as error:
             return text_answer(503, str(error))
         if names[3:]:
-            return _state(look.revision, partial(parts, look.value.sections), etag)
+            return _state(look.revision, partial(parts, look.value[2]), etag)
         live = Live(f"/study/{study.key}", self._seconds)
-        read = look.value
-        return Answer(200, HTML, page(read.name, read.about, read.sections, live).encode())
+        return Answer(200, HTML, page(*look.value, live).encode())
 
     def folders(self) -> list[Path]:
         """List the folders of studies that there are now."""
@@ -153,7 +144,7 @@ class StudySite:
     def _list_state(self, etag: str) -> Answer:
         sections, unread = self._list()
         written = parts(sections)
-        revision = hashlib.sha256(repr((unread, written)).encode()).hexdigest()[:16]
+        revision = _hash(repr((unread, written)).encode())
         return _state(revision, lambda: written, etag, unread)
 
     def _list(self) -> tuple[list[Section], int]:
@@ -184,62 +175,41 @@ class StudySite:
     def _present(self) -> list[_Served]:
         """List the studies that there are now."""
         folders = dict.fromkeys(
-            path.resolve() for folder in self._folders for path in _study_folders(folder, _DEPTH)
+            path.resolve() for folder in self._folders for path in studies_below(folder)
         )
         with self._lock:
             for folder in folders:
-                key = hashlib.sha256(str(folder).encode("utf-8", "surrogateescape")).hexdigest()[
-                    :12
-                ]
+                key = _hash(str(folder).encode("utf-8", "surrogateescape"))
                 if key not in self._studies:
-                    self._studies[key] = _Served(
-                        key, folder, LiveStudy(folder, _summary), LiveStudy(folder, _reader())
-                    )
+                    looks = (LiveStudy(folder, _summary), LiveStudy(folder, _reader()))
+                    self._studies[key] = _Served(key, folder, *looks)
             return [study for study in self._studies.values() if study.folder in folders]
 
 
-def check_folders(folders: Sequence[Path]) -> None:
-    """Refuse what is no folder.
-
-    Raises:
-        InputError: naming it.
-    """
-    for folder in folders:
-        if not folder.is_dir():
-            raise InputError(
-                "is not a folder: expected a study's folder, or a folder of studies",
-                file=shown(str(folder)),
-            )
-
-
-def _study_folders(folder: Path, depth: int) -> Iterator[Path]:
-    """Find the folders of studies in a folder, itself included."""
-    try:
-        if holds_study(folder):
-            yield folder
-            return
-        inside = sorted(path for path in folder.iterdir() if path.is_dir())[:_MOST_ENTRIES]
-    except (OSError, InputError):  # of somebody else, or gone meanwhile: there is no study to show
-        return
-    if depth:
-        for path in inside:
-            yield from _study_folders(path, depth - 1)
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _asset(kind: str, text: str, etag: str) -> Answer:
-    revision = hashlib.sha256(text.encode()).hexdigest()[:16]
-    if _quoted(revision) == etag:
-        return Answer(304, kind, b"", etag)
-    return Answer(200, f"{kind}; charset=utf-8", text.encode(), _quoted(revision))
+    return _unless_known(_hash(text.encode()), f"{kind}; charset=utf-8", text.encode, etag)
 
 
 def _state(
     revision: str, write: Callable[[], Sequence[tuple[str, ...]]], etag: str, unread: int = 0
 ) -> Answer:
-    if _quoted(revision) == etag:
-        return Answer(304, _JSON, b"", etag)
-    document = {"revision": revision, "parts": write(), "unread": unread}
-    return Answer(200, _JSON, json.dumps(document).encode(), _quoted(revision))
+    def body() -> bytes:
+        return json.dumps({"revision": revision, "parts": write(), "unread": unread}).encode()
+
+    return _unless_known(revision, _JSON, body, etag)
+
+
+def _unless_known(revision: str, kind: str, write: Callable[[], bytes], etag: str) -> Answer:
+    """Answer with a body, unless the ETag says that the browser has it.
+
+    Another version of this package may say the same of a study in other HTML.
+    """
+    own = f'"{__version__}-{revision}"'
+    return Answer(304, kind, b"", own) if own == etag else Answer(200, kind, write(), own)
 
 
 def _reader() -> Callable[[StudyView], _Page]:
@@ -247,10 +217,14 @@ def _reader() -> Callable[[StudyView], _Page]:
 
     It follows the incumbent over the events.
     """
-    trace = Trace()
+    followed: Replayed | None = None
 
     def read(view: StudyView) -> _Page:
-        return _Page(view.spec.name, about(view), study_sections(view, trace(view), live=True))
+        nonlocal followed
+        followed = view.replayed if followed is None else followed.followed(view)
+        # What is shown is made later: the fold goes on meanwhile.
+        trace = list(followed.trace)
+        return view.spec.name, about(view), study_sections(view, trace, live=True)
 
     return read
 
@@ -258,7 +232,7 @@ def _reader() -> Callable[[StudyView], _Page]:
 def _summary(view: StudyView) -> tuple[str, ...]:
     """Return the cells of a study in the list."""
     record = view.record
-    result = None if record.best is None else view.result()
+    result = view.found
     tuning = "-" if result is None else number(result.tuning)
     test = "-"
     if result is not None and result.test is not None:
@@ -271,18 +245,10 @@ def _summary(view: StudyView) -> tuple[str, ...]:
 
 def _row(study: _Served, problem: str) -> list[object]:
     """Return a study's cells in the list, the first with its address."""
-    look = study.summary.latest()
+    look = study.summary.latest
     name = study.folder.name
     cells = [problem or "not read yet"]
     if look is not None and not problem:
         name, *cells = look.value
     cells += [""] * (len(_HEADER) - 1 - len(cells))
     return [Link(shortened(name, _LONGEST_NAME), f"/study/{study.key}"), *cells]
-
-
-def _quoted(revision: str) -> str:
-    """Write a revision as an ETag.
-
-    Another version of this package may say the same of a study in other HTML.
-    """
-    return f'"{__version__}-{revision}"'
