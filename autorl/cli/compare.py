@@ -178,9 +178,9 @@ def _studies_in(folder: Path) -> list[Path]:
 
 def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
     """Give the study under another optimizer and study seed."""
-    same = base.optimizer.name == optimizer
+    named = base.optimizer.name == optimizer
     changes: dict[str, Any] = {
-        "optimizer": base.optimizer if same else OptimizerSection(name=optimizer),
+        "optimizer": base.optimizer if named else OptimizerSection(name=optimizer),
         "seed": seed,
         "name": f"{base.name}-{optimizer}-{seed}",
     }

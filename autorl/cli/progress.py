@@ -26,10 +26,10 @@ _UNFINISHED = 0.99  # most of a search that is shown while anything runs
 def reporting(
     names: Mapping[Study, str], *, as_json: bool = False, quiet: bool = False
 ) -> Iterator[Callable[[Study, Progress], None] | None]:
-    """Show how studies go while the block runs: gives what is called with their progress.
+    """Show how studies go, and give the function that takes their progress.
 
-    It is None when nothing is to be shown. What is shown goes to standard output, or to standard
-    error when that is for JSON. A name stands before every line of its study, unless it is empty.
+    It is None when nothing is to be shown. Lines go to standard output, or to standard error when
+    that is for JSON. A name stands before every line of its study, unless it is empty.
     """
     stream = sys.stderr if as_json else sys.stdout
     if quiet:

@@ -294,7 +294,7 @@ def drive_together(
 
 
 def _problem_of(ended: Ended) -> str:
-    """Say why a study has no usable result, empty where it has one."""
+    """Say why a study has no usable result, if it has none."""
     return str(ended.error) if ended.result is None else ended.result.problem
 
 
@@ -355,10 +355,10 @@ def drive(
         # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
         if more is not None and _proposals(study) == proposed and not exhausted:
             steps_left = driver.budget_steps - driver.charged_steps
-            left = counted(round(steps_left / study.spec.fidelity.steps, 6), "full run")
+            remaining = counted(round(steps_left / study.spec.fidelity.steps, 6), "full run")
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: the next proposal costs more than the "
-                f"{left} left; add more",
+                f"{remaining} left; add more",
                 err=True,
             )
         if result.problem:

@@ -233,7 +233,7 @@ def _unequal_budgets(rows: Sequence[Row]) -> list[str]:
 def _missing(
     results: Mapping[int, Result], tests: Mapping[int, float], repeats: int
 ) -> Iterator[str]:
-    """Caution where an optimizer lacks scores, or has scores of fewer test runs than were made."""
+    """Caution where an optimizer lacks scores or test runs."""
     if len(results) < repeats:
         yield f"{counted(repeats - len(results), 'study')} ended without a result"
     elif problems := [result for result in results.values() if result.problem]:

@@ -127,9 +127,9 @@ def expected_idle(
 
 
 def _idle_share(asks: Sequence[Ask], seeds: int, workers: int, parallelism: int) -> float:
-    """Simulate the share of time that workers are idle, until the last segment starts.
+    """Simulate the share of time that workers are idle.
 
-    A segment takes its predicted cost times a lognormal factor: always the same noise, so that a
+    The time ends when the last segment starts. A segment takes its predicted cost times a lognormal factor: always the same noise, so that a
     second dry run says the same.
     """
     noise = (np.random.default_rng(repeat) for repeat in range(_REPEATS))

@@ -226,7 +226,7 @@ def make_plan(spec: Spec) -> Plan:
 
 
 class _Simulation:
-    """A study on random scores, whose segments end where they would really end.
+    """A study on random scores, with segments of their real lengths.
 
     Attributes:
         segments: trained so far.
@@ -246,7 +246,7 @@ class _Simulation:
         self.segments: list[Segment] = []
 
     def run(self) -> bool:
-        """Train until nothing is left, and say whether that was cut short because it is long."""
+        """Train all there is, and say whether it was too much."""
         while segments := self._driver.advance():
             for segment in segments:
                 self._study.record(self._outcome(segment))
@@ -366,7 +366,7 @@ class _Ends:
         return self.of(self._spec.search_space.default(), horizon) + sum(chosen)
 
     def equal(self) -> bool:
-        """Say whether every configuration that was looked at ends at the same step."""
+        """Say whether all runs that were tried end at the same step."""
         return len({self.of(config, self._spec.fidelity.steps) for config in self._probes}) == 1
 
     @functools.cached_property
@@ -388,21 +388,21 @@ class _Ends:
         trained = [self.of(config, steps) > 0 for config in self._probes]
         cut = [self.of(config, interval) > 0 for config in self._probes]
         between = counted(interval, "step", form=",")
-        found = {
+        too_long = {
             f"trained: a rollout is longer than a run, {counted(steps, 'step', form=',')}": [
-                not known for known in trained
+                not is_trained for is_trained in trained
             ],
             f"cut at every evaluation and rung: a rollout is longer than the {between} between two "
             "of them, so several have the same weights": [
-                known and not short for known, short in zip(trained, cut, strict=True)
+                is_trained and not is_cut for is_trained, is_cut in zip(trained, cut, strict=True)
             ],
         }
         return [
-            f"{'the default and ' * too_long[0]}{sum(too_long[1:])} of {len(too_long) - 1} random "
+            f"{'the default and ' * places[0]}{sum(places[1:])} of {len(places) - 1} random "
             f"configurations cannot be {why}; the constraint `n_steps * n_envs <= "
             "evaluation_interval` (or `train_freq * ...`) rules them out"
-            for why, too_long in found.items()
-            if any(too_long)
+            for why, places in too_long.items()
+            if any(places)
         ]
 
 
@@ -441,7 +441,7 @@ def _light(spec: Spec) -> Spec:
 
 
 def _whole_runs(spec: Spec, proposals: int, runs: int, trained: int, cuts: int = 1) -> Phase:
-    """Count full runs, each of so many segments, at whose ends it is evaluated too."""
+    """Count full runs, evaluated at the ends of their segments too."""
     evaluations = runs * max(len(spec.evaluation_steps), cuts)
     return Phase(proposals, runs * cuts, runs * spec.fidelity.steps, evaluations, trained)
 

@@ -134,9 +134,9 @@ def _work_rows(plan: Plan) -> _Rows:
 
 
 def _step_rows(plan: Plan) -> _Rows:
-    """Write the steps that are charged, those that are really trained, and the evaluations.
+    """Write the steps that are charged, those really trained, and evaluations.
 
-    The second where runs end later, or where that is not known.
+    Trained steps stand there where runs end later, or where that is not known.
     """
     spec = plan.spec
     nominal = _sum_text(plan, "steps", exact=plan.exact)
@@ -171,8 +171,8 @@ def _sum_text(plan: Plan, of: str, *, exact: bool) -> str:
     Test runs may end before the horizon.
     """
     phases = (plan.search, plan.test, plan.baseline, plan.models)
-    search, test, *others = (getattr(phase, of) for phase in phases)
-    beyond = sum(others)
+    search, test, *more_steps = (getattr(phase, of) for phase in phases)
+    beyond = sum(more_steps)
     # Candidates may coincide, and test runs may end at a step that tuning seeds choose.
     bound = "at most " if exact or plan.spec.ends_at_chosen_step else ""
     more = f" + up to {beyond:,} beyond the budget" if beyond else ""

@@ -74,7 +74,7 @@ class Replayed:
         self._go_on(store)
 
     def followed(self, view: StudyView) -> Replayed:
-        """Return the fold of a later view, of which only new events are taken where it goes on."""
+        """Return the fold of a later view: this one with its new events if it fits."""
         seq, link = self._applied
         if self._spec != view.spec or view.store.hash_of(seq) != link:
             return view.replayed
@@ -129,7 +129,7 @@ class StudyView:
 
     @cached_property
     def replayed(self) -> Replayed:
-        """The search as the stored events left it, all of which are replayed."""
+        """The search as the stored events left it."""
         return Replayed(self.spec, self.store, self.hours)
 
     @property

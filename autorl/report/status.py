@@ -138,9 +138,9 @@ def status_rows(view: StudyView) -> list[tuple[str, str]]:
     scores = dict.fromkeys(("test score", "gap", "test seeds"), "")
     if result is not None and result.test is not None:
         gap = f"{number(result.gap)}: tuning minus test score ({result.aggregate})"
-        value, *others = iqm_cells(result.test)
+        value, *remarks = iqm_cells(result.test)
         scores = {
-            "test score": ", ".join([f"{value} (IQM)", *filter(None, others)]),
+            "test score": ", ".join([f"{value} (IQM)", *filter(None, remarks)]),
             "gap": f"{gap}, larger = more over-tuned",
             "test seeds": result.loss,
         }

@@ -37,6 +37,6 @@ def aligned(rows: Iterable[tuple[str, str]], indent: str = "") -> list[str]:
 
 
 def table_of(rows: Iterable[Mapping[str, object]]) -> tuple[list[str], list[list[object]]]:
-    """Part rows of named cells into a header and cells; there is one row at least."""
+    """Part rows of named cells, at least one, into header and cells."""
     named = list(rows)
     return list(named[0]), [list(row.values()) for row in named]

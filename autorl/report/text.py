@@ -151,7 +151,7 @@ def interval_bounds(interval: Interval | None) -> tuple[float, float]:
 
 
 class Score(NamedTuple):
-    """A line of the scores of a result: name, number, interval with its level, and a remark."""
+    """A line of scores: name, number, interval with its level, remark."""
 
     name: str
     value: str
@@ -211,12 +211,12 @@ _UNTESTED = "not tested on held-out seeds: there is no number to report yet"
 
 
 def _leveled(statistic: str, seeds: int, interval: Interval | None) -> str:
-    """Write an interval after the level at which it was measured to hold."""
+    """Write an interval behind its measured level."""
     return f"{level_text(statistic, seeds)}{interval_text(interval)}" if interval else ""
 
 
 def iqm_cells(estimate: Estimate) -> tuple[str, str, str]:
-    """Write the number to report, its interval, and how many runs they are of."""
+    """Write the number to report, its interval and its runs."""
     span = _leveled("iqm", len(estimate.seeds), estimate.iqm_interval)
     return number(estimate.iqm), span, seeds_text(estimate)
 

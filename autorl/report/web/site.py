@@ -204,12 +204,12 @@ def _state(
 
 
 def _unless_known(revision: str, kind: str, write: Callable[[], bytes], etag: str) -> Answer:
-    """Answer with a body, unless the ETag says that the browser has it.
+    """Answer with a body that the browser lacks.
 
     Another version of this package may say the same of a study in other HTML.
     """
-    own = f'"{__version__}-{revision}"'
-    return Answer(304, kind, b"", own) if own == etag else Answer(200, kind, write(), own)
+    name = f'"{__version__}-{revision}"'
+    return Answer(304, kind, b"", name) if name == etag else Answer(200, kind, write(), name)
 
 
 def _reader() -> Callable[[StudyView], _Page]:
