@@ -129,8 +129,8 @@ def expected_idle(
 def _idle_share(asks: Sequence[Ask], seeds: int, workers: int, parallelism: int) -> float:
     """Simulate the share of time that workers are idle.
 
-    The time ends when the last segment starts. A segment takes its predicted cost times a lognormal factor: always the same noise, so that a
-    second dry run says the same.
+    The time ends when the last segment starts. A segment takes its predicted cost times a lognormal
+    factor. The noise is always the same: a second dry run says the same.
     """
     noise = (np.random.default_rng(repeat) for repeat in range(_REPEATS))
     drawn = [np.exp(UNEXPLAINED * rng.standard_normal((len(asks), seeds))) for rng in noise]

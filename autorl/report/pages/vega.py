@@ -349,7 +349,7 @@ def _lines(chart: Chart, lines: Sequence[Line]) -> Json:
 
 
 def _points(chart: Chart, place: int, line: Line) -> Iterator[Json]:
-    """Return the rows of a line, with a new path after each gap."""
+    """Return the rows of a line, a new path after each gap."""
     path = 0
     for index, (x, y) in enumerate(zip(line.x, line.y, strict=True)):
         if not (np.isfinite(x) and np.isfinite(y)):
