@@ -74,7 +74,7 @@ class Replayed:
         self._go_on(store)
 
     def followed(self, view: StudyView) -> Replayed:
-        """Return the fold of a later view: this one, if it goes on."""
+        """Return the fold of a later view."""
         seq, link = self._applied
         if self._spec != view.spec or view.store.hash_of(seq) != link:
             return view.replayed
