@@ -45,7 +45,7 @@ from autorl.study.setup import (
 )
 from autorl.study.spec import OptimizerSection, Spec
 
-_STAND_IN = "autorl.optimizers.stand_in:StandIn"
+_DRY_RUN = "autorl.optimizers.dry_run:DryRun"
 _PROBES = 256
 """Random configurations that are asked for the end of their runs."""
 MOST_SEGMENTS = 20_000

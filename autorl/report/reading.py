@@ -76,7 +76,7 @@ class Replayed:
     def followed(self, view: StudyView) -> Replayed:
         """Return the fold of a later view."""
         seq, link = self._applied
-        if self._spec != view.spec or view.store.hash_of(seq) != link:
+        if self._spec != view.spec or view.store.log.hash_of(seq) != link:
             return view.replayed
         self._go_on(view.store)
         return self
