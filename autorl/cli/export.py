@@ -54,7 +54,7 @@ def write_model(
     Default: the incumbent, and the median by test score.
 
     Returns:
-        What was written and what is in it, for people.
+        Lines that describe the files and their contents.
 
     Raises:
         InputError: the trainer has no models to export, there is no such proposal or seed, the

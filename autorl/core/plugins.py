@@ -55,7 +55,7 @@ class Plugins(Generic[T]):
             folder: of the study file, where its module may lie besides what is installed.
 
         Returns:
-            None where the name is neither registered nor of the form `module:Class`.
+            The class; None if the name is neither registered nor of the form `module:Class`.
 
         Raises:
             InputError: it cannot be imported, or is not such a class.

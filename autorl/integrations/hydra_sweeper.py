@@ -183,7 +183,7 @@ def run_sweep(
         arguments: overrides of the command line.
 
     Returns:
-        What `optimization_results.yaml` in the sweep's folder holds.
+        The contents of `optimization_results.yaml` in the sweep's folder.
 
     Raises:
         InputError: something in the section is wrong, or a job returns no objective.

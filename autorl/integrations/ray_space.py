@@ -24,7 +24,7 @@ def space_of(param_space: Mapping[str, Any]) -> Space | None:
     Nested names are joined by `/`.
 
     Returns:
-        None where it searches nothing.
+        The space; None if it searches nothing.
 
     Raises:
         InputError: a domain that no `Space` has.

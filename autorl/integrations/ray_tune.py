@@ -525,8 +525,8 @@ def trainable(
         trust: open pickles in checkpoints that another installation wrote, which run anything.
 
     Raises:
-        InputError: the trainer or an option of it is unknown. What it cannot train shows with the
-            first configuration.
+        InputError: the trainer or an option of it is unknown. The first configuration shows what it
+            cannot train.
     """
     place = str(Path(folder).resolve())
     where = {"path": place} if trainers.info(trainer, place).of_user else {}

@@ -53,7 +53,7 @@ class Setting:
         integral: whether it is whole although its default is a word.
         sb3: where Stable-Baselines3 has it: an `argument` of the constructor, one that may be a
             `function`, one of `later` versions, left out at its default, an argument of the
-            `policy`, a part of `action_noise`, or what the `model` is built of. Where it has no
+            `policy`, a part of `action_noise`, or what the `model` is built of. If it has no
             place, None, or arguments that do the same wherever it is not its default.
         sb3_note: what else an export says of it.
         case: what the special case of the algorithm has (A2C of PPO, DDPG of TD3): another default,

@@ -42,8 +42,8 @@ class Replay(NamedTuple):
 
     Attributes:
         rows: (capacity, width): observation, following observation, action, reward, terminated,
-            side by side, so that a drawn transition costs one or two cache lines. Where several
-            steps are summed a last column marks the ends of episodes, truncations included.
+            side by side, so that a drawn transition costs one or two cache lines. If several
+                steps are summed, a last column marks the ends of episodes, truncations included.
         counts: (2,) int64: transitions ever written, and the capacity.
         tree: (2 * leaves,) float64: priorities in its second half, each inner node the sum of its
             two children; node 1 is the total. Empty where transitions are drawn uniformly.

@@ -104,7 +104,7 @@ class Agent(NamedTuple):
 
     Attributes:
         actor: its outputs are the action dimensions before tanh.
-        first, second: critics; inputs are an observation and an action. Where there is one, both
+        first, second: critics; inputs are an observation and an action. If there is one, both
             are the same, else they share scratch memory, not outputs. `target_actor`, `target_1`,
             `target_2` are the targets and share that of their networks.
         replay, observer, observations, actions, action, batch, ends, discounts, targets: as

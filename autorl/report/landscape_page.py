@@ -124,7 +124,7 @@ def _trials(data: Landscape) -> tuple[list[Trial], list[Block]]:
     """Read configurations with their scores, and write the table of the best.
 
     Returns:
-        What charts show, and the table.
+        The data of the charts, and the table.
     """
     try:
         top = data.top(len(data.grid.config_ids))

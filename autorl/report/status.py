@@ -192,7 +192,7 @@ def warnings(view: StudyView) -> list[str]:
     texts.append(changes_text(view.record.tables.sessions()) or "")
     if view.finished:
         texts.append(unspent(view.spec, view.record.search_end, view.record.spent))
-    # What is noted of data is a caution of the result too.
+    # Notes about data are cautions of the result too.
     return [text for text in dict.fromkeys([*texts, *view.record.tables.notes()]) if text]
 
 

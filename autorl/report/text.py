@@ -258,7 +258,7 @@ def candidate_table(result: Result) -> tuple[list[str], list[list[object]]]:
     by = result.aggregate
     rows = []
     for entry in result.entries:
-        # None where every test run of a candidate failed.
+        # It is None if every test run of a candidate failed.
         test = entry.test
         cells = {
             "candidate": entry.label,

@@ -67,7 +67,7 @@ def _shared_constants(spaces: Mapping[str, Space]) -> dict[str, float]:
     constants: dict[str, float] = {}
     for algorithm, space in spaces.items():
         key = f"algorithms.{algorithm}"
-        # What is of `a` and what is of `a.b` would both begin with `a.`.
+        # Names of `a` and of `a.b` would both begin with `a.`.
         if "." in algorithm:
             raise InputError(
                 f"the name of an algorithm has no dot, got {shown(algorithm)}", key=key

@@ -126,7 +126,7 @@ def _export_condition(
     if not isinstance(condition, Comparison):
         assert isinstance(condition, Junction), "a condition computes no numbers"
         mapped = [_export_condition(exported, child, part) for part in condition.parts]
-        # What never holds drops out of an `or` and makes an `and` impossible.
+        # A part that never holds drops out of an `or` and makes an `and` impossible.
         parts = [part for part in mapped if part is not None]
         if not parts or (condition.kind == "and" and len(parts) < len(mapped)):
             return None

@@ -47,7 +47,7 @@ def is_native(item: Hyperparameter) -> bool:
 
     It does if they have one plain type, which NumPy does not change.
     """
-    # Of mixed types ConfigSpace takes 1 and True for one choice, given twice.
+    # If types are mixed, ConfigSpace takes 1 and True for one choice, given twice.
     return len({type(choice) for choice in item.choices}) == 1 and isinstance(
         item.choices[0], _NATIVE
     )

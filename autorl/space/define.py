@@ -37,7 +37,7 @@ def define_space(
 
     Raises:
         InputError: an inconsistent definition, or a default configuration that is not valid. `key`
-            says where. Of several errors, those of conditions come first, then those of constants,
+            names it. Errors of conditions come first, then those of constants,
             forbidden combinations, constraints and the default.
     """
     named = by_name(hyperparameters)

@@ -28,7 +28,7 @@ SIGNS: Mapping[type[ast.cmpop], Operator] = {
     ast.GtE: ">=",
 }
 ORDER = ("<", "<=", ">", ">=")
-# What a comparison says with its sides exchanged.
+# The operator of a comparison with its sides exchanged.
 FLIPPED: Mapping[str, Operator] = {
     "==": "==",
     "!=": "!=",

@@ -46,7 +46,7 @@ def extended(
     }
     conditions = dict(base_parts["conditions"])
     for name, entry in own_parts["hyperparameters"].items():
-        # Without a type it was meant to change a hyperparameter of the base: a misspelt name.
+        # An entry that has no type should change a hyperparameter of the base: a misspelt name.
         if name not in entries and (entry is None or not _is_new(entry)):
             hint = did_you_mean(name, entries) or "; a new one needs a type"
             raise InputError(
@@ -128,7 +128,7 @@ def _with_short_form(base: object, entry: object) -> Any:
         return _merged(base, entry) if "choices" in base else entry
     if base.get("type") != entry["type"]:
         return entry
-    # Of the same type: what the short form cannot say (changeable, schedule) stays the base's.
+    # For the same type the base's other fields stay (changeable, schedule).
     bounds = {field: value for field, value in entry.items() if field != "type"}
     return _merged(base, bounds)
 

@@ -394,7 +394,7 @@ def _restore(
 
     They have their turns in random order, those in `keep` first.
     """
-    # What is inactive in the anchor has its target, should a restored parent make it active.
+    # An inactive value of the anchor has its target: a restored parent may make it active.
     values = {**target, **anchor}
     # Random: in a fixed order the results of all anchors would keep and lose the same values.
     shuffled = [space.names[int(position)] for position in rng.permutation(len(space.names))]

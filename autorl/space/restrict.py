@@ -78,7 +78,7 @@ def restrict(space: Space, name: str, value: object) -> Space:
     return Space(
         Hierarchy.build(remaining.values(), conditions),
         [clause for clause in possible if clause is not None],
-        # Where a hyperparameter is never active a rule about it says nothing.
+        # A rule about a hyperparameter that is never active says nothing.
         [rule for rule in space.constraints if rule.names <= set(remaining)],
         space.constants,
     )

@@ -172,7 +172,7 @@ def read_space(definition: object, constants: Mapping[str, float] | None = None)
         (hyperparameter, *helpers), schedule_conditions = read_hyperparameter(name, entry)
         hyperparameters += [hyperparameter, *helpers]
         inherited = {helper.name: texts[name] for helper in helpers if name in texts}
-        # What a schedule adds is active only where its hyperparameter is.
+        # Hyperparameters of a schedule are active only where the scheduled one is.
         conditions |= {**inherited, **schedule_conditions}
     for name, text in texts.items():
         conditions[name] = f"({conditions[name]}) and ({text})" if name in conditions else text

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-# Of 0.1 to 0.5, on the 19 ARLBench tables of DQN and PPO at 32 and 96 runs: 0.1 to 0.2 do about as
-# well, more does worse (`benchmarks/adaptive_seeds.py`).
+# Shares of 0.1 to 0.5 on the 19 ARLBench tables of DQN and PPO at 32 and 96 runs: 0.1 to 0.2 are as
+# good as each other, more is worse (`benchmarks/adaptive_seeds.py`).
 SHARE = 0.15
 """Share of a budget that confirms."""
 _GOING_ON = 0.6  # of a level's configurations, to the next level

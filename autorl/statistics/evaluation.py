@@ -111,8 +111,8 @@ def join(outcomes: Sequence[Outcome], without: Collection[int] = ()) -> Curve:
 
     Args:
         outcomes: of the segments, oldest first.
-        without: steps that were evaluated only because a segment ended there. Without them a run
-            that was cut has the curve of one that was not.
+        without: steps that were evaluated only because a segment ended there. If they are left
+            out, a cut run has the curve of an uncut one.
     """
     points = {report.step: report.metrics for outcome in outcomes for report in outcome.reports}
     points = {step: metrics for step, metrics in points.items() if step not in without}
@@ -183,7 +183,7 @@ class Judge:
         """
         if curve.status.failed:
             return SeedValue(seed, curve.status, message=message)
-        # Without an evaluation no report lacks the metric, but the curve is empty.
+        # If there is no evaluation, no report lacks the metric, but the curve is empty.
         if not curve.steps and self.needed:
             raise KeyError(self.needed[0])
         curves = [
@@ -360,7 +360,7 @@ class Worst:
         """
         if not self._values:
             return ()
-        # Of two that are equally near, the shorter.
+        # The shorter of two that are equally near.
         return self._values[min(self._values, key=lambda step: (abs(step - reached), step))]
 
 

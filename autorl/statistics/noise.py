@@ -111,7 +111,7 @@ def _standard_errors(y: Array, deviations: Array, n: Array) -> tuple[Array, Arra
     """
     freedom = n - 1
     guess = _NOISE_SHARE * float(y.var(ddof=1))
-    # What was measured soon outweighs the guess. As one degree of freedom throughout, it was most
+    # Measured variance soon outweighs the guess. As one degree of freedom throughout, it was most
     # of the variance where the best hardly differ: their probabilities were stated 0.15 too low.
     repeated = float(freedom.sum())
     trust = 1.0 / (1.0 + repeated) ** 2

@@ -41,7 +41,7 @@ Verdict: TypeAlias = Literal["larger", "smaller", "equal", "open"]
 # Permutations that give the observed statistic again must not fall below it by the order of
 # summation.
 _ROUNDING = 1e-9
-# Of an agent's runs, as a share of that of all runs: constant scores have none.
+# Least variance of an agent's runs, as a share of that of all: constant scores have none.
 _LEAST_VARIANCE = 1e-6
 
 

@@ -25,7 +25,7 @@ _PROBE = 2**14  # bytes that are written to see whether a disk takes any
 DAMAGED = "damaged"  # folder among the checkpoints that holds those that were set aside
 
 
-# What a program brings about itself: no sign of a disk that fails.
+# Errors that a program causes itself: no sign of a failing disk.
 NOT_THERE = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 _saved = threading.local()  # the folder that a thread has saved a checkpoint in last
@@ -202,7 +202,7 @@ def scratch(segment: Segment, *, theirs: bool = True) -> Iterator[Path]:
         with written(folder, theirs=theirs):
             yield folder
     finally:
-        # What the training started may still write here; the driver removes the rest when
+        # Processes of the training may still write here; the driver removes the rest when
         # it has the outcome.
         shutil.rmtree(folder, ignore_errors=True)
         _remove_if_empty(attempts)
@@ -325,7 +325,7 @@ def set_aside(folder: Path) -> str:
     It is never deleted: somebody may want to see what happened to it, or mend it and put it back.
 
     Returns:
-        Where it lies then, for people.
+        Its new place, for people.
     """
     if not folder.exists():
         return "there is no such folder"

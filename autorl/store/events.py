@@ -388,7 +388,7 @@ class StudyFinished:
     """Nothing is left to train.
 
     Attributes:
-        search_end: why the search was over. Without test seeds it may be said nowhere else.
+        search_end: why the search was over. If there are no test seeds, it may stand only here.
     """
 
     kind: ClassVar[str] = "finished"

@@ -150,7 +150,7 @@ class Lease:
 
     def _renew(self) -> None:
         while not self._over.wait(RENEW_SECONDS):
-            # The next time may do: others wait for several. What is written is checked elsewhere.
+            # The next time may do: others wait for several. Other code checks the written lease.
             with suppress(StorageError):
                 self._write(released=False)
 

@@ -32,7 +32,7 @@ EPOCH = "epoch"  # fact of a session of a study with a storage: its number, by t
 
 _ENTRIES_AT_ONCE = 500
 
-# What a user asks for between two sessions. It belongs to neither.
+# A user asks for these between two sessions. They belong to neither.
 _BETWEEN_SESSIONS = (BudgetExtended.kind, TestSeedsAdded.kind)
 
 
@@ -288,7 +288,7 @@ def _parsed(texts: Sequence[str]) -> list[Any]:
         ValueError: one is no JSON.
     """
     # All in one call: that saves a third of the time, and a name that many objects have is one
-    # string. What is no list of so many objects is damaged, and then the error names its place.
+    # string. Anything but a list of so many objects is damaged; the error names the place.
     with suppress(ValueError, TypeError):
         bodies: list[Any] = json.loads(f"[{','.join(texts)}]")
         if len(bodies) == len(texts) and all(type(body) is dict for body in bodies):

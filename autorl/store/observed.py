@@ -14,7 +14,7 @@ from autorl.store.events import ProposalFailed, ProposalMade, ProposalScored, St
 def to_json(event: Event) -> dict[str, Any]:
     """Turn an event into plain JSON, as a study's log does."""
     stored: StudyEvent
-    # What an optimizer does not observe is left empty.
+    # Fields that an optimizer does not observe are left empty.
     if isinstance(event, Proposed):
         stored = ProposalMade(event, config_hash="")
     elif isinstance(event, Scored):

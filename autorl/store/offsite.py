@@ -208,7 +208,7 @@ class Offsite:
         """Move a damaged checkpoint to `damaged/` beside it.
 
         Returns:
-            Where it lies then, for people.
+            Its new place, for people.
 
         Raises:
             StudyError: another driver has taken over: nothing is moved.

@@ -44,8 +44,8 @@ from autorl.store.events import (
 
 _LONGEST_NAME = 60  # characters that a message quotes of a name
 
-# Of one version, `apply` makes the same tables of the same events: a study is refused whose tables
-# are others.
+# One version of `apply` makes the same tables of the same events: a study is refused if its tables
+# differ.
 SCHEMA_VERSION = 4
 
 # SQLite stores these texts as they are: where a line ends in `\` its text goes on.

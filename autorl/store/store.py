@@ -479,7 +479,7 @@ def _connect(path: Path) -> sqlite3.Connection:
         # Closed also where SQLite refuses the file: until the garbage collector came by, the
         # connection would leave its log beside the database.
         with ExitStack() as undo:
-            # Without an isolation level the module begins no transaction of its own.
+            # With `isolation_level=None` the module begins no transaction of its own.
             connection = sqlite3.connect(path, isolation_level=None, timeout=30)
             undo.callback(connection.close)
             connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for the driver

@@ -19,7 +19,7 @@ from autorl.space import parse_document
 from autorl.space.document import Dumper
 from autorl.store.events import StudyBegun
 
-# What people note, where it runs, by what, and for how much room: no part of a table.
+# Notes, the place and means of a run, and its room are no part of a table.
 MAY_CHANGE = ("note", "path", "executor", "resources", "limits.disk_gb", "storage")
 _OF_ALGORITHM = re.compile(r"algorithms\.[^.]+\.resources\.")
 _MOST_KEYS = 3  # named in a message

@@ -31,7 +31,7 @@ from autorl.store.rows import (
     Training,
 )
 
-# Of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
+# The order of `Ranking`: highest fidelity, most seeds, score; ties by mean, spread, earliest.
 _BEST_FIRST = "infeasible, -reached, provisional, -n_seeds, -value, -mean, spread, proposal"
 _SEARCHED = "proposals JOIN standing USING (proposal) WHERE NOT baseline"
 
@@ -261,7 +261,7 @@ class StudyTables(EventLog):
 
     def evaluations(self) -> list[EvaluationRow]:
         """List every metric of every evaluation, by run and step."""
-        # Without a rowid a table is read in the order of its primary key.
+        # A table WITHOUT ROWID is read in the order of its primary key.
         rows = self._query("SELECT run_id, step, metric, value FROM reports")
         return list(map(EvaluationRow._make, rows))
 

@@ -468,7 +468,7 @@ class Listeners:
                 kind = type(callback)
                 # MLflow's errors quote the address of its server, password and all.
                 said = masked(f"{type(error).__name__}: {error}").strip().partition("\n")[0]
-                # Where the fault is in the user's own code, and not of a server or of a call here.
+                # Only for a fault in the user's own code, not of a server or of a call here.
                 if not (isinstance(error, AutorlError) or kind.__module__.startswith("autorl.")):
                     sys.stderr.write(masked(traceback.format_exc()))
                 sys.stderr.write(

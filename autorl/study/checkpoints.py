@@ -55,7 +55,7 @@ def set_aside_own(store: Store, path: str) -> str:
     """Move a damaged checkpoint of the study's own out of the way.
 
     Returns:
-        Where it lies then, for people.
+        Its new place, for people.
 
     Raises:
         StudyError: another driver has taken the storage over: it is left there.
@@ -167,14 +167,14 @@ class DamagedCheckpoints:
     def set_aside(
         self, saved: Mapping[SegmentId, Checkpoint], read: Collection[SegmentId]
     ) -> list[str]:
-        """Move those that nobody reads out of the way.
+        """Move damaged checkpoints that nobody reads out of the way.
 
         Args:
             saved: where checkpoints lie.
             read: what running segments continue: one that began before the damage may be reading.
 
         Returns:
-            What was moved where, a line each for people.
+            A line for people for each moved folder.
         """
         lines = []
         for segment in sorted(self.unmoved.difference(read)):

@@ -40,7 +40,7 @@ def judged(
     try:
         value = judge.value(segment.seed, join(outcome))
     except (KeyError, ValueError) as error:
-        # What is in other reports is no news.
+        # Metrics of other reports are no news.
         reports = outcome.reports
         lacking = [point for point in reports if error.args[0] not in point.metrics] or reports
         where = f"at step {lacking[0].step} " if len(lacking) < len(reports) else ""

@@ -214,7 +214,7 @@ class DefaultRuns:
             if self._lineage[number].baseline or self._settled(number)
         ]
         unchanged = [number for number in trained if self._lineage.unchanged(number)]
-        # Of two of one length the first that was proposed.
+        # The first proposed of two of one length.
         return sorted(unchanged, key=lambda number: (-self._lineage[number].until, number))
 
     def baseline(self, longest: ProposalId | None, best: ProposalId) -> Proposal:

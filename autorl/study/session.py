@@ -100,7 +100,7 @@ def user_files(spec: Spec, function: Callable[..., object] | None = None) -> dic
         files.append((Path(file).parent, Path(file).name))
     for folder, name in files:
         shown = Path(name).name if Path(name).is_absolute() else name
-        # What is gone or cannot be read is not recorded: no reason not to train.
+        # A file that is gone or unreadable is not recorded: no reason not to train.
         with suppress(OSError):
             digests[shown] = hashlib.sha256((folder / name).read_bytes()).hexdigest()
     return digests

@@ -73,7 +73,7 @@ def _check(spec: Spec, load: Load) -> None:
         if not spec.allow_proxy_selection:
             metrics = [objective.metric for objective in spec.objective]
             loaded.check_objective(spec.environment.resolve(), metrics, choices_of(spec, prefix))
-        # None where that shows only when it runs, as with user code.
+        # It is None if only a run shows the metrics, as with user code.
         metrics_of_runs = loaded.reported_metrics(spec.environment.resolve())
         if metrics_of_runs is not None:
             _check_metrics(spec, metrics_of_runs)
@@ -266,7 +266,7 @@ def make_executor(
             of workers is given one.
     """
     if spec.executor.name == "in_process" and (workers or 1) > 1:
-        # Of a study that was stored with such a number: it always ran one at a time.
+        # A study stored with such a number always ran one at a time.
         message = f"the `in_process` executor runs one at a time, not {workers}: leave this out"
         raise InputError(message, key="--workers")
     return make_named_executor(executor_name(spec), spec, load, workers, folder=folder)

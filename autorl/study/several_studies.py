@@ -123,8 +123,8 @@ class Ended:
     """How one of several studies ended.
 
     Attributes:
-        result: None where an error ended it.
-        error: what ended it; None where nothing did.
+        result: None if an error ended it.
+        error: the error that ended it, or None.
     """
 
     study: Study
@@ -208,7 +208,7 @@ def run_together(
         progress: called with a study and where it stands whenever one of its segments has ended.
 
     Returns:
-        How each study ended, in their order. What ended with an error is kept as it was recorded.
+        How each study ended, in their order. A study that ended with an error is kept.
 
     Raises:
         InputError: the studies cannot share workers. Nothing was trained then.
@@ -292,7 +292,7 @@ def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> li
         for module in study.load(trainer).preload
     }
     pools: dict[Backend, Executor] = {}
-    # What was importable before any study came is importable for each of them.
+    # Modules importable before any study came are importable for each of them.
     folders = frozenset[str]().union(*(backend.folders for backend in needed))
     folders -= frozenset(PATH_AT_START)
     for backend, study in zip(needed, studies, strict=True):

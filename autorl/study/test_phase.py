@@ -292,7 +292,7 @@ class KeptModels:
             Every segment that can start.
         """
         if self._named is None:
-            # What a run can go on from depends on what was decided, not on when.
+            # The checkpoint a run goes on from depends on decisions, not on their time.
             self._driver.collect()
             candidates = map(self._candidate, self._to_keep())
             named = tuple(candidate for candidate in candidates if candidate is not None)

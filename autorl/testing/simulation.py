@@ -209,7 +209,7 @@ class MovingOptimum:
 
     def __call__(self, number: ProposalId, proposal: Proposal) -> float:
         before = proposal.resume_from
-        # What is resumed has gained its skill with other configurations, at an earlier optimum.
+        # A resumed run has gained its skill with other configurations, at an earlier optimum.
         start = 0 if before is None else self._until[before]
         skill = 0.0 if before is None else self.skill[before]
         self.skill[number] = skill + self.gained(

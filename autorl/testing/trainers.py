@@ -176,7 +176,7 @@ class TrainerConformance:
     def test_the_trainer_loads_by_reference_and_names_real_modules_to_preload(
         self, runner: Runner
     ) -> None:
-        # So it comes to a worker, whose process loads a trainer once.
+        # A worker gets it in this way; its process loads a trainer once.
         assert load(pickle.loads(pickle.dumps(self.case.trainer))) is runner.trainer
         assert all(
             importlib.util.find_spec(module) is not None for module in runner.trainer.preload

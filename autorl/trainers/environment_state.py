@@ -28,7 +28,7 @@ NOT_RESTORABLE = "environment state not restorable"
 _PURPOSE = "environment of a checkpoint"
 _DIGITS = 64  # of a signature, which stands before the pickle
 _TASKS = "gymnasium.envs.mujoco.mujoco_env"
-# What pickling may raise on an environment that holds a window, a simulator handle, a socket or a
+# Errors of pickling an environment that holds a window, a simulator handle, a socket or a
 # local function.
 _UNPICKLABLE = (
     pickle.PicklingError,
@@ -145,7 +145,7 @@ def _set_attributes(task: Any, attributes: dict[str, Any]) -> None:
 
 
 def _is_simulated(value: object) -> bool:
-    # Who has such a task has imported its module.
+    # A program with such a task has imported its module.
     module = sys.modules.get(_TASKS)
     return module is not None and isinstance(value, module.MujocoEnv)
 

@@ -79,7 +79,7 @@ class AgentInfo(TrainerInfo):
     def full_configuration(self, trainer: TrainerSpec, config: Config) -> Config:
         of_model = {name: value for name, value in trainer.kwargs.items() if name not in OPTIONS}
         policy = trainer.kwargs.get("policy_kwargs") or {}
-        # What stands last counts: the configuration over the own values over those of the policy.
+        # The last value counts: the configuration over the own values over those of the policy.
         return Config(masked({**policy, **of_model, **config}))
 
     def total_steps(self, end: int) -> str:
@@ -201,7 +201,7 @@ class PopulationInfo(AgentInfo):
         return "processes" if is_outside(environment) else self.executor
 
     def longest_episode(self, environment: EnvironmentSpec) -> int | None:
-        # Of CartPole-v1, 32 episodes at each of 10 evaluations took 3 % longer than 2.
+        # On CartPole-v1, 32 episodes at each of 10 evaluations took 3 % longer than 2.
         return super().longest_episode(environment) if is_outside(environment.id) else None
 
     def source_hashes(self) -> dict[str, str]:

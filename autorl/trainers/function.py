@@ -157,7 +157,7 @@ class FunctionTrainer(Trainer):
         # Through `tell`, which ends the run as diverged.
         if not_finite(final):
             tell(segment.until, value)
-        # Where both told the same metric, what was returned counts.
+        # If both told the same metric, the returned value counts.
         reports[-1] = Report(segment.id, segment.until, {**reports[-1].metrics, **final.metrics})
 
     def _report(self, segment: Segment, step: int, value: object) -> Report:

@@ -331,7 +331,7 @@ class PopulationTrainer(AgentTrainer):
         keys = () if segment.fork is None else (segment.fork,)
         # 128 bits; the generators of the engine take 64.
         key = digest(segment.seed, "training", *keys) % 2**64
-        # Of the values, not of the configuration: the trainer's own count as well.
+        # Compare values, not configurations: the trainer's own values count as well.
         values = self._values(segment.config, segment.environment)
         parent = load_parent(segment, f"population/{self.name}", values, self.changes)
         if parent is None:
@@ -434,7 +434,7 @@ def _resume(
 
     Returns a note where new ones have to begin.
     """
-    # Of a member that is new, or has another number of environments, all begin anew anyway.
+    # All begin anew anyway if a member is new, or has another number of environments.
     if worlds is None or parent is None or not worlds.started():
         return ()
     reason = thawed(worlds, parent["environments"], trust=segment.trust)

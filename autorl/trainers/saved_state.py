@@ -30,7 +30,7 @@ STATE = "state.autorl"
 REPLAY = "replay.autorl"
 OBJECTS: dict[str, type] = {}
 """Classes whose objects are data and may be in a state, by name; who needs one adds it."""
-# What a file that is torn, or of a stranger, may raise.
+# Errors of reading a file that is torn, or of a stranger.
 _UNREADABLE = (OSError, LookupError, AttributeError, RuntimeError, TypeError, ValueError)
 
 
@@ -154,7 +154,7 @@ def read(file: Path) -> dict[str, Any]:
 
 def reason_of(error: BaseException) -> str:
     """Return what an error says, in a few words on one line."""
-    # Without the number of the error, and the path that the message names anyway.
+    # Leave out the number of the error, and the path, which the message names anyway.
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     first = text.strip().split("\n")[0]
     return shortened(printable(first, keep_lines=False), 120) or type(error).__name__

@@ -97,8 +97,8 @@ def applies(rule: float | Mapping[str, object], kind: str, segment: Segment) -> 
     met = [name in config and config[name] > limit for name, limit in above]
     met += [name in config and config[name] < limit for name, limit in below]
     if "fraction" in conditions:
-        # Of the configuration alone: it fails with every seed and after a restart. 2^128 is the
-        # range of the digest.
+        # Drawn from the configuration alone: it fails with every seed and after a restart. 2^128 is
+        # the range of the digest.
         drawn = digest(0, "noise", kind, config_key(config)) / 2**128
         met.append(drawn < conditions["fraction"])
     if "seeds" in conditions:
@@ -264,7 +264,7 @@ class Synthetic(Trainer):
     def _skill(self, config: Mapping[str, Any], start: int, until: int, horizon: int) -> int:
         """Sum of `quality * 2^32`, rounded step by step, over steps start+1..until."""
         steps = until - start
-        # Where the optimum stands still, every step has the quality of the first.
+        # If the optimum stands still, every step has the quality of the first.
         computed = steps if self.drift else min(steps, 1)
         progress = np.arange(start + 1, start + 1 + computed, dtype=np.float64) / horizon
         distance = np.zeros_like(progress)

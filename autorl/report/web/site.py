@@ -150,7 +150,7 @@ class StudySite:
     def _list(self) -> tuple[list[Section], int]:
         """Make the list of studies, and say how many were never read."""
         present = self._present()
-        # Those that were never read come first, then those whose last look is longest ago.
+        # Studies never read come first, then by the age of the last look.
         end = time.monotonic() + _READING_SECONDS
         problems = {}
         for study in sorted(present, key=lambda study: self._looked.get(study.key, 0.0)):

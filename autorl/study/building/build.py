@@ -51,7 +51,7 @@ def build_landscape(
 
     Raises:
         InputError: the study is wrong or would leave configurations out, the landscape exists, or
-            scores lie outside `bounds`. What was trained is kept.
+            scores lie outside `bounds`. The trained runs are kept.
     """
     plan = plan_build(
         source, id=id, study=study, bounds=bounds, about=about, overrides=study_overrides(options)
@@ -94,7 +94,7 @@ def train_and_write(
     """
     # Before hours of training, not after.
     free_output(out / plan.id, replace=replace)
-    # What a landscape says of itself can be corrected afterwards.
+    # The section `landscape` can be corrected afterwards.
     study = create_or_open(plan.spec, plan.folder, option="--study", ignoring=("landscape",))
     try:
         train(study)

@@ -157,7 +157,7 @@ def build_spec(
         raise InputError(
             "every configuration is trained on all seeds: expected fixed", key="evaluation.seeds"
         )
-    # Of a budget in hours nothing says how many configurations there will be.
+    # A budget in hours does not say how many configurations there will be.
     if not math.isfinite(spec.full_runs):
         raise InputError("expected a number of configurations or runs", file=file, key="budget")
     sizes = sizes_of(spec)

@@ -137,7 +137,7 @@ def _copy_checkpoints(
     """Copy the checkpoints that are not in `copied`, and add their paths.
 
     Returns:
-        What is wrong with the others, by segment.
+        Faults of the others, by segment.
     """
     problems = {}
     storage = storage_of(folder)
@@ -184,7 +184,7 @@ def _copy_folder(source: Path, target: Path) -> None:
             # No hard link: one damage would then be of the study and of its copy.
             shutil.copy2(source / name, target / name, follow_symlinks=False)
     target.mkdir(parents=True, exist_ok=True)
-    # What is deleted while it is listed would pass for a smaller checkpoint that is whole.
+    # A checkpoint deleted while it is listed would pass for a smaller one that is whole.
     if _names(source) != names:
         raise FileNotFoundError(source)
 

@@ -134,7 +134,7 @@ def from_study(
     # `landscape.id` may name the algorithm otherwise than the trainer does.
     algorithm, environment = _names(id, str(study), data)
     runs = data.tables.runs.assign(environment=environment)
-    # Where a study chooses between algorithms each run keeps the name of its own.
+    # In a study that chooses between algorithms each run keeps the name of its own.
     if runs["algorithm"].nunique() == 1:
         runs["algorithm"] = algorithm
     if data.pending:
@@ -220,7 +220,7 @@ def _tables(study: StudyTables, space: Space, spec: Spec) -> Tables:
     if stated_variant(spec.environment.resolve()) is None:
         runs["environment"] = runs["environment"].fillna(_environment(spec))
     else:
-        # Of a variant the study's tables name the environment alone.
+        # The study's tables name the environment, not its variant.
         runs["environment"] = _environment(spec)
     segments = pd.DataFrame(study.segments(), columns=SegmentRow._fields)
     return Tables(configs, runs, _evals(study, runs, spec.objective[0].metric), segments)

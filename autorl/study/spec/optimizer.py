@@ -89,7 +89,7 @@ def _with_defaults(spec: Spec) -> Spec:
     seeds = not spec.evaluation.model_fields_set and "tuning" not in spec.seeds.model_fields_set
     name, resolved = _default(spec)
     named = spec.with_default_search(name, seeds=seeds)
-    # What was looked up to choose is not looked up again.
+    # Data looked up for the choice are not looked up again.
     return named.changed(optimizer=named.optimizer.model_copy(update=resolved))
 
 

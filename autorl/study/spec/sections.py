@@ -131,7 +131,7 @@ class EnvironmentSection(Section):
         )
 
 
-# What Ray, and this file, have keys of their own for.
+# Resources with keys of their own in Ray or in this file.
 _OWN_RESOURCES = frozenset({"cpu", "gpu", "memory", "memory_gb", "nodes", "object_store_memory"})
 
 
@@ -187,7 +187,7 @@ class AlgorithmSection(Section):
     """Its search space; names are prefixed with the algorithm's."""
 
 
-# Of these, a direction that is left out would search for the worst.
+# A direction left out for these metrics would search for the worst.
 _SMALLER_IS_BETTER = (
     "kl",
     "tokens",

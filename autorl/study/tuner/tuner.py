@@ -81,7 +81,7 @@ def tune(
 
     Raises:
         InputError: something in the study is wrong.
-        StudyError: nothing was scored. Where all test runs failed, `Result.test` is None and
+        StudyError: nothing was scored. If all test runs failed, `Result.test` is None and
             `Result.problem` says so.
     """
     overrides = study_overrides(options)
@@ -382,7 +382,7 @@ class Tuner:
                 Status.DONE,
                 reached=segment.until,
                 reports=(*self._reports.get(trial.id, ()), point),
-                # Without `wall_seconds`: when its training began is not known here.
+                # No `wall_seconds`: the begin of the training is not known here.
                 cost={"environment_steps": float(segment.until - segment.start)},
                 checkpoint=saved,
                 fence=segment.fence,
@@ -405,7 +405,7 @@ class Tuner:
 
     def _fail(self, trial: Trial, kind: str, message: str) -> None:
         kinds = [status.value for status in Status if status.failed]
-        # What other libraries and our own log call a run that was cut: no failure.
+        # Names of a cut run in other libraries and our own log: it is no failure.
         if kind in ("pruned", "stopped"):
             raise InputError(f"{kind!r} is no failure: {PARTS_OF_RUNS}")
         if kind not in kinds:
@@ -449,7 +449,7 @@ class Tuner:
         self._tell_news()
 
     def _begin_tests(self) -> list[Segment]:
-        # What was told is observed first: it may decide who the incumbent is.
+        # Told values are observed first: they may decide who the incumbent is.
         self._study.driver.settle()
         self._study.driver.end_search()
         # Trials of the search that nobody has asked for.

@@ -95,7 +95,7 @@ class Built:
             learn from, where a task has them apart from its pairs. The prompt is "" for plain text.
         held_out, held_out_pairs, held_out_completions: for evaluation only, disjoint from those.
         test_pairs, test_completions: what test seeds are evaluated on, if not on those of tuning
-            seeds. Of `held_out` each role always has its own half.
+            seeds. Each role always has its own half of `held_out`.
         max_completion: most tokens of a completion, end of sequence included.
         signals: every reward by name, e.g. `proxy` and `gold`.
         training: the signal a policy is trained on.

@@ -69,7 +69,7 @@ def measure(
         the same prompt by the report signal (ties half); `length` in tokens; `truncated`, the share
         of completions that were cut at `max_completion`; `distinct`, the mean share of distinct
         tokens; `reference_<signal>`, what the reference scores; and what the task itself probes.
-        Without a signal to judge by there is no win rate.
+        There is no win rate if no signal judges.
     """
     prompts = evaluation_prompts(built.held_out, seed, role, step, n)
     # two seeds: of one seed a policy that has not moved would write the reference's own words

@@ -47,7 +47,7 @@ _CLONING: Mapping[str, Any] = {
     "net_arch": (256, 256),
     "standardize": True,
 }
-# Those of the paper on its locomotion tasks.
+# Values of the paper on its locomotion tasks.
 _IMPLICIT = {**_CLONING, "gamma": 0.99, "tau": 0.005, "expectile": 0.7, "temperature": 3.0}
 METHODS: Mapping[str, Mapping[str, Any]] = {"bc": _CLONING, "iql": _IMPLICIT}
 """The hyperparameters of each method with their defaults."""

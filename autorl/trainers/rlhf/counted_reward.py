@@ -21,7 +21,7 @@ class CountedReward(Signal):
         grouped: completions of one prompt are held against each other (PPO holds those of a batch).
 
     Attributes:
-        ends: tokens any of which ends a completion. What a trainer shows after the first is padding
+        ends: tokens any of which ends a completion. Tokens after the first are padding
             (online DPO).
         tokens: of completions up to their end, that included.
         groups, equal_groups: groups of completions it was asked for, and those in which all had the

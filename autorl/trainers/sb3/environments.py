@@ -200,7 +200,7 @@ def raise_if_ended(venv: VecEnv) -> None:
     processes = getattr(venv, "processes", ())
     if not wait([process.sentinel for process in processes], timeout=_LAST_WAIT):
         return
-    # Those that ended by a fault of their own are no loss but a crash: the caller raises on.
+    # Processes that ended by their own fault are no loss but a crash: the caller raises on.
     for code in (process.exitcode for process in processes):
         if code is not None and ended_from_outside(code):
             raise ProcessLostError(f"the process of an environment ended with {exit_text(code)}")

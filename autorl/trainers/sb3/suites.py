@@ -37,7 +37,7 @@ def say_warnings(mujoco: Any) -> None:
 
 
 def _say(warning: str) -> None:
-    # Those of a simulation that diverges have the time in them.
+    # Warnings of a simulation that diverges have the time in them.
     if warning in _said or len(_said) == _MOST:
         return
     _said.add(warning)

@@ -201,7 +201,7 @@ class SB3Trainer(AgentTrainer):
             try:
                 run.begin()
                 return run.finish(clock, *run.advance(report))
-            # What the pipe of an environment's process raises once that has ended.
+            # The pipe of an environment's process raises these once that has ended.
             except (EOFError, OSError):
                 raise_if_ended(run.venv)
                 raise
@@ -464,7 +464,7 @@ class _Run:
         Losses it has not computed stay as they were.
         """
         names = self.trainer.losses
-        # What has become NaN is no longer what it was.
+        # A loss that has become NaN is dropped.
         for name in self.model.logger.name_to_value.keys() & {f"train/{loss}" for loss in names}:
             self.losses.pop(metric(name.removeprefix("train/")), None)
         self.losses |= latest_losses(self.model, names)

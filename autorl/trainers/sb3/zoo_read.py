@@ -133,7 +133,7 @@ def _policy_values(arguments: Mapping[str, Any]) -> dict[str, Any]:
     activation = values.pop("activation_fn", None)
     if activation is not None:
         module, _, kind = str(activation).partition(":")
-        # Those of torch go by their lower-case name in the shipped spaces.
+        # Activations of torch go by their lower-case name in the shipped spaces.
         values["activation"] = kind.lower() if module == "torch.nn" else activation
     return values
 

@@ -46,7 +46,7 @@ def read_rows(source: str, key: str, subset: str | None = None) -> list[Row]:
 
     Args:
         source: a file by its ending; a folder that `datasets` saved; or `organisation/name` on a
-            hub. Of those two `:split` may follow, by default `train`.
+            hub. After the last two `:split` may follow, by default `train`.
         key: of the study file, for errors.
         subset: of a data set on a hub that has several.
 

@@ -18,7 +18,7 @@ Dropout is off throughout.
 
 References:
     [Huang2024] Huang et al., "The N+ Implementation Details of RLHF with PPO: A Case Study on
-        TL;DR", 2024. Of their details one is a matter of the task here: completions end at the
+        TL;DR", 2024. One of their details is a matter of the task here: completions end at the
         first end of sequence. Another is left out: the value network starts from the reference
         policy, not from a reward model.
 """
