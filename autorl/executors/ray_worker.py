@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What was said of a segment where it ran, its outcome last.
+    """Messages about a segment from where it ran, its outcome last.
 
     Attributes:
         problem: why nothing can be trained there, "" where it can.

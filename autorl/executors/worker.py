@@ -84,7 +84,7 @@ def run_segment(
         with at_hand(segment) as local:
             parent = local.parent
             # Compared just before it is read: a segment waits for hours in which files may change.
-            # What comes from a storage was compared when it was fetched.
+            # A checkpoint from a storage was compared when it was fetched.
             if parent is not None and parent is segment.parent:
                 difference = damage(Path(parent.path), parent.files)
                 if difference is not None:

@@ -113,11 +113,11 @@ class ScoreInfo:
 
     Attributes:
         proposal: its number.
-        values: one for each objective, in its own direction: what the study ranks by. Where every
+        values: one for each objective, in its own direction: what the study ranks by. If every
             seed failed, the penalty, or nothing.
         seeds: the tuning seeds they are of.
         constraints: by how much each is broken; one of 0 or less holds.
-        failure: how it failed, where every seed did; None else.
+        failure: how it failed, if every seed did, or None.
         message: of the failure.
         final: False where more seeds may bring another score before the search is over.
     """
