@@ -97,8 +97,8 @@ def read_searched(source: object, folder: Path) -> Searched:
     if source is None:
         return Searched()
     if isinstance(source, str):
-        content = _json_of(source, folder)
-        if content is None:
+        content = _json_of(folder / source)
+        if not _is_configspace(content):
             space = load_space(source, folder)
             return Searched(space.to_dict(), {}, set(space.hyperparameters))
         source = content
@@ -107,38 +107,33 @@ def read_searched(source: object, folder: Path) -> Searched:
             f"expected the file of a search space or a mapping, got {shown(source)}",
             key="hydra.sweeper.search_space",
         )
-    entries = source.get("hyperparameters", source)
-    if _is_configspace(source, entries):
+    if _is_configspace(source):
         return _of_configspace(source)
+    entries = source.get("hyperparameters", source)
     content = source if "hyperparameters" in source else {"hyperparameters": source}
     stated = {name for name, entry in entries.items() if _states_default(entry)}
     return Searched(load_space(plain(content)).to_dict(), {}, stated)
 
 
-def _json_of(source: str, folder: Path) -> Mapping[str, Any] | None:
-    """Read the file of a ConfigSpace.
-
-    None of any other source.
-    """
-    path = folder / source
+def _json_of(path: Path) -> Any:
+    """Read a file of JSON, as ConfigSpace writes one; None of any other."""
     if path.suffix != ".json" or not path.is_file():
         return None
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise InputError(f"is not JSON ({error})", file=str(path)) from None
-    entries = content.get("hyperparameters") if isinstance(content, Mapping) else None
-    return content if _is_configspace(content, entries) else None
 
 
 def _states_default(entry: object) -> bool:
     return isinstance(entry, Mapping) and not {"default", "default_value"}.isdisjoint(entry)
 
 
-def _is_configspace(source: object, entries: object) -> bool:
+def _is_configspace(source: object) -> bool:
     """Say whether a mapping is a serialized ConfigSpace."""
     if not isinstance(source, Mapping):
         return False
+    entries = source.get("hyperparameters", source)
     if isinstance(entries, Sequence) or isinstance(source.get("conditions"), list):
         return True
     return isinstance(entries, Mapping) and any(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -45,6 +45,11 @@ _AUTO = "auto"
 _PEER_KEYS = frozenset(
     ("seeds", "seed_keyword", "maximize", "max_budget", "max_parallelization", "deterministic")
 )
+# Keys of the section that a sweep has as they are.
+_UNCHANGED = (
+    *("n_trials", "n_jobs", "optimizer", "tuning_seeds", "test_seeds", "seed_key", "seed", "steps"),
+    *("budget_variable", "loading_variable", "saving_variable"),
+)
 # Keys of a study file, and where a sweep has them.
 _OWN_KEYS: Mapping[str, str] = {
     "space": "search_space",
@@ -54,18 +59,6 @@ _OWN_KEYS: Mapping[str, str] = {
     "fidelity": "steps",
     "callbacks": "callbacks",
 }
-
-
-class HydraSweeper(Protocol):
-    """Everything that Hydra gives a sweep."""
-
-    config: DictConfig
-    hydra_context: Any
-    launcher: Any
-
-    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
-        """Raise where the overrides of a batch fit no configuration."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -93,7 +86,7 @@ class Settings:
     budget_variable: str | None
     loading_variable: str | None
     saving_variable: str | None
-    study: Mapping[str, Any] = field(default_factory=dict)
+    study: Mapping[str, Any]
 
 
 def read_settings(options: Mapping[str, Any]) -> Settings:
@@ -115,44 +108,29 @@ def read_settings(options: Mapping[str, Any]) -> Settings:
     for name, key in _OWN_KEYS.items():
         if name in study:
             raise InputError(f"stands under hydra.sweeper.{key}", key=f"hydra.sweeper.study.{name}")
+    settings = {name: options[name] for name in _UNCHANGED} | {"study": study}
     n_trials = options["n_trials"]
     if n_trials is None and "budget" not in study:
         raise InputError("say how many configurations are tried", key="hydra.sweeper.n_trials")
-    n_jobs = options["n_jobs"]
-    if n_jobs is None:
-        n_jobs = max(1, int(peer.get("max_parallelization", 0) * (n_trials or 0)))
-    if n_jobs < 1:
-        raise InputError(f"expected a count of 1 or more, got {n_jobs}", key="hydra.sweeper.n_jobs")
-    budget_variable = options["budget_variable"]
-    steps = options["steps"]
-    if steps is None and budget_variable is not None:
-        steps = peer.get("max_budget")
-    if steps is not None and budget_variable is None:
+    if settings["n_jobs"] is None:
+        settings["n_jobs"] = max(1, int(peer.get("max_parallelization", 0) * (n_trials or 0)))
+    if settings["n_jobs"] < 1:
+        message = f"expected a count of 1 or more, got {settings['n_jobs']}"
+        raise InputError(message, key="hydra.sweeper.n_jobs")
+    if settings["steps"] is None and settings["budget_variable"] is not None:
+        settings["steps"] = peer.get("max_budget")
+    if settings["steps"] is not None and settings["budget_variable"] is None:
         raise InputError(
             "needs budget_variable, the override that says how many steps a job is trained",
             key="hydra.sweeper.steps",
         )
-    seed_key = options["seed_key"]
-    if seed_key == _AUTO:
-        seed_key = peer.get("seed_keyword", _AUTO)
-    tuning = options["tuning_seeds"]
-    if tuning is None:
-        tuning = peer.get("seeds") or 3
-    return Settings(
-        n_trials=n_trials,
-        n_jobs=n_jobs,
-        directions=_directions(options["direction"], peer.get("maximize")),
-        optimizer=options["optimizer"] or DEFAULT,
-        tuning_seeds=tuning,
-        test_seeds=options["test_seeds"],
-        seed_key=seed_key,
-        seed=options["seed"],
-        steps=steps,
-        budget_variable=budget_variable,
-        loading_variable=options["loading_variable"],
-        saving_variable=options["saving_variable"],
-        study=study,
-    )
+    if settings["seed_key"] == _AUTO:
+        settings["seed_key"] = peer.get("seed_keyword", _AUTO)
+    if settings["tuning_seeds"] is None:
+        settings["tuning_seeds"] = peer.get("seeds") or 3
+    settings["optimizer"] = settings["optimizer"] or DEFAULT
+    directions = _directions(options["direction"], peer.get("maximize"))
+    return Settings(directions=directions, **settings)
 
 
 def _directions(stated: object, maximize: object) -> tuple[str, ...]:
@@ -172,9 +150,7 @@ def _directions(stated: object, maximize: object) -> tuple[str, ...]:
     return directions
 
 
-def run_sweep(
-    hydra: HydraSweeper, options: Mapping[str, Any], arguments: Sequence[str]
-) -> dict[str, Any]:
+def run_sweep(hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
     """Search, test the incumbent on test seeds, and write the results.
 
     Args:
@@ -252,7 +228,7 @@ def run_sweep(
 
 
 def _read_space(
-    hydra: HydraSweeper, options: Mapping[str, Any], arguments: Sequence[str]
+    hydra: Any, options: Mapping[str, Any], arguments: Sequence[str]
 ) -> tuple[Searched, list[str]]:
     """Read what is searched, and the overrides that every job has.
 
@@ -357,10 +333,11 @@ def _seed_key(stated: str | None, composed: DictConfig, fixed: Iterable[str]) ->
     )
 
 
+@dataclass
 class Jobs:
     """The jobs of a sweep: asked of a tuner, launched, told.
 
-    Args:
+    Attributes:
         hydra: the application and its launcher.
         settings: of the sweep.
         tuner: says what is trained.
@@ -370,44 +347,36 @@ class Jobs:
         keys: override keys of hyperparameters that are not called like their keys.
     """
 
-    def __init__(
-        self,
-        hydra: HydraSweeper,
-        settings: Settings,
-        tuner: Tuner,
-        folder: Path,
-        seed_key: str | None,
-        fixed: Sequence[str],
-        keys: Mapping[str, str],
-    ) -> None:
-        self._hydra = hydra
-        self._settings = settings
-        self._tuner = tuner
-        self._folder = folder
-        self._seed_key = seed_key
-        self._fixed = list(fixed)
-        self._keys = keys
+    hydra: Any
+    settings: Settings
+    tuner: Tuner
+    folder: Path
+    seed_key: str | None
+    fixed: Sequence[str]
+    keys: Mapping[str, str]
+
+    def __post_init__(self) -> None:
         # A sweep that is taken up again writes over no folder of its jobs.
-        numbers = [int(item.name) for item in folder.iterdir() if item.name.isdigit()]
+        numbers = [int(item.name) for item in self.folder.iterdir() if item.name.isdigit()]
         self._next = max(numbers, default=-1) + 1
         self._checked = False
 
     def search(self) -> None:
         """Train what the tuner asks for, until it asks no more."""
-        while batch := list(islice(self._asked(), self._settings.n_jobs)):
+        while batch := list(islice(self._asked(), self.settings.n_jobs)):
             self._launch(batch)
 
     def test(self) -> None:
         """Train the incumbent on the test seeds."""
         # A schedule is trained in parts, each of which begins when the one before was told.
-        while trials := list(self._tuner.test_trials()):
-            for begin in range(0, len(trials), self._settings.n_jobs):
-                self._launch(trials[begin : begin + self._settings.n_jobs])
+        while trials := list(self.tuner.test_trials()):
+            for begin in range(0, len(trials), self.settings.n_jobs):
+                self._launch(trials[begin : begin + self.settings.n_jobs])
 
     def _asked(self) -> Iterable[Trial]:
         while True:
             try:
-                yield self._tuner.ask()
+                yield self.tuner.ask()
             except (Waiting, Finished):
                 return
 
@@ -415,18 +384,18 @@ class Jobs:
         batch = [self._overrides(trial) for trial in trials]
         if not self._checked:
             # A wrong key is found here, not by a launcher on another machine.
-            self._hydra.validate_batch_is_legal(batch[:1])
+            self.hydra.validate_batch_is_legal(batch[:1])
             self._checked = True
-        returns = self._hydra.launcher.launch(batch, initial_job_idx=self._next)
+        returns = self.hydra.launcher.launch(batch, initial_job_idx=self._next)
         for place, (trial, job) in enumerate(zip(trials, returns, strict=True)):
             self._take(trial, job, self._next + place)
         self._next += len(batch)
 
     def _overrides(self, trial: Trial) -> list[str]:
-        settings = self._settings
-        overrides = [*self._fixed, *overrides_of(trial.config, self._keys)]
-        if self._seed_key is not None:
-            overrides.append(f"{self._seed_key}={trial.seed}")
+        settings = self.settings
+        overrides = [*self.fixed, *overrides_of(trial.config, self.keys)]
+        if self.seed_key is not None:
+            overrides.append(f"{self.seed_key}={trial.seed}")
         if settings.budget_variable is not None and settings.steps is not None:
             # A job trains on from what it loads; otherwise it begins anew.
             loads = settings.loading_variable is not None and trial.checkpoint is not None
@@ -439,7 +408,7 @@ class Jobs:
         return overrides
 
     def _saved(self, trial: Trial) -> str:
-        folder = self._folder / "checkpoints"
+        folder = self.folder / "checkpoints"
         folder.mkdir(exist_ok=True)
         return str(folder / trial.id)
 
@@ -448,10 +417,10 @@ class Jobs:
         try:
             value = job.return_value  # raises what the job has raised, and prints it
         except Exception as error:  # noqa: BLE001 - of the user's function
-            self._tuner.fail(trial, "crash", f"{type(error).__name__}: {error}")
+            self.tuner.fail(trial, "crash", f"{type(error).__name__}: {error}")
             return
-        checkpoint = None if self._settings.saving_variable is None else self._saved(trial)
-        self._tuner.tell(trial, self._metrics(value, number), checkpoint=checkpoint)
+        checkpoint = None if self.settings.saving_variable is None else self._saved(trial)
+        self.tuner.tell(trial, self._metrics(value, number), checkpoint=checkpoint)
 
     def _metrics(self, value: object, number: int) -> float | dict[str, float]:
         """Return the objective that a job has returned, or several by name.
@@ -459,7 +428,7 @@ class Jobs:
         Raises:
             InputError: it is none.
         """
-        directions = self._settings.directions
+        directions = self.settings.directions
         if value is None:
             raise InputError(
                 f"job {number} returned nothing: the function of the application must "
@@ -468,16 +437,16 @@ class Jobs:
         if isinstance(value, Mapping):
             return dict(value)
         several = isinstance(value, Sequence | np.ndarray) and np.ndim(value) == 1
-        count = len(value) if isinstance(value, Sequence | np.ndarray) and several else 1
-        if count != len(directions):
+        values: list[Any] = list(value) if several else [value]  # type: ignore[call-overload]
+        if len(values) != len(directions):
             raise InputError(
-                f"job {number} returned {count} value(s), hydra.sweeper.direction has "
+                f"job {number} returned {len(values)} value(s), hydra.sweeper.direction has "
                 f"{len(directions)}"
             )
         if len(directions) > 1:
-            assert isinstance(value, Sequence | np.ndarray)
-            return {f"value_{place}": item for place, item in enumerate(value)}
-        return value[0] if several else value  # type: ignore[index, return-value]
+            return {f"value_{place}": item for place, item in enumerate(values)}
+        objective: float = values[0]
+        return objective
 
 
 def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict[str, Any]:
@@ -500,39 +469,37 @@ def results_of(result: Result, configs: Mapping[int, Mapping[str, Any]]) -> dict
         results["best_params"] = result.best_params
         results["best_value"] = result.tuning
     test = result.test
+    default = result.default
     results |= {
         "objective": result.objective,
         "tuning_score": result.tuning,
         "tuning_seeds": result.tuning_seeds,
-        "test_score": None if test is None else test.value,
-        "test_interval": None if test is None else _bounds(test.interval),
-        "test_iqm": None if test is None else test.iqm,
-        "test_iqm_interval": None if test is None else _bounds(test.iqm_interval),
-        "test_values": {} if test is None else {str(k): v for k, v in test.seeds.items()},
+        **dict.fromkeys(("test_score", "test_interval", "test_iqm", "test_iqm_interval")),
+        "test_values": {},
         "gap": result.gap,
-        "default": _default(result),
+        "default": None,
         "caveats": list(result.caveats),
         "study": STUDY,
     }
+    if test is not None:
+        results |= {
+            "test_score": test.value,
+            "test_interval": _bounds(test.interval),
+            "test_iqm": test.iqm,
+            "test_iqm_interval": _bounds(test.iqm_interval),
+            "test_values": {str(seed): value for seed, value in test.seeds.items()},
+        }
+    if default is not None and default.test is not None:
+        # The application's own configuration.
+        results["default"] = {
+            "params": default.config,
+            "tuning_score": default.tuning,
+            "test_score": default.test.value,
+            "improvement_iqm": result.improvement,
+            "improvement_interval": _bounds(result.difference),
+        }
     plain_results: dict[str, Any] = plain(results)
     return plain_results
-
-
-def _default(result: Result) -> dict[str, Any] | None:
-    """Write the scores of the application's own configuration.
-
-    The result is None where it was not tested.
-    """
-    default = result.default
-    if default is None or default.test is None:
-        return None
-    return {
-        "params": plain(default.schedule[-1][1]),
-        "tuning_score": default.tuning,
-        "test_score": default.test.value,
-        "improvement_iqm": result.improvement,
-        "improvement_interval": _bounds(result.difference),
-    }
 
 
 def _bounds(interval: Interval | None) -> list[float] | None:

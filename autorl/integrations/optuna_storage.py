@@ -15,11 +15,11 @@ import numpy as np
 
 from autorl.core.masking import masked
 from autorl.core.plain_text import shown
+from autorl.core.plain_values import json_value
 from autorl.core.quiet import quieted
 from autorl.core.types import InputError, Outcome, ProposalId
 from autorl.landscapes.export import optuna_distribution, optuna_value
 from autorl.statistics.aggregates import parse_aggregate
-from autorl.statistics.bootstrap import Interval
 from autorl.statistics.evaluation import Objective
 from autorl.study.callbacks import Callback, ProposalInfo, RunInfo, ScoreInfo, StudyInfo
 
@@ -71,7 +71,6 @@ class OptunaStorage(Callback):
             raise InputError(f"expected a name, got {shown(study)}", key="callbacks.study")
         self._storage = _open_storage(storage)
         self._name = study
-        self._mirror: _Mirror | None = None
 
     @classmethod
     def check(cls, **arguments: Any) -> None:
@@ -82,131 +81,27 @@ class OptunaStorage(Callback):
         """
         cls(**arguments)
 
+    # Every method brings trials to where the study says they are, and may be called again: after a
+    # kill it is not known what was written.
+
     def on_study(self, study: StudyInfo) -> None:
-        """Open the Optuna study.
+        """Open the Optuna study, and read the trials of earlier sessions.
 
         Raises:
             InputError: the storage has another one of this name.
         """
-        self._mirror = _Mirror(self._storage, self._name or study.name, study)
-
-    def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
-        """Begin a trial."""
-        self._told().begin(proposal)
-
-    def on_report(
-        self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
-    ) -> None:
-        """Take a point of a learning curve."""
-        if run.role == "tuning":
-            mirror = self._told()
-            mirror.measured(run, step, metrics)
-            mirror.write_sometimes(run.proposal)
-
-    def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
-        """Take the learning curve of a segment."""
-        if run.role == "tuning":
-            mirror = self._told()
-            for report in outcome.reports:
-                mirror.measured(run, report.step, report.metrics)
-            mirror.write_sometimes(run.proposal)
-
-    def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
-        """End a trial, if its score is final."""
-        self._told().scored(score)
-
-    def on_search_end(self, study: StudyInfo) -> None:
-        """End the trials whose scores have become final."""
-        self._told().end_scored()
-
-    def on_result(self, study: StudyInfo, result: Result) -> None:
-        """Write the result as attributes of the Optuna study."""
-        self._told().result(result)
-
-    def _told(self) -> _Mirror:
-        assert self._mirror is not None, "told of something before the study"
-        return self._mirror
-
-
-def _open_storage(storage: str | optuna.storages.BaseStorage) -> optuna.storages.BaseStorage:
-    """Open a storage of Optuna.
-
-    Args:
-        storage: a URL, the path of a journal file, or an open one.
-
-    Raises:
-        InputError: it is none of these, or cannot be opened.
-    """
-    import optuna
-    from optuna.storages import JournalStorage, RDBStorage
-    from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
-    from sqlalchemy.exc import SQLAlchemyError
-
-    if isinstance(storage, optuna.storages.BaseStorage):
-        return storage
-    if not isinstance(storage, str) or not storage:
-        raise InputError(
-            f"expected a URL such as sqlite:///x.db, or the path of a journal file, got "
-            f"{shown(storage)}",
-            key="callbacks.storage",
-        )
-    if storage.endswith(_DATABASE_ENDINGS) and "://" not in storage:
-        raise InputError(
-            f"expected a URL: write sqlite:///{storage}, or a path that ends in .journal for a "
-            "journal file",
-            key="callbacks.storage",
-        )
-    try:
-        with quieted("optuna"):  # what it remarks is not ours to print
-            if storage.startswith("redis"):
-                return JournalStorage(JournalRedisBackend(storage))
-            if "://" not in storage:
-                _check_folder(Path(storage))
-                return JournalStorage(JournalFileBackend(storage))
-            # A dashboard reads meanwhile: SQLite's own limit of 5 s is short on a busy machine.
-            sqlite = storage.startswith("sqlite")
-            options = {"connect_args": {"timeout": 60}} if sqlite else None
-            return RDBStorage(storage, engine_kwargs=options)
-    except (SQLAlchemyError, ImportError, OSError, ValueError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
-        # An address may hold a password.
-        message = masked(f"Optuna cannot open {storage}: {said}")
-        raise InputError(message, key="callbacks.storage") from None
-
-
-def _check_folder(file: Path) -> None:
-    if not file.parent.is_dir():
-        raise InputError(f"there is no folder {file.parent}", key="callbacks.storage")
-
-
-class _Mirror:
-    """One study in one Optuna study.
-
-    Every method brings trials to where the study says they are, and may be called again: after a
-    kill it is not known what was written.
-
-    Args:
-        storage: of Optuna.
-        name: of the Optuna study.
-        study: that is mirrored.
-
-    Raises:
-        InputError: there is another study of this name.
-    """
-
-    def __init__(self, storage: optuna.storages.BaseStorage, name: str, study: StudyInfo) -> None:
-        self._storage = storage
         self._info = study
         self._objectives = [Objective(**item) for item in study.objectives]
         items = study.space.hyperparameters
         self._distributions = {key: optuna_distribution(item) for key, item in items.items()}
         self._aggregate = parse_aggregate(study.aggregate)
+        name = self._name or study.name
         self._study = self._opened(name)
-        self._id = storage.get_study_id_from_name(name)
+        self._id = self._storage.get_study_id_from_name(name)
+        # By proposal: its trial's number and values, and the first proposal of its trial.
         self._trials: dict[ProposalId, int] = {}
         self._ended: dict[ProposalId, list[float] | None] = {}
         self._trial_of: dict[ProposalId, ProposalId] = {}
-        self._read_trials()
         self._open: dict[ProposalId, ProposalId] = {}
         self._proposals: dict[ProposalId, ProposalInfo] = {}
         self._chains: dict[ProposalId, list[ProposalId]] = {}
@@ -215,9 +110,6 @@ class _Mirror:
         self._held: dict[ProposalId, ScoreInfo] = {}
         self._later: dict[ProposalId, ScoreInfo] = {}
         self._written = time.monotonic()
-
-    def _read_trials(self) -> None:
-        """Read what an earlier session has written."""
         for trial in self._storage.get_all_trials(self._id, deepcopy=False):
             first = trial.user_attrs.get(_PROPOSAL)
             if first is None:  # somebody else's: a dashboard can add trials
@@ -241,7 +133,10 @@ class _Mirror:
             # A study without trials: the process was killed before it had named the study.
             if identity is None and not study.get_trials(deepcopy=False):
                 study.set_user_attr(_IDENTITY, self._info.id)
-                study.set_metric_names(self._metric_names())
+                names = [objective.metric for objective in self._objectives]
+                if len(set(names)) < len(names):
+                    names = [objective.label for objective in self._objectives]
+                study.set_metric_names(names)
             elif identity != self._info.id:
                 raise InputError(
                     f"the Optuna study {name!r} is of something else: name another one "
@@ -250,13 +145,7 @@ class _Mirror:
                 )
         return study
 
-    def _metric_names(self) -> list[str]:
-        names = [objective.metric for objective in self._objectives]
-        if len(set(names)) < len(names):
-            names = [objective.label for objective in self._objectives]
-        return names
-
-    def begin(self, proposal: ProposalInfo) -> None:
+    def on_proposal(self, study: StudyInfo, proposal: ProposalInfo) -> None:
         """Begin a proposal's trial, or go on with that of its run."""
         number = proposal.number
         self._proposals[number] = proposal
@@ -264,7 +153,9 @@ class _Mirror:
         # A run that goes on has one curve from its first step.
         self._curves[number] = {seed: dict(points) for seed, points in before.items()}
         if proposal.parent is None and self._info.stop is not None:
-            self._end_stopped()
+            # The stopping rule has continued none of these.
+            for held in [held for held, score in self._held.items() if score.final]:
+                self._end(held)
         first = self._trial_of.get(number)
         if first is None:
             opened = self._open.get(proposal.run)
@@ -307,20 +198,28 @@ class _Mirror:
         )
         return self._storage.create_new_trial(self._id, template)
 
-    def measured(self, run: RunInfo, step: int, metrics: Mapping[str, float]) -> None:
-        """Take a point of the learning curve of one seed."""
-        value = metrics.get(self._objectives[0].metric)  # none of what a run costs
-        if value is None:
+    def on_report(
+        self, study: StudyInfo, run: RunInfo, step: int, metrics: Mapping[str, float]
+    ) -> None:
+        """Take a point of a learning curve."""
+        self._measured(run, {step: metrics})
+
+    def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
+        """Take the learning curve of a segment."""
+        self._measured(run, {report.step: report.metrics for report in outcome.reports})
+
+    def _measured(self, run: RunInfo, curve: Mapping[int, Mapping[str, float]]) -> None:
+        """Take points of the curve of one seed; write them if none were in the last second."""
+        if run.role != "tuning":
             return
         points = self._curves[run.proposal].setdefault(run.seed, {})
-        if points.get(step) != value:
-            points[step] = value
-            self._unwritten.setdefault(run.proposal, set()).add(step)
-
-    def write_sometimes(self, number: ProposalId) -> None:
-        """Write a learning curve, unless one was written in the last second."""
+        for step, metrics in curve.items():
+            value = metrics.get(self._objectives[0].metric)  # none of what a run costs
+            if value is not None and points.get(step) != value:
+                points[step] = value
+                self._unwritten.setdefault(run.proposal, set()).add(step)
         if time.monotonic() - self._written >= _WRITE_SECONDS:
-            self._write(number)
+            self._write(run.proposal)
             self._written = time.monotonic()
 
     def _write(self, number: ProposalId) -> None:
@@ -341,7 +240,7 @@ class _Mirror:
             return float("nan")
         return sign * float(self._aggregate(sign * np.array(values, dtype=float)))
 
-    def scored(self, score: ScoreInfo) -> None:
+    def on_score(self, study: StudyInfo, score: ScoreInfo) -> None:
         """Take a proposal's score, and end its trial where it is final."""
         number = score.proposal
         first = self._trial_of[number]
@@ -356,17 +255,21 @@ class _Mirror:
         if score.final and (at_end or score.failure is not None):
             self._end(first)
 
-    def end_scored(self) -> None:
-        """End every trial that has a score."""
+    def on_search_end(self, study: StudyInfo) -> None:
+        """End every trial that has a score.
+
+        A search that was over may be given more budget and more seeds: scores that trials were
+        given after they had ended are noted.
+        """
         for first in list(self._held):
             self._end(first)
-        self._note_later_scores()
-
-    def _end_stopped(self) -> None:
-        """End the trials that a stopping rule has not continued."""
-        for first, score in list(self._held.items()):
-            if score.final:
-                self._end(first)
+        again = dict(self._study.user_attrs.get("scored_again", {}))
+        for first, score in self._later.items():
+            values = None if score.failure is not None else list(score.values)
+            if values != self._ended[first]:
+                again[str(first)] = values
+        if again:
+            self._set("scored_again", again)
 
     def _end(self, first: ProposalId) -> None:
         from optuna.trial import TrialState
@@ -398,50 +301,76 @@ class _Mirror:
         self._storage.set_trial_state_values(trial, state, values)
         self._ended[first] = values
 
-    def _note_later_scores(self) -> None:
-        """Note the scores that trials have been given after they had ended.
-
-        A search that was over may be given more budget and more seeds.
-        """
-        again = dict(self._study.user_attrs.get("scored_again", {}))
-        before = dict(again)
-        for first, score in self._later.items():
-            values = None if score.failure is not None else list(score.values)
-            if values != self._ended[first]:
-                again[str(first)] = values
-        if again != before:
-            self._set("scored_again", again)
-
-    def result(self, result: Result) -> None:
+    def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the incumbent and its scores as attributes of the Optuna study."""
         test = result.test
         attributes: dict[str, Any] = {
             "objective": result.objective,
             "incumbent": result.incumbent.proposal,
-            "tuning_score": _finite(result.tuning),
+            "tuning_score": result.tuning,
             "tuning_seeds": result.tuning_seeds,
-            "caveats": list(result.caveats),
+            "caveats": result.caveats,
         }
         if test is not None:
+            interval = test.interval
             attributes |= {
-                "test_score": _finite(test.value),
-                "test_iqm": _finite(test.iqm),
-                "test_interval": _bounds(test.interval),
+                "test_score": test.value,
+                "test_iqm": test.iqm,
+                "test_interval": interval and [interval.low, interval.high],
                 "test_seeds": list(test.seeds),
-                "gap": _finite(result.gap),
+                "gap": result.gap,
             }
         for name, value in attributes.items():
-            if self._study.user_attrs.get(name) != value:
-                self._set(name, value)
+            self._set(name, json_value(value))
 
     def _set(self, name: str, value: object) -> None:
-        self._study.set_user_attr(name, value)
+        if self._study.user_attrs.get(name) != value:
+            self._study.set_user_attr(name, value)
 
 
-def _finite(value: float | None) -> float | None:
-    """Return a number as JSON has it: no NaN."""
-    return None if value is None or not np.isfinite(value) else float(value)
+def _open_storage(storage: str | optuna.storages.BaseStorage) -> optuna.storages.BaseStorage:
+    """Open a storage of Optuna.
 
+    Args:
+        storage: a URL, the path of a journal file, or an open one.
 
-def _bounds(interval: Interval | None) -> list[float] | None:
-    return None if interval is None else [float(interval.low), float(interval.high)]
+    Raises:
+        InputError: it is none of these, or cannot be opened.
+    """
+    import optuna
+    from optuna.storages import JournalStorage, RDBStorage
+    from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
+    from sqlalchemy.exc import SQLAlchemyError
+
+    if isinstance(storage, optuna.storages.BaseStorage):
+        return storage
+    if not isinstance(storage, str) or not storage:
+        raise InputError(
+            f"expected a URL such as sqlite:///x.db, or the path of a journal file, got "
+            f"{shown(storage)}",
+            key="callbacks.storage",
+        )
+    if storage.endswith(_DATABASE_ENDINGS) and "://" not in storage:
+        raise InputError(
+            f"expected a URL: write sqlite:///{storage}, or a path that ends in .journal for a "
+            "journal file",
+            key="callbacks.storage",
+        )
+    try:
+        with quieted("optuna"):  # what it remarks is not ours to print
+            if storage.startswith("redis"):
+                return JournalStorage(JournalRedisBackend(storage))
+            if "://" not in storage:
+                parent = Path(storage).parent
+                if not parent.is_dir():
+                    raise InputError(f"there is no folder {parent}", key="callbacks.storage")
+                return JournalStorage(JournalFileBackend(storage))
+            # A dashboard reads meanwhile: SQLite's own limit of 5 s is short on a busy machine.
+            sqlite = storage.startswith("sqlite")
+            options = {"connect_args": {"timeout": 60}} if sqlite else None
+            return RDBStorage(storage, engine_kwargs=options)
+    except (SQLAlchemyError, ImportError, OSError, ValueError, RuntimeError) as error:
+        said = str(error).splitlines()[0]
+        # An address may hold a password.
+        message = masked(f"Optuna cannot open {storage}: {said}")
+        raise InputError(message, key="callbacks.storage") from None

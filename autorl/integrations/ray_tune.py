@@ -40,7 +40,6 @@ from autorl.core.types import (
     Failed,
     FrozenMap,
     InputError,
-    Outcome,
     ProposalId,
     Proposed,
     Scored,
@@ -68,6 +67,18 @@ except ImportError as error:
 _FORMAT = "autorl ray searcher 1"
 # The length of a trial for the optimizer: Ray's scheduler decides how far it really goes.
 _UNTIL = 1
+_PLAIN_STATE = [
+    "metric",
+    "mode",
+    "name",
+    "options",
+    "nested",
+    "points",
+    "budget",
+    "seed",
+    "open",
+    "latest",
+]
 
 
 class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
@@ -187,16 +198,19 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
         if number is None:
             return
         values = self._values(result or {}) or latest
+        kind = Status.CRASH
         if error:
-            self._observe(self._failed(number, Status.CRASH, "the trial ended with an error"))
+            message = "the trial ended with an error"
         elif not values:
             message = f"no result has {self._metric}"
-            self._observe(self._failed(number, Status.CRASH, message))
         elif not all(map(math.isfinite, values)):
-            self._observe(self._failed(number, Status.DIVERGED, f"{self._metric} = {values}"))
+            kind = Status.DIVERGED
+            message = f"{self._metric} = {values}"
         else:
             spread = (0.0,) * len(values)
             self._observe(Scored(number, values, spread, reached=_UNTIL, mean=values))
+            return
+        self._observe(Failed(number, kind, self._worst.at(_UNTIL), message))
 
     def save(self, checkpoint_path: str) -> None:
         """Write the state as one JSON document."""
@@ -218,36 +232,21 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
 
     # Ray pickles a searcher with its Tuner: the same plain data, never an optimizer's insides.
     def __getstate__(self) -> dict[str, Any]:
-        return {
+        state = {name: plain(getattr(self, f"_{name}")) for name in _PLAIN_STATE}
+        return state | {
             "format": _FORMAT,
-            "metric": plain(self._metric),
-            "mode": plain(self._mode),
-            "optimizer": {"name": self._name, **plain(self._options)},
             "space": None if self._space is None else self._space.to_dict(),
-            "nested": self._nested,
-            "points_to_evaluate": plain(self._points),
-            "budget": self._budget,
-            "seed": self._seed,
-            "open": dict(self._open),
-            "latest": {trial: list(values) for trial, values in self._latest.items()},
             "events": [to_json(event) for event in self._events],
         }
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        self._metric = state["metric"]
-        self._mode = state["mode"]
-        self._options = dict(state["optimizer"])
-        self._name = str(self._options.pop("name"))
-        self._space = None if state["space"] is None else read_space(state["space"])
-        self._nested = state["nested"]
-        self._points = state["points_to_evaluate"]
-        self._budget = state["budget"]
-        self._seed = state["seed"]
         self._forget()
+        for name in _PLAIN_STATE:
+            setattr(self, f"_{name}", state[name])
+        self._latest = {trial: tuple(values) for trial, values in state["latest"].items()}
+        self._space = None if state["space"] is None else read_space(state["space"])
         for fields in state["events"]:
             self._note(from_json(fields))
-        self._open = dict(state["open"])
-        self._latest = {trial: tuple(values) for trial, values in state["latest"].items()}
 
     def _forget(self) -> None:
         """Begin without any event."""
@@ -292,9 +291,6 @@ class AutorlSearcher(Searcher):  # type: ignore[misc]  # no types of Ray
             self._proposed = event.id + 1
         elif isinstance(event, Scored):
             self._worst.observe(event)
-
-    def _failed(self, number: ProposalId, kind: Status, message: str) -> Failed:
-        return Failed(number, kind, self._worst.at(_UNTIL), message)
 
     def _values(self, result: Mapping[str, Any]) -> tuple[float, ...]:
         """Return a result's values: larger is better.
@@ -396,7 +392,11 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
         outcome = run_segment(self._load, self._segment(), lambda report: None)
         if outcome.status.failed:
             raise RuntimeError(f"{outcome.status}: {outcome.message or outcome.damage}")
-        self._take(outcome)
+        if self._parent is not None:
+            shutil.rmtree(self._parent.path, ignore_errors=True)
+        self._parent = outcome.checkpoint
+        self._reached = outcome.reached
+        self._fork = None
         metrics = dict(outcome.reports[-1].metrics) if outcome.reports else {}
         over = self._until >= self.settings.steps or outcome.status is Status.STOPPED
         return {**metrics, "timesteps_total": outcome.reached, "done": over}
@@ -487,13 +487,6 @@ class AutorlTrainable(Trainable):  # type: ignore[misc]  # no types of Ray
                 break
         return until
 
-    def _take(self, outcome: Outcome) -> None:
-        if self._parent is not None:
-            shutil.rmtree(self._parent.path, ignore_errors=True)
-        self._parent = outcome.checkpoint
-        self._reached = outcome.reached
-        self._fork = None
-
     def _new_folder(self) -> Path:
         self._folders += 1
         return self._work / f"checkpoint-{self._folders}"
@@ -533,7 +526,7 @@ def trainable(
     spec = TrainerSpec(trainer, FrozenMap({**where, **(kwargs or {})}))
     section = EnvironmentSection.model_validate(environment or {})
     from_folder(trainers.load, place, spec)
-    for name, count in (("steps", steps), ("evaluations", evaluations), ("episodes", episodes)):
+    for name, count in {"steps": steps, "evaluations": evaluations, "episodes": episodes}.items():
         if count < 1:
             raise InputError(f"expected a number of 1 or more, got {count}", key=name)
     settings = TrainingSettings(

@@ -17,7 +17,7 @@ from typing import Any
 
 from autorl.core.plain_text import number, shown
 from autorl.core.plain_values import json_value, plain
-from autorl.core.types import Config, InputError, Outcome, ProposalId, Status, StudyError
+from autorl.core.types import Config, InputError, Outcome, Status, StudyError
 from autorl.study.callbacks import Callback, RunInfo, StudyInfo
 from autorl.study.results.result import Result
 
@@ -135,17 +135,10 @@ def facts_of_study(study: StudyInfo) -> dict[str, str]:
 
 def facts_of_run(study: StudyInfo, run: RunInfo) -> dict[str, str]:
     """Describe a run by short texts."""
-    facts = {
-        "study": study.name,
-        "study_id": study.id,
-        "run": str(run.run),
-        "proposal": str(run.proposal),
-        "role": run.role,
-        "seed": str(run.seed),
-    }
-    if run.parent_run is not None:
-        facts["parent_run"] = str(run.parent_run)
-    return facts
+    names = ("run", "proposal", "role", "seed", "parent_run")
+    facts = {name: getattr(run, name) for name in names}
+    of_run = {name: str(value) for name, value in facts.items() if value is not None}
+    return {"study": study.name, "study_id": study.id, **of_run}
 
 
 def state_of(study: StudyInfo, run: RunInfo, outcome: Outcome) -> str:
@@ -160,31 +153,12 @@ def state_of(study: StudyInfo, run: RunInfo, outcome: Outcome) -> str:
     return "complete" if run.until >= study.steps else "open"
 
 
-@dataclass(frozen=True)
-class EndedRun:
-    """A run at the end of a session.
-
-    Attributes:
-        proposal: the last that trained it.
-        state: `complete`, `stopped` before its last step, or the kind of failure.
-    """
-
-    proposal: ProposalId
-    role: str
-    seed: int
-    state: str
-
-
-def ended_runs(result: Result) -> dict[int, EndedRun]:
-    """List the runs of all sessions of a study by number.
+def ended_runs(result: Result) -> dict[int, dict[Any, Any]]:
+    """List the runs of all sessions by number, with the columns of `Result.trials`.
 
     A kill may have come between the record of an end and the word to a callback.
     """
-    rows = result.trials().to_dict("records")
-    return {
-        row["run"]: EndedRun(row["proposal"], row["role"], row["seed"], row["state"])
-        for row in rows
-    }
+    return {row["run"]: row for row in result.trials().to_dict("records")}
 
 
 @dataclass(frozen=True)
@@ -215,14 +189,15 @@ def summarise(result: Result) -> Summary:
     }
     if test is not None:
         # The number to report, and the one the gap is of, which has the study's aggregate.
-        numbers["test_iqm"] = test.iqm
-        numbers["test_score"] = test.value
-        for name, interval in (("test_iqm", test.iqm_interval), ("test_score", test.interval)):
-            if interval is not None:
-                numbers[f"{name}_low"] = interval.low
-                numbers[f"{name}_high"] = interval.high
-        numbers["test_seeds"] = float(len(test.seeds))
-        numbers["failed_test_runs"] = float(test.failed)
+        scores = {
+            "test_iqm": (test.iqm, test.iqm_interval),
+            "test_score": (test.value, test.interval),
+        }
+        for name, (score, interval) in scores.items():
+            numbers[name] = score
+            numbers[f"{name}_low"] = interval.low if interval else None
+            numbers[f"{name}_high"] = interval.high if interval else None
+        numbers |= {"test_seeds": len(test.seeds), "failed_test_runs": test.failed}
     said = {name: float(value) for name, value in numbers.items() if value is not None}
     config = hyperparameters(result.incumbent.config)
     facts = {
@@ -232,14 +207,22 @@ def summarise(result: Result) -> Summary:
     }
     if result.problem:
         facts["problem"] = result.problem
-    return Summary(said, facts, config, _markdown(said, facts, config, result.caveats))
+    parts = [
+        table({name: number(value) for name, value in said.items()}, "score"),
+        table(config, "incumbent"),
+        table(facts, "study"),
+        "\n".join(f"- {caveat}" for caveat in result.caveats),
+    ]
+    return Summary(said, facts, config, "\n\n".join(part for part in parts if part))
 
 
 def table(rows: Mapping[str, object], head: str) -> str:
     """Write a table of two columns in Markdown."""
     lines = [f"| {head} | |", "| --- | --- |"]
-    cells = [(_cell(name), _cell(value)) for name, value in rows.items()]
-    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in cells)])
+    for row in rows.items():
+        name, value = (str(cell).replace("|", "\\|").replace("\n", " ") for cell in row)
+        lines.append(f"| {name} | {value} |")
+    return "\n".join(lines)
 
 
 def as_json(value: object) -> str:
@@ -253,34 +236,13 @@ def environment(settings: Mapping[str, str], *, replace: bool = True) -> Iterato
 
     `replace`: those too that the user has set.
     """
-    before = {name: os.environ.get(name) for name in settings}
-    chosen = {name for name, value in before.items() if replace or value is None}
-    os.environ.update({name: settings[name] for name in chosen})
+    before = dict(os.environ)
+    chosen = {name: text for name, text in settings.items() if replace or name not in before}
+    os.environ.update(chosen)
     try:
         yield
     finally:
         for name in chosen:
-            earlier = before[name]
-            if earlier is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = earlier
-
-
-def _markdown(
-    numbers: Mapping[str, float],
-    facts: Mapping[str, str],
-    config: Mapping[str, object],
-    caveats: tuple[str, ...],
-) -> str:
-    parts = [
-        table({name: number(value) for name, value in numbers.items()}, "score"),
-        table(config, "incumbent"),
-        table(facts, "study"),
-        "\n".join(f"- {caveat}" for caveat in caveats),
-    ]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _cell(value: object) -> str:
-    return str(value).replace("|", "\\|").replace("\n", " ")
+            os.environ.pop(name, None)
+            if name in before:
+                os.environ[name] = before[name]

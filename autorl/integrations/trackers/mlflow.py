@@ -97,10 +97,11 @@ class MLflowTracker(Tracker):
         if not metrics:
             return
         with _considerate():
-            client = self._client(study)
+            client, _ = self._connect(study)
             known_run = self._run(study, run)
             if known_run.steps is None:
-                known_run.steps = _steps_of(client, known_run.id, next(iter(metrics)))
+                history = client.get_metric_history(known_run.id, _name(next(iter(metrics))))
+                known_run.steps = {point.step for point in history}
             if step in known_run.steps:
                 return
             known_run.steps.add(step)
@@ -113,7 +114,7 @@ class MLflowTracker(Tracker):
             known_run = self._run(study, run)
             if outcome.message:
                 message = shortened(outcome.message, _LONGEST)
-                self._client(study).set_tag(known_run.id, "autorl.message", message)
+                self._connect(study)[0].set_tag(known_run.id, "autorl.message", message)
             if state != "open":
                 self._end(study, known_run, state)
 
@@ -123,21 +124,18 @@ class MLflowTracker(Tracker):
         summary = summarise(result)
         incumbent = {f"incumbent.{name}": value for name, value in summary.config.items()}
         with _considerate():
-            client = self._client(study)
+            client, _ = self._connect(study)
             of_study = self._study_run(study)
             for number, known_run in self._runs.items():
                 if number in ended and not known_run.ended:
-                    self._end(study, known_run, ended[number].state)
+                    self._end(study, known_run, ended[number]["state"])
             client.log_batch(of_study.id, metrics=_metrics(summary.numbers, 0))
-            _set_tags(client, of_study.id, _tags({**summary.facts, **incumbent}))
+            _log(client, of_study.id, "tags", _tags({**summary.facts, **incumbent}))
             client.set_tag(of_study.id, "mlflow.note.content", summary.text)
             self._end(study, of_study, "complete")
 
     def _uri(self) -> str | None:
         return self._given_uri or os.environ.get("MLFLOW_TRACKING_URI")
-
-    def _client(self, study: StudyInfo) -> Any:
-        return self._connect(study)[0]
 
     def _connect(self, study: StudyInfo) -> tuple[Any, str]:
         """Return the client and the experiment's id.
@@ -158,15 +156,13 @@ class MLflowTracker(Tracker):
         client = MlflowClient(tracking_uri=uri, registry_uri=uri)
         name = self._experiment or study.name
         experiment = client.get_experiment_by_name(name)
-        if experiment is None:
+        number = experiment and experiment.experiment_id
+        if number is None:
             number = client.create_experiment(name, artifact_location=artifacts)
-        else:
-            number = experiment.experiment_id
-        token = None
-        while True:
-            page = client.search_runs(
-                [number], f"tags.`autorl.study_id` = '{study.id}'", page_token=token
-            )
+        token: str | None = ""
+        while token is not None:
+            wanted = f"tags.`autorl.study_id` = '{study.id}'"
+            page = client.search_runs([number], wanted, page_token=token or None)
             for run in page:
                 tags = run.data.tags
                 self._runs[int(tags.get("autorl.run", _STUDY))] = _Run(
@@ -174,9 +170,7 @@ class MLflowTracker(Tracker):
                     tags.get("autorl.proposal", ""),
                     ended=run.info.status != "RUNNING",
                 )
-            token = page.token
-            if not token:
-                break
+            token = page.token or None
         self._connected = (client, number)
         return self._connected
 
@@ -201,7 +195,7 @@ class MLflowTracker(Tracker):
             made = client.create_run(experiment, tags=tags, run_name=run_label(run))
             known_run = _Run(made.info.run_id, str(run.proposal), steps=set())
             self._runs[run.run] = known_run
-            _log_parameters(client, known_run.id, hyperparameters(run.config))
+            _log(client, known_run.id, "params", hyperparameters(run.config))
         elif known_run.proposal != str(run.proposal):
             client.set_tag(known_run.id, "autorl.proposal", str(run.proposal))
             known_run.proposal = str(run.proposal)
@@ -215,15 +209,10 @@ class MLflowTracker(Tracker):
         return known_run
 
     def _end(self, study: StudyInfo, known_run: _Run, state: str) -> None:
-        client = self._client(study)
+        client, _ = self._connect(study)
         client.set_tag(known_run.id, "autorl.state", state)
         client.set_terminated(known_run.id, status=_STATUS.get(state, "FAILED"))
         known_run.ended = True
-
-
-def _steps_of(client: Any, run: str, metric: str) -> set[int]:
-    """List the steps at which a run has a metric."""
-    return {point.step for point in client.get_metric_history(run, _name(metric))}
 
 
 def _metrics(values: Mapping[str, float], step: int) -> list[Any]:
@@ -233,20 +222,14 @@ def _metrics(values: Mapping[str, float], step: int) -> list[Any]:
     return [Metric(_name(name), float(value), now, step) for name, value in values.items()]
 
 
-def _log_parameters(client: Any, run: str, values: Mapping[str, object]) -> None:
-    from mlflow.entities import Param
+def _log(client: Any, run: str, kind: str, values: Mapping[str, object]) -> None:
+    """Write parameters or tags, as many at once as a server takes."""
+    from mlflow.entities import Param, RunTag
 
-    parameters = [Param(_name(name), str(value)) for name, value in values.items()]
-    for begin in range(0, len(parameters), _PER_REQUEST):
-        client.log_batch(run, params=parameters[begin : begin + _PER_REQUEST])
-
-
-def _set_tags(client: Any, run: str, tags: Mapping[str, str]) -> None:
-    from mlflow.entities import RunTag
-
-    entries = [RunTag(name, value) for name, value in tags.items()]
+    make = Param if kind == "params" else RunTag
+    entries = [make(_name(name), str(value)) for name, value in values.items()]
     for begin in range(0, len(entries), _PER_REQUEST):
-        client.log_batch(run, tags=entries[begin : begin + _PER_REQUEST])
+        client.log_batch(run, **{kind: entries[begin : begin + _PER_REQUEST]})
 
 
 def _tags(facts: Mapping[str, object]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import time
 from collections.abc import Mapping
@@ -64,16 +63,13 @@ class TensorBoardTracker(Tracker):
     ) -> None:
         """Write scalars."""
         folder = self._folder(study) / _place(run.role, run.run, run.seed)
-        events = _events()
-        written = []
         before = self._steps.get(run.run)
-        if before is None:
-            written += [events.hyperparameters(run), events.text("run", facts_of_run(study, run))]
+        written = _described(study, run) if before is None else []
         # An earlier session, or an attempt whose worker was lost, may have come further.
         if before is None or step <= before:
-            written.append(events.restart(step))
+            written.append(_restart(step))
         self._steps[run.run] = step
-        written.append(events.scalars(metrics, step))
+        written.append(_scalars(metrics, step))
         self._file(folder).add(written)
 
     def on_outcome(self, study: StudyInfo, run: RunInfo, outcome: Outcome) -> None:
@@ -83,26 +79,23 @@ class TensorBoardTracker(Tracker):
             return
         folder = self._folder(study) / _place(run.role, run.run, run.seed)
         if run.run not in self._steps:  # it failed before its first evaluation
-            events = _events()
-            facts = facts_of_run(study, run)
-            self._file(folder).add([events.hyperparameters(run), events.text("run", facts)])
+            self._file(folder).add(_described(study, run))
         self._end(run.run, folder, state)
 
     def on_result(self, study: StudyInfo, result: Result) -> None:
         """Write the ends of stopped runs, and the summary."""
         for number, run in ended_runs(result).items():
-            folder = self._folder(study) / _place(run.role, number, run.seed)
+            folder = self._folder(study) / _place(run["role"], number, run["seed"])
             if folder.is_dir():
-                self._end(number, folder, run.state)
+                self._end(number, folder, run["state"])
         summary = summarise(result)
-        events = _events()
         scores = {f"result/{name}": value for name, value in summary.numbers.items()}
         self._file(self._folder(study) / "result").add(
             [
-                events.restart(0),
-                events.scalars(scores, 0),
-                events.text("result", summary.text),
-                events.text("study", facts_of_study(study)),
+                _restart(0),
+                _scalars(scores, 0),
+                _text("result", summary.text),
+                _text("study", facts_of_study(study)),
             ]
         )
 
@@ -111,7 +104,7 @@ class TensorBoardTracker(Tracker):
         # TensorBoard takes the first end that it reads.
         if not any(folder.glob(f"{_PREFIX}*{_END}")):
             succeeded = state in ("complete", "stopped")
-            _EventFile(folder, _END).add([_events().end(succeeded=succeeded)])
+            _EventFile(folder, _END).add([_end(succeeded=succeeded)])
         self._files.pop(folder, None)
 
     def _folder(self, study: StudyInfo) -> Path:
@@ -147,7 +140,7 @@ class _EventFile:
         from tensorboard.summary.writer.record_writer import RecordWriter
 
         if self._is_new:
-            events = [_events().version(), *events]
+            events = [_event(file_version="brain.Event:2"), *events]
             self._is_new = False
         now = time.time()
         with self._path.open("ab") as file:
@@ -157,73 +150,64 @@ class _EventFile:
                 writer.write(event.SerializeToString())
 
 
-class _Events:
-    """Makes the events that are written, as TensorBoard's own writers do."""
+def _event(**parts: Any) -> Any:
+    from tensorboard.compat.proto.event_pb2 import Event
 
-    def __init__(self) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2, tensor_shape_pb2
-        from tensorboard.compat.proto.types_pb2 import DT_STRING
-        from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summary_v2
-
-        self._event = event_pb2
-        self._summary = summary_pb2
-        self._tensor = tensor_pb2.TensorProto
-        self._shape = tensor_shape_pb2.TensorShapeProto
-        self._text_type = DT_STRING
-        self._api = api_pb2
-        self._hparams = summary_v2
-        self._hparams_metadata = metadata
-        self._plugin_data = plugin_data_pb2
-
-    def version(self) -> Any:
-        """Begin a file."""
-        return self._event.Event(file_version="brain.Event:2")
-
-    def restart(self, step: int) -> Any:
-        """Make void what was written of `step` and later ones."""
-        log = self._event.SessionLog(status=self._event.SessionLog.START)
-        return self._event.Event(step=step, session_log=log)
-
-    def scalars(self, metrics: Mapping[str, float], step: int) -> Any:
-        """Write numbers at a step."""
-        value = self._summary.Summary.Value
-        values = [value(tag=name, simple_value=number) for name, number in metrics.items()]
-        return self._event.Event(step=step, summary=self._summary.Summary(value=values))
-
-    def text(self, tag: str, content: str | Mapping[str, object]) -> Any:
-        """Write a text in Markdown, or a table."""
-        markdown = content if isinstance(content, str) else table(content, tag)
-        tensor = self._tensor(
-            dtype=self._text_type, string_val=[markdown.encode()], tensor_shape=self._shape()
-        )
-        plugin = self._summary.SummaryMetadata.PluginData(plugin_name="text")
-        metadata = self._summary.SummaryMetadata(plugin_data=plugin)
-        value = self._summary.Summary.Value(tag=tag, metadata=metadata, tensor=tensor)
-        return self._event.Event(summary=self._summary.Summary(value=[value]))
-
-    def hyperparameters(self, run: RunInfo) -> Any:
-        """Write a run's hyperparameters.
-
-        Runs that share all of them are a group.
-        """
-        values = {**hyperparameters(run.config), "seed_role": run.role}
-        pb = self._hparams.hparams_pb(values, start_time_secs=time.time())
-        return self._event.Event(summary=pb)
-
-    def end(self, *, succeeded: bool) -> Any:
-        """Write the end of a run, for the page HPARAMS."""
-        status = self._api.STATUS_SUCCESS if succeeded else self._api.STATUS_FAILURE
-        info = self._plugin_data.SessionEndInfo(status=status, end_time_secs=time.time())
-        data = self._plugin_data.HParamsPluginData(session_end_info=info)
-        names = self._hparams_metadata
-        value = self._summary.Summary.Value(
-            tag=names.SESSION_END_INFO_TAG,
-            metadata=names.create_summary_metadata(data),
-            tensor=names.NULL_TENSOR,
-        )
-        return self._event.Event(summary=self._summary.Summary(value=[value]))
+    return Event(**parts)
 
 
-@functools.cache
-def _events() -> _Events:
-    return _Events()
+def _summary(*values: Mapping[str, object], step: int = 0) -> Any:
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    made = [Summary.Value(**value) for value in values]
+    return _event(step=step, summary=Summary(value=made))
+
+
+def _restart(step: int) -> Any:
+    """Make void what was written of `step` and later ones."""
+    from tensorboard.compat.proto.event_pb2 import SessionLog
+
+    return _event(step=step, session_log=SessionLog(status=SessionLog.START))
+
+
+def _scalars(metrics: Mapping[str, float], step: int) -> Any:
+    """Write numbers at a step."""
+    values = ({"tag": name, "simple_value": number} for name, number in metrics.items())
+    return _summary(*values, step=step)
+
+
+def _text(tag: str, content: str | Mapping[str, object]) -> Any:
+    """Write a text in Markdown, or a table."""
+    from tensorboard.compat.proto.summary_pb2 import SummaryMetadata
+    from tensorboard.compat.proto.tensor_pb2 import TensorProto
+    from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
+    from tensorboard.compat.proto.types_pb2 import DT_STRING
+
+    text = (content if isinstance(content, str) else table(content, tag)).encode()
+    tensor = TensorProto(dtype=DT_STRING, string_val=[text], tensor_shape=TensorShapeProto())
+    metadata = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+    return _summary({"tag": tag, "metadata": metadata, "tensor": tensor})
+
+
+def _described(study: StudyInfo, run: RunInfo) -> list[Any]:
+    """Write a run's hyperparameters, and where it belongs.
+
+    Runs that share all hyperparameters are a group.
+    """
+    from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+    values = {**hyperparameters(run.config), "seed_role": run.role}
+    begun = _event(summary=hparams_pb(values, start_time_secs=time.time()))
+    return [begun, _text("run", facts_of_run(study, run))]
+
+
+def _end(*, succeeded: bool) -> Any:
+    """Write the end of a run, for the page HPARAMS."""
+    from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
+
+    status = api_pb2.STATUS_SUCCESS if succeeded else api_pb2.STATUS_FAILURE
+    info = plugin_data_pb2.SessionEndInfo(status=status, end_time_secs=time.time())
+    data = plugin_data_pb2.HParamsPluginData(session_end_info=info)
+    described = metadata.create_summary_metadata(data)
+    tag = metadata.SESSION_END_INFO_TAG
+    return _summary({"tag": tag, "metadata": described, "tensor": metadata.NULL_TENSOR})

@@ -131,13 +131,8 @@ class WandbTracker(Tracker):
             self._write_missing(study, study.folder, result)
         summary = summarise(result)
         before = self._set_aside(study, "study")
-        sent = self._begin(
-            study,
-            "study",
-            name=study.name,
-            job_type="study",
-            config={"autorl": facts_of_study(study), "incumbent": dict(summary.config)},
-        )
+        config = {"autorl": facts_of_study(study), "incumbent": dict(summary.config)}
+        sent = self._begin(study, "study", name=study.name, job_type="study", config=config)
         sent.summary.update({**summary.numbers, **summary.facts})
         sent.finish(exit_code=0)
         _remove(before)
@@ -165,10 +160,10 @@ class WandbTracker(Tracker):
         ended = ended_runs(result)
         for run in _runs_in(folder):
             points = curves.get(run.run, {})
-            end = ended[run.run]
-            if self._mark_of(study, run) != _mark(points, end.state):
-                last = dataclasses.replace(run, proposal=end.proposal)
-                self._write(study, last, points, {"state": end.state})
+            state = ended[run.run]["state"]
+            if self._mark_of(study, run) != _mark(points, state):
+                last = dataclasses.replace(run, proposal=ended[run.run]["proposal"])
+                self._write(study, last, points, {"state": state})
         _remove(list((self._place(study) / "wandb").glob(f"replaced-*-{_id(study, '*')}")))
 
     def _mark_of(self, study: StudyInfo, run: RunInfo) -> str:
@@ -189,13 +184,9 @@ class WandbTracker(Tracker):
         return self._sending[run.run]
 
     def _begin_run(self, study: StudyInfo, run: RunInfo) -> Any:
-        return self._begin(
-            study,
-            str(run.run),
-            name=run_label(run),
-            job_type=run.role,
-            config={**hyperparameters(run.config), "autorl": facts_of_run(study, run)},
-        )
+        config = {**hyperparameters(run.config), "autorl": facts_of_run(study, run)}
+        label = run_label(run)
+        return self._begin(study, str(run.run), name=label, job_type=run.role, config=config)
 
     def _begin(
         self, study: StudyInfo, name_in_id: str, *, name: str, job_type: str, config: dict[str, Any]
@@ -262,8 +253,7 @@ class WandbTracker(Tracker):
 def _recorded(folder: Path) -> dict[int, _Points]:
     """Read the evaluations of all segments that have ended."""
     curves: dict[int, dict[int, dict[str, float]]] = {}
-    _, connection = open_copy(folder)
-    with closing(connection):
+    with closing(open_copy(folder)[1]) as connection:
         for row in StudyTables.of(connection).evaluations():
             if row.value is not None:
                 curve = curves.setdefault(row.run_id, {})
@@ -273,8 +263,7 @@ def _recorded(folder: Path) -> dict[int, _Points]:
 
 def _runs_in(folder: Path) -> list[RunInfo]:
     """List the runs of a study as callbacks know them."""
-    _, connection = open_copy(folder)
-    with closing(connection):
+    with closing(open_copy(folder)[1]) as connection:
         tables = StudyTables.of(connection)
         values = {row.first: row.values for row in tables.configs()}
         return [
