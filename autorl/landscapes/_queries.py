@@ -1,8 +1,7 @@
 """The questions this package asks about landscapes, in SQL.
 
 `Queries` asks the tables and views of an open landscape (`_views.py`), `ParquetFiles` the files
-that are being written, the functions SQLite files of other tools. Rules ask their own questions
-(`_rules.py`).
+that are being written. Rules ask their own questions (`_rules.py`).
 
 References:
     [OWASP] OWASP Foundation, "CSV Injection",
@@ -13,10 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -495,23 +492,3 @@ class ParquetFiles:
         finally:
             self._connection.unregister("frame")
         os.replace(temporary, target)
-
-
-def fill_sqlite_tables(file: Path, tables: Mapping[str, Sequence[Mapping[str, object]]]) -> None:
-    """Insert rows into tables of an SQLite file, all or none.
-
-    Rows of a table have the same columns.
-
-    Raises:
-        sqlite3.Error: there is no such table or column.
-    """
-    with closing(sqlite3.connect(file)) as connection, connection:
-        for table, rows in tables.items():
-            # A landscape without a complete configuration has no trials.
-            if not rows:
-                continue
-            columns = list(rows[0])
-            places = ", ".join(f":{column}" for column in columns)
-            connection.executemany(
-                f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({places})", rows
-            )

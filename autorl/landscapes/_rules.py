@@ -66,7 +66,7 @@ def files_match_manifest(landscape: Dataset) -> Iterator[str]:
             yield f"{name} is missing"
         elif file_sha256(folder / name) != expected:
             yield f"{name} is not the file the manifest describes (its SHA-256 differs)"
-    # A name of `rows` may stand in a query: `_manifest_types` allows those of tables alone.
+    # A name of `rows` may stand in a query: the manifest allows those of tables alone.
     for name, expected in manifest.rows.items():
         count = landscape.queries.number(f"SELECT count(*) FROM {name}")
         if count != expected:

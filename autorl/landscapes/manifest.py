@@ -12,23 +12,73 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, TypeAdapter, ValidationError
+from pydantic_core.core_schema import no_info_after_validator_function
 
 from autorl.core.plain_text import did_you_mean, shortened, shown
 from autorl.core.plain_values import plain
 from autorl.core.regular_files import open_regular, read_regular
-from autorl.core.types import FrozenMap, InputError, freeze
-from autorl.landscapes.schema import SCHEMA_VERSION
+from autorl.core.types import FrozenMap, InputError
+from autorl.landscapes.schema import SCHEMA_VERSION, TableName
 from autorl.store.outputs import write_whole
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
 
 MANIFEST = "manifest.json"
 _PART = r"(?!\.+(/|\Z))[A-Za-z0-9_.:-]+"  # a folder name, not . or ..
 _ID = re.compile(rf"{_PART}(/{_PART}){{2,}}\Z")
 _LONGEST_ID = 1000  # characters
+_LARGEST = 2**63 - 1  # a BIGINT of the tables
+_DEEPEST = 32  # levels of a JSON value
+
+# Strict and bounded: a manifest is a stranger's file.
+Text: TypeAlias = Annotated[str, Field(strict=True, max_length=100_000)]
+Whole: TypeAlias = Annotated[int, Field(strict=True, ge=-_LARGEST, le=_LARGEST)]
+Count: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=_LARGEST)]
+Number: TypeAlias = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+# Files stay inside the folder: no path but these is ever opened.
+FileName: TypeAlias = Annotated[
+    str,
+    Field(
+        strict=True,
+        pattern=(
+            r"\A(space\.yaml|(configs|runs|segments)\.parquet|"
+            r"evals/part-[0-9]{5,9}\.parquet)\z"  # the end in pydantic's (Rust's) expressions
+        ),
+    ),
+]
+
+
+class _Evaluation(BaseModel):
+    """The keys of `evaluation` that are used in queries.
+
+    Others are kept as they are.
+    """
+
+    model_config = ConfigDict(extra="allow")
+    at: Text | None = None
+    reduce: Text | None = None
+    aggregate: Text | None = None
+    steps: list[Count] = []
+    overshoot: Count = 0
+    undershoot: Count = 0
+
+
+def _holding(kind: Any) -> GetPydanticSchema:
+    """Say what a mapping of a manifest holds."""
+
+    def frozen(values: Any) -> FrozenMap:
+        stated = values.model_dump(exclude_unset=True) if isinstance(values, BaseModel) else values
+        return FrozenMap(stated)
+
+    return GetPydanticSchema(
+        lambda _, handler: no_info_after_validator_function(frozen, handler(kind))
+    )
+
+
+Named: TypeAlias = Annotated[FrozenMap, _holding(dict[Text, Any])]
 
 
 @dataclass(frozen=True)
@@ -42,10 +92,11 @@ class Objective:
             the floor.
     """
 
-    metric: str = "eval_return"
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    metric: Text = "eval_return"
     direction: Literal["maximize", "minimize"] = "maximize"
-    floor: float | None = None
-    penalty: float | None = None
+    floor: Number | None = None
+    penalty: Number | None = None
 
     @property
     def sign(self) -> float:
@@ -81,42 +132,40 @@ class Manifest:
         files: SHA-256 by path in the folder, filled in by the writer.
     """
 
-    id: str
-    description: str
-    algorithm: str
-    environment: str
-    steps: tuple[int, ...]
-    seeds: FrozenMap
-    licence: str
-    version: int = 1
-    schema_version: int = SCHEMA_VERSION
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+    id: Text
+    description: Text
+    algorithm: Text
+    environment: Text
+    steps: tuple[Count, ...]
+    seeds: Annotated[FrozenMap, _holding(dict[Text, list[Whole]])]
+    licence: Text
+    version: Count = 1
+    schema_version: Count = SCHEMA_VERSION
     objective: Objective = field(default_factory=Objective)
     step_unit: Literal["environment_steps", "optimizer_steps"] = "environment_steps"
-    return_bounds: tuple[float | None, float | None] = (None, None)
-    sampler: FrozenMap = field(default_factory=FrozenMap)
-    evaluation: FrozenMap = field(default_factory=FrozenMap)
-    trainer: FrozenMap = field(default_factory=FrozenMap)
-    packages: FrozenMap = field(default_factory=FrozenMap)
-    sources: tuple[FrozenMap, ...] = ()
-    commit: str = ""
-    hardware: str = ""
-    citation: str = ""
-    url: str = ""
-    creator: str = ""
-    created: str = ""
-    notes: tuple[str, ...] = ()
-    parents: tuple[str, ...] = ()
-    space_hash: str = ""
-    rows: FrozenMap = field(default_factory=FrozenMap)
-    files: FrozenMap = field(default_factory=FrozenMap)
+    return_bounds: tuple[Number | None, Number | None] = (None, None)
+    sampler: Named = field(default_factory=FrozenMap)
+    evaluation: Annotated[FrozenMap, _holding(_Evaluation)] = field(default_factory=FrozenMap)
+    trainer: Named = field(default_factory=FrozenMap)
+    packages: Annotated[FrozenMap, _holding(dict[Text, dict[Text, Any]])] = field(
+        default_factory=FrozenMap
+    )
+    sources: tuple[Named, ...] = ()
+    commit: Text = ""
+    hardware: Text = ""
+    citation: Text = ""
+    url: Text = ""
+    creator: Text = ""
+    created: Text = ""
+    notes: tuple[Text, ...] = ()
+    parents: tuple[Text, ...] = ()
+    space_hash: Text = ""
+    rows: Annotated[FrozenMap, _holding(dict[TableName, Count])] = field(default_factory=FrozenMap)
+    files: Annotated[FrozenMap, _holding(dict[FileName, Text])] = field(default_factory=FrozenMap)
 
     def __post_init__(self) -> None:
         check_id(self.id)
-        if self.objective.direction not in ("maximize", "minimize"):
-            raise InputError(
-                f"expected maximize or minimize, got {shown(self.objective.direction)}",
-                key="direction",
-            )
         if not self.steps or list(self.steps) != sorted(set(self.steps)):
             raise InputError(
                 f"steps must be ascending and distinct, got {shown(list(self.steps))}", key="steps"
@@ -145,9 +194,6 @@ class Manifest:
             InputError: unknown or missing keys, a value of a wrong type, or another schema
                 version.
         """
-        # Pydantic, only where a manifest is read.
-        from autorl.landscapes._manifest_types import check_types
-
         # Before the keys: those of another schema are not misspelt.
         version = values.get("schema_version", SCHEMA_VERSION)
         if version != SCHEMA_VERSION:
@@ -155,13 +201,13 @@ class Manifest:
                 f"schema version {shown(version)} of another autorl, not {SCHEMA_VERSION}",
                 key="schema_version",
             )
-        _check_keys(cls, values)
-        objective: Any = values.get("objective", {})
-        if isinstance(objective, Mapping):
-            _check_keys(Objective, objective, "objective.")
-        check_types(cls, values)
-        converted = {name: freeze(value) for name, value in values.items() if name != "objective"}
-        return cls(**converted, objective=Objective(**objective))
+        # Bounded before anything recursive looks at them.
+        if _is_deeper(values, _DEEPEST):
+            raise InputError(f"nested in more than {_DEEPEST} levels")
+        try:
+            return _adapter().validate_python(dict(values))
+        except ValidationError as error:
+            raise _first_problem(error) from None
 
     def write(self, folder: Path) -> None:
         """Write `manifest.json` atomically.
@@ -220,18 +266,41 @@ def file_sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def _check_keys(
-    kind: type[DataclassInstance], values: Mapping[str, object], prefix: str = ""
-) -> None:
-    fields = {entry.name: entry for entry in dataclasses.fields(kind)}
-    for name in values:
-        if name not in fields:
-            raise InputError(
-                f"unknown key{did_you_mean(name, fields)}", key=prefix + shortened(str(name))
-            )
-    for name, entry in fields.items():
-        required = (
-            entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING
+@cache
+def _adapter() -> TypeAdapter[Manifest]:
+    return TypeAdapter(Manifest)
+
+
+def _is_deeper(value: object, levels: int) -> bool:
+    if not isinstance(value, Mapping | list | tuple):
+        return False
+    items = value.values() if isinstance(value, Mapping) else value
+    return levels == 0 or any(_is_deeper(item, levels - 1) for item in items)
+
+
+def _first_problem(error: ValidationError) -> InputError:
+    first = min(error.errors(), key=lambda problem: _FIRST.get(problem["type"], 2))
+    # pydantic adds the branch that it tried to a place.
+    branches = ("[key]", "int", "str", "float", "none")
+    parts = [part for part in first["loc"] if part not in branches]
+    key = "".join(
+        f"[{part}]" if isinstance(part, int) else f".{shortened(part)}" for part in parts
+    ).lstrip(".")
+    if first["type"] == "unexpected_keyword_argument":
+        fields = [entry.name for entry in dataclasses.fields((Manifest, Objective)[len(parts) - 1])]
+        return InputError(f"unknown key{did_you_mean(str(parts[-1]), fields)}", key=key)
+    if first["type"] == "missing":
+        return InputError("missing", key=key)
+    message = re.sub(r"^Input ", "", first["msg"])
+    message = re.sub(
+        r"a (valid )?dictionary( or (an )?instance of \w+)?", "a mapping of keys", message
+    )
+    if first["type"] == "string_pattern_mismatch":
+        message = (
+            "not a file of a landscape: space.yaml, configs, runs or segments.parquet, "
+            "evals/part-00000.parquet"
         )
-        if required and name not in values:
-            raise InputError("missing", key=prefix + name)
+    return InputError(f"{message}, got {shown(first['input'])}", key=key)
+
+
+_FIRST = {"unexpected_keyword_argument": 0, "missing": 1}  # they tell of a misspelt key
