@@ -7,26 +7,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from autorl.landscapes.benchmark import Replay, ReplayObjective
-    from autorl.landscapes.grid import Grid
+    from autorl.landscapes.benchmark import Replay
     from autorl.landscapes.landscape import Landscape, load_landscape
     from autorl.landscapes.library import find_landscape, list_landscapes, shipped_root
     from autorl.landscapes.manage import delete_landscape, merge_landscapes
     from autorl.landscapes.manifest import Manifest, Objective
-    from autorl.landscapes.ranking import Choice
-    from autorl.landscapes.schema import SCHEMA_VERSION, Column, Tables, config_rows
+    from autorl.landscapes.schema import Tables, config_rows
     from autorl.landscapes.write import append, compact, write_landscape
 
 _HOME = {
-    "SCHEMA_VERSION": "autorl.landscapes.schema",
-    "Choice": "autorl.landscapes.ranking",
-    "Column": "autorl.landscapes.schema",
-    "Grid": "autorl.landscapes.grid",
     "Landscape": "autorl.landscapes.landscape",
     "Manifest": "autorl.landscapes.manifest",
     "Objective": "autorl.landscapes.manifest",
     "Replay": "autorl.landscapes.benchmark",
-    "ReplayObjective": "autorl.landscapes.benchmark",
     "Tables": "autorl.landscapes.schema",
     "append": "autorl.landscapes.write",
     "compact": "autorl.landscapes.write",
@@ -41,15 +34,10 @@ _HOME = {
     "write_landscape": "autorl.landscapes.write",
 }
 __all__ = [
-    "SCHEMA_VERSION",
-    "Choice",
-    "Column",
-    "Grid",
     "Landscape",
     "Manifest",
     "Objective",
     "Replay",
-    "ReplayObjective",
     "Tables",
     "append",
     "compact",

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -409,7 +410,7 @@ class _Curves:
 def _curves(landscape: Dataset) -> _Curves:
     grid = landscape.grid
     count = len(grid.seeds)
-    together, telling_both, equal, comparable = np.zeros((4, count, count), dtype=np.int64)
+    curves, cells = np.zeros((2, 2, count, count), dtype=np.int64)
     means = []
     # A floor, or the highest return there is, is shared without shared episodes.
     common = landscape.queries.common_values(max(2, math.prod(grid.shape) // 100))
@@ -419,51 +420,37 @@ def _curves(landscape: Dataset) -> _Curves:
         # A value between the least and the greatest is a third one.
         low, high = (limit(values, axis=2, keepdims=True) for limit in (np.min, np.max))
         telling = complete & ((low < values) & (values < high)).any(axis=2)
-        together += pairs_together(*_groups_of_equal_curves(values, telling), count)
-        telling_both += telling.T.astype(np.int64) @ telling.astype(np.int64)
-        cells = equal_values(values, common)
-        equal += cells[0]
-        comparable += cells[1]
+        # Of curves too, by a number each: a dictionary of a million curves grew faster than the
+        # data.
+        numbers = np.where(telling, _numbered(values), np.nan)[:, :, np.newaxis]
+        curves += equal_values(numbers, np.array([]))
+        cells += equal_values(values, common)
         means.append(values[np.all(complete, axis=1)].astype(np.float64).mean(axis=1))
-    pairs = np.argwhere(np.triu(np.ones((count, count)), 1)).tolist()
     seeds = grid.seeds.tolist()
+    pairs = [(i, j, seeds[i], seeds[j]) for i, j in combinations(range(count), 2)]
+    together, telling_both = curves.tolist()
+    equal, comparable = cells.tolist()
     return _Curves(
+        [(a, b, together[i][j], telling_both[i][j]) for i, j, a, b in pairs if together[i][j]],
         [
-            (seeds[i], seeds[j], int(together[i, j]), int(telling_both[i, j]))
-            for i, j in pairs
-            if together[i, j]
-        ],
-        [
-            (seeds[i], seeds[j], float(equal[i, j] / comparable[i, j]))
-            for i, j in pairs
-            if comparable[i, j] >= _ENOUGH
+            (a, b, equal[i][j] / comparable[i][j])
+            for i, j, a, b in pairs
+            if comparable[i][j] >= _ENOUGH
         ],
         np.concatenate(means),
     )
 
 
-def _groups_of_equal_curves(
-    values: npt.NDArray[np.float32], telling: npt.NDArray[np.bool_]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Group the equal curves of (configurations, seeds, steps).
+def _numbered(values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.float64]:
+    """Number the curves of (configurations, seeds, steps): equal ones have one number.
 
-    Returned are the number of the group and the place of the seed, for every curve.
-
-    Curves that are not `telling` (configurations, seeds) have a group each.
+    Unequal ones have another, but for 1 in 2^40 or so.
     """
     curves = values + values.dtype.type(0)  # 0 and -0 are equal, their bits are not
-    # Seeds are ordered by a hash of their curve and neighbours compared exactly: a dictionary of a
-    # million curves grew faster than the data.
     bits = curves.view(f"u{curves.itemsize}")
     factors = np.random.default_rng(0).integers(2**64, size=values.shape[2], dtype=np.uint64)
-    digests = (bits * factors).sum(axis=2)
-    seed = np.argsort(digests, axis=1, kind="stable")
-    ordered = np.take_along_axis(curves, seed[:, :, np.newaxis], axis=1)
-    compared = np.take_along_axis(telling, seed, axis=1)
-    begins = np.ones(telling.shape, dtype=np.int64)
-    differ = (ordered[:, 1:] != ordered[:, :-1]).any(axis=2)
-    begins[:, 1:] = differ | ~compared[:, 1:] | ~compared[:, :-1]
-    return np.cumsum(begins.ravel()) - 1, seed.ravel()
+    numbers = np.unique((bits * factors).sum(axis=2), return_inverse=True)[1]
+    return numbers.reshape(values.shape[:2]).astype(np.float64)
 
 
 def pairs_together(
@@ -492,11 +479,11 @@ def pairs_together(
 
 
 def equal_values(
-    values: npt.NDArray[np.float32], common: npt.NDArray[np.float32]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Count equal and comparable evaluations of each pair of seeds.
+    values: npt.NDArray[np.floating[Any]], common: npt.NDArray[np.floating[Any]]
+) -> npt.NDArray[np.int64]:
+    """Count equal and comparable evaluations of each pair of seeds: (2, seeds, seeds).
 
-    Both are of shape (seeds, seeds). Values that are `common` are left out.
+    Values that are `common` are left out.
     """
     seeds = values.shape[1]
     cells = np.moveaxis(values, 1, 2).reshape(-1, seeds)
@@ -514,7 +501,7 @@ def equal_values(
     begins = np.ones(ordered.shape, dtype=np.int64)
     begins[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
     group = np.cumsum(begins.ravel()) - 1
-    return pairs_together(group, seed.ravel(), seeds), comparable
+    return np.stack([pairs_together(group, seed.ravel(), seeds), comparable])
 
 
 def _spearman(first: npt.NDArray[np.float64], second: npt.NDArray[np.float64]) -> float:
