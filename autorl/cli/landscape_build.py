@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from autorl.cli.family_build import print_family
 from autorl.cli.landscape_options import ROOT, Out
 from autorl.cli.options import AsJson, Quiet, Replace, Settings, Workers, key_texts, print_json, say
 from autorl.cli.rows import show_written
 from autorl.cli.run import overrides_of, print_plan, run_study, stopped
 from autorl.core.plain_text import counted
 from autorl.core.types import InputError
-from autorl.population.task_families import read_task_family
+from autorl.population.task_families import TaskFamily, read_task_family
 from autorl.report.table import columns
 from autorl.study import Study
 from autorl.study.building import (
@@ -22,9 +22,9 @@ from autorl.study.building import (
     BuildPlan,
     build_cost,
     build_plans,
+    is_written,
     plan_build,
     plan_family,
-    train_and_write,
 )
 from autorl.study.results.landscape import ABOUT
 
@@ -97,51 +97,34 @@ def build(
             # `create_or_open` takes up what is trained so far.
             raise stopped(error, "the same command goes on") from None
 
+    given: dict[str, Any] = {
+        "bounds": bounds,
+        "about": key_texts(about or [], ABOUT),
+        "overrides": overrides_of(settings),
+    }
+    if family is None and apart_from:
+        raise InputError("is for --family", key="--apart-from")
+    if family is not None and id is not None:
+        message = "each variant has its own: landscape.id gives namespace and algorithm"
+        raise InputError(message, key="--id")
     try:
-        if family is not None:
-            _refuse_id(id)
+        if family is None:
+            plans = [plan_build(file, id=id, study=study, **given)]
+        else:
             drawn = read_task_family(family)
-            plans = plan_family(
-                file,
-                drawn,
-                studies=study,
-                bounds=bounds,
-                about=key_texts(about or [], ABOUT),
-                overrides=overrides_of(settings),
-                apart_from=apart_from or (),
-            )
-            if dry_run:
-                print_family(drawn, plans, out, workers, as_json=as_json)
-            else:
-                built = build_plans(plans, out, train, replace=replace)
-                show_written([item.manifest for item in built], out, as_json=as_json)
-            return
-        if apart_from:
-            raise InputError("is for --family", key="--apart-from")
-        plan = plan_build(
-            file,
-            id=id,
-            study=study,
-            bounds=bounds,
-            about=key_texts(about or [], ABOUT),
-            overrides=overrides_of(settings),
-        )
-        if dry_run:
-            print_work(plan, workers, as_json=as_json)
-            return
-        landscape = train_and_write(plan, out, train, replace=replace)
+            plans = plan_family(file, drawn, studies=study, apart_from=apart_from or (), **given)
+        if not dry_run:
+            built = [item.manifest for item in build_plans(plans, out, train, replace=replace)]
+            show_written(built, out, as_json=as_json)
+        elif family is None:
+            print_work(plans[0], workers, as_json=as_json)
+        else:
+            print_family(drawn, plans, out, workers, as_json=as_json)
     except InputError as error:
         # `building` names the argument of its Python door; here it is an option.
         if error.key != "bounds":
             raise
         raise InputError(error.message, key="--bounds") from None
-    show_written([landscape.manifest], out, as_json=as_json)
-
-
-def _refuse_id(id: str | None) -> None:
-    if id is not None:
-        message = "each variant has its own: landscape.id gives namespace and algorithm"
-        raise InputError(message, key="--id")
 
 
 def print_work(plan: BuildPlan, workers: int | None, *, as_json: bool) -> None:
@@ -195,3 +178,30 @@ def _rows(plan: BuildPlan, cost: BuildCost) -> list[tuple[str, str]]:
 
 def _megabytes(size: int) -> str:
     return f"{size / 2**20:.1f} MiB"
+
+
+def print_family(
+    family: TaskFamily, plans: Sequence[BuildPlan], out: Path, workers: int | None, *, as_json: bool
+) -> None:
+    """Print the variants of a family and the cost of its builds."""
+    if plans[0].is_lineage:
+        raise InputError("the counts of a population depend on scores", key="optimizer")
+    cost = build_cost(plans[0], workers)
+    written = [is_written(plan, out) for plan in plans]
+    remaining = len(plans) - sum(written)
+    if as_json:
+        variants = [
+            {"landscape": plan.id, "hash": item.hash, "parameters": dict(item.parameters)}
+            for plan, item in zip(plans, family.variants, strict=True)
+        ]
+        work = {"runs": remaining * cost.runs, "steps": remaining * cost.steps}
+        print_json({"family": family.about, "variants": variants, "remaining": remaining, **work})
+        return
+    rows = [("dry run", "nothing is written"), ("family", f"{family.name}, for {family.purpose}")]
+    for plan, item, done in zip(plans, family.variants, written, strict=True):
+        text = f"{item.text} (written)" if done else item.text
+        rows.append((plan.id, text))
+    rows.append(("runs", f"{remaining * cost.runs:,} in {counted(remaining, 'build')}"))
+    if cost.time is not None:
+        rows.append(("time", f"{cost.time.text(cost.workers)} for each build"))
+    say(columns(rows[0], rows[1:], indent=""))

@@ -13,7 +13,7 @@ from autorl.core.types import EnvironmentSpec, FrozenMap, InputError, TrainerSpe
 from autorl.landscapes import Landscape, from_study
 from autorl.population.task_families import read_task_family
 from autorl.population.variants import variant
-from autorl.study.building import build_family, used_variants
+from autorl.study.building import build_plans, plan_family, used_variants
 from autorl.study.spec import load_spec
 from autorl.trainers import load
 
@@ -127,8 +127,8 @@ def test_a_family_has_no_more_variants_than_there_are():
 
 def test_a_build_writes_one_landscape_for_each_variant_and_goes_on(files):
     family = read_task_family(files / "family.yaml")
-    iterator = build_family(files / "study.yaml", family, files / "out", studies=files / "studies")
-    next(iterator)
+    plans = plan_family(files / "study.yaml", family, studies=files / "studies")
+    next(build_plans(plans, files / "out", lambda study: study.run()))
     assert trainings(files) == 4
     build(files)
     assert trainings(files) == 12, "two configurations, two seeds, three variants, each once"
@@ -153,7 +153,7 @@ def test_a_build_writes_one_landscape_for_each_variant_and_goes_on(files):
 
 
 def test_priors_and_examinations_share_no_variant(files):
-    list(build_family(files / "study.yaml", FAMILY, files / "out", studies=files / "studies"))
+    build(files)
     used = used_variants(files / "out")
     assert used.keys() == {item.hash for item in read_task_family(FAMILY).variants}
     message = build(files, "--apart-from", files / "out", code=2).stderr

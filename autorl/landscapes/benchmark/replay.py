@@ -20,7 +20,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -28,12 +28,11 @@ import numpy.typing as npt
 from autorl.core.plain_text import counted
 from autorl.core.seeds import FIRST_TEST_SEED
 from autorl.core.types import Config, InputError, SeedRole, Status
-from autorl.landscapes.benchmark.objective import LandscapeObjective
 from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.grid import carry_forward
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 
 LookUp: TypeAlias = Literal["exact", "nearest"]
@@ -299,6 +298,60 @@ class Replay:
 def first_seed(role: SeedRole) -> int:
     """Give a role's first seed in a study file that counts seeds."""
     return FIRST_TEST_SEED if role == "test" else 0
+
+
+class LandscapeObjective:
+    """A data set that gives the score of a configuration.
+
+    The score is that of the landscape: floor applied, a failed run scores the penalty, larger or
+    smaller is better as `direction` says. It can be given to `autorl.tune(objective, space,
+    steps=objective.horizon)`. Pickled, it names the folder and is made again where it is used.
+
+    Attributes:
+        space: the landscape's search space.
+        direction: maximize or minimize.
+        horizon: the last recorded step.
+        name: the landscape's id.
+    """
+
+    def __init__(self, landscape: Dataset, benchmark: Any, **options: object) -> None:
+        self.space = landscape.space
+        self.direction = landscape.manifest.objective.direction
+        self.horizon = int(landscape.grid.steps[-1])
+        self.name = landscape.manifest.id
+        self._folder = str(landscape.path)
+        self._options = options
+        # Bound once (of a replay or a surrogate): a search over recorded runs asks a million times a second.
+        self._score: Callable[..., float] = benchmark.score
+
+    def __call__(
+        self,
+        config: Mapping[str, object],
+        *,
+        seed: int = 0,
+        until: int | None = None,
+        role: SeedRole = "tuning",
+    ) -> float:
+        """Give the score at the nearest recorded step <= `until`.
+
+        None = the last.
+
+        Raises:
+            InputError: the configuration or the seed has no answer, or nothing is recorded at or
+                before `until`.
+        """
+        last = self.horizon if until is None else until
+        return self._score(config, seed, role, last)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Worker processes get the folder's name: the arrays and the forest would be copied to each.
+        return _reopened, (type(self), self._folder, self._options)
+
+
+def _reopened(
+    kind: Callable[..., LandscapeObjective], folder: str, options: Mapping[str, object]
+) -> LandscapeObjective:
+    return kind(Dataset(folder), **options)
 
 
 class ReplayObjective(LandscapeObjective):

@@ -8,13 +8,7 @@ goes on there.
 
 from autorl.study.building.build import build_landscape, train_and_write
 from autorl.study.building.cost import BuildCost, build_cost
-from autorl.study.building.family import (
-    build_family,
-    build_plans,
-    is_written,
-    plan_family,
-    used_variants,
-)
+from autorl.study.building.family import build_plans, is_written, plan_family, used_variants
 from autorl.study.building.plan import BuildPlan, Sizes, plan_build
 
 __all__ = [
@@ -22,7 +16,6 @@ __all__ = [
     "BuildPlan",
     "Sizes",
     "build_cost",
-    "build_family",
     "build_landscape",
     "build_plans",
     "is_written",

@@ -58,27 +58,17 @@ def build_landscape(
     )
 
     def train(opened: Study) -> None:
-        train_with(opened, workers, progress)
+        executor = None
+        if workers is not None:
+            executor = make_executor(opened.spec, opened.load, workers, opened.store.folder)
+        try:
+            opened.run(progress, executor)
+        finally:
+            # A study that is over returns before `Study.run` has closed it.
+            if executor is not None:
+                executor.close()
 
     return train_and_write(plan, Path(out), train, replace=replace)
-
-
-def train_with(
-    study: Study, workers: int | None, progress: Callable[[Progress], None] | None = None
-) -> None:
-    """Run a study to its end.
-
-    `workers`: segments at once; None as the study says.
-    """
-    if workers is None:
-        study.run(progress)
-        return
-    executor = make_executor(study.spec, study.load, workers, study.store.folder)
-    try:
-        study.run(progress, executor)
-    finally:
-        # A study that is over returns before `Study.run` has closed it.
-        executor.close()
 
 
 def train_and_write(

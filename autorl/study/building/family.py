@@ -14,55 +14,10 @@ from autorl.population.task_families import TaskFamily, read_task_family
 from autorl.population.variants import Variant
 from autorl.store.folder import holds_study
 from autorl.study import Study
-from autorl.study.building.build import train_and_write, train_with
+from autorl.study.building.build import train_and_write
 from autorl.study.building.plan import STUDIES, BuildPlan, build_spec, plan_build
 from autorl.study.folder.opening import create_or_open
 from autorl.study.spec import Spec
-from autorl.study.tuner import study_overrides
-
-
-def build_family(
-    source: str | Path | Mapping[str, object],
-    family: TaskFamily | str | Path | Mapping[str, object],
-    out: str | Path = "landscapes",
-    *,
-    studies: str | Path | None = None,
-    bounds: tuple[float, float] | None = None,
-    about: Mapping[str, str] | None = None,
-    apart_from: Sequence[str | Path] = (),
-    workers: int | None = None,
-    **options: Any,
-) -> Iterator[Landscape]:
-    """Train and write one landscape for each variant of a family.
-
-    They are yielded as they are written. The same call goes on where an earlier one was
-    interrupted.
-
-    Args:
-        source: the study file of `build_landscape`; it may leave the environment out.
-        family: a family of tasks, or its file.
-        out: folder landscapes are kept in.
-        studies: folder of the studies; default `studies/<name>`.
-        bounds: range of the objective in the environment itself; `reward_scale` scales it.
-        about: fields of the manifests.
-        apart_from: folders of landscapes, and files of families, that share no variant with it.
-        workers: segments trained at once; default as the study says.
-        options: keys of the study file as `autorl.tune` takes them.
-
-    Raises:
-        InputError: what `plan_family` and `build_landscape` raise.
-    """
-    drawn = family if isinstance(family, TaskFamily) else read_task_family(family)
-    plans = plan_family(
-        source,
-        drawn,
-        studies=studies,
-        bounds=bounds,
-        about=about,
-        overrides=study_overrides(options),
-        apart_from=apart_from,
-    )
-    yield from build_plans(plans, Path(out), lambda opened: train_with(opened, workers))
 
 
 def build_plans(
@@ -72,10 +27,9 @@ def build_plans(
     *,
     replace: bool = False,
 ) -> Iterator[Landscape]:
-    """Carry out the builds of a family that are left.
+    """Carry out builds, and yield landscapes as they are written.
 
-    Landscapes are yielded as they are written, those that are written already too. With `replace`
-    these are written anew.
+    Those of a family that are written already are not built again, unless with `replace`.
     """
     for plan in plans:
         if not replace and is_written(plan, out):
@@ -132,17 +86,15 @@ def plan_family(
 
 
 def is_written(plan: BuildPlan, out: Path) -> bool:
-    """Tell whether the landscape of a variant is written already.
+    """Tell whether the landscape of a family's variant is written already.
 
     Raises:
         InputError: another one lies there, or its study is another one now.
     """
     target = out / plan.id
-    if not target.exists():
-        return False
     section = plan.spec.landscape
-    assert section is not None
-    assert section.family is not None
+    if section is None or section.family is None or not target.exists():
+        return False
     recorded = plain(Manifest.read(target).trainer.get("environment", {})).get("family", {})
     if recorded.get("hash") != section.family.hash:
         raise InputError(
