@@ -190,5 +190,5 @@ def _variant(base: Spec, optimizer: str, seed: int) -> Spec:
 
 
 def _folder_name(optimizer: str) -> str:
-    # Of `module:Class`: Windows has no colon in a file name.
+    # `module:Class` has a colon, which Windows forbids in a file name.
     return optimizer.replace(":", "-")

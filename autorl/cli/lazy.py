@@ -15,7 +15,7 @@ from autorl.core.types import InputError
 
 
 class LazyCommand(TyperCommand):
-    """Stand-in for a command in a list: making its context imports it."""
+    """Stand-in for a command in a list, imported when its context is made."""
 
     def __init__(self, name: str, target: str) -> None:
         super().__init__(name)
@@ -29,7 +29,7 @@ class LazyCommand(TyperCommand):
     def make_context(
         self, info_name: str | None, args: list[str], *others: Any, **more: Any
     ) -> Any:
-        """Make the context of the command itself, which is then what runs."""
+        """Make the context of the command itself, which then runs."""
         return load(self.name, self._target).make_context(info_name, args, *others, **more)
 
 

@@ -155,9 +155,9 @@ class Reporter:
 
 
 class RuleProgress:
-    """Shows which rule of which landscape is looked at.
+    """Shows which rule of which landscape is checked.
 
-    It is written over itself on a terminal, a line now and then elsewhere.
+    A terminal shows one changing line, a file a line now and then.
 
     Args:
         count: landscapes that are checked.

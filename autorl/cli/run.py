@@ -198,7 +198,7 @@ def resume(
 
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
-    """Say what is to be known of a study that goes on."""
+    """Print the state of a study that goes on."""
     unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
     if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.

@@ -46,9 +46,7 @@ def is_folder_of_studies(argument: str) -> bool:
 
 
 def read_studies(sources: Sequence[str], overrides: Mapping[str, object]) -> list[Spec]:
-    """Read several studies.
-
-    All that can be checked is checked before one is begun.
+    """Read several studies, and check all before one begins.
 
     Raises:
         InputError: one is wrong, two have one name, or they cannot run together.

@@ -57,7 +57,7 @@ def shortened(text: str, most: int = LONGEST) -> str:
 
 
 def counted(count: float, noun: str, verb: str = "", *, form: str = ".12g") -> str:
-    """Write a number with what it counts: `2 studies`, `1 row is`.
+    """Write a number with its noun: `2 studies`, `1 row is`.
 
     Args:
         count: any number.

@@ -48,7 +48,7 @@ class _Session:
 
     @classmethod
     def handle(cls, number: int, frame: FrameType | None) -> None:
-        """End the session, at once or behind the last block of `held`."""
+        """End the session, at once or after the last block of `held`."""
         if _DroppedHook.is_running(frame):
             _send_soon(number)
             return

@@ -159,8 +159,8 @@ class Processes(QueuedExecutor):
     def _read(self, running: _Running, *, ended: bool) -> list[Report | Outcome]:
         """Receive everything a child has sent.
 
-        One that has ended, or whose pipe is at its end, without an outcome is gone. A process that
-        the child has forked may hold the connection open.
+        A child that has ended, or whose pipe is at its end, without an outcome is gone. A process
+        that the child has forked may hold the connection open.
         """
         results: list[Report | Outcome] = []
         try:

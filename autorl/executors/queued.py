@@ -74,7 +74,7 @@ class QueuedExecutor(ABC):
     def _over_limit(
         self, seconds: float, process: BaseProcess, slots: int = 1
     ) -> tuple[Status, str] | None:
-        """Say which limit a segment is over, or the segments of a process of several slots."""
+        """Name the limit that a segment, or a process of several, exceeds."""
         most, memory = self._limits.seconds, self._limits.memory_bytes
         if most is not None and seconds > most:
             return Status.TIMEOUT, f"over limits.segment_seconds = {most:g}"

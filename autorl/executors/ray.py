@@ -327,10 +327,10 @@ class Ray:
             raise StudyError(f"no node of the Ray cluster can be used; the last one: {problem}")
 
     def _check_possible(self, resources: Resources) -> None:
-        """Refuse what no node of the cluster has.
+        """Refuse resources that no node of the cluster has.
 
         Raises:
-            InputError: naming it.
+            InputError: names them.
         """
         self._look_at_nodes(time.monotonic())
         if self._capacity(resources):

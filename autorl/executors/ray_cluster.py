@@ -114,7 +114,7 @@ def check_address(address: str) -> None:
 
 
 def check_answers(address: str, seconds: float = _CONNECT_SECONDS) -> None:
-    """Check that somebody listens at an address.
+    """Check that a server answers at an address.
 
     Ray itself would try for minutes.
 
@@ -315,7 +315,7 @@ class Cluster:
         return list(ready)
 
     def result(self, call: object) -> Any:
-        """Return what a call that has ended has brought.
+        """Return the result of an ended call.
 
         Raises:
             WorkerLostError: the worker is gone, or out of reach.

@@ -102,7 +102,7 @@ def run_segment(
 
 
 def _outcome_of(segment: Segment, error: BaseException, begun: float) -> Outcome:
-    """Turn what a trainer raised into an outcome."""
+    """Turn a trainer's exception into an outcome."""
     text = _text(error)
     facts: dict[str, object] = {}
     kind = Status.LOST

@@ -147,7 +147,7 @@ class Dataset:
     def stored_columns(self) -> dict[TableName, dict[str, str]]:
         """Give the DuckDB type of each stored column, by table.
 
-        They need not be those of the schema.
+        The schema may have other types.
         """
         if self._study is None:
             return file_columns(self.path, self.manifest)

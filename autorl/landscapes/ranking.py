@@ -51,6 +51,6 @@ class Rule:
     origin: str
 
     def text(self, metric: str, seeds: str) -> str:
-        """Say it, as in `mean over tuning seeds of auc eval_return (default)`."""
+        """Describe the rule: `mean over tuning seeds of auc eval_return (default)`."""
         aggregate = f"{self.aggregate.name} over {seeds} seeds"
         return f"{aggregate} of {self.reduction.name} {metric} ({self.origin})"

@@ -68,7 +68,7 @@ class BOHB(Hyperband[BOHBOptions]):
             model._proposed = proposed  # one set for all: nothing is started twice, at any length
 
     def blind(self, number: int) -> bool:
-        """No model is used before so many runs can be scored."""
+        """Tell whether a proposal comes before any model."""
         return super().blind(number) and number < self._startup
 
     def _draw(self, rng: np.random.Generator) -> tuple[Config, str, bool]:

@@ -131,10 +131,7 @@ class Members:
         self._turn = 0
 
     def idle(self) -> int | None:
-        """Return the slot whose turn it is, None if there is none.
-
-        It is the next in the circle in which nobody trains.
-        """
+        """Return the next slot in the circle that trains nobody, or None."""
         circle = ((self._turn + k) % self.size for k in range(self.size))
         return next((slot for slot in circle if not self._training[slot]), None)
 
@@ -210,7 +207,7 @@ def new_point(
     """Return a configuration that was not tried, and its point.
 
     Children of the target come first, `REDRAWS` of them, then a point drawn at random: in a small
-    space every child was tried. Without a target all are drawn at random.
+    space every child was tried. All are drawn at random if there is no target.
     """
     for attempt in range(1 + REDRAWS):
         if target is not None and attempt < REDRAWS:

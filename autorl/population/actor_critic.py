@@ -112,7 +112,7 @@ def descend(
 ) -> None:
     """Make one step of Adam for a part of the parameters.
 
-    `part` is where it begins and ends, `pace` are the learning rate and the number of the step.
+    `part` is its begin and end, `pace` the learning rate and the number of the step.
     """
     # Adam moves each number by itself: parts are Stable-Baselines3's optimizers.
     values = member.parameters[part[0] : part[1]]

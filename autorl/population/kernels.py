@@ -347,7 +347,7 @@ def cached_c_function(signature: Signature, function: Callable[..., object]) -> 
 
 
 def prepare(name: str, functions: Sequence[Function]) -> None:
-    """Compile functions that programs are given, or load them."""
+    """Compile functions that programs take as arguments, or load them."""
     with _compiling(name, [function.dispatcher for function in functions]):
         for function in functions:
             function.dispatcher.compile(function.kind.signature.args)

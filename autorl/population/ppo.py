@@ -398,10 +398,10 @@ def learn(member: Member, agent: Agent, hp: Record) -> None:
 def collect_outside(
     member: Member, agent: Agent, hp: Record, worlds: Worlds, programs: Sequence[Any]
 ) -> None:
-    """Act with the current policy for n_steps steps of environments outside.
+    """Act with the current policy for n_steps steps of outside environments.
 
-    It is `collect_rollout`; `programs` are `choose` and `propagate` as `Program.prepared` gives
-    them. The observations after the rollout go into `agent.inputs`.
+    It does the same as `collect_rollout`; `programs` are `choose` and `propagate` as
+    `Program.prepared` gives them. The observations after the rollout go into `agent.inputs`.
     """
     chosen, propagated = programs
     n_envs = len(member.states)

@@ -28,12 +28,10 @@ def drawn(answer: Answer) -> Figure:
 
 
 def importance_blocks(data: Landscape) -> tuple[list[Block], list[str]]:
-    """Draw how much each hyperparameter matters, and two together.
-
-    These are the two that matter most.
+    """Draw how much each hyperparameter matters, and the top two together.
 
     Returns:
-        The blocks, and the hyperparameters, most important first; none where it cannot be said.
+        The blocks, and the hyperparameters, most important first; none if it is unknown.
     """
     order: list[str] = []
 

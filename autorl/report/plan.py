@@ -170,12 +170,12 @@ def make_plan(spec: Spec) -> Plan:
     # 2. judge which of the counts are those of the study itself
     optimizer = make_optimizer(light, load)
     partial = bool(getattr(optimizer, "partial", False))
-    # Who is confirmed depends on scores, how many does not, but for constraints.
+    # Scores decide which proposals are confirmed, not how many, unless there are constraints.
     counted_exactly = spec.evaluation.seeds == "fixed" or (adaptive and not spec.constraints)
     exact = not partial and counted_exactly and not (open_ended or cut)
     # It trains the same configurations whatever the scores are: these are the study's own.
     blind = search_kind(spec.optimizer.name, spec.path) == "design"
-    # Where segments end below the horizon the optimizer has rungs, or generations.
+    # If segments end below the horizon, the optimizer has rungs or generations.
     stops = sorted({segment.until for segment in simulation.segments})
     rungs = tuple(stops) if stops not in ([], [spec.fidelity.steps]) else ()
     cuts = len(rungs) or 1
@@ -269,7 +269,7 @@ class _Simulation:
         except InputError as error:
             # Fails before its first step. Said as a caution: the study may draw others.
             self._refused.append(str(error))
-        # Without a checkpoint the driver charges what continues the run from step 0.
+        # If there is no checkpoint, the driver charges the continued run from step 0.
         saved = segment.save and self._study.load(segment.trainer).resumable
         self._trained += reached - segment.start
         return Outcome(

@@ -200,7 +200,7 @@ def study_table(comparison: StudyComparison) -> tuple[list[str], list[list[objec
 
 
 def pair_table(comparison: StudyComparison) -> tuple[list[str], list[list[object]]]:
-    """Make header and rows of who beats whom."""
+    """Make header and rows of the comparison of each pair."""
     return table_of(
         {
             "first": pair.first,
@@ -283,7 +283,7 @@ def _read(name: str, folder: Path) -> Compared:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Name studies by as many last parts of folders as needed."""
+    """Name studies by the last parts of their folders, as many as needed."""
     for count in range(1, max(len(folder.parts) for folder in folders) + 1):
         names = ["/".join(folder.parts[-count:]) for folder in folders]
         if len(set(names)) == len(names):

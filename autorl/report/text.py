@@ -134,7 +134,7 @@ def value_text(value: object) -> str:
 
 
 def value_cells(values: Mapping[str, object], names: Iterable[str]) -> list[str]:
-    """Write the values of some hyperparameters, empty where one is not active."""
+    """Write the values of some hyperparameters, empty for inactive ones."""
     return [value_text(values[name]) if name in values else "" for name in names]
 
 

@@ -98,7 +98,7 @@ def watched(view: StudyView) -> Watched:
 def block(study: Watched) -> str:
     """Write the study as lines for a file or a pipe.
 
-    Two of one state are equal.
+    Equal states give equal lines.
     """
     return "\n".join(aligned([*study.facts, *study.remarks]))
 

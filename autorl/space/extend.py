@@ -113,7 +113,7 @@ def _possible(clause: object, entries: Mapping[str, Mapping[str, Any]]) -> Any:
 def _is_new(entry: object) -> bool:
     """Tell whether an entry stands for itself, without a base.
 
-    One that is no mapping does so too: what is wrong is said when it is read.
+    An entry that is no mapping does so too: reading it reports the fault.
     """
     return not isinstance(entry, Mapping) or any(
         key in entry for key in ("type", "choices", "value")

@@ -357,7 +357,7 @@ class Hyperparameter:
 
 
 def check_name(name: object) -> str:
-    """Return what can name a hyperparameter.
+    """Return a name that a hyperparameter may have.
 
     Raises:
         InputError: no string, other characters than allowed, or a word of expressions.

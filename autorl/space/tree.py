@@ -192,7 +192,7 @@ class Rule:
             return True
 
     def renamed(self, parents: Parents) -> Rule:
-        """Say the same of renamed hyperparameters, looked up by their present names."""
+        """Copy the rule for renamed hyperparameters, looked up by their present names."""
         names = {name: parent.name for name, parent in parents.items()}
         return replace(self, text=rename(self.text, names), tree=self.tree.renamed(parents))
 
@@ -216,7 +216,7 @@ class Forbidden:
         return frozenset(part.parent.name for part in self.parts)
 
     def violated(self, config: Values) -> bool:
-        """Tell whether `config` is such a combination."""
+        """Tell whether `config` is a forbidden combination."""
         return all(part.holds(config, {}) for part in self.parts)
 
     def renamed(self, parents: Parents) -> Forbidden:

@@ -42,7 +42,7 @@ def improvement_interval(
 ) -> Interval:
     """Stratified bootstrap percentile interval of the probability of improvement.
 
-    X and Y are resampled each for itself.
+    X and Y are resampled separately.
     """
     return two_sample_interval(x, y, _improvement, rng=rng, level=level, resamples=resamples)
 

@@ -25,8 +25,8 @@ _LAST = 2  # configurations at the last level: a choice needs two
 def runs_to_confirm(runs: float, share: float = SHARE, *, confirmed: int = 0) -> int:
     """Return how many runs of a budget confirm.
 
-    The rest explores. It is the share rounded, at least two, which a choice needs, and at most
-    half.
+    The others explore. The number is the share, rounded: at least two, which a choice needs, and
+    at most half.
 
     Args:
         runs: of the budget.

@@ -309,7 +309,7 @@ class Judge:
     def reads_one_step(self) -> bool:
         """Whether every objective is read at one chosen step.
 
-        Then no score needs what comes after it.
+        No score needs later evaluations then.
         """
         metrics = [objective.metric for objective in self.objectives]
         return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(
@@ -325,10 +325,10 @@ class Judge:
         return float(self._curve_of(curve, metric)[-1])
 
     def penalty(self, reached: int, good: Sequence[SeedValue], worst: Worst) -> tuple[float, ...]:
-        """Return what a failed seed scores, one number per objective.
+        """Return the score of a failed seed, one number per objective.
 
-        It is the number the study file gives, else the worst told so far at that fidelity. Before
-        anything was told it is the worst of the proposal's own good seeds; empty when there is none
+        It is the number in the study file, else the worst score so far at that fidelity. Before the
+        first score it is the worst of the proposal's own good seeds; it is empty if there is none
         either.
         """
         if self._penalty is not None:

@@ -60,7 +60,7 @@ class Reduction:
         return int(np.argmax(values)) if self.chooses_step else len(values) - 1
 
     def read(self, curve: npt.ArrayLike, position: int) -> float:
-        """Read the value of another curve, the evaluation being chosen elsewhere.
+        """Read the value of another curve at an evaluation chosen elsewhere.
 
         `best` is read at `position`, every other reduction is computed as usual.
 

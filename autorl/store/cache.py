@@ -110,7 +110,7 @@ class CheckpointCache:
     def adopt(self, folder: Path, files: Mapping[str, str]) -> None:
         """Take over a checkpoint that was saved on this machine.
 
-        Nothing happens where it is there already; `folder` may be gone afterwards.
+        Nothing happens if it is there already; `folder` may be gone afterwards.
         """
         entry = self.folder / content_key(files)
         if not entry.exists():

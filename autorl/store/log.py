@@ -161,7 +161,7 @@ class EventLog:
     def sessions(self) -> list[FrozenMap]:
         """List the facts of sessions that recorded anything, in order.
 
-        One that ended before changed nothing.
+        A session that recorded nothing changed nothing.
         """
         rows = self._query(
             "SELECT seq, lead(seq) OVER (ORDER BY seq) FROM event WHERE kind = ? ORDER BY seq",
@@ -194,7 +194,7 @@ class EventLog:
         return (rows[0][0] or "") if rows else ""
 
     def identity(self) -> str:
-        """Return what no other study has: the hash of the first event, its time included."""
+        """Return the study's own identity: the hash of its first event, with time."""
         return self.hash_of(1)
 
     def hours(self) -> float:
@@ -301,7 +301,7 @@ def stored_bytes(
 ) -> Iterator[tuple[int, bytes, bytes, object, str | None]]:
     """Read number, kind, body, time and hash of every event.
 
-    Kind and body are the bytes as stored: what is no UTF-8 any more cannot be read as text.
+    Kind and body are the bytes as stored: damaged UTF-8 cannot be read as text.
     """
     return connection.execute(
         "SELECT seq, CAST(kind AS BLOB), CAST(body AS BLOB), time, hash FROM event ORDER BY seq"

@@ -167,7 +167,7 @@ class RemoteFolder:
         """Copy an object to a file of this machine.
 
         Returns:
-            False where there is no such object.
+            False if there is no such object.
         """
         with self._told("read"):
             try:

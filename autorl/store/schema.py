@@ -261,7 +261,7 @@ def _insert(
     rows: Sequence[Sequence[object]],
     keep: str = "ABORT",
 ) -> None:
-    """Add whole rows; `keep` is what happens where the key of one is taken."""
+    """Add whole rows; `keep` says what happens if a key is taken."""
     if rows:
         marks = ", ".join("?" * len(rows[0]))
         connection.executemany(f"INSERT OR {keep} INTO {table} VALUES ({marks})", rows)

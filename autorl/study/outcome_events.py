@@ -62,10 +62,7 @@ def ended(
     judge: Judge,
     join: Callable[[Outcome], Curve],
 ) -> SegmentEnded:
-    """Return the event of an outcome.
-
-    It has what the tables need to know besides.
-    """
+    """Return the event of an outcome, with further facts for the tables."""
     reductions = None
     if not outcome.status.failed:
         reductions = tuple(judge.reductions(join(outcome)))

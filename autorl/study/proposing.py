@@ -324,7 +324,7 @@ class Asks:
     def idle_with(self, more: float) -> str:
         """Say why `more` runs of budget would train nothing.
 
-        Empty where something would be. Every outcome is in.
+        It is empty if they would train something. Every outcome is in.
         """
         with self._purse.extended(more):
             more_seeds = self._purse.next_level()

@@ -39,7 +39,7 @@ Objective: TypeAlias = Callable[[ProposalId, Proposal], float | Sequence[float]]
 
 @dataclass
 class Simulation:
-    """Holds the events in order, and whether the optimizer said `Done`."""
+    """The events in order, and whether the optimizer said `Done`."""
 
     events: list[Event] = field(default_factory=list)
     done: bool = False

@@ -98,7 +98,7 @@ class Runner:
         self._numbers: dict[str, int] = {}
 
     def id_of(self, name: str) -> SegmentId:
-        """The identity that the segment of a name has."""
+        """The identity of the segment with a name."""
         return SegmentId(self._numbers.setdefault(name, len(self._numbers)), SEED)
 
     def segment(self, name: str, **changes: Unpack[Changes]) -> Segment:

@@ -47,7 +47,7 @@ def save(
 
     Args:
         segment: names the folder.
-        trainer: by which alone the checkpoint is read again.
+        trainer: the only one that reads the checkpoint again.
         step: reached.
         state: what the trainer continues from.
         replay: a memory of transitions, which an export does not read.

@@ -263,8 +263,8 @@ class Segment:
         start: the step the parent really reached; a rollout may end before the nominal cut.
         until: the nominal last step; the trainer goes to `align(config, until)` and says so in
             `Outcome.reached`.
-        evaluate_at: nominal steps up to until, ascending; what is evaluated at each are the weights
-            of its last cut.
+        evaluate_at: nominal steps up to until, ascending; each evaluates the weights of its last
+            cut.
         episodes: evaluation episodes at each of them.
         fork: set when the parent belongs to another run (exploit): the random streams are
             re-derived from it.
@@ -278,7 +278,7 @@ class Segment:
             they run anything.
         fence: which attempt this is; trainers know nothing of it.
         resources: what it needs of the machines it is trained on.
-        storage: URL of the folder the checkpoint goes to in the end, where the study has a storage.
+        storage: URL of the folder the checkpoint goes to in the end, if the study has a storage.
             Trainers know nothing of it: `executors.worker` gives them a `folder` of the machine.
     """
 

@@ -325,7 +325,7 @@ def tuning_gains(forest: Forest, config: Mapping[str, object]) -> pd.DataFrame:
     base = float(forest.predict(forest.encode([config]))[0])
     rows = []
     for name in forest.names:
-        # What the space forbids is no gain. A constraint without its constant cannot be asked.
+        # A forbidden value is no gain. A constraint without its constant cannot be asked.
         allowed = [
             candidate
             for candidate in (forest.moved(config, name, _AROUND) if name in active else [])

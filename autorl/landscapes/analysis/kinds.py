@@ -155,7 +155,7 @@ def analyse(
     if len(data) < fewest or (limit is not None and len(data) > limit):
         expected = "one landscape" if limit else f"at least {counted(fewest, 'landscape')}"
         raise InputError(f"{kind} takes {expected}, got {len(data)}", key="landscape")
-    # What an analysis would not look at is refused: an answer must not seem to heed it.
+    # Refuse a step that the analysis ignores: an answer must not seem to heed it.
     for key, refused, reason in (
         ("step", step is not None and not asked.at_step, "looks at its own steps and takes none"),
         ("by", by is not None and not asked.ranks, "ranks no configurations"),
@@ -217,7 +217,7 @@ def importance(
     about = {"method": method, **about}
     if method == "fanova":
         table = fanova(forest, pairs=interactions)
-        # Without pairs the second name is None in every row.
+        # The second name is None in every row if there are no pairs.
         table = table if interactions else table.drop(columns="with")
     elif method == "local":
         # The forest predicts means, so "best" falls back on the mean too, not on the usual IQM.

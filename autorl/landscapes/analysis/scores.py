@@ -1,4 +1,4 @@
-"""What arrays of scores say: noise, redundancy, tunability, early training, phases and transfer.
+"""Measures of arrays of scores: noise, redundancy, tunability, early training, phases and transfer.
 
 Larger scores are better, and none is NaN.
 
@@ -178,7 +178,7 @@ def tunability(means: npt.ArrayLike) -> tuple[dict[str, Any], Array]:
 
 
 def early_choice(values: npt.ArrayLike, resamples: int = 500, seed: int = 0) -> dict[str, Array]:
-    """Say how each checkpoint of (n configurations, s seeds, e steps) tells the end.
+    """Measure how well each of e steps predicts the end, for (n, s, e) scores.
 
     `correlation` of the configurations' means with the end, 0 where all are equal; `low` and `high`
     of its 95 % bootstrap interval over configurations; `regret` of choosing the best there, in

@@ -296,7 +296,7 @@ class Replay:
 
 
 def first_seed(role: SeedRole) -> int:
-    """Give a role's first seed in a study file that counts seeds."""
+    """Return a role's first seed if a study file gives a count."""
     return FIRST_TEST_SEED if role == "test" else 0
 
 

@@ -222,7 +222,7 @@ def _reader() -> Callable[[StudyView], _Page]:
     def read(view: StudyView) -> _Page:
         nonlocal followed
         followed = view.replayed if followed is None else followed.followed(view)
-        # What is shown is made later: the fold goes on meanwhile.
+        # A copy, because the page is made later and the fold goes on meanwhile.
         trace = list(followed.trace)
         return view.spec.name, about(view), study_sections(view, trace, live=True)
 

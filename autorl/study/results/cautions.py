@@ -62,9 +62,9 @@ def cautions(
 
 
 def test_cautions(spec: Spec, entries: Sequence[Entry]) -> list[str]:
-    """Say what the test scores are worth.
+    """Say how far the test scores can be trusted.
 
-    That is whether there are any, of how many seeds, and of what.
+    The cautions are about missing scores, few or failed seeds, and a default trained for less.
     """
     texts = []
     if not entries:

@@ -25,7 +25,7 @@ def kept_checkpoints(
 ) -> dict[int, Checkpoint]:
     """List the checkpoints of a proposal that are still there, by seed.
 
-    They are of the step it is scored at where there is one.
+    They are of the step that it is scored at, if there is one.
     """
     end = record.candidate_steps(proposal).end
     link = record.link_at(proposal, end)

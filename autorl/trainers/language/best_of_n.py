@@ -110,7 +110,7 @@ def curve(
 def _chances(size: int, n: int) -> Array:
     """Return the chance that each rank is the best of n.
 
-    It is C(i - 1, n - 1) / C(size, n), computed without large numbers.
+    The chance of rank i is C(i - 1, n - 1) / C(size, n), computed without large numbers.
     """
     chances = np.zeros(size)
     # C(N - 1, n - 1) / C(N, n); large N overflow the binomials themselves

@@ -56,7 +56,7 @@ def model_folder(source: str, key: str) -> Path:
 
 
 def missing(what: str, source: str, key: str) -> InputError:
-    """Make the error for what is neither here nor on a hub."""
+    """Make the error for a model or data set found nowhere."""
     if offline():
         return InputError(
             f"{source!r} is no {what}, and the hub's cache has nothing of that name; nothing is "

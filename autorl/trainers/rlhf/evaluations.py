@@ -103,7 +103,7 @@ class Evaluations:
             policy: or reward model.
             step: the nominal one.
             kind: of data the method is trained on; see `autorl.trainers.trl.methods.Data`.
-            counted: what training has counted, reported beside what is measured.
+            counted: counts of the training, reported beside the measurements.
             report: receives the evaluation.
 
         Returns:

@@ -30,7 +30,7 @@ def make_callbacks(entries: object, folders: Sequence[str]) -> list[BaseCallback
         folders: where their modules are.
 
     Raises:
-        InputError: one cannot be imported, is no callback, or does not take its arguments.
+        InputError: a class cannot be imported, is no callback, or refuses its arguments.
     """
     if not entries:
         return []

@@ -96,7 +96,7 @@ def check_weights(weights: Weights, size: int) -> None:
     """Check weights for a reward of `size` components.
 
     Raises:
-        InputError: it does not, or a weight is no number from 0 on.
+        InputError: a weight belongs to no component, or is no number from 0 on.
     """
     check_weight_names(weights, size)
     for name, value in weights.items():

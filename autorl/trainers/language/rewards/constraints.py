@@ -147,7 +147,7 @@ class Constrained(LearningSignal):
         """Continue with the multipliers of `state`.
 
         Raises:
-            InputError: they are not those of the same constraints, thresholds apart.
+            InputError: they belong to other constraints; thresholds may differ.
         """
         saved = state["multipliers"]
         names = [constraint.name for constraint in self.constraints]
