@@ -14,13 +14,11 @@ import numpy as np
 import pytest
 from patience import PATIENCE
 
-from autorl.population import engine, rng
+from autorl.population import rng
 from autorl.population.environments import find_environment
-from autorl.population.hyperparameters import record
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 NAME = "compiled_corridor:CORRIDOR"
-CONFIG = {"n_envs": 2, "n_steps": 16, "batch_size": 16, "n_epochs": 1, "net_width": 8}
 
 
 @pytest.fixture(autouse=True)
@@ -75,28 +73,6 @@ def test_10_000_random_steps_are_those_of_the_gymnasium_environment():
         endings["truncated"] += truncated
         running = not (terminated or truncated)
     assert min(endings.values()) > 20
-
-
-def _trained(*parts):
-    """Parameters, states and counters after so many rollouts, by a call for each part."""
-    environment = find_environment(NAME)
-    algorithm = engine.find_algorithm("ppo")
-    hp = record(algorithm.settings, CONFIG, 1000)
-    state = algorithm.create(environment, hp, 1, np.float32)
-    for iterations in parts:
-        arrays = engine.to_arrays(state)
-        state = engine.from_arrays(algorithm, arrays)
-        algorithm.bind(state, environment, hp).advance(iterations)
-    return engine.to_arrays(state)
-
-
-def test_training_on_it_is_the_same_wherever_it_is_cut():
-    whole = _trained(6)
-    cut = _trained(2, 4)
-    assert whole["member.counts"][0] == 6 * 32
-    assert whole.keys() == cut.keys()
-    for name, values in whole.items():
-        assert np.array_equal(values, cut[name]), name
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from autorl.core.plain_text import all_counted, counted, did_you_mean, number, one_of
+from autorl.core.plain_text import counted, did_you_mean, number, one_of
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,6 @@ def test_where_none_is_near_all_are_listed_the_nearest_of_many_first():
 )
 def test_what_is_counted_agrees_with_its_number(counting, text):
     assert counted(*counting) == text
-
-
-def test_all_of_one_is_the_only_one():
-    assert all_counted(1, "test run") == "the only test run"
-    assert all_counted(3, "test run") == "all 3 test runs"
 
 
 @pytest.mark.parametrize(

@@ -79,10 +79,6 @@ def test_evaluation_seeds_are_distinct_within_an_evaluation_and_between_steps():
     assert evaluation_seeds(3, "tuning", 100, 0) == []
 
 
-def test_fewer_episodes_are_the_first_of_more():
-    assert evaluation_seeds(3, "test", 7, 40)[:8] == evaluation_seeds(3, "test", 7, 8)
-
-
 def test_streams_differ_by_seed_purpose_and_every_key():
     arguments = [
         (seed, purpose, *keys)

@@ -72,14 +72,6 @@ def test_a_trial_per_tuning_seed_then_waiting():
     assert tuner.result().tuning == 2.0
 
 
-def test_finished_when_the_budget_is_used_up():
-    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0), budget={"runs": 2})
-    for _ in range(2):
-        tuner.tell(tuner.ask(), 1.0)
-    with pytest.raises(Finished, match="the budget was used up"):
-        tuner.ask()
-
-
 def test_a_trial_is_told_once():
     tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
     trial = tuner.ask()
@@ -87,15 +79,6 @@ def test_a_trial_is_told_once():
     for again in (lambda: tuner.tell(trial, 1.0), lambda: tuner.fail(trial)):
         with pytest.raises(InputError, match=r"trial 0\.0 is not open"):
             again()
-
-
-def test_a_missing_metric_leaves_the_trial_open():
-    tuner = Tuner(SPACE, "random", seeds=SeedPlan(1, 0))
-    trial = tuner.ask()
-    with pytest.raises(InputError, match="needs metric 'value'; told: loss"):
-        tuner.tell(trial, {"loss": 1.0})
-    tuner.tell(trial, {"loss": 1.0, "value": 2})
-    assert tuner.result().tuning == 2.0
 
 
 def test_a_metric_of_a_constraint_and_of_a_point_on_the_way_is_needed_too():
@@ -131,21 +114,6 @@ def test_lost_is_handed_out_again_and_nonsense_is_refused():
     tuner.tell(trial, float("nan"))
     with pytest.raises(StudyError, match="no proposal was scored"):
         tuner.result()
-
-
-def test_minimise():
-    tuner = Tuner(SPACE, "random", "minimize", SeedPlan(1, 1))
-    for score in (3.0, 1.0, 2.0):
-        tuner.tell(tuner.ask(), score)
-    for trial in tuner.test_trials():
-        tuner.tell(trial, 1.5)
-    result = tuner.result()
-    assert (result.incumbent.proposal, result.tuning, result.test.value, result.gap) == (
-        1,
-        1.0,
-        1.5,
-        0.5,
-    )
 
 
 @pytest.mark.parametrize("saves", [True, False])

@@ -89,16 +89,6 @@ def test_a_coroutine_that_is_cancelled_loses_no_trial():
     assert first == Tuner(SPACE, **OPTIONS).ask()
 
 
-def test_blocking_calls_can_go_through_to_thread():
-    async def one(tuner):
-        trial = await asyncio.to_thread(tuner.ask)
-        await asyncio.to_thread(tuner.tell, trial, 1.0)
-        return trial
-
-    tuner = Tuner(SPACE, **OPTIONS)
-    assert asyncio.run(one(tuner)).config == {"x": 0.5}
-
-
 def test_trials_are_trained_in_processes_and_told_here():
     tuner = Tuner(SPACE, **OPTIONS)
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:

@@ -11,16 +11,11 @@ from autorl.core.types import (
     AutorlError,
     Config,
     FrozenMap,
-    Incumbent,
     InputError,
     Outcome,
-    Proposal,
-    Segment,
     SegmentId,
     Status,
     StudyError,
-    TrainerSpec,
-    freeze,
 )
 
 json_values = st.recursive(
@@ -67,24 +62,6 @@ def test_a_configuration_equals_the_mapping_it_is_made_of():
     assert config in {Config(kind="a", y=2, x=1.0)}
 
 
-def test_freeze_leaves_scalars_alone_and_nests():
-    assert freeze([1, [2, {"a": [3]}]]) == (1, (2, FrozenMap(a=(3,))))
-    config = Config(a=1)
-    assert freeze(config) is config
-
-
-def test_value_types_are_hashable_and_frozen():
-    segment = Segment(id="0.0", trainer=TrainerSpec("x", FrozenMap(a=[1])), config=Config(x=1), seed=0, role="tuning",
-                      until=10, horizon=10)  # fmt: skip
-    proposal = Proposal(Config(x=1), 10, meta=FrozenMap(rungs=[1, 2]))
-    assert hash(segment) == hash(pickle.loads(pickle.dumps(segment)))
-    assert {proposal: 1}[pickle.loads(pickle.dumps(proposal))] == 1
-    with pytest.raises(AttributeError):
-        segment.seed = 3
-    with pytest.raises(AttributeError):
-        proposal.config = Config()
-
-
 def test_status_says_what_is_scored():
     assert {status for status in Status if not status.failed} == {Status.DONE, Status.STOPPED}
     assert Status("out_of_memory") is Status.OUT_OF_MEMORY
@@ -107,11 +84,6 @@ def test_an_input_error_is_one_line_that_says_where(where, text):
     assert str(error) == text
     assert isinstance(error, AutorlError)
     assert not isinstance(error, StudyError)
-
-
-def test_the_incumbents_configuration_is_the_last_of_its_schedule():
-    incumbent = Incumbent(((0, Config(x=1)), (50, Config(x=2))), 100, 7)
-    assert incumbent.config == {"x": 2}
 
 
 @pytest.mark.parametrize(("parts", "text"), [((12, 3), "12.3"), ((12, 101, 500), "12.101@500")])

@@ -7,7 +7,6 @@ given its penalty before it is aggregated, never dropped. Randomness is a Genera
 
 from autorl.statistics.aggregates import (
     Aggregate,
-    aggregate_names,
     cvar,
     iqm,
     mean,
@@ -31,15 +30,7 @@ from autorl.statistics.comparison import (
     ranks,
 )
 from autorl.statistics.coverage import FEW_RUNS, level_text, measured_coverage
-from autorl.statistics.reductions import (
-    Reduction,
-    auc,
-    best,
-    last,
-    mean_last,
-    parse_reduction,
-    reduction_names,
-)
+from autorl.statistics.reductions import Reduction, auc, best, last, mean_last, parse_reduction
 from autorl.statistics.sequential import SequentialResult, sequential_test
 
 __all__ = [
@@ -48,7 +39,6 @@ __all__ = [
     "Interval",
     "Reduction",
     "SequentialResult",
-    "aggregate_names",
     "auc",
     "average_ranks",
     "best",
@@ -70,7 +60,6 @@ __all__ = [
     "quantile",
     "ranking",
     "ranks",
-    "reduction_names",
     "select",
     "sequential_test",
     "student_interval",

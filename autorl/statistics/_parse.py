@@ -1,14 +1,35 @@
-"""Reads `name` or `name(number)`, as study files write aggregates and reductions."""
+"""Named functions of arrays, as study files write them: `name` or `name(number)`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from autorl.core.plain_text import did_you_mean
 from autorl.core.types import InputError
+from autorl.statistics.arrays import Array
 
 _FORM = re.compile(r"\s*([a-z_]+)\s*(?:\(\s*([^()]*?)\s*\))?\s*\Z")
+
+
+@dataclass(frozen=True)
+class Named:
+    """A named function of an array, whose docstring is its definition.
+
+    Attributes:
+        name: as written in a study file, e.g. `cvar(0.2)`: parsing it gives the same function.
+        stacked: the same function of a stack of arrays, along the last axes; inputs are not
+            checked.
+    """
+
+    name: str
+    stacked: Callable[[Array], Array]
+
+    def __post_init__(self) -> None:
+        definition = self.stacked.func if isinstance(self.stacked, partial) else self.stacked
+        object.__setattr__(self, "__doc__", definition.__doc__)
 
 
 def name_and_number(

@@ -14,34 +14,18 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
 from autorl.core.types import InputError
-from autorl.statistics._parse import name_and_number
+from autorl.statistics._parse import Named, name_and_number
 from autorl.statistics.arrays import Array, as_scores, as_table
 
 
-@dataclass(frozen=True)
-class Aggregate:
-    """A named function of an array of scores.
-
-    Attributes:
-        name: as written in a study file, e.g. `cvar(0.2)`; `parse_aggregate(name)` gives the same
-            aggregate.
-        stacked: the same function of a stack of arrays (..., n, m), giving (...); inputs are not
-            checked.
-    """
-
-    name: str
-    stacked: Callable[[Array], Array]
-
-    def __post_init__(self) -> None:
-        definition = self.stacked.func if isinstance(self.stacked, partial) else self.stacked
-        object.__setattr__(self, "__doc__", definition.__doc__)
+class Aggregate(Named):
+    """A named function of an array of scores: (..., n, m) -> (...)."""
 
     def __call__(self, scores: npt.ArrayLike) -> float:
         """Aggregate scores of shape (n,) or (n runs, m tasks).
@@ -141,11 +125,6 @@ def cvar(alpha: float) -> Aggregate:
 # Larger must be better: no optimality gap among those a study may name.
 _PLAIN = {aggregate.name: aggregate for aggregate in (mean, median, iqm)}
 _WITH_NUMBER: dict[str, Callable[[float], Aggregate]] = {"cvar": cvar, "quantile": quantile}
-
-
-def aggregate_names() -> tuple[str, ...]:
-    """Return the forms `parse_aggregate` accepts."""
-    return (*_PLAIN, "cvar(alpha)", "quantile(q)")
 
 
 def parse_aggregate(text: str | Aggregate, key: str = "aggregate") -> Aggregate:

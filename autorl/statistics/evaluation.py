@@ -169,6 +169,11 @@ class Judge:
         self._aggregate = parse_aggregate(aggregate)
         self._reduce = [parse_reduction(objective.reduce) for objective in objectives]
         self._penalty = penalty
+        self._choosing = [
+            objective
+            for objective, reduce in zip(self.objectives, self._reduce, strict=True)
+            if reduce.chooses_step and objective.metric not in COST_METRICS
+        ]
         metrics = [objective.metric for objective in objectives]
         metrics += [rule.metric for rule in constraints]
         self.needed = [metric for metric in metrics if metric not in COST_METRICS]
@@ -280,14 +285,9 @@ class Judge:
         best. The first objective with that reduction chooses. None for other reductions, or when
         every seed failed.
         """
-        choosing = [
-            objective
-            for objective, reduce in zip(self.objectives, self._reduce, strict=True)
-            if reduce.chooses_step and objective.metric not in COST_METRICS
-        ]
-        if not choosing or not curves:
+        if not self._choosing or not curves:
             return None
-        objective = choosing[0]
+        objective = self._choosing[0]
         steps = sorted({step for curve in curves for step in curve.steps})
         columns = [
             [curve.metrics[curve.position(step)][objective.metric] for curve in curves]
@@ -299,11 +299,7 @@ class Judge:
     @property
     def chooses_step(self) -> bool:
         """Whether tuning seeds choose the step of an objective."""
-        pairs = zip(self.objectives, self._reduce, strict=True)
-        return any(
-            reduce.chooses_step and objective.metric not in COST_METRICS
-            for objective, reduce in pairs
-        )
+        return bool(self._choosing)
 
     @property
     def reads_one_step(self) -> bool:
@@ -311,10 +307,7 @@ class Judge:
 
         No score needs later evaluations then.
         """
-        metrics = [objective.metric for objective in self.objectives]
-        return all(reduce.chooses_step for reduce in self._reduce) and not set(metrics) & set(
-            COST_METRICS
-        )
+        return len(self._choosing) == len(self.objectives)
 
     def _curve_of(self, curve: Curve, metric: str) -> np.ndarray:
         if metric in COST_METRICS:

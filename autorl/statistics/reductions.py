@@ -13,30 +13,20 @@ import numpy as np
 import numpy.typing as npt
 
 from autorl.core.types import InputError
-from autorl.statistics._parse import name_and_number
+from autorl.statistics._parse import Named, name_and_number
 from autorl.statistics.arrays import Array, as_vector
 
 
 @dataclass(frozen=True)
-class Reduction:
-    """A named function of a learning curve.
+class Reduction(Named):
+    """A named function of a learning curve: (..., e) -> (...).
 
     Attributes:
-        name: as written in a study file, e.g. `mean_last(5)`; `parse_reduction(name)` gives the
-            same reduction.
-        stacked: the same function of a stack of curves (..., e), giving (...); inputs are not
-            checked.
         chooses_step: whether the value is read at a step that depends on the curve; it must be
             chosen on tuning seeds.
     """
 
-    name: str
-    stacked: Callable[[Array], Array]
     chooses_step: bool = False
-
-    def __post_init__(self) -> None:
-        definition = self.stacked.func if isinstance(self.stacked, partial) else self.stacked
-        object.__setattr__(self, "__doc__", definition.__doc__)
 
     def __call__(self, curve: npt.ArrayLike) -> float:
         """Return the reduction of a curve of shape (evaluations,).
@@ -50,14 +40,6 @@ class Reduction:
     def window(self) -> int | None:
         """Number of last evaluations it averages, None for one evaluation or all."""
         return int(self.stacked.keywords["k"]) if isinstance(self.stacked, partial) else None
-
-    def position(self, curve: npt.ArrayLike) -> int:
-        """Return the index of the evaluation the value is read at.
-
-        It is the first maximum for `best`, else the last evaluation.
-        """
-        values = as_vector(curve, "curve")
-        return int(np.argmax(values)) if self.chooses_step else len(values) - 1
 
     def read(self, curve: npt.ArrayLike, position: int) -> float:
         """Read the value of another curve at an evaluation chosen elsewhere.
@@ -122,11 +104,6 @@ def mean_last(k: int) -> Reduction:
 
 
 _PLAIN = {reduction.name: reduction for reduction in (last, best, auc)}
-
-
-def reduction_names() -> tuple[str, ...]:
-    """Return the forms `parse_reduction` accepts."""
-    return (*_PLAIN, "mean_last(k)")
 
 
 def parse_reduction(text: str | Reduction, key: str = "reduce") -> Reduction:

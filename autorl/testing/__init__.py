@@ -29,16 +29,9 @@ __all__ = [
     "simulate",
 ]
 
-_HOME = {
-    "Case": "autorl.testing.trainers",
-    "MovingOptimum": "autorl.testing.simulation",
-    "OptimizerConformance": "autorl.testing.optimizers",
-    "Simulation": "autorl.testing.simulation",
-    "TrainerConformance": "autorl.testing.trainers",
-    "VirtualWorkers": "autorl.testing.virtual",
-    "replayed": "autorl.testing.simulation",
-    "simulate": "autorl.testing.simulation",
-}
+_HOME = {name: "simulation" for name in ("MovingOptimum", "Simulation", "replayed", "simulate")}
+_HOME |= {"Case": "trainers", "TrainerConformance": "trainers"}
+_HOME |= {"OptimizerConformance": "optimizers", "VirtualWorkers": "virtual"}
 
 if sys.modules.get("pytest") is not None:
     # A failed assertion of a kit shows its values, as one of a test module does.
@@ -52,7 +45,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'autorl.testing' has no attribute {name!r}")
     try:
-        return getattr(importlib.import_module(_HOME[name]), name)
+        return getattr(importlib.import_module(f"autorl.testing.{_HOME[name]}"), name)
     except ModuleNotFoundError as error:
         if error.name != "pytest":
             raise

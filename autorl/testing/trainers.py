@@ -18,7 +18,7 @@ import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import pytest
 
@@ -74,19 +74,6 @@ SEED = 3
 OTHER_SEED = 4
 
 
-class Changes(TypedDict, total=False):
-    """Fields of a `Segment` that a test may change."""
-
-    config: Config
-    seed: int
-    parent: Checkpoint
-    start: int
-    until: int
-    evaluate_at: tuple[int, ...]
-    fork: int
-    save: bool
-
-
 class Runner:
     """Runs segments of a case, once each: trainings are the kit's cost."""
 
@@ -101,7 +88,7 @@ class Runner:
         """The identity of the segment with a name."""
         return SegmentId(self._numbers.setdefault(name, len(self._numbers)), SEED)
 
-    def segment(self, name: str, **changes: Unpack[Changes]) -> Segment:
+    def segment(self, name: str, **changes: Any) -> Segment:
         """Describe a whole run of the first configuration, saved, with `changes`."""
         case = self.case
         uncut = Segment(
@@ -120,7 +107,7 @@ class Runner:
         )
         return replace(uncut, **changes)
 
-    def run(self, name: str, **changes: Unpack[Changes]) -> Outcome:
+    def run(self, name: str, **changes: Any) -> Outcome:
         """Train a segment, once per name."""
         if name not in self._runs:
             self._runs[name] = self.train(self.segment(name, **changes))
@@ -135,19 +122,18 @@ class Runner:
         half = self.case.horizon // 2
         return self.run("first-half", until=half, evaluate_at=(half,))
 
-    def second_half(self, name: str = "second-half", **changes: Unpack[Changes]) -> Outcome:
+    def second_half(self, name: str = "second-half", **changes: Any) -> Outcome:
         """Continue the first half to the horizon."""
         first = self.first_half()
         assert first.checkpoint is not None, (
             "a resumable trainer returned no checkpoint for save=True"
         )
-        continuation: Changes = {
+        continuation: dict[str, Any] = {
             "parent": first.checkpoint,
             "start": first.reached,  # not the nominal half: a rollout may end before it
             "evaluate_at": (self.case.horizon,),
         }
-        continuation.update(changes)
-        return self.run(name, **continuation)
+        return self.run(name, **continuation | changes)
 
 
 def metrics(outcome: Outcome) -> list[tuple[int, dict[str, float]]]:

@@ -38,11 +38,6 @@ def test_what_does_not_pass_is_said_with_the_rule(check, values, rule):
         check(values, "x")
 
 
-def test_values_of_any_kind_of_number_are_floats():
-    assert finite([[1, True]], "x").dtype == np.float64
-    assert as_vector(np.array([1, 2], dtype=np.int8), "x").tolist() == [1.0, 2.0]
-
-
 def test_shapes_are_compared():
     same_shape(np.ones((2, 3)), np.zeros((2, 3)), "a and b")
     with pytest.raises(

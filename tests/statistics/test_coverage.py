@@ -59,11 +59,6 @@ def test_students_interval_is_scipys():
     assert (found.level, found.method) == (0.9, "Student's t")
 
 
-def test_students_interval_of_equal_scores_is_a_point():
-    found = student_interval([2.0, 2.0, 2.0])
-    assert (found.low, found.high) == (2.0, 2.0)
-
-
 @pytest.mark.parametrize(
     ("scores", "options", "rule"),
     [
@@ -84,9 +79,3 @@ def test_few_runs_are_fewer_than_those_whose_interval_was_measured_to_hold():
     assert level_text("iqm", FEW_RUNS) == "93 % "
     assert level_text("mean", 10) == "85 % "
     assert level_text("cvar(0.3)", 10) == "", "not measured"
-
-
-def test_students_interval_is_of_95_percent_unless_told_otherwise():
-    scores = [1.0, 2.0, 4.0]
-    assert student_interval(scores) == student_interval(scores, level=0.95)
-    assert student_interval(scores[:2]).width > student_interval(scores).width

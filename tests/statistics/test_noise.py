@@ -46,21 +46,6 @@ def test_the_posterior_is_that_of_the_model():
     assert posterior(SCORES, SPREADS, SEEDS).mean == pytest.approx(by_loops(SCORES, SPREADS, SEEDS))
 
 
-def test_a_spread_of_one_seed_is_not_read_and_more_seeds_are_trusted_more():
-    estimate = posterior(SCORES, SPREADS, SEEDS)
-    assert posterior(SCORES, [7.0, 1.5, 4.0, 9.0], SEEDS).mean == pytest.approx(estimate.mean)
-    more = posterior(SCORES, SPREADS, [1, 3, 20, 1])
-    assert SCORES[2] - more.mean[2] < SCORES[2] - estimate.mean[2]
-    assert estimate.mean[2] < SCORES[2], "the highest score is too high"
-
-
-def test_the_noise_of_one_configuration_is_its_own_but_for_a_share():
-    """Equal scores of equal numbers of seeds: the noisier one is pulled further to the others."""
-    scores, seeds = [0.0, 0.1, 0.2, 1.0, 1.0], [1, 1, 1, 4, 4]
-    estimate = posterior(scores, [0, 0, 0, 0.05, 0.6], seeds)
-    assert estimate.mean[4] < estimate.mean[3] - 0.01
-
-
 @pytest.mark.parametrize(("scale", "shift"), [(1e-9, 0.0), (1e9, 5e9), (3.0, -100.0)])
 def test_the_unit_of_the_metric_changes_nothing(scale, shift):
     plain = posterior(SCORES, SPREADS, SEEDS)

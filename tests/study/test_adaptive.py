@@ -5,7 +5,7 @@ import pytest
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, toy_spec
 from study_support import part_of, small_spec
 
-from autorl.core.types import Done, InputError, Scored, Status
+from autorl.core.types import InputError, Scored, Status
 from autorl.executors.worker import run_segment
 from autorl.study import Study
 from autorl.study.results.record import StudyRecord
@@ -73,12 +73,6 @@ def test_the_optimizer_is_told_how_many_seeds_stand_behind_a_score(monkeypatch):
     told = [event.n_seeds for event in optimizer.seen if isinstance(event, Scored)]
     assert told == [1] * 6 + [2, 2, 3, 3]
     assert optimizer.told[3].values == pytest.approx((0.81,))
-
-
-@pytest.mark.parametrize(("seeds", "weighs"), [("adaptive", True), ("racing", False)])
-def test_scores_are_weighed_by_their_seeds_in_adaptive_studies_alone(seeds, weighs):
-    study = Study.in_memory(small_spec(**{**UNTESTED, "evaluation": {"seeds": seeds}}))
-    assert study.optimizer.problem.weigh_seeds is weighs
 
 
 def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
@@ -196,16 +190,6 @@ def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(
         (event.proposal, event.n_seeds) for event in optimizer.seen if hasattr(event, "n_seeds")
     ]
     assert len(scored) == len(set(scored)), "who has the seeds of a level is not scored again"
-
-
-def test_a_study_that_is_over_says_when_more_budget_trains_nothing(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 10) if number < 6 else Done())
-    spec = toy_spec(**{**UNTESTED, "seeds": {"tuning": 2, "test": 0}, "budget": {"runs": 12}})
-    study = study_with(monkeypatch, spec, optimizer)
-    run(study)
-    assert set(seeds_of(study).values()) == {2}
-    with pytest.raises(InputError, match="would train nothing"):
-        study.extend(4)
 
 
 # -- the same table ------------------------------------------------------------------------------

@@ -3,12 +3,10 @@
 from itertools import groupby
 
 import pytest
-from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from scripted import Scripted, Toy, chain, full, listed, run, study_with, toy_spec
 from study_support import small_spec
 
 from autorl.core.types import Exploit, Proposed, Status
-from autorl.report.plan import make_plan
-from autorl.report.plan_text import plan_text
 from autorl.report.text import result_dict, result_text
 from autorl.study import Study
 from autorl.study.proposing import BASELINE
@@ -78,15 +76,6 @@ def test_the_optimizer_is_not_told_of_it_and_is_asked_the_same_when_the_search_g
             [call for call, _ in groupby(optimizer.calls) if call[0] == "ask"]
         )  # `extend` asks what comes next
     assert asks[0] == asks[1]
-
-
-def test_it_is_as_long_as_an_incumbent_that_never_reached_the_horizon(monkeypatch):
-    study = study_with(
-        monkeypatch, toy_spec(**TESTED), Scripted(listed(chain(0.9, 40))), Toy(curve=by_x)
-    )
-    result = run(study)
-    assert (result.incumbent.proposal, result.incumbent.until) == (0, 40)
-    assert result.default.until == 40
 
 
 def test_it_may_become_the_incumbent(monkeypatch):
@@ -159,22 +148,6 @@ def test_where_nothing_is_compared_nothing_is_added(monkeypatch, changes):
     assert baselines(study) == []
 
 
-def test_nothing_is_added_where_the_search_has_trained_it(monkeypatch):
-    study = study_with(
-        monkeypatch, toy_spec(**TESTED), Scripted(listed(full(0.9), full(0.5))), Toy(curve=by_x)
-    )
-    assert run(study).default.proposal == 1
-    assert (baselines(study), study.result().beyond) == ([], 0)
-
-
-def test_the_dry_run_counts_it():
-    plan = make_plan(small_spec(optimizer="asha"))
-    assert plan.baseline.proposals == 1
-    assert plan.baseline.steps == 200
-    assert "beyond the budget" in plan_text(plan)
-    assert make_plan(small_spec()).baseline.steps == 0
-
-
 METHODS = {
     "asha": {"optimizer": "asha"},
     "hyperband": {"optimizer": "hyperband"},
@@ -202,17 +175,3 @@ def test_every_method_has_a_difference_to_the_default_at_equal_length(method):
         result.incumbent.proposal
     )
     assert same or result.difference is not None
-
-
-def test_a_study_with_a_baseline_reopens_and_goes_on(tmp_path):
-    study = Study.create(small_spec(optimizer="asha"), tmp_path / "study")
-    first = run(study)
-    before = tables(study)
-    study.close()
-    study = Study.open(tmp_path / "study")
-    assert study.result() == first
-    assert tables(study) == before
-    study.extend(8)
-    assert run(study).difference is not None
-    assert len(baselines(study)) <= 1
-    study.close()

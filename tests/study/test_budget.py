@@ -4,25 +4,14 @@ import dataclasses
 from contextlib import suppress
 from functools import partial
 
-import numpy as np
 import pytest
-from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, tables, toy_spec
+from scripted import Scripted, Toy, chain, full, run, study_with, tables, toy_spec
 from study_support import StoppedError, small_spec, stop_after
 
-from autorl.core.types import (
-    Done,
-    FrozenMap,
-    InputError,
-    SearchEnd,
-    SegmentId,
-    Status,
-    StudyError,
-    Wait,
-)
+from autorl.core.types import FrozenMap, InputError, SearchEnd, SegmentId, Status, StudyError, Wait
 from autorl.store import Store
 from autorl.store.events import SegmentLost, SessionBegun, StudyFinished, TestSeedsAdded
 from autorl.study import Study
-from autorl.study.budget import Spent, is_extension
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
 from autorl.study.setup import make_optimizer
@@ -205,13 +194,6 @@ def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
     assert result.incumbent.until == 100
 
 
-def test_a_population_as_large_as_the_budget_of_configurations_trains_all_generations():
-    optimizer = {"name": "pbt", "generations": 4, "retrain": 0}
-    changes = {"optimizer": optimizer, "budget": {"configurations": 5}, "test": {"baseline": False}}
-    study = Study.in_memory(small_spec(**changes))
-    assert run(study).counts == {"scored": 20}
-
-
 def test_median_stopping_spends_no_more_than_the_budget():
     study = Study.in_memory(
         small_spec(
@@ -318,20 +300,6 @@ def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
     reopened.close()
 
 
-def test_a_run_of_hours_says_that_its_table_may_differ():
-    assert "a budget in hours" in (small_spec(budget={"hours": 1.0}).indeterminate or "")
-
-
-def test_done_ends_the_search_whatever_is_left(monkeypatch):
-    study = study_with(
-        monkeypatch, toy_spec(budget={"runs": 50}), Scripted(listed(full(0.2), full(0.4)))
-    )
-    run(study)
-    assert len(study.driver.lineage) == 2
-    assert study.driver.budget_used == pytest.approx(2 / 50)
-    assert isinstance(study.optimizer.ask(__import__("numpy").random.default_rng(0)), Done)
-
-
 # -- trainers that cannot continue -------------------------------------------------------------------------------------
 
 
@@ -370,16 +338,6 @@ def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     assert not continued.driver.charges.anew
 
 
-def test_one_worker_or_many_charge_the_same_for_it(monkeypatch):
-    one = forgetful(monkeypatch, "asha", Forgetful())
-    run(one)
-    for seed in range(3):
-        many = forgetful(monkeypatch, "asha", Forgetful())
-        many.run(executor=Shuffled(many.load, np.random.default_rng(seed)))
-        assert tables(many) == tables(one)
-        assert many.driver.charged_steps == one.driver.charged_steps
-
-
 def test_a_study_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path):
     study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
     run(study)
@@ -391,34 +349,3 @@ def test_a_study_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path):
 
 
 # -- its amounts --------------------------------------------------------------------------------------------------------
-
-
-def spec_with(**budget):
-    return small_spec(budget=budget)
-
-
-def test_a_budget_of_runs_is_counted_in_steps_without_the_error_of_a_product():
-    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=2.3)) == 230.0
-    assert Spent(0, 0, 0.0, 0.0).budget_steps(spec_with(runs=10 / 3)) == 333.333333
-    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(runs=2)) == 350.0
-    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(environment_steps=700)) == 700.0
-    assert Spent(0, 0, 1.5, 0.0).budget_steps(spec_with(hours=2)) == float("inf")
-
-
-def test_the_share_of_a_budget_is_of_what_it_is_counted_in():
-    spent = Spent(charged_steps=150, begun=3, extra_runs=1.0, hours=0.5)
-    assert spent.budget_used(spec_with(hours=2)) == 0.25
-    assert spent.budget_used(spec_with(configurations=3)) == 0.75
-    assert spent.budget_used(spec_with(runs=4)) == 0.3
-    assert spent.budget_used(spec_with(environment_steps=600)) == 0.25
-
-
-@pytest.mark.parametrize(
-    ("runs", "extends"),
-    [
-        *[(1, True), (0.1, True), (0, False), (-1, False), (True, False), (False, False)],
-        *[(float("nan"), False), (float("inf"), False)],
-    ],
-)
-def test_a_budget_grows_by_a_positive_number(runs, extends):
-    assert is_extension(runs) is extends

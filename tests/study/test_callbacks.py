@@ -5,7 +5,6 @@ import pytest
 from scripted import run as run_study
 from study_support import small_spec
 
-import autorl
 from autorl import Callback, InputError, SeedPlan, Tuner, tune
 from autorl.study import Study
 from autorl.study.folder.verify import verify
@@ -100,14 +99,6 @@ def test_callbacks_change_no_table(capsys):
     said = capsys.readouterr().err
     assert "ZeroDivisionError: mine" in said
     assert "callback Breaks raised ZeroDivisionError: mine; it is told nothing more" in said
-
-
-def test_a_study_that_is_taken_up_again_repeats_nothing(tmp_path):
-    options = STUDY | {"out": tmp_path / "s"}
-    result = tune(climb, SPACE, **options)
-    log = Log()
-    assert tune(climb, SPACE, callbacks=[log], **options) == result
-    assert log.calls == []
 
 
 def test_a_tuner_tells_callbacks_too():
@@ -230,11 +221,6 @@ def test_what_is_no_callback_is_refused(tmp_path):
     ):
         Tuner(SPACE, path=tmp_path / "s", callbacks=[climb])
     Tuner(SPACE, path=tmp_path / "s").close()  # nobody has kept the folder
-
-
-def test_the_base_class_is_public_and_does_nothing():
-    assert autorl.Callback is Callback
-    tune(climb, SPACE, callbacks=[Callback()], **STUDY)
 
 
 MODULE = """

@@ -8,7 +8,6 @@ from study_support import small_spec
 from autorl.core.plain_text import number
 from autorl.core.types import Config
 from autorl.optimizers.model_share import ModelShare
-from autorl.statistics import measured_coverage
 from autorl.statistics.evaluation import Constraint, Judge, Objective
 from autorl.study.checkpoints import FROM_START
 from autorl.study.results import cautions
@@ -40,10 +39,6 @@ def test_without_a_test_the_tuning_score_is_no_result(test, why):
     ]
 
 
-def test_a_result_of_many_seeds_deserves_no_caution():
-    assert cautions_of_tests(small_spec(), [entry(scores=MANY), entry("rank 2", [1.0])]) == []
-
-
 @pytest.mark.parametrize(
     ("aggregate", "seeds", "texts"),
     [
@@ -62,16 +57,6 @@ def test_what_a_short_interval_covers_is_said(aggregate, seeds, texts):
     said = cautions_of_tests(spec, [entry(scores=MANY[:seeds])])
     assert len(said) == len(texts)
     assert all(line.startswith(text) for line, text in zip(said, texts, strict=True)), said
-
-
-def test_the_coverage_that_is_quoted_is_the_measured_one():
-    (said,) = cautions_of_tests(
-        small_spec(evaluation={"aggregate": "median"}), [entry(scores=MANY)]
-    )
-    assert said == (
-        f"the interval of median covers about {measured_coverage('median', 12):.0%} on recorded "
-        "seed noise: rely on that of the IQM"
-    )
 
 
 @pytest.mark.parametrize("until", [60, 100])
@@ -111,10 +96,6 @@ def test_a_stated_penalty_is_named():
     assert said == [
         "1 of 12 test runs of the incumbent failed: each counts as -3, as failures.penalty says"
     ]
-
-
-def test_a_penalty_that_nothing_was_given_is_not_named():
-    assert cautions_of_tests(small_spec(), [entry(scores=MANY, failed_value=-3.0)]) == []
 
 
 def test_without_a_run_that_succeeded_there_is_no_score_and_no_interval_is_said():
@@ -182,21 +163,9 @@ def test_a_run_that_ends_an_evaluation_off_is_near_enough():
     assert lengths([(0, 100, 80)]) == []
 
 
-def test_an_incumbent_that_ends_elsewhere_is_said():
-    assert lengths([(0, 100, 121)]) == [
-        "the incumbent trained 121 steps for nominal 100: runs end only where a rollout does, the "
-        "budget counts nominal steps"
-    ]
-
-
 def test_the_furthest_off_is_named_where_it_is_another():
     (said,) = lengths([(0, 100, 121), (1, 100, 130), (2, 100, 170), (3, 40, 110)])
     assert "121 steps for nominal 100 (the furthest off is 170 for 100, proposal 2):" in said
-
-
-def test_of_two_equally_far_off_the_incumbent_is_the_furthest():
-    (said,) = lengths([(0, 100, 130), (1, 100, 130)], incumbent=1)
-    assert "furthest" not in said
 
 
 def test_a_tested_proposal_that_ends_elsewhere_is_said_with_the_incumbent():
@@ -204,10 +173,6 @@ def test_a_tested_proposal_that_ends_elsewhere_is_said_with_the_incumbent():
     (said,) = lengths(ends, tested=[0, 1])
     assert said.startswith("the incumbent trained 100 steps for nominal 100 (the furthest off")
     assert lengths(ends, tested=[0]) == [], "nobody reads the others"
-
-
-def test_nothing_is_known_of_an_incumbent_that_never_ended():
-    assert lengths([(1, 100, 190)], tested=[1, 7]) == []
 
 
 # -- constraints -------------------------------------------------------------------------------------------------------

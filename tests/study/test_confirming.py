@@ -72,35 +72,12 @@ def test_a_search_explores_with_what_is_not_kept_to_confirm():
     assert confirmation.limit(math.inf) == math.inf
 
 
-def test_what_is_left_after_the_last_level_is_split_again():
-    situation = Situation(SIX)
-    situation.grant(SeedsGranted((3, 4), (0, 1, 2), ()))
-    situation.grant(SeedsGranted())
-    assert situation.charges.steps == 1000
-    assert situation.confirmation.limit(1500) == 1300
-    assert situation.confirmation.limit(2000) == 1600
-
-
 def test_a_new_proposal_needs_as_many_seeds_as_the_best_has():
     situation = Situation(SIX, share=0.1, seeds=6)
     situation.grant(SeedsGranted((3,), (0, 1, 2, 3, 4), ()))
     situation.grant(SeedsGranted())
     assert situation.charges.steps == 1000
     assert situation.confirmation.limit(2000) == 1600, "four more, not one tenth"
-
-
-def test_only_seeds_that_somebody_gets_are_a_confirmation_under_way():
-    situation = Situation(SIX)
-    situation.grant(SeedsGranted((3, 4), (0, 1), (2,)))
-    assert situation.confirmation.under_way
-    situation.grant(SeedsGranted())
-    assert not situation.confirmation.under_way
-
-
-def test_a_search_without_any_score_has_confirmed_nothing():
-    situation = Situation()
-    situation.grant(SeedsGranted())
-    assert situation.confirmation.limit(1000) == 600
 
 
 # -- the levels --------------------------------------------------------------------------------------------------------
@@ -118,24 +95,6 @@ def test_level_by_level_the_best_get_one_more_seed():
     assert situation.next_level(1000) is None
 
 
-def test_every_level_begins_with_the_first_seeds_of_an_exploration():
-    situation = Situation(SIX, minimum=2)
-    assert situation.charges.steps == 1200
-    assert situation.next_level(1600) == SeedsGranted((3, 4), (0, 1, 2), (2,))
-
-
-def test_nobody_gets_more_seeds_than_there_are():
-    situation = Situation(SIX, seeds=2)
-    assert situation.next_level(1400) == SeedsGranted((3, 4, 0, 5, 1, 2), (0, 1), ())
-
-
-def test_who_is_worse_after_more_seeds_falls_behind():
-    situation = Situation(SIX)
-    situation.grant(SeedsGranted((3, 4, 0), (0, 1), (2,)))
-    situation.score(3, (0.1,), 2)
-    assert situation.next_level(2000).proposals == (4, 0)
-
-
 def test_a_level_that_everybody_left_has_passed_already_is_left_out():
     situation = Situation()
     for score in (0.2, 0.8):
@@ -143,17 +102,6 @@ def test_a_level_that_everybody_left_has_passed_already_is_left_out():
     situation.grant(SeedsGranted())
     granted = situation.next_level(situation.charges.steps + 600)
     assert granted == SeedsGranted((1, 0), (0, 1, 2, 3), ())
-
-
-def test_a_level_is_granted_where_one_of_those_left_lacks_a_seed():
-    situation = Situation(SIX)
-    for number in (3, 4):
-        situation.score(number, situation.ranking[number].values, 3)
-    situation.grant(SeedsGranted())
-    new = situation.add(0.9)
-    granted = situation.next_level(situation.charges.steps + 200)
-    assert granted.proposals[0] == new
-    assert granted.seeds == (0, 1)
 
 
 def test_the_dearest_proposal_says_how_many_runs_are_left():
@@ -173,12 +121,6 @@ def test_a_budget_that_is_a_sum_of_floats_loses_no_run():
     situation = Situation(SIX)
     assert situation.next_level(600 + 400 - 1e-10) == SeedsGranted((3, 4), (0, 1), (2,))
     assert situation.next_level(600 + 399) == SeedsGranted((3, 4, 0), (0, 1), ())
-
-
-def test_a_budget_of_configurations_has_its_share_on_top():
-    """Twelve runs are three quarters of sixteen: four confirm."""
-    situation = Situation([0.1 * number for number in range(12)], share=0.25)
-    assert situation.next_level() == SeedsGranted((11, 10), (0, 1), (2,))
 
 
 def test_of_a_budget_of_configurations_what_was_explored_since_counts():
@@ -243,26 +185,3 @@ def test_a_proposal_more_is_explored_if_the_rest_of_the_budget_pays_for_it(left,
     situation.propose(Proposal(Config({}), HORIZON))  # it failed
     granted = situation.next_level(situation.charges.steps + left)
     assert granted == (SeedsGranted() if explores else None)
-
-
-@pytest.mark.parametrize(("left", "explores"), [(200, True), (199, False)])
-def test_a_proposal_costs_all_its_first_seeds(left, explores):
-    situation = Situation(minimum=2)
-    situation.propose(Proposal(Config({}), HORIZON))
-    granted = situation.next_level(situation.charges.steps + left)
-    assert granted == (SeedsGranted() if explores else None)
-
-
-@pytest.mark.parametrize("may_explore", [True, False])
-def test_a_budget_that_is_not_counted_in_steps_says_itself_what_it_pays_for(may_explore):
-    situation = Situation()
-    situation.propose(Proposal(Config({}), HORIZON))
-    granted = situation.next_level(may_explore=may_explore)
-    assert granted == (SeedsGranted() if may_explore else None)
-
-
-def test_who_has_explored_nothing_since_the_last_time_is_done():
-    situation = Situation()
-    situation.propose(Proposal(Config({}), HORIZON))
-    situation.grant(situation.next_level(1000))
-    assert situation.next_level(1000) is None, "or this would go on for ever"

@@ -98,13 +98,6 @@ def test_wait_with_nothing_pending_is_an_error(monkeypatch):
         run(study)
 
 
-def test_an_optimizer_that_is_done_is_drained_in_order(monkeypatch):
-    optimizer = Scripted(listed(full(0.1), full(0.9), full(0.5)))
-    result = run(study_with(monkeypatch, toy_spec(parallelism=8, budget={"runs": 100}), optimizer))
-    assert optimizer.order[-3:] == [("told", 0), ("told", 1), ("told", 2)]
-    assert result.incumbent.proposal == 1
-
-
 def test_proposals_are_durable_before_the_optimizer_sees_them_and_before_work_starts(monkeypatch):
     stored = []
 

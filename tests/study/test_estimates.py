@@ -6,7 +6,7 @@ from study_support import small_spec
 
 from autorl.core import seeds as streams
 from autorl.statistics import bootstrap_interval, difference_interval, iqm
-from autorl.study.results.estimates import Estimate, difference, estimate, paired
+from autorl.study.results.estimates import Estimate, difference, estimate
 
 SCORES = {102: 5.0, 100: 1.0, 101: 2.0, 103: 9.0, 104: 4.5}
 ORDERED = [1.0, 2.0, 5.0, 9.0, 4.5]  # by seed
@@ -54,10 +54,6 @@ def test_one_seed_has_a_score_and_no_interval_and_two_have_both():
     assert bounds(two.iqm_interval) == (3.0, 5.0)
 
 
-def test_without_a_run_that_succeeded_there_is_no_estimate():
-    assert estimate(small_spec(failures={"penalty": -1.0}), 0, {}, [100]) is None
-
-
 def test_failed_runs_are_in_no_number_unless_the_study_file_says_theirs():
     left_out = estimate(small_spec(), 0, {100: 1.0, 101: 3.0}, [102])
     assert (left_out.value, left_out.failed, left_out.failed_value) == (2.0, 1, None)
@@ -67,15 +63,6 @@ def test_failed_runs_are_in_no_number_unless_the_study_file_says_theirs():
     assert (dict(counted.seeds), counted.runs) == ({100: 1.0, 101: 3.0, 102: -4.0}, 3)
     none_failed = estimate(small_spec(failures={"penalty": -4.0}), 0, {100: 1.0}, [])
     assert (none_failed.failed, none_failed.failed_value, none_failed.runs) == (0, None, 1)
-
-
-@pytest.mark.parametrize(("count", "few"), [(7, True), (8, False)])
-def test_the_iqm_of_fewer_than_eight_seeds_is_of_few(count, few):
-    assert plain(dict.fromkeys(range(count), 1.0)).few is few
-
-
-def test_an_estimate_has_no_failed_runs_unless_it_says_so():
-    assert Estimate(0.0, None, 0.0, None, {100: 1.0}).runs == 1
 
 
 # -- the difference ----------------------------------------------------------------------------------------------------
@@ -105,8 +92,3 @@ def test_a_difference_needs_two_seeds_that_both_have():
     two = plain({100: 1.0, 101: 4.0})
     assert difference(small_spec(), two, plain({101: 2.0, 102: 0.0})) is None
     assert bounds(difference(small_spec(), two, plain({100: 0.0, 101: 2.0}))) == (1.0, 2.0)
-
-
-def test_scores_are_paired_by_seed():
-    first, second = plain({102: 3.0, 100: 1.0, 101: 2.0}), plain({101: 20.0, 102: 30.0})
-    assert paired(first, second) == ([2.0, 3.0], [20.0, 30.0])

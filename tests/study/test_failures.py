@@ -44,12 +44,6 @@ def test_a_failed_proposal_is_told_with_its_kind_and_the_worst_score_so_far(monk
     assert study.store.query("SELECT status FROM runs WHERE run_id = 20000") == [(kind.value,)]
 
 
-def test_the_penalty_is_the_worst_at_the_time_it_is_told_not_later(monkeypatch):
-    _, optimizer, _ = run_listed(monkeypatch, [0.7, 0.5, 0.1, 0.6], failing({"1.0", "3.0"}))
-    assert optimizer.told[1].values == (0.7,)
-    assert optimizer.told[3].values == (0.1,)
-
-
 def test_the_penalty_of_a_minimised_metric_is_the_largest(monkeypatch):
     _, optimizer, study = run_listed(
         monkeypatch, [0.7, 0.3, 0.9], failing({"2.0"}), objective={"direction": "minimize"}
@@ -68,11 +62,6 @@ def test_a_number_is_a_penalty_in_the_metrics_own_direction(monkeypatch, directi
         objective={"direction": direction},
     )
     assert optimizer.told[0].values == (told,)
-
-
-def test_before_anything_was_told_a_failure_has_no_value(monkeypatch):
-    _, optimizer, _ = run_listed(monkeypatch, [0.7, 0.3], failing({"0.0"}))
-    assert optimizer.told[0] == Failed(0, Status.CRASH, (), "told to be crash")
 
 
 def test_the_penalty_is_taken_at_the_same_fidelity(monkeypatch):
@@ -107,40 +96,11 @@ def test_a_failed_seed_before_anything_was_told_scores_the_worst_of_its_siblings
     assert optimizer.told[0].values == pytest.approx(((0.4 + 1.4 + 0.4) / 3,))
 
 
-def test_a_run_that_stopped_itself_is_scored_but_not_resumed(monkeypatch):
-    _, optimizer, _ = run_listed(monkeypatch, [0.4, 0.8], failing({"1.0"}, Status.STOPPED))
-    assert optimizer.told[1].values == (0.8,)
-    assert not optimizer.told[1].resumable
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-def test_a_metric_that_is_not_finite_is_diverged(monkeypatch, value):
-    trainer = Toy(curve=lambda config, seed, step: value if config["x"] == 0.3 else config["x"])
-    _, optimizer, study = run_listed(monkeypatch, [0.7, 0.3], trainer)
-    assert optimizer.told[1].kind is Status.DIVERGED
-    assert study.store.query("SELECT status FROM segments WHERE segment = '1.0'") == [("diverged",)]
-
-
 def test_nan_in_a_metric_nobody_needs_is_kept_and_harmless(monkeypatch):
     trainer = Toy(curve=lambda config, seed, step: {"eval_return": config["x"], "kl": math.nan})
     result, _, study = run_listed(monkeypatch, [0.7, 0.3], trainer)
     assert result.counts == {"scored": 2}
     assert len(study.store.query("SELECT * FROM reports WHERE metric = 'kl'")) == 4
-
-
-def test_a_missing_metric_is_a_crash_that_names_what_was_reported(monkeypatch):
-    trainer = Toy(curve=lambda config, seed, step: {"loss": 1.0, "reward": 2.0})
-    with pytest.raises(StudyError, match="'eval_return'; the trainer reported loss, reward"):
-        run_listed(monkeypatch, [0.7, 0.3, 0.1, 0.2], trainer)
-
-
-def test_the_error_of_the_trainer_is_recorded(monkeypatch):
-    def before(segment):
-        if segment.id == "1.0":
-            raise ZeroDivisionError("clip range is 0\nmore")
-
-    _, optimizer, _ = run_listed(monkeypatch, [0.7, 0.3], Toy(before=before))
-    assert optimizer.told[1].message == "ZeroDivisionError: clip range is 0"
 
 
 # -- lost --------------------------------------------------------------------------------------------------------------
@@ -242,22 +202,6 @@ def test_a_metric_that_is_missing_after_a_success_is_a_crash(monkeypatch):
     optimizer = Scripted(listed(full(0.1), full(0.2), full(0.3)))
     study = study_with(monkeypatch, toy_spec(parallelism=1), optimizer, Toy(curve=curve))
     assert run(study).counts == {"crash": 2, "scored": 1}
-
-
-def test_a_study_that_still_crashes_after_it_was_taken_up_ends_after_three_more(tmp_path):
-    def load(spec):
-        return Toy(before=lambda segment: Status.CRASH)
-
-    study = Study.create(toy_spec(parallelism=1, budget={"runs": 20}), tmp_path / "study", load)
-    for total in (3, 6):
-        with pytest.raises(StudyError, match="first 3 proposals failed"):
-            run(study)
-        assert study.store.query("SELECT COUNT(*) FROM proposals WHERE status = 'crash'") == [
-            (total,)
-        ]
-        study.close()
-        study = Study.open(tmp_path / "study", load)
-    study.close()
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3, 4, 5])

@@ -278,20 +278,6 @@ def test_nested_options_of_trl_that_are_searched_are_refused(trainer, kwargs, sp
         study(trainer, searched, kwargs, task)
 
 
-def test_weights_of_losses_that_are_given_are_those_trl_is_given():
-    pytest.importorskip("trl")
-    from autorl.trainers.trl.methods import find
-    from autorl.trainers.trl.settings import Settings
-
-    settings = Settings(
-        find("dpo"),
-        {"loss_type": "sigmoid+sft", "loss_weights": [1.0, 0.5]},
-        {"learning_rate": 1e-4},
-    )
-    arguments = settings.arguments(0, 8, "unused", 8, cuda=False)
-    assert (arguments.loss_type, arguments.loss_weights) == (["sigmoid", "sft"], [1.0, 0.5])
-
-
 def test_the_fixed_value_is_in_the_trainer_that_trl_trained_with(tmp_path):
     """`applied` is read back from the live trainer."""
     pytest.importorskip("trl")

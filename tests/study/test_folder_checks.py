@@ -71,13 +71,6 @@ def test_what_is_of_proposals_that_a_log_does_not_know_is_listed_latest_first(fo
     assert unknown_segments(folder, 2)[-1] == "checkpoints/2.1@40-1-0"
 
 
-def test_a_folder_without_checkpoints_or_logs_has_nothing_unknown(tmp_path):
-    assert unknown_segments(tmp_path, 0) == []
-    (tmp_path / "logs").mkdir()
-    (tmp_path / "logs" / "0.0.log").touch()
-    assert unknown_segments(tmp_path, 0) == ["logs/0.0.log"]
-
-
 def test_a_database_that_is_older_than_its_folder_is_refused(folder):
     check_covers_folder(tables(proposals=11), folder)
     with pytest.raises(InputError) as refused:
@@ -104,7 +97,3 @@ def test_a_database_that_is_older_than_its_folder_is_refused(folder):
 def test_the_storage_is_what_the_study_file_names(tmp_path, text, storage):
     (tmp_path / "study.yaml").write_bytes(text)
     assert storage_of(tmp_path) == storage
-
-
-def test_without_a_study_file_there_is_no_storage(tmp_path):
-    assert storage_of(tmp_path) is None

@@ -24,15 +24,5 @@ def test_both_ends_and_evenly_between(k, chosen):
     assert spread(FRONT, k) == chosen
 
 
-@pytest.mark.parametrize(("k", "chosen"), [(1, [5]), (2, [5, 6]), (3, [5, 6])])
-def test_a_front_of_two_is_its_ends(k, chosen):
-    assert spread([5, 6], k) == chosen
-
-
-@pytest.mark.parametrize("k", [1, 2, 9])
-def test_a_front_of_one_is_that_one(k):
-    assert spread([5], k) == [5]
-
-
 def test_an_empty_front_has_nothing_to_choose():
     assert spread([], 3) == []

@@ -118,11 +118,6 @@ def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
     assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(9,)]
 
 
-def test_of_two_defaults_of_one_length_the_first_is_tested(monkeypatch):
-    result, _, _ = held_out(monkeypatch, [0.5, 0.5, 0.9])
-    assert (result.incumbent.proposal, result.default.proposal) == (2, 0)
-
-
 @pytest.mark.parametrize("direction", ["maximize", "minimize"])
 def test_value_interval_and_gap_are_those_of_a_recomputation(monkeypatch, direction):
     result, _, _ = held_out(
@@ -192,26 +187,6 @@ def test_a_tuning_seed_that_failed_does_not_choose_the_step(monkeypatch, kind):
     assert result.test.value == 0.4
 
 
-def test_a_test_run_that_stopped_itself_counts_with_its_last_evaluation(monkeypatch):
-    import dataclasses
-
-    trainer = Toy(curve=lambda config, seed, step: step / 100)
-    original = trainer.train
-
-    def train(segment, report):
-        outcome = original(segment, report)
-        if segment.seed == 101:
-            return dataclasses.replace(
-                outcome, status=Status.STOPPED, reached=60, reports=outcome.reports[:1]
-            )
-        return outcome
-
-    trainer.train = train
-    result, _, _ = held_out(monkeypatch, [0.2], trainer, objective={"reduce": "best"})
-    assert result.test.seeds == {100: 1.0, 101: 0.5, 102: 1.0}
-    assert result.test.failed == 0
-
-
 def test_a_failed_test_seed_is_in_no_number_and_is_counted(monkeypatch):
     trainer = Toy(
         curve=noisy,
@@ -253,13 +228,6 @@ def test_a_default_that_failed_at_first_is_tested_all_the_same(monkeypatch, redu
     )
     assert (result.default.test, len(result.default.failures)) == (None, 3)
     assert result.difference is None
-
-
-def test_no_test_seeds_is_said(monkeypatch):
-    result, study, _ = held_out(monkeypatch, [0.2, 0.9], n_test=0)
-    assert (result.test, result.gap, result.entries, result.difference) == (None, None, (), None)
-    assert any("no test seeds" in caveat for caveat in result.caveats)
-    assert study.store.query("SELECT COUNT(*) FROM event WHERE kind = 'frozen'") == [(0,)]
 
 
 def test_the_difference_to_the_default_is_of_the_statistic_that_is_printed(monkeypatch):

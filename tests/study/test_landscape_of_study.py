@@ -4,9 +4,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from study_support import small_spec
 
-from autorl.core.types import FrozenMap, InputError
+from autorl.core.types import InputError
 from autorl.landscapes.schema import Tables
 from autorl.study.results import landscape
 from autorl.study.results.landscape import from_study
@@ -16,70 +15,6 @@ def test_a_field_that_no_manifest_has_is_refused(tmp_path):
     with pytest.raises(InputError, match="allowed: description, licence, citation, url") as refused:
         from_study(tmp_path, tmp_path, licence="MIT", author="me")
     assert refused.value.key == "author"
-
-
-def test_the_sampler_has_its_own_seed_or_the_studys():
-    spec = small_spec(seed=7, optimizer={"name": "tpe", "seed": 3})
-    assert landscape._sampler(spec) == FrozenMap(name="tpe", seed=3)
-    zero = small_spec(seed=7, optimizer={"name": "tpe", "seed": 0})
-    assert landscape._sampler(zero) == FrozenMap(name="tpe", seed=0)
-    assert landscape._sampler(small_spec(seed=7, optimizer="tpe"))["seed"] == 7
-    assert "phases" not in landscape._sampler(spec)
-    phases = ["learning_rate", "gamma"]
-    of_phases = SimpleNamespace(
-        optimizer=SimpleNamespace(name="phases", options={"phases": phases}), seed=1
-    )
-    assert landscape._sampler(of_phases) == FrozenMap(name="phases", seed=1, phases=phases)
-
-
-@pytest.mark.parametrize(
-    ("units", "unit"),
-    [
-        (["environment_steps"], "environment_steps"),
-        (["optimizer_steps"], "optimizer_steps"),
-        (["optimizer_steps", "optimizer_steps"], "optimizer_steps"),
-        (["optimizer_steps", "environment_steps"], "environment_steps"),
-        ([None], "environment_steps"),
-        (["optimizer_steps", None], "environment_steps"),
-    ],
-)
-def test_steps_are_of_the_unit_that_all_trainers_count(monkeypatch, units, unit):
-    monkeypatch.setattr(
-        landscape.trainers, "installed_info", lambda name: SimpleNamespace(step_unit=units[name])
-    )
-    parts = {
-        str(place): SimpleNamespace(trainer=SimpleNamespace(name=place))
-        for place in range(len(units))
-    }
-    spec = SimpleNamespace(trainer=None, algorithms=parts)
-    assert landscape._step_unit(spec) == unit
-    if len(units) == 1:
-        spec = SimpleNamespace(trainer=SimpleNamespace(name=0), algorithms=None)
-        assert landscape._step_unit(spec) == unit
-
-
-def session(**more):
-    return {"version": "1.2", "machine": "x86_64", "cores": 2, **more}
-
-
-def test_the_machine_is_that_of_the_first_session():
-    assert landscape._hardware(session(cpu="znver5 (AMD EPYC)")) == (
-        "x86_64, znver5 (AMD EPYC), 2 cores"
-    )
-    assert landscape._hardware(session()) == "x86_64, 2 cores"
-    assert landscape._hardware({"version": "1.2"}) == ""
-
-
-def test_sessions_name_packages_commit_and_what_changed():
-    first = session(source={"commit": "abc", "modified": "no"}, packages={"numpy": "2.0"})
-    described = landscape._sessions([first, session(version="1.3")])
-    assert described["packages"]["autorl"] == FrozenMap(version="1.2", modified="no")
-    assert described["packages"]["numpy"]["version"] == "2.0"
-    assert (described["commit"], described["hardware"]) == ("abc", "x86_64, 2 cores")
-    assert len(described["notes"]) == 1
-    assert described["notes"][0].endswith("1.2, then 1.3.")
-    assert landscape._sessions([first])["notes"] == ()
-    assert landscape._sessions([]) == {}
 
 
 def data_of(environment, *, name):

@@ -38,11 +38,6 @@ def test_runs_shorter_than_a_rollout_fail(tmp_path):
         run_small(tmp_path / "s", trainer={"rollout": 101}, fidelity=EVALUATIONS)
 
 
-def test_runs_that_failed_early_are_not_off(tmp_path):
-    trainer = {"crash": {"above": {"x": 0.8}}, "fails_at": 0.2}
-    assert caution(run_small(tmp_path / "s", trainer=trainer, fidelity=EVALUATIONS)) is None
-
-
 def test_a_run_in_segments_is_as_long_as_where_it_ends(tmp_path):
     """Rungs of 50 and 100 steps, rollouts of 70: nothing is trained at the first, 70 at the second."""
     spec = small_spec(

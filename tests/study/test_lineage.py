@@ -5,7 +5,7 @@ import pytest
 from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
 
 from autorl.core.seeds import SeedPlan
-from autorl.core.types import Config, Exploit, Proposed, Scored, Wait
+from autorl.core.types import Exploit, Proposed, Scored, Wait
 from autorl.study import Study
 from autorl.study.lineage import Lineage
 
@@ -154,17 +154,6 @@ def test_the_fork_depends_on_stream_seed_and_start():
     assert all(0 <= fork < 2**63 for fork in forks)
 
 
-def test_the_schedule_merges_equal_neighbours():
-    lineage = Lineage(SeedPlan(1, 1))
-    script = [chain(0.9, 40), chain(0.9, 60, 0), chain(0.9, 80, 1, y=0.7), chain(0.9, 90, 2, y=0.5)]
-    for number, proposal in enumerate(script):
-        lineage.observe(Proposed(number, proposal))
-    a, b = Config({"x": 0.9, "y": 0.5}), Config({"x": 0.9, "y": 0.7})
-    assert lineage.schedule(3) == ((0, a), (60, b), (80, a))
-    assert lineage.chain(3) == [0, 1, 2, 3]
-    assert (lineage.start(3), lineage.length(3)) == (80, 10)
-
-
 def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):
     trainer = Toy(curve=lambda config, seed, step: config["y"] + config["x"] * step / 100)
     _, study = pbt_study(monkeypatch, trainer)
@@ -185,16 +174,6 @@ def test_the_test_phase_replays_the_whole_lineage_from_scratch(monkeypatch):
         "SELECT run_id, parent_run, start_step FROM runs WHERE seed_role = 'test' ORDER BY run_id"
     )
     assert rows == [(5000, None, 0), (35000, 5000, 40)]
-
-
-def test_curves_of_a_chain_are_joined_for_the_score(monkeypatch):
-    """auc over the whole lineage, not over the last segment alone."""
-    trainer = Toy(curve=lambda config, seed, step: float(step))
-    optimizer = Scripted(waiting_for([chain(0.9, 50), chain(0.9, 100, 0)]))
-    spec = toy_spec(objective={"reduce": "auc"}, fidelity={"steps": 100, "evaluations": 4})
-    run(study_with(monkeypatch, spec, optimizer, trainer))
-    assert optimizer.told[0].values == (37.5,)
-    assert optimizer.told[1].values == (62.5,)
 
 
 def test_evaluations_lie_at_nominal_steps_and_at_every_cut(monkeypatch):
@@ -347,21 +326,6 @@ def test_an_infeasible_proposal_is_never_incumbent_while_a_feasible_one_exists(m
     assert best == [0, 1, 2, 3, 3], "the least infeasible first, then the best feasible"
     assert optimizer.told[0].constraints == pytest.approx((4.0,))
     assert optimizer.told[2].constraints == pytest.approx((-3.0,))
-
-
-def test_constraints_have_two_sides_and_may_be_costs(monkeypatch):
-    trainer = Toy(
-        curve=lambda config, seed, step: {"eval_return": config["x"], "length": config["x"]}
-    )
-    optimizer = Scripted(listed(full(0.9), full(0.2, until=50)))
-    constraints = [{"metric": "length", "min": 0.5}, {"metric": "environment_steps", "max": 60}]
-    run(
-        study_with(
-            monkeypatch, toy_spec(constraints=constraints, parallelism=1), optimizer, trainer
-        )
-    )
-    assert optimizer.told[0].constraints == pytest.approx((-0.4, 40))
-    assert optimizer.told[1].constraints == pytest.approx((0.3, -10))
 
 
 def test_the_front_is_the_brute_force_front(monkeypatch):

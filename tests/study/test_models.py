@@ -1,13 +1,12 @@
 """The model that is kept is the one whose score is reported: runs trained for it end at the chosen step."""
 
-import json
 from types import SimpleNamespace
 
 import pytest
 from scripted import Scripted, Toy, chain, full, listed, run, study_with, tables, toy_spec
 from test_lineage import waiting_for
 
-from autorl.core.types import Checkpoint, Config, Exploit, InputError, SegmentId, StudyError
+from autorl.core.types import Config, Exploit, StudyError
 from autorl.report.reading import open_view
 from autorl.study import Study
 from autorl.study.results import models as models_module
@@ -18,7 +17,6 @@ from autorl.study.results.models import (
     load_model,
     seed_of_model,
     steps_of,
-    whole,
 )
 from autorl.study.results.record import StudyRecord
 
@@ -44,12 +42,6 @@ def kept(study, proposal):
     record = StudyRecord(study.spec, study.store, study.store.folder)
     found = kept_checkpoints(record, study.store.folder, proposal)
     return {seed: checkpoint.segment for seed, checkpoint in found.items()}
-
-
-def test_the_name_of_a_shortened_segment_says_whose_it_is():
-    segment = SegmentId(12, 101, 500)
-    assert segment == "12.101@500"
-    assert (segment.proposal, segment.seed, segment.end) == (12, 101, 500)
 
 
 def test_a_test_run_ends_at_the_step_of_its_score(monkeypatch, tmp_path):
@@ -112,24 +104,6 @@ def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
     spec = toy_spec(**BEST, **section, seeds={"tuning": 1, "test": 1}, test={"top": 2})
     run(study_with(monkeypatch, spec, Scripted(listed(full(0.2), full(0.9))), trainer))
     assert {segment.until for segment in trainer.segments} == {100}
-
-
-def test_a_landscape_build_named_on_the_command_line_has_whole_curves_too(tmp_path):
-    from autorl.study.building.plan import build_spec
-
-    file = tmp_path / "build.yaml"
-    document = {
-        "trainer": "synthetic",
-        "space": {"hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}}},
-    }
-    more = {"optimizer": "sobol", "budget": {"runs": 4}, "objective": {"reduce": "best"}}
-    file.write_text(
-        json.dumps(
-            document | more | {"fidelity": {"steps": 100}, "seeds": {"tuning": 1, "test": 1}}
-        )
-    )
-    assert build_spec(file).ends_at_chosen_step
-    assert not build_spec(file, id="mine/synthetic/small").ends_at_chosen_step
 
 
 def test_scores_that_need_the_whole_run_keep_it(monkeypatch):
@@ -262,26 +236,6 @@ def test_the_steps_of_score_and_model_in_words(score, model, text):
     assert (str(NO_STEPS), NO_STEPS.horizon) == ("", 0)
 
 
-@pytest.mark.parametrize(
-    ("reduce", "step", "segment", "steps"),
-    [
-        ("last", None, SegmentId(1, 0), (100, 100)),
-        ("last", None, None, (100, None)),
-        ("best", None, SegmentId(1, 0), (None, 100)),
-        ("best", 75, SegmentId(1, 0, 75), (75, 75)),
-        ("last", 75, None, (75, None)),
-    ],
-)
-def test_the_step_of_a_score_is_written_down_or_the_last_one(reduce, step, segment, steps):
-    record = SimpleNamespace(
-        spec=toy_spec(objective=[{"reduce": reduce}]),
-        candidate_steps=lambda proposal: SimpleNamespace(step=step),
-        until=lambda proposal: 100,
-    )
-    model = None if segment is None else Checkpoint(segment, "x")
-    assert steps_of(record, 1, model) == Steps(*steps, 100)
-
-
 def row(seed, value, status="done", proposal=1):
     return SimpleNamespace(proposal=proposal, seed=seed, value=value, status=status)
 
@@ -306,62 +260,6 @@ def test_the_model_is_of_the_median_test_seed_that_is_kept(direction, rows, seed
         tables=SimpleNamespace(tests=lambda: rows),
     )
     assert seed_of_model(record, 1, {102: None, 101: None, 100: None}) == seed
-
-
-def kept_record(checkpoints, end=None, storage=None):
-    return SimpleNamespace(
-        spec=SimpleNamespace(storage=storage),
-        candidate_steps=lambda proposal: SimpleNamespace(end=end),
-        link_at=lambda proposal, step: 1,
-        until=lambda proposal: {1: 60, 2: 100}[proposal],
-        tables=SimpleNamespace(checkpoints=lambda link, proposal: checkpoints),
-    )
-
-
-@pytest.mark.parametrize(
-    ("end", "saved", "segment"),
-    [
-        (None, ["2.0"], "2.0"),
-        (None, ["1.0", "2.0"], "2.0"),
-        (None, ["1.0"], None),
-        (40, ["1.0@40", "1.0", "2.0"], "1.0@40"),
-        (40, ["1.0", "2.0"], "2.0"),
-        (60, ["1.0", "2.0"], "1.0"),
-        (60, ["1.0@40", "2.0"], "2.0"),
-        (40, ["gone 1.0@40", "2.0"], "2.0"),
-    ],
-)
-def test_the_model_of_the_score_goes_before_that_of_the_search(tmp_path, end, saved, segment):
-    """Proposal 2 goes on from 1, which ends at 60."""
-    rows = []
-    for text in saved:
-        gone, _, name = text.rpartition(" ")
-        if not gone:
-            (tmp_path / "checkpoints" / name).mkdir(parents=True)
-        rows.append((0, SegmentId.parse(name), f"checkpoints/{name}"))
-    kept_of = kept_checkpoints(kept_record(rows, end), tmp_path, 2)
-    assert {seed: str(one.segment) for seed, one in kept_of.items()} == (
-        {} if segment is None else {0: segment}
-    )
-
-
-def test_a_model_in_a_storage_is_not_looked_for(tmp_path):
-    rows = [(7, SegmentId(2, 7), "s3://bucket/x/checkpoints/2.7-1-0")]
-    (only,) = kept_checkpoints(kept_record(rows, storage="s3://bucket/x"), tmp_path, 2).values()
-    assert only.path == rows[0][2]
-
-
-def test_only_a_whole_model_is_given(tmp_path, monkeypatch):
-    monkeypatch.setattr(models_module, "damage", lambda folder, files: files.get("wrong"))
-    checkpoint = Checkpoint(SegmentId(0, 0), str(tmp_path))
-    files = {}
-    record = SimpleNamespace(tables=SimpleNamespace(saved_files=lambda segment: files))
-    with whole(record, checkpoint) as given:
-        assert given == checkpoint
-    files["wrong"] = "state.autorl differs"
-    message = r"is damaged \(state.autorl differs\): choose the model of another seed"
-    with pytest.raises(InputError, match=message), whole(record, checkpoint):
-        pass
 
 
 def test_a_model_that_was_not_kept_is_said(monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from autorl import trainers
 from autorl.core.types import InputError, Status, StudyError
 from autorl.executors.worker import run_segment
 from autorl.study import Study
-from autorl.study.open_proposals import AsTheyCome, Order, predicted_cost
+from autorl.study.open_proposals import Order, predicted_cost
 from autorl.study.spec import load_spec
 from autorl.testing import VirtualWorkers
 from autorl.trainers import Trainer, TrainerInfo
@@ -66,36 +66,6 @@ def test_asks_ahead_change_nothing_but_when_outcomes_are_observed(costs, paralle
     assert seen == [number for number, _ in observed(costs, parallelism)]
 
 
-def test_the_clock_moves_to_the_end_of_what_is_observed_and_never_back():
-    order = Order(2)
-    assert (order.now, order.asked, order.due) == (0.0, 0, 0)
-    order.begin(0, 5.0)
-    order.begin(1, 1.0)
-    assert (order.now, order.asked, order.due) == (0.0, 2, 0)
-    assert order.next(demanded=False) == 1
-    assert (order.now, order.due) == (1.0, 1)
-    assert order.observed(1) == 2
-    assert order.next(demanded=False) is None, "there is room for another ask"
-    order.begin(2, 2.0)
-    assert (order.now, order.asked) == (1.0, 3)
-    order.begin(3, 1.0)
-    assert (order.now, order.due) == (3.0, 1), "2 ended at 3 to make room"
-    order.begin(4, 0.0, occupies=False)
-    assert order.asked == 4, "more seeds of an earlier proposal are no ask"
-    assert [order.next(demanded=True), order.observed(2)] == [2, 3]
-    assert [order.next(demanded=True), order.observed(4)] == [4, 4]
-    assert [order.next(demanded=True), order.observed(3)] == [3, 4]
-    assert order.now == 4.0
-
-
-def test_what_is_due_is_observed_before_anything_else_becomes_due():
-    order = Order(3)
-    for number, cost in enumerate((1.0, 2.0, 3.0)):
-        order.begin(number, cost)
-    assert order.next(demanded=True) == order.next(demanded=True) == 0
-    assert (order.due, order.now) == (1, 1.0)
-
-
 def test_more_seeds_hold_no_virtual_worker():
     order = Order(1)
     order.begin(0, 1.0, occupies=False)
@@ -118,16 +88,6 @@ def test_an_outcome_that_was_not_waited_for_is_observed_from_the_front_alone():
         order.observed(0)
 
 
-def test_what_is_due_may_be_observed_in_any_order():
-    order = Order(1)
-    for number in range(3):
-        order.begin(number, 1.0)
-    assert order.due == 2
-    assert (order.observed(1), order.observed(0)) == (2, 1)
-    with pytest.raises(ValueError, match="proposal 7"):
-        order.observed(7)
-
-
 def test_the_baseline_is_observed_last_and_does_not_move_the_clock():
     order = Order(2)
     order.begin(0, 1.0)
@@ -138,16 +98,6 @@ def test_the_baseline_is_observed_last_and_does_not_move_the_clock():
     assert order.next(demanded=False) == 8
     order.end_baseline(7)
     assert order.due == 1
-
-
-def test_in_an_asynchronous_study_nothing_is_due():
-    order = AsTheyCome()
-    order.begin(0, 1.0)
-    order.begin(1, 1.0)
-    order.begin(2, 1.0, occupies=False)
-    order.begin_last(3)
-    assert (order.asked, order.due, order.next(demanded=True)) == (2, 0, None)
-    assert order.observed(7) == 2
 
 
 # -- the table does not depend on durations ----------------------------------------------------------------------------
@@ -373,23 +323,3 @@ def cost(trainer, space, **values):
 )
 def test_what_trains_more_is_predicted_to_cost_more(trainer, cheap, dear):
     assert 1.5 * cost(trainer, trainer, **cheap) < cost(trainer, trainer, **dear)
-
-
-@pytest.mark.parametrize("predicted", [0, 0.0, float("nan"), float("inf"), "1", None])
-def test_only_a_positive_number_is_a_cost(monkeypatch, predicted):
-    monkeypatch.setattr(
-        trainers.families.SyntheticInfo, "relative_cost", lambda *arguments: predicted
-    )
-    with pytest.raises(InputError, match=r"relative_cost of trainer 'synthetic' is .*: expected a"):
-        predicted_cost(small_spec(), small_spec().search_space.default(), 0, 100)
-
-
-def test_a_cost_is_of_the_steps_between_start_and_end(monkeypatch):
-    monkeypatch.setattr(
-        trainers.families.SyntheticInfo,
-        "relative_cost",
-        lambda info, trainer, environment, config, start, until: until - start,
-    )
-    default = small_spec().search_space.default()
-    assert predicted_cost(small_spec(), default, 40, 100) == 60.0
-    assert isinstance(predicted_cost(small_spec(), default, 40, 41), float)

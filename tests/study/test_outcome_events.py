@@ -3,23 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from scripted import chain
 from segments import segment_of
 
-from autorl.core.seeds import SeedPlan
-from autorl.core.types import (
-    Checkpoint,
-    EnvironmentSpec,
-    Fence,
-    Outcome,
-    Proposed,
-    Report,
-    SegmentId,
-    Status,
-)
+from autorl.core.types import EnvironmentSpec, Outcome, Report, SegmentId, Status
 from autorl.statistics.evaluation import Judge, Objective, join
-from autorl.study.lineage import Lineage
-from autorl.study.outcome_events import agree, ended, judged
+from autorl.study.outcome_events import agree, judged
 
 NAME = SegmentId(1, 0)
 JUDGE = Judge([Objective("m")])
@@ -48,11 +36,6 @@ def judge(result, of=None, nominal=40, by=JUDGE):
 
 
 # -- judged ------------------------------------------------------------------------------------------------------------
-
-
-def test_an_outcome_that_can_be_scored_is_recorded_as_it_is():
-    whole = outcome(1.0, 2.0)
-    assert judge(whole) is whole
 
 
 @pytest.mark.parametrize(
@@ -94,55 +77,7 @@ def test_a_metric_that_was_not_reported_is_named_beside_those_that_were():
     assert none.message == "the study needs metric 'm'; the trainer reported none"
 
 
-def test_a_metric_that_is_no_number_is_a_divergence():
-    result = judge(outcome(1.0, float("nan")))
-    assert result.status is Status.DIVERGED
-    assert result.message == "a metric of the objective is NaN or infinite"
-    assert len(result.reports) == 2
-
-
 # -- ended -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def lineage():
-    """Proposal 1 changes what 0 trained to step 40; 2 goes on with 1 unchanged."""
-    made = Lineage(SeedPlan(2, 0))
-    parts = chain(0.9, 40, member="a"), chain(0.9, 100, 0, "a", y=0.7), chain(0.9, 120, 1, y=0.7)
-    for number, proposal in enumerate(parts):
-        made.observe(Proposed(number, proposal))
-    return made
-
-
-def event_of(result, lineage, of=None):
-    return ended(of or segment(), result, lineage, JUDGE, lambda one: join([one]))
-
-
-def test_an_outcome_is_placed_among_the_runs(lineage):
-    of = segment(seed=1, parent=Checkpoint(SegmentId(0, 1), "x"))
-    place = event_of(outcome(1.0, 2.0), lineage, of).place
-    assert place.segment == NAME
-    assert (place.run_id, place.parent_run) == (lineage.run_id(1, "tuning", 1), 1)
-    assert (place.role, place.algorithm, place.environment) == ("tuning", "toy", "Pendulum-v1")
-    assert (place.start_step, place.from_step, place.member) == (40, 40, "a")
-    assert place.parent == SegmentId(0, 1)
-
-
-def test_a_run_from_scratch_has_no_parent(lineage):
-    first = segment(id=SegmentId(0, 0), start=0, until=40)
-    place = event_of(outcome(1.0, 2.0), lineage, first).place
-    assert (place.run_id, place.parent_run, place.parent, place.start_step) == (0, None, None, 0)
-
-
-def test_only_what_succeeded_has_reductions(lineage):
-    assert event_of(outcome(1.0, 4.0), lineage).reductions == (("m", 100, 4.0, 4.0, 100, 2.5, 2.5),)
-    failed = outcome(1.0, 4.0, status=Status.CRASH)
-    assert event_of(failed, lineage).reductions is None
-
-
-def test_the_log_of_one_study_names_no_study(lineage):
-    recorded = event_of(outcome(1.0, 2.0, fence=Fence(2, 1, "3-small")), lineage).outcome
-    assert recorded.fence == Fence(2, 1, "")
 
 
 # -- trained again -----------------------------------------------------------------------------------------------------

@@ -81,16 +81,6 @@ def test_packages_are_compared_with_all_their_modules(clash):
     assert clash(left, left, imported="own/__init__") is None
 
 
-def test_what_is_no_module_does_not_count(clash, tmp_path):
-    for side in ("left", "right"):
-        (tmp_path / side).mkdir()
-        (tmp_path / side / "own_data.txt").write_text(side)
-        (tmp_path / side / "own-train.py").write_text(side)
-        (tmp_path / side / "plain").mkdir()
-        (tmp_path / side / "plain" / "own_inner.py").write_text(side)
-    assert clash({"own_same": "a"}, {"own_same": "a"}, imported="own_same") is None
-
-
 def test_a_folder_that_both_have_or_that_is_gone_is_no_danger(tmp_path, monkeypatch):
     shared = folder(tmp_path / "shared", "own_train", monkeypatch, own_train="a")
     other = folder(tmp_path / "other", own_train="b")

@@ -1,15 +1,13 @@
 """Needs of segments beside the resources of this machine, and how many run at once."""
 
-from types import SimpleNamespace
-
 import pytest
 from study_support import small_spec
 
-from autorl.core.types import FrozenMap, InputError, Resources
+from autorl.core.types import InputError
 from autorl.executors import machine
 from autorl.executors.devices import Capacity
 from autorl.study import setup as placing
-from autorl.study.setup import capacity, check_resources, segments_at_once
+from autorl.study.setup import capacity, segments_at_once
 from autorl.study.spec import load_spec
 
 
@@ -58,23 +56,6 @@ def test_what_nobody_asks_for_is_not_counted(resources, counted):
     assert capacity(spec_of(resources)) == counted
 
 
-@pytest.mark.parametrize("asking", ["one", "two"])
-def test_what_one_of_two_algorithms_asks_for_counts(asking):
-    asked = {"cpu": 2, "memory_gb": 1, "gpu": 0.5}
-    spec = two_algorithms(**{asking: asked})
-    assert capacity(spec) == Capacity(4.0, 8.0, (("0", "1"),))
-
-
-def test_cores_count_where_a_trainer_asks_for_them():
-    spec = SimpleNamespace(
-        resources_by_algorithm={"a": Resources(), "b": Resources(cpu=3.0)},
-        resource_sections=lambda name: [],
-    )
-    assert capacity(spec) == Capacity(cpu=4.0)
-    spec.resources_by_algorithm = {"a": Resources(), "b": Resources()}
-    assert capacity(spec) == Capacity()
-
-
 def test_missing_gpus_are_the_fault_of_the_algorithm_that_asks(monkeypatch):
     def none_here(devices):
         raise InputError("none here", key="resources.gpu")
@@ -88,56 +69,7 @@ def test_missing_gpus_are_the_fault_of_the_algorithm_that_asks(monkeypatch):
     )
 
 
-def test_a_wrong_list_of_devices_is_named_as_it_is(monkeypatch):
-    def wrong(devices):
-        raise InputError("names a device twice", key="executor.devices")
-
-    monkeypatch.setattr(machine, "gpu_groups", wrong)
-    with pytest.raises(InputError) as refused:
-        capacity(spec_of({"gpu": 1}))
-    assert refused.value.key == "executor.devices"
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def asking_for(**needs):
-    """A study whose trainer asks for something, and whose file says nothing."""
-    return SimpleNamespace(
-        resources_by_algorithm={"": Resources(**needs)},
-        resource_sections=lambda name: [],
-        executor=SimpleNamespace(devices=["0", "1"]),
-    )
-
-
-@pytest.mark.parametrize(
-    ("executor", "needs", "key"),
-    [
-        ("processes", {"nodes": 2}, "resources.nodes"),
-        ("threads", {"gpu": 1.0}, "resources.gpu"),
-        ("in_process", {"gpu": 1.0}, "resources.gpu"),
-        ("processes", {"custom": FrozenMap(tpu=1)}, "resources.custom"),
-        ("processes", {"memory_gb": 9.0}, "resources.memory_gb"),
-        ("processes", {"cpu": 5.0}, "resources.cpu"),
-    ],
-)
-def test_what_a_trainer_asks_for_and_nobody_can_give_is_refused(executor, needs, key):
-    with pytest.raises(InputError) as refused:
-        check_resources(asking_for(**needs), executor)
-    assert refused.value.key == key
-    check_resources(asking_for(**needs), "ray")
-
-
-@pytest.mark.parametrize(
-    ("executor", "needs"),
-    [
-        ("processes", {"gpu": 1.0, "cpu": 4.0, "memory_gb": 8.0}),
-        ("threads", {"cpu": 2.0}),
-        ("in_process", {}),
-    ],
-)
-def test_what_this_machine_has_is_given(executor, needs):
-    check_resources(asking_for(**needs), executor)
 
 
 # -- how many at once --------------------------------------------------------------------------------------------------
@@ -183,8 +115,3 @@ def test_in_process_runs_one_at_a_time():
 def test_other_machines_count_for_themselves():
     assert segments_at_once(spec_of({"cpu": 1}), "ray") == 6
     assert segments_at_once(spec_of({"cpu": 1}, workers=50), "ray") == 50
-
-
-def test_a_machine_that_does_not_say_its_cores_has_one(monkeypatch):
-    monkeypatch.setattr(placing.os, "cpu_count", lambda: None)
-    assert segments_at_once(spec_of(), "processes") == 1

@@ -1,7 +1,7 @@
 """Only what changed is looked at, and what is looked at is what looking at everything would find."""
 
 import pytest
-from study_support import run_small, small_spec, table
+from study_support import small_spec
 from test_batches import Drained
 
 from autorl.statistics.evaluation import Racing
@@ -123,90 +123,3 @@ def test_ten_thousand_items_are_not_walked_through():
     assert queue[0].proposal == 5_000
     with pytest.raises(IndexError):
         queue[9_000]
-
-
-def test_an_item_that_changes_while_it_is_looked_at_is_looked_at_again():
-    queue = Queue(lambda proposal: [proposal])
-    for number in range(3):
-        queue.append(Item(number, number, [0]))
-    changes = queue.follow()
-    asked = []
-
-    def second_is_complete(item):
-        asked.append(item.proposal)
-        if item.proposal == 0 and len(asked) == 1:
-            queue.changed(item)
-        return item.proposal == 1
-
-    assert changes.first(second_is_complete).proposal == 1
-    assert changes.first(second_is_complete).proposal == 1
-    assert asked == [0, 1, 0, 1]
-
-
-def test_an_item_is_trained_with_its_first_seeds_and_races_unless_it_says_otherwise():
-    item = Item(4, [0, 1])
-    assert (item.reference, item.upgrade, item.baseline, item.number) == ((), False, False, -1)
-    queue = Queue(lambda proposal: [proposal])
-    queue.append(Item(9, [0]))
-    queue.append(item)
-    assert item.number == 1
-    assert item == Item(4, [0, 1]), "the number says where it is in a queue, no more"
-
-
-def chained():
-    """Items of 1, of 2, which continues 1, and once more of 1."""
-    queue = Queue(lambda proposal: [1, 2][:proposal])
-    changes = queue.follow()
-    for proposal in (1, 2, 1):
-        queue.append(Item(proposal, [0]))
-    return queue, changes
-
-
-def test_an_outcome_concerns_the_items_whose_chains_have_it():
-    queue, changes = chained()
-    assert [number for number, _ in changes.take()] == [0, 1, 2]
-    queue.touch([2])
-    assert [number for number, _ in changes.take()] == [1]
-    queue.touch([1])
-    assert [number for number, _ in changes.take()] == [0, 1, 2]
-    queue.remove(1)
-    assert [(number, item) for number, item in changes.take()] == [(0, None)]
-    queue.touch([1])
-    assert [number for number, _ in changes.take()] == [1, 2]
-
-
-def test_a_proposal_is_in_the_queue_until_its_last_item_is_removed():
-    queue, _ = chained()
-    first, second = queue[0], queue[2]
-    assert queue.first_of(1) is first
-    queue.remove(1)
-    assert queue.holds(1)
-    assert queue.first_of(1) is second
-    queue.remove(1)
-    assert not queue.holds(1)
-    assert [item.proposal for item in queue] == [2]
-    queue.remove(1)
-    queue.remove(7)
-    assert len(queue) == 1
-    queue.append(Item(1, [0]))
-    assert queue.first_of(1).number == 3
-
-
-def test_nothing_that_changed_holds():
-    queue, changes = chained()
-    assert changes.first(lambda item: False) is None
-    assert changes.take() == [], "all were forgotten"
-    queue.touch([2])
-    queue.remove(2)
-    assert changes.first(lambda item: True) is None, "it is in the queue no more"
-    changes.add_all()
-    assert [number for number, _ in changes.take()] == [0, 2]
-
-
-def test_more_open_than_the_budget_has_gives_the_same_table(tmp_path):
-    changes = {**STUDIES["racing asha"], "parallelism": 40}
-    run_small(tmp_path / "a", **changes)
-    study = Study.create(small_spec(**changes), tmp_path / "b")
-    study.run(executor=Drained(study.load))
-    study.close()
-    assert table(tmp_path / "a") == table(tmp_path / "b")

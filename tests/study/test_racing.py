@@ -10,7 +10,7 @@ from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, toy
 from study_support import small_spec
 
 from autorl.core.types import InputError, Scored, Status
-from autorl.statistics.evaluation import Fixed, Racing, SeedValue
+from autorl.statistics.evaluation import Racing, SeedValue
 from autorl.study import Study
 
 
@@ -23,11 +23,6 @@ def values(numbers, seeds=None, status=Status.DONE):
 
 
 # -- the rule ----------------------------------------------------------------------------------------------------------
-
-
-def test_fixed_never_asks_for_more():
-    assert Fixed((0, 1, 2)).more(values([1.0]), values([0.0] * 3)) == ()
-    assert Fixed((0, 1, 2)).first == Fixed((0, 1, 2)).full == (0, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -57,12 +52,6 @@ def test_only_the_shared_seeds_are_compared():
     assert race.more(values([0.6]), values([0.5, 9.0, 9.0, 9.0])) == (1,)
 
 
-def test_a_failed_seed_settles_the_race():
-    race = Racing((0, 1, 2, 3), 1, 4)
-    failed = [SeedValue(0, Status.CRASH)]
-    assert race.more(failed, values([0.5] * 4)) == ()
-
-
 def test_one_failed_seed_among_good_ones_settles_the_race_too():
     race = Racing((0, 1, 2, 3), 1, 4)
     mine = [*values([9.0]), SeedValue(1, Status.CRASH)]
@@ -79,13 +68,6 @@ def test_a_seed_on_which_the_incumbent_failed_counts_for_nobody():
     reference = [SeedValue(0, Status.CRASH), *values([0.5] * 3, [1, 2, 3])]
     assert race.more(values([0.1]), reference) == (1,)
     assert race.more(values([9.0, 0.1]), reference) == ()
-
-
-def test_the_maximum_limits_the_seeds():
-    race = Racing(tuple(range(10)), 2, 4)
-    assert (race.first, race.full) == ((0, 1), (0, 1, 2, 3))
-    assert race.more(values([1.0] * 2), values([0.5] * 10)) == (2, 3)
-    assert race.more(values([1.0] * 4), values([0.5] * 10)) == ()
 
 
 @settings(max_examples=examples(200))
@@ -146,11 +128,6 @@ def seeds_of(study):
     return dict(study.store.query("SELECT proposal, n_seeds FROM proposals"))
 
 
-def test_the_incumbent_is_brought_to_all_seeds(monkeypatch):
-    _, study = race_of(monkeypatch, [0.5])
-    assert seeds_of(study) == {0: 4}
-
-
 def test_before_any_success_nobody_is_raced_against(monkeypatch):
     def before(segment):
         return Status.CRASH if segment.config["x"] < 0.4 else None
@@ -179,16 +156,6 @@ def test_a_challenger_that_wins_one_seed_and_loses_the_next_stops_at_two(monkeyp
     optimizer, study = race_of(monkeypatch, [0.5, 0.1, 0.6], curve=curve)
     assert seeds_of(study) == {0: 4, 1: 1, 2: 2}
     assert optimizer.told[2].values == pytest.approx((0.6,))
-
-
-def test_a_later_scored_supersedes_an_earlier_one(monkeypatch):
-    optimizer, study = race_of(monkeypatch, [0.5, 0.8])
-    scored = [
-        event for event in optimizer.seen if isinstance(event, Scored) and event.proposal == 0
-    ]
-    assert [event.n_seeds for event in scored] == [1, 4]
-    assert scored[-1].values == pytest.approx((0.5 + 0.015,))
-    assert study.driver.ranking[0] == scored[-1]
 
 
 @pytest.mark.parametrize("lag", [1, 2, 4])
@@ -289,11 +256,6 @@ def test_a_new_seed_of_a_chain_has_the_same_cuts(tmp_path, optimizer):
     )
     assert all(len(set(cuts.values())) == 1 for cuts in grown.values())
     study.close()
-
-
-def test_racing_beyond_the_seeds_is_an_input_error():
-    with pytest.raises(InputError, match="racing up to more seeds than the 2"):
-        small_spec(evaluation={"seeds": "racing", "max": 5})
 
 
 def test_a_race_ends_within_one_incumbent_of_its_budget():

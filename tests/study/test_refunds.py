@@ -69,11 +69,6 @@ def test_what_crashed_is_not_charged_once_the_code_has_changed(tmp_path, capsys,
     assert NOTE in result.caveats
 
 
-def test_time_is_not_given_back(tmp_path):
-    assert session(tmp_path, CRASHES, budget={"hours": 9}) == (None, [])
-    assert session(tmp_path, CRASHES + "  # again") == (None, [])
-
-
 def test_the_same_code_gets_nothing_back_and_no_change_does_so_twice(tmp_path):
     assert session(tmp_path, CRASHES, budget={"runs": 30}) == (None, [])
     assert session(tmp_path, CRASHES) == (None, [])

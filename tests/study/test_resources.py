@@ -15,7 +15,7 @@ from autorl.store.sessions import changes_text
 from autorl.store.study_file import changed_keys
 from autorl.study import Study
 from autorl.study.session import session
-from autorl.study.setup import executor_name, make_executor, trainer_loader
+from autorl.study.setup import make_executor, trainer_loader
 from autorl.study.spec import load_spec, thaw
 from autorl.trainers import Trainer, TrainerInfo
 
@@ -259,14 +259,6 @@ def test_what_this_machine_has_not_is_one_line(tmp_path, monkeypatch, changes, m
     assert not (tmp_path / "study").exists()
     with pytest.raises(InputError, match=message.partition(":")[0]):
         make_executor(spec, trainer_loader(spec))
-
-
-def test_a_look_up_that_asks_for_a_gpu_does_not_run_in_the_driver():
-    spec = small_spec(trainer={}, executor={})
-    tabular = spec.changed(trainer=spec.trainer.model_copy(update={"name": "tabular"}))
-    assert executor_name(tabular) == "in_process"
-    asking = tabular.changed(resources=small_spec(resources={"gpu": 1}).resources)
-    assert executor_name(asking) == "processes"
 
 
 def test_a_session_with_more_threads_is_said():

@@ -1,19 +1,16 @@
 """The result of a study, put together from rows made up: what is tested, compared, and in which order."""
 
 import math
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from study_support import small_spec
 
 from autorl.core.types import Config, Incumbent, StudyError
-from autorl.optimizers.model_share import NO_SHARE
 from autorl.statistics import Interval
 from autorl.store import rows as table_rows
 from autorl.study.results import result as results
 from autorl.study.results.estimates import Entry, Estimate
-from autorl.study.results.models import NO_STEPS
 from autorl.study.results.result import Point, Result
 
 SCHEDULE = ((0, Config(x=0.5)),)
@@ -53,13 +50,6 @@ def test_the_gap_is_positive_where_tuning_was_better(direction, gap):
     assert result(entry("incumbent", 7, [])).gap is None
 
 
-def test_the_test_of_a_result_is_that_of_its_first_entry():
-    entries = entry("incumbent", 7, [1.0]), entry("default", 0, [4.0])
-    assert result(*entries).test is entries[0].test
-    assert result(*entries).default is entries[1]
-    assert (result().test, result().default) == (None, None)
-
-
 def test_a_study_whose_test_runs_all_failed_has_a_problem():
     failures = {101: "diverged", 100: "crash", 102: "crash"}.items()
     bad = result(entry("incumbent", 7, [], failures=failures), entry("rank 2", 8, [1.0]))
@@ -79,27 +69,9 @@ def test_the_improvement_is_of_the_seeds_that_both_have():
     assert result(entry("incumbent", 7, []), entries[1]).improvement is None
 
 
-def test_what_was_not_said_of_a_result_is_nothing():
-    plain = result()
-    assert (plain.tuning_seeds, plain.learns, plain.beyond, plain.share) == (0, False, 0, NO_SHARE)
-    assert (plain.caveats, dict(plain.beside), plain.steps, plain.choice) == (
-        (),
-        {},
-        NO_STEPS,
-        None,
-    )
-
-
 def test_a_study_in_memory_keeps_no_model():
     with pytest.raises(StudyError, match="was not kept: give it a folder with `out=`"):
         result().load_model()
-
-
-def test_the_model_of_a_study_in_a_folder_is_read(monkeypatch):
-    monkeypatch.setattr(results, "read_model", lambda *asked: asked)
-    kept = result(folder=Path("studies/x"))
-    assert kept.load_model(101) == (Path("studies/x"), 7, Config(x=0.5), 101)
-    assert kept.load_model()[-1] is None
 
 
 # -- what was tested ---------------------------------------------------------------------------------------------------
@@ -155,49 +127,12 @@ def test_the_incumbent_comes_first_then_the_default_then_the_others():
     assert results._entries(record, 3) == []
 
 
-def test_a_penalty_that_an_earlier_version_stored_of_a_failed_run_is_not_read():
-    rows = rows_of(9, "incumbent", 7.0, (-99.0,), None)
-    (only,) = results._entries(record_of(rows), 9)
-    assert (dict(only.test.seeds), only.failures) == ({100: 7.0}, {101: "crash"})
-
-
-@pytest.mark.parametrize(
-    ("entries", "compared"),
-    [
-        ([("incumbent", 100, True), ("default", 100, True)], True),
-        ([("incumbent", 100, True), ("default", 60, True)], False),
-        ([("incumbent", 100, True), ("default", 100, False)], False),
-        ([("incumbent", 100, False), ("default", 100, True)], False),
-        ([("incumbent", 100, True), ("rank 2", 100, True)], False),
-        ([("default", 100, True)], False),
-        ([], False),
-    ],
-)
-def test_only_two_that_were_tested_at_one_length_are_compared(entries, compared):
-    made = [
-        entry(label, number, [4.0, 6.0] if tested else [], until=until)
-        for number, (label, until, tested) in enumerate(entries)
-    ]
-    assert (results._difference(small_spec(), made) is not None) is compared
-
-
 # -- several objectives ------------------------------------------------------------------------------------------------
 
 TWO = [
     {"metric": "eval_return", "direction": "minimize"},
     {"metric": "eval_length", "direction": "maximize", "reduce": "best"},
 ]
-
-
-def test_the_text_of_the_objective_names_those_beside_it():
-    spec = small_spec(objective=TWO, evaluation={"aggregate": "iqm"})
-    assert results._objectives_text(spec) == (
-        "score: eval_return, last evaluation of a run, lower is better; "
-        "beside it eval_length, best evaluation of a run, higher is better; iqm over seeds"
-    )
-    assert results._objectives_text(small_spec()) == (
-        "score: eval_return, last evaluation of a run, higher is better; mean over seeds"
-    )
 
 
 def test_a_front_comes_best_by_the_first_objective_first():

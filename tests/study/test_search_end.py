@@ -15,7 +15,7 @@ from autorl.report.text import result_dict, result_text
 from autorl.report.watching import watched
 from autorl.store.events import CandidatesFrozen, StudyFinished
 from autorl.study import Study
-from autorl.study.results.record import search_end_text, unspent_text
+from autorl.study.results.record import unspent_text
 
 FEW = {"seeds": {"tuning": 1, "test": 1}, "parallelism": 1}
 GRID = {"name": "grid", "levels": 2}
@@ -209,21 +209,6 @@ def test_a_search_that_was_given_up_is_stopped_and_not_over(tmp_path):
     view.close()
 
 
-@pytest.mark.parametrize("why", SearchEnd)
-def test_every_reason_has_words(why):
-    spec = small_spec()
-    assert search_end_text(why, spec, 1.0)
-    assert "budget" in unspent_text(why, spec, 0.5) or why in (SearchEnd.BUDGET, SearchEnd.HOURS)
-
-
 def test_a_budget_that_cannot_grow_is_not_advertised():
     hours = small_spec(budget={"hours": 1})
     assert "resume" not in unspent_text(SearchEnd.TEST, hours, 0.5)
-
-
-def test_of_an_optimizer_that_cannot_be_read_the_usual_is_said():
-    spec = small_spec()
-    section = spec.optimizer.model_copy(update={"name": "gone:Optimizer"})
-    spec = spec.model_copy(update={"optimizer": section})
-    text = search_end_text(SearchEnd.OPTIMIZER, spec, 0.5)
-    assert text == "gone:Optimizer has nothing more to propose"

@@ -1,7 +1,5 @@
 """The steps of a study while it runs: the disk, its progress, its hours, and what may be added to it."""
 
-import time
-
 import pytest
 from scripted import Scripted, Toy, full, listed, run, study_with, toy_spec
 from segments import segment_of
@@ -59,32 +57,6 @@ def test_what_would_save_starts_while_checkpoints_and_logs_fit(monkeypatch, save
     assert Disk(monkeypatch).fits(saved, logged, segment(False), segment(True)) is fits
 
 
-@pytest.mark.parametrize(("logged", "fits"), [(0, True), (GIB, True), (GIB + 1, False)])
-def test_what_saves_nothing_starts_until_logs_alone_take_it_all(monkeypatch, logged, fits):
-    assert Disk(monkeypatch).fits(3 * GIB, logged, segment(False)) is fits
-
-
-def test_where_nothing_starts_nothing_is_said(monkeypatch):
-    assert Disk(monkeypatch, limit=None).fits(3 * GIB, 3 * GIB, segment(True))
-    disk = Disk(monkeypatch)
-    assert disk.fits(3 * GIB, 3 * GIB)
-    assert disk.collected == []
-
-
-def test_before_giving_up_what_nobody_needs_is_deleted(monkeypatch):
-    disk = Disk(monkeypatch)
-    disk.after = GIB
-    assert disk.fits(3 * GIB, 0, segment(True))
-    assert disk.collected == [True]
-
-
-def test_what_is_said_of_a_full_disk_counts_both(monkeypatch):
-    disk = Disk(monkeypatch)
-    disk.saved, disk.study.driver.work.files.bytes_logged = 2 * GIB, GIB // 2
-    with pytest.raises(StudyError, match=r"checkpoints and logs take 2\.50 GiB, over limits"):
-        disk.study._check_disk([segment(True)])
-
-
 # -- progress and hours ------------------------------------------------------------------------------------------------
 
 
@@ -108,24 +80,6 @@ def test_progress_before_during_and_after_a_search(monkeypatch):
     assert (ended.phase, ended.settled, ended.best, ended.best_proposal) == ("test", 2, 0.2, 0)
 
 
-def test_hours_are_those_of_earlier_sessions_and_of_this_one(monkeypatch):
-    study = Study.in_memory(small_spec())
-    study._hours_before, study._begun = 2.0, 1000.0
-    monkeypatch.setattr(time, "monotonic", lambda: 1000.0 + 1800.0)
-    assert study.hours() == 2.5
-    assert study.progress().seconds == 1800.0
-
-
-def test_a_share_of_the_budget_that_is_shown_is_at_most_all_of_it(monkeypatch):
-    study = Study.in_memory(small_spec())
-    monkeypatch.setattr(type(study.driver), "budget_used", property(lambda driver: 1.25))
-    assert study.progress().budget_used == 1.0
-
-
-def test_pickles_are_not_trusted_unless_it_is_said():
-    assert Study.in_memory(small_spec()).trust is False
-
-
 # -- what is added -----------------------------------------------------------------------------------------------------
 
 
@@ -138,21 +92,6 @@ def test_a_study_has_at_most_so_many_test_seeds_as_runs_have_numbers():
             study.add_test_seeds(count)
     study.add_test_seeds(MOST_SEEDS)
     assert study.spec.plan.test == tuple(range(100, 100 + MOST_SEEDS))
-
-
-@pytest.mark.parametrize(
-    ("have", "more"),
-    [
-        ([7], (7, 100, 101)),
-        ([100], (100, 101, 102)),
-        ([99], (99, 100, 101)),
-        ([300], (300, 301, 302)),
-    ],
-)
-def test_new_test_seeds_follow_the_largest_and_begin_where_test_seeds_do(have, more):
-    study = Study.in_memory(small_spec(seeds={"tuning": [0], "test": have}))
-    study.add_test_seeds(3)
-    assert study.spec.plan.test == more
 
 
 @pytest.mark.parametrize("runs", [0, -1, float("nan"), 1e18])

@@ -8,7 +8,6 @@ from study_support import SPACE, TRAINER, run_small, small_spec, table
 
 from autorl.core.types import InputError, StudyError
 from autorl.study import Study
-from autorl.study import several_studies as together
 from autorl.study.several_studies import backend_of, check_shareable, run_together, shared_workers
 from autorl.study.spec import load_spec
 
@@ -133,20 +132,6 @@ def test_limits_of_one_study_are_not_those_of_another():
     free = small_spec(executor={"name": "processes", "workers": 4})
     same = small_spec(executor={"name": "processes", "workers": 2})
     assert backend_of(free) == backend_of(same) != backend_of(limited)
-
-
-def test_without_a_number_of_workers_there_is_one_for_each_core(monkeypatch):
-    plain = [small_spec(), small_spec()]
-    for cores, workers in ((6, 6), (None, 1)):
-        monkeypatch.setattr(together.os, "cpu_count", lambda cores=cores: cores)
-        assert shared_workers(plain) == workers
-        assert shared_workers(plain, 3) == 3
-
-
-def test_studies_may_differ_where_no_device_is_given_out():
-    processes = {"name": "processes"}
-    check_shareable([small_spec(executor=processes, limits={"segment_seconds": 60}), small_spec()])
-    check_shareable([small_spec(executor={**processes, "devices": ["0"]})])
 
 
 def test_one_study_that_is_given_devices_is_enough_to_refuse_different_ones():

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-from scripted import Scripted, Toy, chain, full, listed, study_with, toy_spec
+from scripted import Scripted, chain, full, study_with, toy_spec
 from test_lineage import waiting_for
 
-from autorl.core.types import SegmentId, Status
+from autorl.core.types import SegmentId
 from autorl.executors.worker import run_segment
 from autorl.store.events import ProposalMade
 
@@ -56,24 +56,6 @@ def test_folders_of_running_segments_are_not_looked_at_with_every_outcome(monkey
     study.close()
 
 
-def test_every_outcome_is_fresh_once(monkeypatch):
-    study = study_of(monkeypatch, full(0.5), full(0.7))
-    assert study.driver.work.fresh == 0
-    for count in (1, 2):
-        (segment,) = study.advance()
-        study.record(train(study, segment))
-        assert study.driver.work.fresh == count
-
-
-def test_an_outcome_counts_once(monkeypatch):
-    study = study_of(monkeypatch, full(0.5))
-    (segment,) = study.advance()
-    outcome = train(study, segment)
-    assert study.driver.work.record(outcome) is True
-    assert study.driver.work.record(outcome) is False
-    assert study.driver.work.outcome_of(segment.id).status is Status.DONE
-
-
 def test_the_head_of_a_chain_is_its_last_segment_that_ended(monkeypatch, tmp_path):
     study = study_of(monkeypatch, chain(0.5, 40), chain(0.5, 100, 0), folder=tmp_path / "study")
     work = study.driver.work
@@ -121,34 +103,6 @@ def test_models_of_test_runs_are_kept_unless_nothing_is(monkeypatch, keep, saves
 
 
 # -- what a driver says of its search ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("reduce", "step", "end"),
-    [
-        ("best", None, None),
-        ("best", 25, 25),
-        ("best", 100, None),
-        ("best", 0, None),
-        ("last", 25, None),
-    ],
-)
-def test_a_run_ends_at_the_step_of_its_score(monkeypatch, reduce, step, end):
-    study = study_of(monkeypatch, full(0.5), objective={"reduce": reduce})
-    study.advance()
-    assert study.driver.end_at(0, step) == end
-
-
-@pytest.mark.parametrize(("direction", "best"), [("maximize", 0.7), ("minimize", 0.2)])
-def test_the_best_score_of_a_length_is_in_the_metrics_own_direction(monkeypatch, direction, best):
-    script = Scripted(listed(full(0.2), full(0.7), full(0.5), chain(0.9, 50), chain(0.01, 50)))
-    spec = toy_spec(objective={"direction": direction}, budget={"runs": 8})
-    study = study_with(monkeypatch, spec, script, Toy(lambda config, seed, step: config["x"]))
-    study.run()
-    assert study.driver.best_score(100) == best
-    assert study.driver.best_score(50) == (0.9 if direction == "maximize" else 0.01)
-    with pytest.raises(ValueError, match="empty"):
-        study.driver.best_score(7)
 
 
 @pytest.mark.parametrize(
