@@ -150,7 +150,7 @@ def _run_all(
             results[name][seed] = run_study(
                 study, workers=workers, search=True, as_json=as_json, quiet=quiet
             )
-            charged[name][seed] = study.driver.charged_steps
+            charged[name][seed] = study.driver.charges.steps
             if results[name][seed].problem:
                 say(f"autorl: {place}: {results[name][seed].problem}", err=True)
         except StudyError as error:

@@ -122,7 +122,7 @@ class Reporter:
         of it.
         """
         driver = self._study.driver
-        if self._study.spec.budget.hours is not None or not driver.charged_steps:
+        if self._study.spec.budget.hours is not None or not driver.charges.steps:
             return progress.budget_used
         running = driver.work.in_flight.values()
         missing = sum(
@@ -131,7 +131,7 @@ class Reporter:
             for segment in running
             if driver.charges.covers(segment.id)
         )
-        share = progress.budget_used * max(0.0, 1.0 - missing / driver.charged_steps)
+        share = progress.budget_used * max(0.0, 1.0 - missing / driver.charges.steps)
         # The last races and confirmations may go beyond the budget.
         return min(share, _UNFINISHED) if running else share
 

@@ -199,7 +199,7 @@ def resume(
 
 def _say_how_it_stands(study: Study, name: str = "") -> None:
     """Print the state of a study that goes on."""
-    unused = unspent(study.spec, study.driver.search_end, study.driver.spent)
+    unused = unspent(study.spec, study.driver.search_end, study.driver.budget.spent)
     if unused:
         # Candidates that are frozen stay so: without more budget there is nothing to resume.
         say_line(f"autorl: {name}{unused}", err=True)
@@ -348,13 +348,13 @@ def drive(
         result = run_study(study, workers=workers, search=search, as_json=as_json, quiet=quiet)
         _print_result(result, study, as_json=as_json)
         exhausted = driver.search_end is SearchEnd.OPTIMIZER
-        unused = unspent(study.spec, driver.search_end, driver.spent)
+        unused = unspent(study.spec, driver.search_end, driver.budget.spent)
         if unused and exhausted and not was_exhausted:
             # A grid that is through, or a population whose generations are: more budget is no help.
             say_line(f"autorl: {unused}", err=True)
         # `extend` refuses what it can foresee; while outcomes are missing only the end can tell.
         if more is not None and _proposals(study) == proposed and not exhausted:
-            steps_left = driver.budget_steps - driver.charged_steps
+            steps_left = driver.budget.steps - driver.charges.steps
             remaining = counted(round(steps_left / study.spec.fidelity.steps, 6), "full run")
             say_line(
                 f"autorl: --runs +{more:g} trained nothing: the next proposal costs more than the "

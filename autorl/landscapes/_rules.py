@@ -31,7 +31,7 @@ from autorl.landscapes.schema import (
     identifier,
 )
 from autorl.statistics.arrays import finite
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 if TYPE_CHECKING:
     from autorl.landscapes.dataset import Dataset

@@ -30,6 +30,7 @@ from autorl.core.types import (
     Report,
     SeedRole,
     Segment,
+    SegmentId,
     Status,
 )
 from autorl.space import Space
@@ -359,24 +360,22 @@ class Listeners:
         everyone = self._callbacks
         self._callbacks = list(mirrors)
         for event in events:
-            self.recorded(event, repeated=True)
+            self.recorded(event)
         broken = [callback for callback in mirrors if callback not in self._callbacks]
         self._callbacks = [callback for callback in everyone if callback not in broken]
 
-    def recorded(self, event: StudyEvent, *, repeated: bool = False) -> None:
-        """Tell of an event that is in the log.
-
-        Args:
-            event: that was recorded.
-            repeated: in an earlier session.
-        """
+    def recorded(self, event: StudyEvent) -> None:
+        """Tell of an event that is in the log."""
         match event:
             case ProposalMade():
                 self._search_over = False
                 proposal = _proposal(event, self._lineage())
                 self._tell(lambda callback: callback.on_proposal(self._study, proposal))
-            case SegmentEnded():
-                self._ended(event, repeated=repeated)
+            case SegmentEnded(place=place):
+                self._segments.pop(event.segment, None)
+                run = self._run(place.segment, place.role, place.from_step)
+                outcome = _unchangeable(event.outcome)
+                self._tell(lambda callback: callback.on_outcome(self._study, run, outcome))
             case ProposalScored() | ProposalFailed():
                 score = self._score(event)
                 self._tell(lambda callback: callback.on_score(self._study, score))
@@ -384,31 +383,17 @@ class Listeners:
                 self._search_over = True
                 self._tell(lambda callback: callback.on_search_end(self._study))
 
-    def _ended(self, event: SegmentEnded, *, repeated: bool) -> None:
-        if repeated:
-            run = self._run_of(event)
-        elif event.segment in self._segments:
-            run = self._run(self._segments.pop(event.segment))
-        else:
-            return
-        outcome = _unchangeable(event.outcome)
-        self._tell(lambda callback: callback.on_outcome(self._study, run, outcome))
-
     def _score(self, event: ProposalScored | ProposalFailed) -> ScoreInfo:
-        final = self._spec.evaluation.seeds == "fixed"
-        if isinstance(event, ProposalScored):
-            scored = event.scored
-            limits = scored.constraints
-            return ScoreInfo(scored.proposal, event.score, event.seeds, limits, None, "", final)
-        failed = event.failed
+        scored = isinstance(event, ProposalScored)
+        told = event.scored if isinstance(event, ProposalScored) else event.failed
         return ScoreInfo(
-            proposal=failed.proposal,
+            proposal=told.proposal,
             values=event.score,
             seeds=event.seeds,
-            constraints=(),
-            failure=failed.kind,
-            message=failed.message,
-            final=final,
+            constraints=event.scored.constraints if scored else (),
+            failure=None if scored else event.failed.kind,
+            message="" if scored else event.failed.message,
+            final=self._spec.evaluation.seeds == "fixed",
         )
 
     def reported(self, report: Report) -> None:
@@ -416,7 +401,7 @@ class Listeners:
         segment = self._segments.get(report.segment)
         if segment is None:
             return
-        run = self._run(segment)
+        run = self._run(segment.id, segment.role, segment.start)
         metrics = FrozenMap(report.metrics)
         self._tell(lambda callback: callback.on_report(self._study, run, report.step, metrics))
 
@@ -424,37 +409,19 @@ class Listeners:
         """Tell of the result."""
         self._tell(lambda callback: callback.on_result(self._study, result))
 
-    def _run(self, segment: Segment) -> RunInfo:
+    def _run(self, segment: SegmentId, role: SeedRole, start: int) -> RunInfo:
         lineage = self._lineage()
-        run = lineage.run(segment.id.proposal)
-        parent = None
-        if run.parent_root is not None:
-            parent = lineage.run_id(run.parent_root, segment.role, segment.seed)
+        proposal = lineage[segment.proposal]
+        run, parent = lineage.run_ids(segment.proposal, role, segment.seed)
         return RunInfo(
-            run=lineage.run_id(run.root, segment.role, segment.seed),
-            proposal=segment.id.proposal,
-            config=segment.config,
+            run=run,
+            proposal=segment.proposal,
+            config=self._spec.trainer_for(proposal.config)[1],
             seed=segment.seed,
-            role=segment.role,
-            start=segment.start,
-            until=segment.until,
+            role=role,
+            start=start,
+            until=proposal.until if segment.end is None else segment.end,
             parent_run=parent,
-        )
-
-    def _run_of(self, event: SegmentEnded) -> RunInfo:
-        """Describe the run of a segment that an earlier session has trained."""
-        place = event.place
-        proposal = self._lineage()[place.segment.proposal]
-        _, config = self._spec.trainer_for(proposal.config)
-        return RunInfo(
-            run=place.run_id,
-            proposal=place.segment.proposal,
-            config=config,
-            seed=place.segment.seed,
-            role=place.role,
-            start=place.from_step,
-            until=proposal.until if place.segment.end is None else place.segment.end,
-            parent_run=place.parent_run,
         )
 
     def _tell(self, call: Callable[[Callback], None], *, refusing: bool = False) -> None:

@@ -37,7 +37,7 @@ from autorl.core.types import (
     StudyError,
     Wait,
 )
-from autorl.statistics.evaluation import Racing, Ranking, Worst
+from autorl.statistics.evaluation import Racing, Worst
 from autorl.store.events import (
     BudgetExtended,
     CandidatesFrozen,
@@ -51,9 +51,8 @@ from autorl.store.events import (
     StudyEvent,
     StudyFinished,
 )
-from autorl.study.budget import Charges, Refunds, Spent
+from autorl.study.budget import Refunds
 from autorl.study.journal import Journal
-from autorl.study.lineage import Lineage
 from autorl.study.more_seeds import Races
 from autorl.study.open_proposals import (
     AsTheyCome,
@@ -64,17 +63,17 @@ from autorl.study.open_proposals import (
     Queue,
     predicted_cost,
 )
-from autorl.study.proposing import Asks, DefaultRuns, Purse
+from autorl.study.proposing import DefaultRuns, NextProposal, SearchBudget
 from autorl.study.retention import Retention
+from autorl.study.search import Search
 from autorl.study.spec import Spec
-from autorl.study.work import Work
 
 _FIRST_FAILURES = 3  # so many before any success mean that the study itself is wrong
 # A run that diverged is a configuration.
 _HOPELESS = (Status.CRASH, Status.TIMEOUT, Status.OUT_OF_MEMORY, Status.LOST)
 
 
-class Driver:
+class Driver(Search):
     """The search of one study.
 
     It is what the study's events say, and the decisions that follow from them.
@@ -91,8 +90,7 @@ class Driver:
         search_end: why nothing more is proposed; None while the search is open.
         steps_at_outcome: those ever charged when the latest outcome was due. Blind asks that went
             ahead of it are not among them, so it depends on the study file alone.
-        charges: what the budget was charged.
-        purse: what the budget still allows.
+        budget: what it still allows.
         refunds: charges that are given back when the user's code has changed.
         default_runs: the proposals of the default configuration.
         last_failure: message of the latest proposal that failed.
@@ -101,36 +99,28 @@ class Driver:
     def __init__(
         self, spec: Spec, journal: Journal, optimizer: Optimizer, elapsed: Callable[[], float]
     ) -> None:
-        self.spec = spec
-        self.judge = spec.judge()
-        self.policy = spec.policy()
-        self.ranking = Ranking()
-        self.lineage = Lineage(spec.plan)
-        self.work = Work(spec, journal, self.lineage, self.judge)
+        super().__init__(spec, journal)
         self.ended = False
         self.search_end: SearchEnd | None = None
         self.steps_at_outcome = 0
-        self.charges = Charges(self.lineage)
-        self.purse = Purse(spec, self.ranking, self.lineage, self.charges, elapsed)
+        self.budget = SearchBudget(self, elapsed)
         self.refunds = Refunds(spec, self.charges)
         self.last_failure = ""
         self._journal = journal
         self._optimizer = optimizer
-        self._asks = Asks(spec, optimizer, self.purse, self.lineage, self.work, self.settled)
-        self.default_runs = DefaultRuns(spec.search_space.default(), self.lineage, self.settled)
+        self._next = NextProposal(self, self.budget, optimizer)
+        self.default_runs = DefaultRuns(self)
         self._worst = Worst()
         self._queue = Queue(self.lineage.chain)
         self._retention = Retention(self, self._queue, optimizer)
         self._order = AsTheyCome() if spec.asynchronous else Order(spec.parallelism)
-        self._costs: dict[ProposalId, float] = {}
-        self._races = Races(self, self._queue, self._order, self._costs)
+        self._races = Races(self, self._queue, self._order)
         self._charged_before: list[int] = []  # each ask
         # Items whose next segments may be ready, and those that may be complete (asynchronous
         # mode). A study that is only read follows none of them.
         self._to_request: Changes | None = None
         self._to_observe: Changes | None = None
         self._incomplete = Incomplete(self._queue, self._complete)
-        self._seeds_of: dict[ProposalId, tuple[int, ...]] = {}
         self._waiting = False
         self._failures = 0
         journal.subscribe(self.apply)
@@ -150,7 +140,7 @@ class Driver:
             case SeedsGranted():
                 self._apply_granted(event)
             case ConfigEnqueued(config=config):
-                self._asks.enqueue(config)
+                self._next.enqueue(config)
             case SearchGivenUp():
                 self._failures = 0
             case CandidatesFrozen(search_end=why) | ModelsNamed(search_end=why):
@@ -161,8 +151,8 @@ class Driver:
             case BudgetExtended(runs=runs, refunded=refunded):
                 self.ended = False
                 self.search_end = None
-                self.purse.extend(runs)
-                self.purse.begun -= sum(self.lineage[n].resume_from is None for n in refunded)
+                self.budget.extend(runs)
+                self.budget.begun -= sum(self.lineage[n].resume_from is None for n in refunded)
                 self.charges.refund(refunded, self.policy.first)
 
     def end_search(self, why: SearchEnd | None = None) -> SearchEnd:
@@ -173,7 +163,7 @@ class Driver:
         """
         self.ended = True
         if self.search_end is None:
-            self.search_end = why or self.purse.asked_to_end
+            self.search_end = why or self.budget.asked_to_end
         return self.search_end
 
     def advance(self) -> list[Segment]:
@@ -190,7 +180,7 @@ class Driver:
             if item is None:
                 continue
             for seed in item.seeds:
-                self.work.request(item.proposal, seed, "tuning")
+                self.work.request(item.proposal, seed, None, "tuning")
         return self.work.drain()
 
     def request_anew(self) -> None:
@@ -235,10 +225,6 @@ class Driver:
         """Number of proposals whose outcome was not observed yet."""
         return len(self._queue)
 
-    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
-        """Return the tuning seeds a scored proposal was last scored with."""
-        return self._seeds_of[proposal]
-
     def chosen_step(self, proposal: ProposalId) -> int | None:
         """Return the step that the tuning seeds of a proposal choose.
 
@@ -256,10 +242,6 @@ class Driver:
         if step is None or not self.spec.ends_at_chosen_step:
             return None
         return step if 0 < step < self.lineage[proposal].until else None
-
-    def settled(self, proposal: ProposalId) -> bool:
-        """Say whether an outcome of a proposal was observed."""
-        return proposal in self._seeds_of
 
     def raw(self, values: Sequence[float]) -> tuple[float, ...]:
         """Turn internal values into each metric's own direction."""
@@ -306,7 +288,7 @@ class Driver:
         """
         if self._queue:
             return ""
-        return self._asks.idle_with(more)
+        return self._next.idle_with(more)
 
     def add_baseline(self) -> bool:
         """Have the default configuration trained as far as the incumbent.
@@ -379,12 +361,12 @@ class Driver:
         return self._to_observe.first(self._complete)
 
     def _ask(self) -> None:
-        if self.purse.explored:
-            self._end_exploration(self.purse.search_end)
+        if self.budget.explored:
+            self._end_exploration(self.budget.search_end)
             return
-        answer = self._asks.answer()
+        answer = self._next.answer()
         why = SearchEnd.OPTIMIZER
-        if isinstance(answer, Proposal) and not self._asks.is_affordable(answer):
+        if isinstance(answer, Proposal) and not self._next.is_affordable(answer):
             # After the next outcome it may ask for less: a continuation, say.
             answer = Wait() if self._queue else Done()
             why = SearchEnd.BUDGET
@@ -403,17 +385,17 @@ class Driver:
 
         The latter when every outcome is in, as long as the budget pays.
         """
-        if self.purse.confirmation is not None and self._queue:
+        if self.budget.confirmation is not None and self._queue:
             self._waiting = True
             return
-        granted = self.purse.next_level()
+        granted = self.budget.next_level()
         if granted is None:
             self.end_search(why)
         else:
             self._journal.record(granted)
 
     def _apply_granted(self, event: SeedsGranted) -> None:
-        confirmation = self.purse.confirmation
+        confirmation = self.budget.confirmation
         assert confirmation is not None, "seeds were granted in a study that grants none"
         confirmation.apply(event)
         for proposal in event.proposals:
@@ -439,15 +421,15 @@ class Driver:
         fixed = not (self.spec.asynchronous or isinstance(self.policy, Racing))
         if self.ended or self._waiting or not fixed or self.spec.budget.hours is not None:
             return False
-        if not self._asks.is_blind():
+        if not self._next.is_blind():
             return False
         self._order.make_room()
         if not self.ranking and self._failures + self._order.due >= _FIRST_FAILURES:
             return False
-        if self._incomplete.count() >= self.spec.parallelism or self.purse.explored:
+        if self._incomplete.count() >= self.spec.parallelism or self.budget.explored:
             return False
-        answer = self._asks.answer()
-        if not isinstance(answer, Proposal) or not self._asks.is_affordable(answer):
+        answer = self._next.answer()
+        if not isinstance(answer, Proposal) or not self._next.is_affordable(answer):
             return False
         assert answer.parent is None, "a blind proposal continues a run"
         self._propose(answer)
@@ -456,7 +438,7 @@ class Driver:
     def _propose(self, proposal: Proposal) -> ProposalId:
         proposed = Proposed(len(self.lineage), proposal)
         config_hash = self.spec.search_space.config_hash(proposal.config)
-        anew = self._asks.starts_anew(proposal)
+        anew = self._next.starts_anew(proposal)
         parent = None if anew else proposal.resume_from
         start = 0 if parent is None else self.lineage[parent].until
         cost = predicted_cost(self.spec, proposal.config, start, proposal.until)
@@ -470,14 +452,14 @@ class Driver:
         self.lineage.observe(event)
         self.ranking.observe(event)
         self.default_runs.observe(event)
-        self._costs[event.id] = made.cost
+        self.costs[event.id] = made.cost
         if event.proposal.baseline:
             return  # `add_baseline` says with which seeds it is trained
         self._optimizer.observe(event)
-        self._order.begin(event.id, self._costs[event.id])
+        self._order.begin(event.id, self.costs[event.id])
         self._charged_before.append(self.charges.ever)
-        self._asks.observe(event)
-        self.purse.begun += event.proposal.resume_from is None
+        self._next.observe(event)
+        self.budget.begun += event.proposal.resume_from is None
         first = list(self.policy.first)
         self._queue.append(Item(event.id, first, self._races.reference()))
         self.charges.add([event.id], first)
@@ -546,31 +528,3 @@ class Driver:
             if item.upgrade or not self._races.extend(item):
                 return True
         return False
-
-    # -- budget ------------------------------------------------------------------------------------
-
-    @property
-    def spent(self) -> Spent:
-        """The amounts the search has used so far."""
-        return self.purse.spent
-
-    @property
-    def budget_steps(self) -> float:
-        """The budget in nominal tuning steps.
-
-        It is infinite when it is not counted in steps.
-        """
-        return self.purse.steps
-
-    @property
-    def budget_used(self) -> float:
-        """The share of the budget used, in [0, 1].
-
-        Racing may end a little above.
-        """
-        return self.purse.used
-
-    @property
-    def charged_steps(self) -> int:
-        """Nominal tuning steps the budget was charged."""
-        return self.charges.steps

@@ -128,6 +128,14 @@ class Lineage:
         """Return the number of (run, seed), whatever the order runs finish in."""
         return root * _RUNS_PER_ROOT + _ROLE_OFFSET[role] + self._plan.of(role).index(seed)
 
+    def run_ids(self, proposal: ProposalId, role: SeedRole, seed: int) -> tuple[int, int | None]:
+        """Return the number of a proposal's run with a seed, and that of the run before it."""
+        run = self._runs[proposal]
+        roots = (run.root, run.parent_root)
+        number, parent = (None if it is None else self.run_id(it, role, seed) for it in roots)
+        assert number is not None
+        return number, parent
+
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
         """Return the key of an exploit's random streams.
 

@@ -13,19 +13,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from autorl.core.types import ProposalId, Scored
 from autorl.statistics.confirmation import confirmed_at, levels_of, runs_to_confirm
-from autorl.statistics.evaluation import Adaptive, Fixed, Racing, Ranking, SeedValue, undominated
+from autorl.statistics.evaluation import Adaptive, Racing, SeedValue, undominated
 from autorl.statistics.noise import posterior
 from autorl.store.events import SeedsGranted
-from autorl.study.budget import Charges
-from autorl.study.lineage import Lineage
 from autorl.study.open_proposals import Item, Order, Queue
-from autorl.study.work import Work
+from autorl.study.search import Search
 
 # Scores that are equal come out of the noise model equal but for rounding.
 _DIGITS = 9
@@ -50,25 +47,20 @@ class Confirmation:
     """The levels of an adaptive study, and the exploration before them.
 
     Args:
-        policy: of the study file.
-        horizon: steps of a full run.
-        ranking: the scored proposals.
-        lineage: of the study.
-        charges: what its budget was charged.
+        search: whose policy is adaptive.
 
     Attributes:
         under_way: whether seeds were granted since the search explored last.
     """
 
-    def __init__(
-        self, policy: Adaptive, horizon: int, ranking: Ranking, lineage: Lineage, charges: Charges
-    ) -> None:
+    def __init__(self, search: Search) -> None:
+        assert isinstance(search.policy, Adaptive)
         self.under_way = False
-        self._policy = policy
-        self._horizon = horizon
-        self._ranking = ranking
-        self._lineage = lineage
-        self._charges = charges
+        self._policy = search.policy
+        self._horizon = search.spec.fidelity.steps
+        self._ranking = search.ranking
+        self._lineage = search.lineage
+        self._charges = search.charges
         self._begun = 0  # steps charged when the search began to explore, or went on
         self._confirmed = 0  # seeds beyond the first ones of the best, at that time
         self._last = SeedsGranted()
@@ -215,28 +207,6 @@ def _expected_scores(
     return dict(zip(candidates, zip(*columns, strict=True), strict=True))
 
 
-class Search(Protocol):
-    """The parts of a search that a race asks.
-
-    `Driver` has them.
-
-    Attributes:
-        policy: says which seeds a proposal is trained with.
-        ranking: the scored proposals.
-        lineage: the chains of proposals.
-        work: the values of their seeds.
-    """
-
-    policy: Fixed | Racing | Adaptive
-    ranking: Ranking
-    lineage: Lineage
-    work: Work
-
-    def tuning_seeds(self, proposal: ProposalId) -> tuple[int, ...]:
-        """Return the tuning seeds a scored proposal was last scored with."""
-        ...
-
-
 class Races:
     """The further seeds of proposals in a study whose policy races.
 
@@ -244,16 +214,12 @@ class Races:
         search: whose proposals race.
         queue: the proposals under evaluation.
         order: in which their outcomes are observed.
-        costs: predicted of one seed of each proposal.
     """
 
-    def __init__(
-        self, search: Search, queue: Queue, order: Order, costs: Mapping[ProposalId, float]
-    ) -> None:
+    def __init__(self, search: Search, queue: Queue, order: Order) -> None:
         self._search = search
         self._queue = queue
         self._order = order
-        self._costs = costs
 
     def reference(self) -> tuple[SeedValue, ...]:
         """Return the seeds of the incumbent.
@@ -318,6 +284,6 @@ class Races:
 
         They are trained from scratch to its end.
         """
-        cost = sum(self._costs[link] for link in self._search.lineage.chain(item.proposal))
+        cost = sum(self._search.costs[link] for link in self._search.lineage.chain(item.proposal))
         self._queue.append(item)
         self._order.begin(item.proposal, cost, occupies=False)

@@ -89,22 +89,17 @@ def agree(first: Outcome, again: Outcome) -> bool:
 
 
 def _place(segment: Segment, lineage: Lineage) -> SegmentPlace:
-    role = segment.role
-    seed = segment.seed
-    run = lineage.run(segment.id.proposal)
-    parent_run = None
-    if run.parent_root is not None:
-        parent_run = lineage.run_id(run.parent_root, role, seed)
-    parent = None if segment.parent is None else segment.parent.segment
+    proposal = segment.id.proposal
+    run, parent_run = lineage.run_ids(proposal, segment.role, segment.seed)
     return SegmentPlace(
         segment=segment.id,
-        run_id=lineage.run_id(run.root, role, seed),
-        role=role,
+        run_id=run,
+        role=segment.role,
         algorithm=segment.trainer.name,
         environment=segment.environment.id,
         parent_run=parent_run,
-        start_step=run.start_step,
-        member=lineage[segment.id.proposal].member,
-        parent=parent,
+        start_step=lineage.run(proposal).start_step,
+        member=lineage[proposal].member,
+        parent=None if segment.parent is None else segment.parent.segment,
         from_step=segment.start,
     )

@@ -21,26 +21,22 @@ from autorl.core.types import (
     ProposalId,
     Proposed,
     SearchEnd,
+    SegmentId,
     Status,
     Wait,
 )
-from autorl.statistics.evaluation import Adaptive, Ranking
+from autorl.statistics.evaluation import Adaptive
 from autorl.store.events import ENQUEUED, SeedsGranted
-from autorl.study.budget import Charges, Spent
-from autorl.study.lineage import Lineage
+from autorl.study.budget import Spent
 from autorl.study.more_seeds import Confirmation, Funds
-from autorl.study.spec import Spec
-from autorl.study.work import Work
+from autorl.study.search import Search
 
 
-class Purse:
+class SearchBudget:
     """The budget of one search, and what is left of it.
 
     Args:
-        spec: the study file.
-        ranking: the scored proposals.
-        lineage: the chains of proposals.
-        charges: what the budget was charged.
+        search: that spends it.
         elapsed: hours the study has used so far, for `budget.hours`.
 
     Attributes:
@@ -49,25 +45,16 @@ class Purse:
         confirmation: gives the best proposals of an adaptive study more seeds; None of any other.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        ranking: Ranking,
-        lineage: Lineage,
-        charges: Charges,
-        elapsed: Callable[[], float],
-    ) -> None:
+    def __init__(self, search: Search, elapsed: Callable[[], float]) -> None:
         self.extra_runs = 0.0
         self.begun = 0
         self.confirmation: Confirmation | None = None
-        self._spec = spec
-        self._policy = spec.policy()
-        self._charges = charges
+        self._spec = search.spec
+        self._policy = search.policy
+        self._charges = search.charges
         self._elapsed = elapsed
-        if isinstance(self._policy, Adaptive):
-            self.confirmation = Confirmation(
-                self._policy, spec.fidelity.steps, ranking, lineage, charges
-            )
+        if isinstance(search.policy, Adaptive):
+            self.confirmation = Confirmation(search)
 
     def extend(self, runs: float) -> None:
         """Add to the budget."""
@@ -183,17 +170,13 @@ class DefaultRuns:
     """The proposals of the default configuration.
 
     Args:
-        default: the default configuration.
-        lineage: of the study.
-        settled: says whether an outcome of a proposal was observed.
+        search: whose proposals they are.
     """
 
-    def __init__(
-        self, default: Config, lineage: Lineage, settled: Callable[[ProposalId], bool]
-    ) -> None:
-        self._default = default
-        self._lineage = lineage
-        self._settled = settled
+    def __init__(self, search: Search) -> None:
+        self._default = search.spec.search_space.default()
+        self._search = search
+        self._lineage = search.lineage
         # Apart from the others, because it is looked through at every poll.
         self._numbers: list[ProposalId] = []
 
@@ -211,7 +194,7 @@ class DefaultRuns:
         trained = [
             number
             for number in self._numbers
-            if self._lineage[number].baseline or self._settled(number)
+            if self._lineage[number].baseline or self._search.settled(number)
         ]
         unchanged = [number for number in trained if self._lineage.unchanged(number)]
         # The first proposed of two of one length.
@@ -238,39 +221,25 @@ class DefaultRuns:
         )
 
 
-class Asks:
+class NextProposal:
     """Asks the optimizer, and puts what was enqueued before its answers.
 
     Args:
-        spec: the study file.
+        search: whose next proposal it is.
+        budget: pays for it.
         optimizer: is asked. Asking changes none (`optimizers/base.py`).
-        purse: what the budget still allows.
-        lineage: the chains of proposals.
-        work: the segments, and how they ended.
-        settled: says whether an outcome of a proposal was observed.
 
     Attributes:
         number: of the next ask. Its random numbers follow from it: they are the same after a kill
             and after `Wait`.
     """
 
-    def __init__(
-        self,
-        spec: Spec,
-        optimizer: Optimizer,
-        purse: Purse,
-        lineage: Lineage,
-        work: Work,
-        settled: Callable[[ProposalId], bool],
-    ) -> None:
+    def __init__(self, search: Search, budget: SearchBudget, optimizer: Optimizer) -> None:
         self.number = 0
-        self._spec = spec
-        self._first_seeds = spec.policy().first
+        self._search = search
+        self._spec = search.spec
+        self._budget = budget
         self._optimizer = optimizer
-        self._purse = purse
-        self._lineage = lineage
-        self._work = work
-        self._settled = settled
         self._blind: Callable[[int], bool] = getattr(optimizer, "blind", lambda number: False)
         self._enqueued: deque[Config] = deque()
 
@@ -297,15 +266,15 @@ class Asks:
         answer = self._ask()
         if not isinstance(answer, Proposal) or answer.parent is not None:
             return answer
-        if not self._enqueued or self._purse.begun <= len(self._spec.starts):
+        if not self._enqueued or self._budget.begun <= len(self._spec.starts):
             return answer
         return replace(answer, config=self._enqueued[0], origin=ENQUEUED, informed=False)
 
     def is_affordable(self, proposal: Proposal) -> bool:
         """Say whether the budget pays for the first seeds of a proposal."""
         parent = None if self.starts_anew(proposal) else proposal.resume_from
-        begin = 0 if parent is None else self._lineage[parent].until
-        return self._purse.pays_for(proposal, begin)
+        begin = 0 if parent is None else self._search.lineage[parent].until
+        return self._budget.pays_for(proposal, begin)
 
     def starts_anew(self, proposal: Proposal) -> bool:
         """Say whether the run that a proposal continues left no checkpoint.
@@ -313,9 +282,10 @@ class Asks:
         That is known, and the same after a kill, once the outcome of that run was observed.
         """
         parent = proposal.resume_from
-        if parent is None or not self._settled(parent):
+        if parent is None or not self._search.settled(parent):
             return False
-        outcomes = [self._work.outcome(parent, seed) for seed in self._first_seeds]
+        segments = [SegmentId(parent, seed) for seed in self._search.policy.first]
+        outcomes = map(self._search.work.outcome_of, segments)
         return any(
             outcome is not None and outcome.status is Status.DONE and outcome.checkpoint is None
             for outcome in outcomes
@@ -326,8 +296,8 @@ class Asks:
 
         It is empty if they would train something. Every outcome is in.
         """
-        with self._purse.extended(more):
-            more_seeds = self._purse.next_level()
+        with self._budget.extended(more):
+            more_seeds = self._budget.next_level()
             if more_seeds is not None and more_seeds.proposals:
                 return ""
             answer = self._ask()
@@ -339,10 +309,10 @@ class Asks:
                 )
             # An adaptive study that has confirmed explores with what is added.
             if more_seeds is None and (
-                self._purse.explored
+                self._budget.explored
                 or (isinstance(answer, Proposal) and not self.is_affordable(answer))
             ):
-                runs_left = self._purse.left / self._spec.fidelity.steps
+                runs_left = self._budget.left / self._spec.fidelity.steps
                 return (
                     "would train nothing: the next proposal costs more than the "
                     f"{counted(round(runs_left, 6), 'full run')} left; add more"

@@ -532,7 +532,7 @@ class Study:
             running=len(driver.work.in_flight),
             finished_segments=finished,
             # Racing charges a proposal's further seeds when it is settled, above the budget too.
-            budget_used=min(1.0, driver.budget_used),
+            budget_used=min(1.0, driver.budget.used),
             best=score,
             best_proposal=best,
             seconds=time.monotonic() - self._begun,

@@ -9,7 +9,8 @@ scored.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from autorl.core.types import ProposalId, Segment, StudyError
 from autorl.store.events import (
@@ -24,6 +25,7 @@ from autorl.store.events import (
 from autorl.study.driver import Driver
 from autorl.study.journal import Journal
 from autorl.study.spec import Spec
+from autorl.study.work import Work
 
 
 class Frozen:
@@ -74,6 +76,26 @@ class Frozen:
         return self.frozen or ()
 
 
+Run: TypeAlias = tuple[ProposalId, int, int | None]
+"""A proposal, a seed, and the step it is trained to; None: where the proposal ends."""
+
+
+def runs_of(
+    candidates: Sequence[Candidate], seeds_of: Callable[[ProposalId], Sequence[int]]
+) -> list[Run]:
+    """List the runs that candidates are trained in."""
+    return [
+        (candidate.proposal, seed, candidate.end)
+        for candidate in candidates
+        for seed in seeds_of(candidate.proposal)
+    ]
+
+
+def trained(work: Work, runs: Sequence[Run]) -> tuple[int, int]:
+    """Count the runs that are trained, and all of them."""
+    return sum(work.known(*run) for run in runs), len(runs)
+
+
 class TestPhase(Frozen):
     """Freezes the candidates when the search is over.
 
@@ -98,12 +120,10 @@ class TestPhase(Frozen):
         Raises:
             StudyError: nothing was scored, so there is nothing to test.
         """
-        work = self._driver.work
-        for candidate in self._candidates():
-            for seed in self._spec.plan.test:
-                work.request(candidate.proposal, seed, "test", candidate.end)
+        for run in runs_of(self._candidates(), lambda _: self._spec.plan.test):
+            self._driver.work.request(*run, "test")
         self._settle()
-        return work.drain()
+        return self._driver.work.drain()
 
     @property
     def finished(self) -> bool:
@@ -116,12 +136,7 @@ class TestPhase(Frozen):
     @property
     def progress(self) -> tuple[int, int]:
         """Pairs of candidate and seed that are trained, and all of them."""
-        runs = [
-            (candidate.proposal, seed, candidate.end)
-            for candidate in self.candidates
-            for seed in self._spec.plan.test
-        ]
-        return sum(self._driver.work.known(*run) for run in runs), len(runs)
+        return trained(self._driver.work, runs_of(self.candidates, lambda _: self._spec.plan.test))
 
     def _candidates(self) -> tuple[Candidate, ...]:
         if self.frozen is None:
@@ -278,12 +293,7 @@ class KeptModels:
     @property
     def progress(self) -> tuple[int, int]:
         """Runs that are trained, and all of them."""
-        runs = [
-            (candidate.proposal, seed, candidate.end)
-            for candidate in self.candidates
-            for seed in self._seeds(candidate.proposal)
-        ]
-        return sum(self._driver.work.known(*run) for run in runs), len(runs)
+        return trained(self._driver.work, runs_of(self.candidates, self._driver.tuning_seeds))
 
     def advance(self) -> list[Segment]:
         """Name the proposals unless they are named.
@@ -300,9 +310,8 @@ class KeptModels:
                 self._journal.record(ModelsNamed(named, self._driver.end_search()))
             else:
                 self._named = ()  # no event: the answer is the same whenever it is asked
-        for candidate in self.candidates:
-            for seed in self._seeds(candidate.proposal):
-                self._driver.work.request(candidate.proposal, seed, "tuning", candidate.end)
+        for run in runs_of(self.candidates, self._driver.tuning_seeds):
+            self._driver.work.request(*run, "tuning")
         return self._driver.work.drain()
 
     def _to_keep(self) -> list[ProposalId]:
@@ -322,7 +331,8 @@ class KeptModels:
         step = driver.chosen_step(proposal)
         end = driver.end_at(proposal, step)
         saved = any(
-            driver.work.head(proposal, seed) in driver.work.saved for seed in self._seeds(proposal)
+            driver.work.head(proposal, seed) in driver.work.saved
+            for seed in driver.tuning_seeds(proposal)
         )
         # The donors' checkpoints of earlier steps are gone unless the lineage is kept.
         copied = (
@@ -331,7 +341,3 @@ class KeptModels:
         if end is None or not saved or (copied and self._spec.keep.checkpoints != "lineage"):
             return None
         return Candidate("kept", proposal, step, end)
-
-    def _seeds(self, proposal: ProposalId) -> tuple[int, ...]:
-        """Return the seeds the score of a proposal is of."""
-        return self._driver.tuning_seeds(proposal)

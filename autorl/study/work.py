@@ -247,9 +247,7 @@ class Work:
 
     # -- out: segments -----------------------------------------------------------------------------
 
-    def request(
-        self, proposal: ProposalId, seed: int, role: SeedRole, end: int | None = None
-    ) -> None:
+    def request(self, proposal: ProposalId, seed: int, end: int | None, role: SeedRole) -> None:
         """Hand out the next segment of the chain to (proposal, seed).
 
         Nothing happens where it is out or nothing is left. The chain is trained to step `end`, its
@@ -438,13 +436,6 @@ class Work:
         outcomes = self._chain_outcomes(proposal, seed, end)
         curve = self._join(SegmentId(proposal, seed), outcomes)
         return self._judge.value(seed, curve, outcomes[-1].message)
-
-    def outcome(self, proposal: ProposalId, seed: int) -> Outcome | None:
-        """Return how the segment of (proposal, seed) ended.
-
-        None as long as it has not.
-        """
-        return self._outcomes.get(SegmentId(proposal, seed))
 
     def outcome_of(self, segment: SegmentId) -> Outcome | None:
         """Return how a segment ended.

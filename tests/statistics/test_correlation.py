@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 
 def test_it_is_spearmans_coefficient_with_ties_averaged():

@@ -56,7 +56,7 @@ def test_the_best_two_of_six_get_all_that_is_kept_for_them(monkeypatch):
     assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1}
     assert granted(study) == [((3, 4), (0, 1), (2,)), ((3, 4), (0, 1, 2), ())]
     assert study.driver.ranking.best() == 3
-    assert study.driver.charged_steps == 1000
+    assert study.driver.charges.steps == 1000
 
 
 def test_smaller_is_better_where_the_study_minimises(monkeypatch):
@@ -83,7 +83,7 @@ def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
     _, study = adaptive_of(monkeypatch, [0.5, 0.9, 0.1, 0.8, 0.7, 0.3], before=before)
     assert seeds_of(study) == {0: 1, 1: 0, 2: 1, 3: 3, 4: 3, 5: 1}
     assert study.driver.ranking.best() == 4, "the failed seed of 3 scores the worst so far"
-    assert study.driver.charged_steps == 1000
+    assert study.driver.charges.steps == 1000
 
 
 # -- the budget ----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ def test_failed_proposals_are_not_confirmed_and_failed_seeds_count(monkeypatch):
 @pytest.mark.parametrize("runs", [1, 2, 3, 5, 8, 13.5, 32])
 def test_the_budget_is_charged_exactly(runs):
     study = in_memory(evaluation={"seeds": "adaptive"}, budget={"runs": runs})
-    assert study.driver.charged_steps == int(runs) * 100
+    assert study.driver.charges.steps == int(runs) * 100
     counts = list(seeds_of(study).values())
     assert sum(counts) == int(runs)
     best = study.driver.ranking.best()
@@ -126,12 +126,12 @@ def test_the_budget_is_kept_and_the_incumbent_has_the_most_seeds(changes):
     driver = study.driver
     best = driver.ranking.best()
     first = len(driver.policy.first)
-    assert driver.charged_steps <= driver.budget_steps
+    assert driver.charges.steps <= driver.budget.steps
     # The rest pays for no full proposal.
-    assert driver.budget_steps - driver.charged_steps < 100 * first
+    assert driver.budget.steps - driver.charges.steps < 100 * first
     longest = [n for n in driver.ranking.ordered() if driver.lineage[n].until == 100]
     assert driver.ranking[best].n_seeds == max(driver.ranking[n].n_seeds for n in longest) > first
-    assert StudyRecord(study.spec, study.store, None).spent.charged_steps == driver.charged_steps
+    assert StudyRecord(study.spec, study.store, None).spent.charged_steps == driver.charges.steps
 
 
 def test_a_budget_of_configurations_has_the_confirmation_on_top():
@@ -139,7 +139,7 @@ def test_a_budget_of_configurations_has_the_confirmation_on_top():
         budget={"configurations": 12}, evaluation={"seeds": "adaptive", "share": 0.25}
     )
     assert len(study.driver.lineage) == 12
-    assert study.driver.charged_steps == 1600
+    assert study.driver.charges.steps == 1600
     assert all(proposals for proposals, _, _ in granted(study)), "nothing more was to be explored"
 
 
@@ -148,7 +148,7 @@ def test_a_budget_of_hours_is_split_by_the_clock():
     changes = {**UNTESTED, "budget": {"hours": 1}}
     study = Study.in_memory(small_spec(**changes))
     driver = study.driver
-    driver.purse._elapsed = lambda: driver.work.sent / 10
+    driver.budget._elapsed = lambda: driver.work.sent / 10
     driver.work.sent = 0
     while segments := driver.advance():
         for segment in segments:
@@ -161,7 +161,7 @@ def test_a_budget_of_hours_is_split_by_the_clock():
 def test_what_is_left_when_an_optimizer_is_done_confirms(monkeypatch):
     _, study = adaptive_of(monkeypatch, [0.5, 0.2, 0.8])
     assert seeds_of(study) == {0: 4, 1: 2, 2: 4}
-    assert study.driver.charged_steps == 1000
+    assert study.driver.charges.steps == 1000
 
 
 def test_where_nothing_can_be_confirmed_the_rest_explores(monkeypatch):
@@ -174,7 +174,7 @@ def test_where_nothing_can_be_confirmed_the_rest_explores(monkeypatch):
     _, study = adaptive_of(monkeypatch, xs, before=before)
     assert granted(study)[0] == ((), (), ())
     assert seeds_of(study)[6] == seeds_of(study)[7] == 2
-    assert study.driver.charged_steps == 1000
+    assert study.driver.charges.steps == 1000
 
 
 def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(monkeypatch):
@@ -183,7 +183,7 @@ def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(
     assert study.driver.ranking.best() == 3
     study.extend(5)
     study.run(executor=Shuffled(study.load, np.random.default_rng(0)))
-    assert study.driver.charged_steps == 1500
+    assert study.driver.charges.steps == 1500
     assert seeds_of(study) == {0: 1, 1: 1, 2: 1, 3: 3, 4: 3, 5: 1, 6: 3, 7: 1, 8: 1}
     assert study.driver.ranking.best() == 6
     scored = [
@@ -207,7 +207,7 @@ def test_a_study_that_was_left_while_it_confirmed_can_be_read(tmp_path):
     study = Study.open(folder)
     assert study.driver.unsettled
     record = StudyRecord(study.spec, study.store, folder)
-    assert record.spent.charged_steps == study.driver.charged_steps
+    assert record.spent.charged_steps == study.driver.charges.steps
     assert study.result().choice is None, "nobody has more seeds yet"
     study.close()
 

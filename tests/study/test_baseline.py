@@ -41,7 +41,7 @@ def test_a_default_left_at_a_rung_goes_on_to_the_length_of_the_incumbent(monkeyp
     assert (result.default.proposal, result.default.until, result.default.tuning) == (3, 100, 0.5)
     assert result.difference.low == pytest.approx(0.4)
     assert result.beyond == 120
-    assert study.driver.charged_steps == 2 * (40 + 40 + 60)
+    assert study.driver.charges.steps == 2 * (40 + 40 + 60)
     assert "120 steps beyond the budget" in result_text(result)
     assert result_dict(result)["beyond_budget_steps"] == 120
     study.close()

@@ -87,7 +87,7 @@ def test_a_continuation_costs_only_its_new_steps(monkeypatch):
     assert optimizer.count == 4, (
         "30 + 30 + 40 + 100 steps are the budget; one more step is not affordable"
     )
-    assert study.driver.charged_steps == steps_trained(study) == 200
+    assert study.driver.charges.steps == steps_trained(study) == 200
 
 
 def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
@@ -104,7 +104,7 @@ def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
     study = study_with(monkeypatch, toy_spec(budget={"runs": 12}), optimizer, trainer)
     run(study)
     assert optimizer.count == 12
-    assert study.driver.budget_used == 1.0
+    assert study.driver.budget.used == 1.0
 
 
 def test_retries_of_lost_segments_are_free(monkeypatch):
@@ -126,7 +126,7 @@ def test_the_test_phase_is_apart(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(number / 20))
     study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 7}), optimizer)
     run(study)
-    assert (steps_trained(study), study.driver.charged_steps) == (800, 800)
+    assert (steps_trained(study), study.driver.charges.steps) == (800, 800)
     assert steps_trained(study, "test") == 7 * 100
 
 
@@ -145,7 +145,7 @@ def test_an_unaffordable_answer_is_asked_again_after_the_next_outcome(monkeypatc
     optimizer = Scripted(answer)
     study = study_with(monkeypatch, toy_spec(budget={"runs": 1}), optimizer)
     assert run(study).incumbent.until == 100
-    assert study.driver.charged_steps == 100
+    assert study.driver.charges.steps == 100
 
 
 def test_an_unaffordable_answer_and_restarts_give_one_table(monkeypatch, tmp_path):
@@ -270,7 +270,7 @@ def test_hours_end_the_search_but_not_what_is_running():
     assert optimizer.count == len(optimizer.told) == 6, (
         "two at 0, 0.5 and 1 hours each, nothing from 2 hours on"
     )
-    assert driver.budget_used == 1.25
+    assert driver.budget.used == 1.25
 
 
 def test_hours_of_earlier_sessions_count(tmp_path, monkeypatch):
@@ -326,7 +326,7 @@ def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     study = forgetful(monkeypatch, optimizer, Forgetful())
     result = run(study)
     assert study.driver.charges.anew
-    assert steps_trained(study) == study.driver.charged_steps <= 3200
+    assert steps_trained(study) == study.driver.charges.steps <= 3200
     (caveat,) = [text for text in result.caveats if "checkpoint" in text]
     assert caveat.startswith(
         f"{len(study.driver.charges.anew)} proposals continue runs that left no checkpoint"
@@ -334,17 +334,17 @@ def test_what_is_trained_again_is_charged(monkeypatch, optimizer):
     assert caveat.endswith("the budget was charged for that")
     continued = forgetful(monkeypatch, optimizer, Toy())
     assert [text for text in run(continued).caveats if "checkpoint" in text] == []
-    assert steps_trained(continued) == continued.driver.charged_steps <= 3200
+    assert steps_trained(continued) == continued.driver.charges.steps <= 3200
     assert not continued.driver.charges.anew
 
 
 def test_a_study_is_resumed_to_the_charge_it_had(monkeypatch, tmp_path):
     study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
     run(study)
-    charged, number = study.driver.charged_steps, len(study.driver.lineage)
+    charged, number = study.driver.charges.steps, len(study.driver.lineage)
     study.close()
     study = forgetful(monkeypatch, "asha", Forgetful(), tmp_path / "s")
-    assert (study.driver.charged_steps, len(study.driver.lineage)) == (charged, number)
+    assert (study.driver.charges.steps, len(study.driver.lineage)) == (charged, number)
     study.close()
 
 

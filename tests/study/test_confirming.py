@@ -1,6 +1,7 @@
 """Which proposals of an adaptive study get more seeds, level by level, from what is scored and charged."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from scripted import chain
@@ -23,9 +24,8 @@ class Situation:
         self.ranking, self.lineage = Ranking(), Lineage(SeedPlan(seeds, 0))
         self.charges = Charges(self.lineage)
         self.policy = Adaptive(tuple(range(seeds)), minimum, seeds, share)
-        self.confirmation = Confirmation(
-            self.policy, HORIZON, self.ranking, self.lineage, self.charges
-        )
+        self.spec = SimpleNamespace(fidelity=SimpleNamespace(steps=HORIZON))
+        self.confirmation = Confirmation(self)
         for score in scores:
             self.add(score)
 

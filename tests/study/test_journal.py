@@ -63,10 +63,10 @@ def state_of(driver, tests, models):
         "charged": vars(driver.charges) | {"_lineage": None},
         "crashed": driver.refunds._crashed,
         "asked": (
-            driver._asks.number,
-            driver.purse.begun,
+            driver._next.number,
+            driver.budget.begun,
             driver._failures,
-            driver.purse.extra_runs,
+            driver.budget.extra_runs,
         ),
         "outcomes": work._outcomes,
         "saved": (work.saved, work._sizes.total()),
@@ -79,9 +79,9 @@ def state_of(driver, tests, models):
 
 def confirmed(driver):
     """Whom an adaptive study has confirmed."""
-    if driver.purse.confirmation is None:
+    if driver.budget.confirmation is None:
         return None
-    state = vars(driver.purse.confirmation)
+    state = vars(driver.budget.confirmation)
     return [state[name] for name in ("under_way", "_begun", "_confirmed", "_last")]
 
 
@@ -100,7 +100,7 @@ def compared(study, seen):
 
     def compare(event):
         seen.append(event.kind)
-        if study.driver.ended and study.driver.purse.confirmation is not None:
+        if study.driver.ended and study.driver.budget.confirmation is not None:
             return  # the baseline of an adaptive study is begun anew
         live = state_of(study.driver, study.tests, study.models)
         again = state_of(*resumed(study))
@@ -173,5 +173,5 @@ def test_a_lost_worker_and_a_hopeless_search_leave_a_study_as_its_log_does(tmp_p
         study.run(executor=InProcess(study.load))
     study.journal.record(BudgetExtended(0.0, (0, 2)))  # as with other code
     assert {"attempt", "failed", "gave_up", "budget"} <= set(seen)
-    assert study.driver.purse.begun == 1
+    assert study.driver.budget.begun == 1
     study.close()

@@ -100,7 +100,7 @@ def test_a_population_is_judged_by_schedules_that_were_trained_again(name):
     lineage, ranking = study.driver.lineage, study.driver.ranking
     again = [number for number, one in lineage.proposals.items() if "retrains" in one.meta]
     assert len({lineage[number].meta["retrains"] for number in again}) == 2
-    assert study.driver.charged_steps == 12 * 100
+    assert study.driver.charges.steps == 12 * 100
     best = ranking.best()
     chains = {
         number: lineage.chain(number)

@@ -59,7 +59,7 @@ def ready_by_brute_force(study):
     """Have every item of the queue requested: what it hands out beyond what was."""
     for item in study.driver._queue:
         for seed in item.seeds:
-            study.driver.work.request(item.proposal, seed, "tuning")
+            study.driver.work.request(item.proposal, seed, None, "tuning")
     return study.driver.work._ready
 
 

@@ -144,7 +144,7 @@ def test_a_challenger_that_loses_stays_at_its_first_seed_and_a_winner_gets_all(m
     _, study = race_of(monkeypatch, [0.5, 0.2, 0.1, 0.8, 0.7])
     assert seeds_of(study) == {0: 4, 1: 1, 2: 1, 3: 4, 4: 1}
     assert study.driver.ranking.best() == 3
-    assert study.driver.charged_steps == (4 + 1 + 1 + 4 + 1) * 100
+    assert study.driver.charges.steps == (4 + 1 + 1 + 4 + 1) * 100
 
 
 def test_a_challenger_that_wins_one_seed_and_loses_the_next_stops_at_two(monkeypatch):
@@ -265,4 +265,4 @@ def test_a_race_ends_within_one_incumbent_of_its_budget():
         )
     )
     run(study)
-    assert 2000 <= study.driver.charged_steps <= 2000 + 4 * 4 * 100
+    assert 2000 <= study.driver.charges.steps <= 2000 + 4 * 4 * 100

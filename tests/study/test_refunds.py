@@ -50,7 +50,7 @@ def session(folder, body, **changes):
         result = None
     record = StudyRecord(study.spec, study.store, None)
     events = record.events(BudgetExtended)
-    assert dataclasses.replace(study.driver.spent, hours=0) == dataclasses.replace(
+    assert dataclasses.replace(study.driver.budget.spent, hours=0) == dataclasses.replace(
         record.spent, hours=0
     )
     study.close()

@@ -127,7 +127,7 @@ def test_the_schedule_as_yaml_is_a_study_that_trains_it(study):
     again = finished(load_spec(document))
     assert again.result().incumbent.schedule == best.schedule
     assert again.result().tuning == pytest.approx(study.result().tuning, abs=1e-12)
-    assert again.driver.charged_steps == 100 * len(study.spec.plan.tuning)
+    assert again.driver.charges.steps == 100 * len(study.spec.plan.tuning)
 
 
 def test_every_tuning_seed_of_every_member_is_trained_and_averaged():

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.study.results import rlhf_metrics
-from autorl.study.results.rlhf_metrics import training_cautions
+from autorl.study.results.cautions import training_cautions
 from autorl.study.spec import load_spec
 from autorl.trainers.language.contract import DATA_NOTE
 

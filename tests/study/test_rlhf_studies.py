@@ -6,7 +6,7 @@ import pytest
 
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import InputError
-from autorl.study.results.rlhf_metrics import proxy_caution, reward_metrics
+from autorl.study.results.cautions import proxy_caution, reward_metrics
 from autorl.study.spec import load_spec
 from autorl.study.tuner import space_study, tune
 

@@ -146,7 +146,7 @@ def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_p
 def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(tmp_path):
     folder = interrupted(tmp_path / "study", 6, **FEW, budget={"runs": 2})
     study = Study.open(folder)
-    assert (study.driver.ended, study.driver.budget_used) == (False, 1.0)
+    assert (study.driver.ended, study.driver.budget.used) == (False, 1.0)
     assert study.run(search=False).search_end is SearchEnd.BUDGET
     study.close()
 

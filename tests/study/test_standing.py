@@ -55,7 +55,7 @@ def assert_same(folder):
     assert standing.ordered(2) == order[:2]
     assert standing.best == driver.ranking.best()
     assert standing.front == driver.ranking.front()
-    assert standing.spent == driver.spent
+    assert standing.spent == driver.budget.spent
     assert standing.candidates == replayed.tests.candidates
     assert standing.test_progress == replayed.tests.progress
     for number in order:

@@ -119,7 +119,7 @@ def test_what_pays_for_no_proposal_is_refused_with_what_is_left(monkeypatch):
         "+0.5 would train nothing: the next proposal costs more than the 0.75 full runs left; "
         "add more"
     )
-    assert study.driver.purse.extra_runs == 0.0
+    assert study.driver.budget.extra_runs == 0.0
     study.extend(0.75)
     run(study)
     assert len(study.driver.lineage) == 3

@@ -114,16 +114,16 @@ def test_a_continuation_starts_anew_where_one_seed_left_no_checkpoint(monkeypatc
     proposals = chain(0.5, 40), chain(0.5, 100, 0)
     study = study_of(monkeypatch, *proposals, seeds={"tuning": 2, "test": 0})
     driver = study.driver
-    assert driver._asks.starts_anew(proposals[0]) is False
+    assert driver._next.starts_anew(proposals[0]) is False
     segments = study.advance()
-    assert driver._asks.starts_anew(proposals[1]) is False, "nobody knows yet"
+    assert driver._next.starts_anew(proposals[1]) is False, "nobody knows yet"
     for segment in segments:
         outcome = train(study, segment)
         if segment.seed in missing:
             outcome = replace(outcome, checkpoint=None)
         study.record(outcome)
     driver.settle()
-    assert driver._asks.starts_anew(proposals[1]) is anew
+    assert driver._next.starts_anew(proposals[1]) is anew
 
 
 def test_what_a_proposal_is_predicted_to_cost_is_what_it_trains(monkeypatch):

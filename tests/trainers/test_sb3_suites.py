@@ -22,7 +22,7 @@ from autorl.report.plan_text import plan_text
 from autorl.space import load_space
 from autorl.study.setup import check, trainer_loader
 from autorl.study.spec import load_spec
-from autorl.study.spec.sources import read_study, space_study
+from autorl.study.spec.study_file import read_study, space_study
 from autorl.testing.trainers import Case, TrainerConformance
 from autorl.trainers.info import TrainedRun
 from autorl.trainers.sb3 import suites

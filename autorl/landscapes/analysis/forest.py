@@ -38,7 +38,7 @@ from autorl.landscapes.dataset import Dataset
 from autorl.landscapes.ranking import SeedSet
 from autorl.landscapes.regression import Array, Regressor, configurations, encode, regressor
 from autorl.space import Space, unknown_key
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -46,7 +46,7 @@ import numpy.typing as npt
 from autorl.core.types import InputError
 from autorl.landscapes.analysis.tables import Integers, unit_scores
 from autorl.landscapes.regression import Array
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 _RELIABILITY = 0.9
 _INTERVAL = (0.025, 0.975)

@@ -28,7 +28,7 @@ import numpy.typing as npt
 from autorl.core.types import InputError
 from autorl.landscapes.analysis.tables import Integers
 from autorl.landscapes.regression import Array
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 if TYPE_CHECKING:
     import pandas as pd

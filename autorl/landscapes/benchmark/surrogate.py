@@ -51,7 +51,7 @@ from autorl.landscapes.regression import (
     encode,
     regressor,
 )
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 MIN_CORRELATION = 0.7
 TREES = 128

@@ -55,7 +55,7 @@ from autorl.study.budget import Spent
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
 from autorl.study.spec import SeedsSection, Spec, thaw
-from autorl.study.test_phase import Frozen
+from autorl.study.test_phase import Frozen, runs_of, trained
 from autorl.study.work import Work
 
 
@@ -219,14 +219,10 @@ class StudyRecord:
     @cached_property
     def test_progress(self) -> tuple[int, int]:
         """(Candidate, seed) trained so far, and all of them."""
-        runs = [
-            (candidate.proposal, seed, candidate.end)
-            for candidate in self.candidates
-            for seed in self.spec.plan.test
-        ]
-        for proposal, seed, end in runs:
-            self._take_outcomes(proposal, seed, end)
-        return sum(self._work.known(*run) for run in runs), len(runs)
+        runs = runs_of(self.candidates, lambda _: self.spec.plan.test)
+        for run in runs:
+            self._take_outcomes(*run)
+        return trained(self._work, runs)
 
     # -- chains of proposals -----------------------------------------------------------------------
 

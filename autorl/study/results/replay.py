@@ -56,7 +56,7 @@ def retrain(
         with closing(executor or make_local_executor(spec, load)) as pool:
             while True:
                 for seed in trained_seeds:
-                    work.request(proposal, seed, role)
+                    work.request(proposal, seed, None, role)
                 pool.submit(work.drain())
                 if not work.in_flight:
                     break

@@ -7,15 +7,15 @@ checked. A study that was stored is taken as it is.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from autorl import optimizers
-from autorl.core.plain_text import counted
+from autorl.core.plain_text import counted, printable, shown
 from autorl.core.seeds import generator
 from autorl.core.types import InputError, Proposal
 from autorl.statistics.reductions import parse_reduction
-from autorl.study.spec.folder_name import check_folder_name
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.study.spec.spec import Spec
 
@@ -235,3 +235,29 @@ def _first_length(spec: Spec) -> int:
     optimizer = optimizer_of(spec, spec.search_space.changeable)
     answer = optimizer.ask(generator(spec.seed, "ask", 0))  # the stream of the study's first ask
     return answer.until if isinstance(answer, Proposal) else spec.fidelity.steps
+
+
+LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
+
+
+def check_folder_name(name: str, key: str = "name") -> None:
+    """Check that `name` is the name of one folder, on every system.
+
+    It becomes the study's folder below studies/, so it must neither leave that folder nor name it.
+
+    Raises:
+        InputError: it is empty, too long, a path, or has control characters.
+    """
+    if not name.strip():
+        raise InputError("expected a name: it is the study's folder below studies/", key=key)
+    if printable(name, keep_lines=False) != name:
+        raise InputError(
+            f"expected one folder name without control characters, got {shown(name)}", key=key
+        )
+    # The backslash parts folders on Windows.
+    if "/" in name or "\\" in name or name in (".", ".."):
+        raise InputError(f"expected one folder name, no path, got {shown(name)}", key=key)
+    length = len(os.fsencode(name))
+    if length > LONGEST_NAME:
+        message = f"expected a folder name of at most {LONGEST_NAME} bytes, got {length}"
+        raise InputError(message, key=key)

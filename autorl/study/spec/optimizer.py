@@ -15,8 +15,8 @@ from autorl.landscapes.manifest import Manifest
 from autorl.landscapes.recorded import is_study
 from autorl.optimizers.base import Problem, Surroundings
 from autorl.optimizers.priors.sources import algorithm_of
-from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_names, resolved_options
-from autorl.study.spec.options import given_options
+from autorl.optimizers.registry import DEFAULT_WITH_PRIOR, build, resolved_options
+from autorl.study.spec.options import given_options, resolved_of
 from autorl.study.spec.sections import ObjectiveSection, OptimizerSection
 from autorl.study.spec.spec import Spec
 
@@ -58,11 +58,7 @@ def with_resolved_options(spec: Spec) -> Spec:
     """
     spec = _with_defaults(spec)
     section = spec.optimizer
-    try:
-        names = resolved_names(section.name, section.stop, spec.path)
-    except InputError:  # the error comes with its line when the optimizer is built
-        return spec
-    if not names:
+    if not resolved_of(section, spec.path):
         return spec
     surroundings = dataclasses.replace(
         _surroundings(spec), n_seeds=len(spec.policy().first), reduction=spec.objective[0].reduce

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from autorl import optimizers
@@ -66,6 +66,17 @@ def stored_options(section: OptimizerSection, path: str | None, seed: int) -> di
     return defaults | written
 
 
+def resolved_of(section: OptimizerSection, path: str | None) -> Collection[str]:
+    """Name the options that a study resolves when it begins.
+
+    There are none of a class that cannot be imported: the error comes when it is made.
+    """
+    try:
+        return resolved_names(section.name, section.stop, path)
+    except InputError:
+        return ()
+
+
 def with_resolved_of(
     section: OptimizerSection, stored: OptimizerSection, path: str | None
 ) -> OptimizerSection:
@@ -81,10 +92,7 @@ def with_resolved_of(
     """
     if section.name != stored.name:
         return section
-    try:
-        resolved = resolved_names(section.name, section.stop, path)
-    except InputError:
-        return section
+    resolved = resolved_of(section, path)
     begun_with = {name: stored.options[name] for name in resolved if name in stored.options}
     if not begun_with:
         return section
@@ -100,10 +108,7 @@ def options_to_show(section: OptimizerSection, path: str | None) -> dict[str, An
         section: of the study file.
         path: folder that a class of the user's lies in.
     """
-    try:
-        resolved = resolved_names(section.name, section.stop, path)
-    except InputError:
-        resolved = ()
+    resolved = resolved_of(section, path)
     shown = {name: value for name, value in section.options.items() if name not in resolved}
     in_short = resolved_in_short(section, path).items()
     return shown | {name: text[:_HASH_SHOWN] for name, text in in_short}
@@ -116,11 +121,7 @@ def resolved_in_short(section: OptimizerSection, path: str | None) -> dict[str, 
         section: of the study file.
         path: folder that a class of the user's lies in.
     """
-    try:
-        resolved = resolved_names(section.name, section.stop, path)
-    except InputError:
-        return {}
-    values = {name: section.options.get(name) for name in resolved}
+    values = {name: section.options.get(name) for name in resolved_of(section, path)}
     return {
         name: f"sha256 {value['sha256']}"
         for name, value in values.items()

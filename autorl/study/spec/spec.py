@@ -159,7 +159,7 @@ class Spec(Section):
 
         With `algorithms`, it is one conditional space over all of them.
         """
-        return compile_algorithms(self.spaces) if self.algorithms is not None else self.spaces[""]
+        return self._joined(self.spaces)
 
     @cached_property
     def spaces(self) -> dict[str, Space]:
@@ -167,21 +167,21 @@ class Spec(Section):
 
         If there is one trainer only, its name is "".
         """
-        if self.algorithms is not None:
-            return {name: self._load(part.space) for name, part in self.algorithms.items()}
-        assert self.space is not None
-        return {"": self._load(self.space)}
+        return self._loaded()
 
     @property
     def frozen_space(self) -> Space:
         """The space of a frozen study file: `search_space`, found without importing anything."""
-        if self.algorithms is not None:
-            parts = self.algorithms.items()
-            return compile_algorithms(
-                {name: self._load(part.space, frozen=True) for name, part in parts}
-            )
-        assert self.space is not None
-        return self._load(self.space, frozen=True)
+        return self._joined(self._loaded(frozen=True))
+
+    def _joined(self, spaces: dict[str, Space]) -> Space:
+        return spaces[""] if self.algorithms is None else compile_algorithms(spaces)
+
+    def _loaded(self, *, frozen: bool = False) -> dict[str, Space]:
+        parts = {name: part.space for name, part in (self.algorithms or {}).items()}
+        if self.space is not None:
+            parts[""] = self.space
+        return {name: self._load(space, frozen=frozen) for name, space in parts.items()}
 
     @property
     def starts(self) -> list[dict[str, Any]]:
@@ -239,12 +239,10 @@ class Spec(Section):
 
         If there is one only, its name is "".
         """
-        if self.algorithms is not None:
-            return {
-                name: self._trainer(section.trainer) for name, section in self.algorithms.items()
-            }
-        assert self.trainer is not None
-        return {"": self._trainer(self.trainer)}
+        sections = {name: part.trainer for name, part in (self.algorithms or {}).items()}
+        if self.trainer is not None:
+            sections[""] = self.trainer
+        return {name: self._trainer(section) for name, section in sections.items()}
 
     def info(self, trainer: TrainerSpec | TrainerSection) -> TrainerInfo:
         """Describe one of its trainers.
@@ -390,22 +388,16 @@ class Spec(Section):
     @property
     def indeterminate(self) -> str | None:
         """Reasons why the same file may give another table, None without any."""
-        reasons = [
-            ("asynchronous: true", self.asynchronous),
-            ("a budget in hours", self.budget.hours is not None),
-            ("limits.segment_seconds", self.limits.segment_seconds is not None),
-            ("limits.memory_gb", self.limits.memory_gb is not None),
-            (
-                "an objective in wall-clock seconds",
-                any(o.metric == "wall_seconds" for o in self.objective),
-            ),
-            (
-                "a constraint in wall-clock seconds",
-                any(c.metric == "wall_seconds" for c in self.constraints),
-            ),
-        ]
-        holding = [text for text, holds in reasons if holds]
-        return ", ".join(holding) if holding else None
+        measured = "wall_seconds"
+        reasons = {
+            "asynchronous: true": self.asynchronous,
+            "a budget in hours": self.budget.hours is not None,
+            "limits.segment_seconds": self.limits.segment_seconds is not None,
+            "limits.memory_gb": self.limits.memory_gb is not None,
+            "an objective in wall-clock seconds": measured in {o.metric for o in self.objective},
+            "a constraint in wall-clock seconds": measured in {c.metric for c in self.constraints},
+        }
+        return ", ".join(text for text, holds in reasons.items() if holds) or None
 
     @property
     def _folder(self) -> Path | None:

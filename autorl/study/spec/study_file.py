@@ -6,18 +6,22 @@ checked without training, and returns a frozen `Spec`. `thaw` reads the file of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import Sequence, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from autorl import trainers
+from autorl.core.masking import masked
+from autorl.core.plain_text import shown
 from autorl.core.plain_values import plain
 from autorl.core.types import InputError
 from autorl.executors.worker import from_folder
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
-from autorl.space import Document, Space, load_space, parse_document, read_document
+from autorl.space import Document, Space, load_space, parse_document, read_document, unknown_key
 from autorl.space.canonical import jsonable
 from autorl.study.spec.checks import (
     check_adaptive,
@@ -28,11 +32,9 @@ from autorl.study.spec.checks import (
     check_racing,
     check_workers,
 )
-from autorl.study.spec.defaults import Content, complete
+from autorl.study.spec.defaults import Content, apply_preset, complete, read, start_of_preset
 from autorl.study.spec.giving_way import with_default_episodes, with_shorter_rollout
 from autorl.study.spec.optimizer import default_parallelism, with_resolved_options
-from autorl.study.spec.preset import apply_preset, read, start_of_preset
-from autorl.study.spec.problems import first_problem
 from autorl.study.spec.sections import WarmStartSection
 from autorl.study.spec.spec import LongRolloutError, Spec
 
@@ -64,27 +66,29 @@ def load_spec(
     for key, value in (overrides or {}).items():
         _override(data, key, value)
     written = plain(data)
-    try:
+    with _located(document):
         apply_preset(data)
-    except InputError as error:
-        raise (document.located(error) if error.file is None else error) from None
     complete(data)
     spec = _validated(data, document).read_from(document)
     spec = with_shorter_rollout(spec, written)
     _check_resolved(spec, document, data)
     spec = _with_starts(with_default_episodes(spec), document)
-    try:
+    with _located(document):
         spec = with_resolved_options(spec)
-    except InputError as error:
-        raise (document.located(error) if error.file is None else error) from None
-    if "parallelism" not in data:
-        spec = spec.with_default_parallelism(default_parallelism(spec))
-    # Last: it may ask the optimizer, whose starts must be resolved.
-    try:
+        if "parallelism" not in data:
+            spec = spec.with_default_parallelism(default_parallelism(spec))
+        # Last: it may ask the optimizer, whose starts must be resolved.
         check_budget(spec)
+    return spec
+
+
+@contextmanager
+def _located(document: Document) -> Iterator[None]:
+    """Add the file and line of its key to an error that names no file."""
+    try:
+        yield
     except InputError as error:
         raise (document.located(error) if error.file is None else error) from None
-    return spec
 
 
 def thaw(text: str, file: str) -> Spec:
@@ -142,7 +146,7 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
 
     Their errors come before any training.
     """
-    try:
+    with _located(document):
         check_names_and_places(spec)
         check_workers(spec)
         check_racing(spec)
@@ -150,8 +154,6 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
         check_evaluations(spec, data)
         _space_located(spec, document)
         check_n_envs(spec, data)
-    except InputError as error:
-        raise (document.located(error) if error.file is None else error) from None
 
 
 def _with_starts(spec: Spec, document: Document) -> Spec:
@@ -235,3 +237,124 @@ def _check_trainers(spec: Spec) -> None:
         assert source is not None
         loaded = from_folder(trainers.load, spec.path, trainer)
         loaded.check(spec.environment.resolve(), set(load_space(source, folder).names))
+
+
+_KEY = re.compile(r"[\w.-]+")
+_TYPES = frozenset({"int", "float", "str", "bool", "constrained-int", "constrained-float"})
+
+
+def first_problem(error: ValidationError, document: Document, model: type[BaseModel]) -> InputError:
+    """Say the first problem pydantic met, as one line."""
+    problems = error.errors()
+    first = problems[0]
+    if first["type"] == "missing":
+        # It may be there under another name, which says more.
+        unknown = (problem for problem in problems if problem["type"] == "extra_forbidden")
+        first = next(unknown, first)
+    # pydantic adds the branch of a union that it tried, such as `list[any]` or `int`: no key.
+    path = [
+        part
+        for part in first["loc"]
+        if isinstance(part, int) or (_KEY.fullmatch(part) and part not in _TYPES)
+    ]
+    steps = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in path]
+    key = "".join(steps).lstrip(".")
+    if first["type"] == "extra_forbidden":
+        return document.error(unknown_key(path[-1], _known_keys(model, path[:-1])), key)
+    if first["type"] == "missing":
+        return document.error("is missing", key)
+    # Its words, without those that speak of Python.
+    message = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
+    message, is_mapping = re.subn(
+        r"a valid dictionary( or instance of \w+)?", "a mapping of keys", message
+    )
+    if first["type"] != "value_error":
+        message += f", got {shown(masked(first['input']))}"  # which may be a secret
+    keys = _keys_of_section(model, path)
+    if is_mapping and keys:
+        message += f"; its keys: {', '.join(keys)}"
+    return document.error(message, key)
+
+
+def _known_keys(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """Return the keys allowed at a place of the study file."""
+    for part in path:
+        if isinstance(part, str) and part in model.model_fields:
+            model = _sections(model.model_fields[part].annotation)[0]
+    return list(model.model_fields)
+
+
+def _keys_of_section(model: type[BaseModel], path: Sequence[str | int]) -> list[str]:
+    """Return the keys of the section at a place.
+
+    The result is None where a value or a user's own names stand there.
+    """
+    for part in path:
+        if not isinstance(part, str) or part not in model.model_fields:
+            return []
+        sections = _sections(model.model_fields[part].annotation)
+        if not sections:
+            return []
+        model = sections[0]
+    return list(model.model_fields)
+
+
+def _sections(annotation: object) -> list[type[BaseModel]]:
+    """Return the sections a field's annotation mentions."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
+
+
+def space_study(name: str, environment: object = None) -> dict[str, Any]:
+    """Make the study that a search space's name stands for.
+
+    It has a usual budget. The trainer is the name without a `-suffix` of its last part:
+    `sb3/ppo-small` is a space of `sb3/ppo`. `TrainerInfo.study_of_space` says what it is trained
+    for.
+    """
+    folder, _, last = name.rpartition("/")
+    # `ppo-small` and `ppo-continuous` are spaces of one trainer.
+    short = last.split("-")[0]
+    trainer = f"{folder}/{short}" if folder else short
+    info = trainers.info(trainer)
+    if isinstance(environment, str):
+        environment = info.full_id(environment)
+    study = info.study_of_space(name, trainer, environment)
+    if environment is None:
+        return study
+    if "environment" not in study:
+        return study | {"environment": environment}
+    section = environment if isinstance(environment, Mapping) else {"id": environment}
+    # What a trainer's family begins with lies below what the user says.
+    return study | {"environment": {**study["environment"], **section}}
+
+
+def read_study(
+    source: str | Path | Mapping[str, object], overrides: Mapping[str, object] | None = None
+) -> Spec:
+    """Read the study of a file, a mapping or a space's name.
+
+    `overrides`: values by dotted key, as given to `--set`.
+
+    Raises:
+        InputError: the study or a value of it is wrong, or the file is a search space.
+    """
+    if isinstance(source, Mapping):
+        return load_spec(source, overrides)
+    if not is_file(source):
+        environment = (overrides or {}).get("environment.id")
+        return load_spec(space_study(str(source), environment), overrides)
+    content = read_document(source)
+    # A likely slip, which would end in a list of every key that a study lacks.
+    if isinstance(content.data, Mapping) and "hyperparameters" in content.data:
+        raise content.error(
+            "is a search space, not a study: name it under `space` in a study file",
+            "hyperparameters",
+        )
+    return load_spec(source, overrides)
+
+
+def is_file(what: str | Path) -> bool:
+    """Say whether a study is named by its file."""
+    return Path(what).suffix in (".yaml", ".yml", ".json") or Path(what).is_file()

@@ -4,7 +4,7 @@
 """
 
 from autorl.study.spec.arguments import study_overrides
-from autorl.study.spec.sources import read_study, space_study
+from autorl.study.spec.study_file import read_study, space_study
 from autorl.study.tuner.trial import Finished, Trial, Waiting
 from autorl.study.tuner.tuner import Tuner, tune
 

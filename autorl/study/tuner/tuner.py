@@ -40,7 +40,7 @@ from autorl.study.spec.arguments import (
     space_definition,
     study_overrides,
 )
-from autorl.study.spec.sources import is_file, space_study
+from autorl.study.spec.study_file import is_file, space_study
 from autorl.study.tuner.owner_thread import OwnerThread
 from autorl.study.tuner.trial import PARTS_OF_RUNS, Finished, Trial, Waiting
 from autorl.trainers.contract import AnyChange, Change, Trainer
@@ -345,7 +345,7 @@ class Tuner:
             what = "the open trial" if count == 1 else f"one of the {count} open trials"
             raise Waiting(f"tell {what} first; `parallelism` is {driver.spec.parallelism}")
         assert driver.search_end is not None, "nothing to train, and the search is not over"
-        raise Finished(search_end_text(driver.search_end, driver.spec, driver.budget_used))
+        raise Finished(search_end_text(driver.search_end, driver.spec, driver.budget.used))
 
     def _ask_or_news(self) -> Trial | Future[None]:
         """Return a trial, or the future after which to ask again."""

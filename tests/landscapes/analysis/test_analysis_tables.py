@@ -14,7 +14,7 @@ from autorl.landscapes.analysis.tables import (
     phase_scores,
     task_table,
 )
-from autorl.statistics.correlation import spearman
+from autorl.statistics.comparison import spearman
 
 
 def level(config):
