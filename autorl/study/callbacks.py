@@ -23,11 +23,13 @@ from autorl.core.plugins import Plugins
 from autorl.core.types import (
     AutorlError,
     Config,
+    Failed,
     FrozenMap,
     InputError,
     Outcome,
     ProposalId,
     Report,
+    Scored,
     SeedRole,
     Segment,
     SegmentId,
@@ -384,15 +386,14 @@ class Listeners:
                 self._tell(lambda callback: callback.on_search_end(self._study))
 
     def _score(self, event: ProposalScored | ProposalFailed) -> ScoreInfo:
-        scored = isinstance(event, ProposalScored)
-        told = event.scored if isinstance(event, ProposalScored) else event.failed
+        told: Scored | Failed = event.scored if isinstance(event, ProposalScored) else event.failed
         return ScoreInfo(
             proposal=told.proposal,
             values=event.score,
             seeds=event.seeds,
-            constraints=event.scored.constraints if scored else (),
-            failure=None if scored else event.failed.kind,
-            message="" if scored else event.failed.message,
+            constraints=told.constraints if isinstance(told, Scored) else (),
+            failure=told.kind if isinstance(told, Failed) else None,
+            message=told.message if isinstance(told, Failed) else "",
             final=self._spec.evaluation.seeds == "fixed",
         )
 

@@ -39,6 +39,11 @@ from autorl.trainers.options import check_names
 _LOOKED_AT = 64
 ELSEWHERE = ("ray", "slurm")
 """Executors whose workers may be on other machines."""
+_NOT_OF_POPULATIONS = {
+    "racing": "every member of a population trains every tuning seed: {} cannot race",
+    "adaptive": "members of a population are compared while they train, on the same seeds: "
+    "{} confirms nobody afterwards",
+}
 _OF_SLURM = ("cluster", "partition", "time", "batch", "sbatch")
 
 
@@ -84,18 +89,9 @@ def _check(spec: Spec, load: Load) -> None:
     # Asked of every proposal later on, when it is too late to refuse a study.
     predicted_cost(spec, spec.search_space.default(), 0, spec.fidelity.steps)
     optimizer = make_optimizer(spec, load)
-    if spec.evaluation.seeds == "racing" and getattr(optimizer, "population_based", False):
-        message = (
-            "every member of a population trains every tuning seed: "
-            f"{spec.optimizer.name} cannot race"
-        )
-        raise InputError(message, key="evaluation.seeds")
-    if spec.evaluation.seeds == "adaptive" and getattr(optimizer, "population_based", False):
-        message = (
-            "members of a population are compared while they train, on the same seeds: "
-            f"{spec.optimizer.name} confirms nobody afterwards"
-        )
-        raise InputError(message, key="evaluation.seeds")
+    why = _NOT_OF_POPULATIONS.get(spec.evaluation.seeds)
+    if why is not None and getattr(optimizer, "population_based", False):
+        raise InputError(why.format(spec.optimizer.name), key="evaluation.seeds")
     if spec.storage is not None:
         RemoteFolder(spec.storage)
         cache_bound()
@@ -270,14 +266,6 @@ def make_executor(
         message = f"the `in_process` executor runs one at a time, not {workers}: leave this out"
         raise InputError(message, key="--workers")
     return make_named_executor(executor_name(spec), spec, load, workers, folder=folder)
-
-
-def make_local_executor(spec: Spec, load: Load, workers: int | None = None) -> Executor:
-    """Make what runs the segments of a study on this machine.
-
-    The arguments are those of `make_executor`.
-    """
-    return make_named_executor(local_executor_name(spec), spec, load, workers)
 
 
 def make_named_executor(

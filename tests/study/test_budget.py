@@ -107,21 +107,6 @@ def test_failed_and_stopped_runs_are_counted_in_full(monkeypatch):
     assert study.driver.budget.used == 1.0
 
 
-def test_retries_of_lost_segments_are_free(monkeypatch):
-    lost = set()
-
-    def before(segment):
-        first = segment.id not in lost
-        lost.add(segment.id)
-        return Status.LOST if first else None
-
-    optimizer = Scripted(lambda number, seen: full(number / 20))
-    study = study_with(monkeypatch, toy_spec(), optimizer, Toy(before=before))
-    run(study)
-    assert optimizer.count == 8
-    assert all(event.resumable for event in optimizer.told.values())
-
-
 def test_the_test_phase_is_apart(monkeypatch):
     optimizer = Scripted(lambda number, seen: full(number / 20))
     study = study_with(monkeypatch, toy_spec(seeds={"tuning": 1, "test": 7}), optimizer)
@@ -192,19 +177,6 @@ def test_a_budget_of_configurations_lets_runs_go_on_to_their_end(optimizer):
     begun = study.store.query("SELECT COUNT(*) FROM proposals WHERE resume_from IS NULL")[0][0]
     assert begun == (4 if optimizer["name"] == "pbt" else 12)
     assert result.incumbent.until == 100
-
-
-def test_median_stopping_spends_no_more_than_the_budget():
-    study = Study.in_memory(
-        small_spec(
-            optimizer={"name": "random", "stop": "median", "rungs": 4}, budget={"runs": 11.3}
-        )
-    )
-    run(study)
-    assert steps_trained(study) <= 1130
-    assert steps_trained(study) > 1130 - 2 * 25, (
-        "less than one more segment of 25 steps and two seeds is left"
-    )
 
 
 def test_extend_opens_the_search_again(monkeypatch):

@@ -286,15 +286,9 @@ def test_a_study_file_names_callbacks(tmp_path):
         ({"my_lines:Lines": {"path": 1}}, "Lines: "),
         ("nowhere:Lines", "cannot be imported"),
         ("lines", 'expected "module:Class"'),
-        (
-            "tensorbord",
-            "among tensorboard, mlflow, wandb, optuna; got 'tensorbord'; did you mean 'tensorb",
-        ),
+        ("tensorbord", "mlflow, wandb, optuna; got 'tensorbord'; did you mean 'tensorb"),
         ({"tensorboard": {"folder": "x"}}, "'folder'; arguments: directory"),
-        (
-            {"tensorboard": {"directory": 3}},
-            "callbacks.tensorboard.directory: expected a directory",
-        ),
+        ({"tensorboard": {"directory": 3}}, "callbacks.tensorboard.directory: expected a"),
         ({"my_lines:Even": {"every": 3}}, "callbacks: every: expected an even number"),
         (3, 'expected "module:Class"'),
     ],

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, tables, toy_spec
 from study_support import small_spec
 
-from autorl.core.types import Failed, Scored, Status, StorageError, StudyError
+from autorl.core.types import Failed, Status, StorageError, StudyError
 from autorl.executors.worker import NO_STORAGE
 from autorl.study import Study
 from autorl.study import study as studies
@@ -44,14 +44,6 @@ def test_a_failed_proposal_is_told_with_its_kind_and_the_worst_score_so_far(monk
     assert study.store.query("SELECT status FROM runs WHERE run_id = 20000") == [(kind.value,)]
 
 
-def test_the_penalty_of_a_minimised_metric_is_the_largest(monkeypatch):
-    _, optimizer, study = run_listed(
-        monkeypatch, [0.7, 0.3, 0.9], failing({"2.0"}), objective={"direction": "minimize"}
-    )
-    assert optimizer.told[2].values == (-0.7,), "optimizers always see larger is better"
-    assert study.store.query("SELECT score FROM proposals WHERE proposal = 2") == [("[0.7]",)]
-
-
 @pytest.mark.parametrize(("direction", "told"), [("maximize", -5.0), ("minimize", 5.0)])
 def test_a_number_is_a_penalty_in_the_metrics_own_direction(monkeypatch, direction, told):
     _, optimizer, _ = run_listed(
@@ -62,38 +54,6 @@ def test_a_number_is_a_penalty_in_the_metrics_own_direction(monkeypatch, directi
         objective={"direction": direction},
     )
     assert optimizer.told[0].values == (told,)
-
-
-def test_the_penalty_is_taken_at_the_same_fidelity(monkeypatch):
-    script = [full(0.9, until=50), full(0.2, until=50), full(0.8), full(0.1)]
-    optimizer = Scripted(listed(*script, full(0.3, until=50), full(0.3)))
-    trainer = failing({"4.0", "5.0"})
-    run(study_with(monkeypatch, toy_spec(parallelism=1), optimizer, trainer))
-    assert optimizer.told[4].values == pytest.approx((0.1,)), "x = 0.2 at half the steps"
-    assert optimizer.told[5].values == pytest.approx((0.1,)), "x = 0.1 at all of them"
-
-
-def test_one_failed_seed_scores_the_penalty_and_makes_the_proposal_unresumable(monkeypatch):
-    _, optimizer, _ = run_listed(
-        monkeypatch,
-        [0.4, 0.8],
-        failing({"1.1"}),
-        seeds={"tuning": 3, "test": 0},
-        budget={"runs": 6},
-    )
-    event = optimizer.told[1]
-    assert isinstance(event, Scored)
-    assert event.values == pytest.approx(((0.8 + 0.4 + 0.8) / 3,))
-    assert event.spread == pytest.approx((np.std([0.8, 0.4, 0.8], ddof=1),))
-    assert (event.resumable, event.n_seeds) == (False, 3)
-    assert optimizer.told[0].resumable
-
-
-def test_a_failed_seed_before_anything_was_told_scores_the_worst_of_its_siblings(monkeypatch):
-    trainer = failing({"0.2"})
-    trainer.curve = lambda config, seed, step: config["x"] + seed
-    _, optimizer, _ = run_listed(monkeypatch, [0.4], trainer, seeds={"tuning": 3, "test": 0})
-    assert optimizer.told[0].values == pytest.approx(((0.4 + 1.4 + 0.4) / 3,))
 
 
 def test_nan_in_a_metric_nobody_needs_is_kept_and_harmless(monkeypatch):

@@ -352,23 +352,6 @@ def test_while_an_extended_search_has_an_untested_incumbent_there_is_no_test_sco
     assert (result.test, result.gap) == (None, None)
 
 
-def test_run_without_search_tests_what_is_known(monkeypatch, tmp_path):
-    optimizer = lambda: Scripted(lambda number, seen: full((number * 3 % 8) / 10))  # noqa: E731
-    trainer = Toy(curve=noisy)
-    spec = toy_spec(seeds={"tuning": 1, "test": 2}, parallelism=1)
-    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
-    for _ in range(3):
-        for segment in study.driver.advance():
-            study.record(trainer.train(segment, lambda report: None))
-    study.close()
-    study = study_with(monkeypatch, spec, optimizer, trainer, tmp_path / "study")
-    result = study.run(search=False)
-    assert len(study.driver.lineage) == 3
-    assert result.incumbent.proposal == 2
-    assert len(result.test.seeds) == 2
-    study.close()
-
-
 def test_running_a_finished_study_again_does_nothing(tmp_path):
     study = Study.create(small_spec(), tmp_path / "study")
     first = run(study)

@@ -1,8 +1,7 @@
 """Exploit, runs and their parents, algorithm choice, constraints and several objectives, through whole studies."""
 
 import numpy as np
-import pytest
-from scripted import Scripted, Shuffled, Toy, chain, full, listed, run, study_with, toy_spec
+from scripted import Scripted, Shuffled, Toy, chain, listed, run, study_with, toy_spec
 
 from autorl.core.seeds import SeedPlan
 from autorl.core.types import Exploit, Proposed, Scored, Wait
@@ -227,34 +226,6 @@ def test_the_cost_of_a_continued_run_is_that_of_all_its_segments(monkeypatch):
 # -- trainers that cannot continue -------------------------------------------------------------------------------------
 
 
-class Forgetful(Toy):
-    """Saves nothing."""
-
-    def train(self, segment, report):
-        import dataclasses
-
-        return super().train(dataclasses.replace(segment, save=False), report)
-
-
-def test_without_checkpoints_a_continuation_is_trained_from_scratch_and_says_so(monkeypatch):
-    trainer = Forgetful()
-    spec = toy_spec(fidelity={"steps": 100, "evaluations": 5})
-    script = Scripted(waiting_for([chain(0.9, 40), chain(0.9, 100, 0)]))
-    study = study_with(monkeypatch, spec, script, trainer)
-    run(study)
-    assert [(segment.start, segment.evaluate_at) for segment in trainer.segments] == [
-        (0, (20, 40)),
-        (0, (20, 40, 60, 80, 100)),
-    ]
-    assert study.store.query("SELECT segment, notes FROM segments ORDER BY segment") == [
-        ("0.0", ""),
-        ("1.0", "no checkpoint to continue: trained from step 0"),
-    ]
-    assert study.store.query("SELECT environment_steps FROM runs") == [(140.0,)], (
-        "what was really trained"
-    )
-
-
 # -- algorithm choice --------------------------------------------------------------------------------------------------
 
 
@@ -301,69 +272,3 @@ def cash_spec(number):
 
 
 # -- constraints and several objectives --------------------------------------------------------------------------------
-
-
-def test_an_infeasible_proposal_is_never_incumbent_while_a_feasible_one_exists(monkeypatch):
-    trainer = Toy(
-        curve=lambda config, seed, step: {"eval_return": config["x"], "kl": 10 * config["x"]}
-    )
-    incumbents = []
-
-    class Watching(Scripted):
-        def observe(self, event):
-            super().observe(event)
-            incumbents.append(study.driver.ranking.best())
-
-    optimizer = Watching(listed(*map(full, [0.9, 0.7, 0.2, 0.4, 0.8])))
-    spec = toy_spec(constraints=[{"metric": "kl", "max": 5.0}], parallelism=1)
-    study = study_with(monkeypatch, spec, optimizer, trainer)
-    assert run(study).incumbent.proposal == 3
-    best = [
-        incumbents[position]
-        for position, event in enumerate(optimizer.seen)
-        if isinstance(event, Scored)
-    ]
-    assert best == [0, 1, 2, 3, 3], "the least infeasible first, then the best feasible"
-    assert optimizer.told[0].constraints == pytest.approx((4.0,))
-    assert optimizer.told[2].constraints == pytest.approx((-3.0,))
-
-
-def test_the_front_is_the_brute_force_front(monkeypatch):
-    rng = np.random.default_rng(3)
-    gains = rng.integers(0, 20, 14)
-    points = np.stack([gains, gains + rng.integers(0, 6, 14)], 1).astype(
-        float
-    )  # what is good costs
-    xs = [number / 20 for number in range(14)]
-
-    def curve(config, seed, step):
-        gain, cost = points[xs.index(config["x"])]
-        return {"eval_return": gain, "cost": cost}
-
-    spec = toy_spec(
-        objective=[{"metric": "eval_return"}, {"metric": "cost", "direction": "minimize"}],
-        budget={"runs": 14},
-        seeds={"tuning": 1, "test": 2},
-        test={"top": 3},
-    )
-    result = run(study_with(monkeypatch, spec, Scripted(listed(*map(full, xs))), Toy(curve=curve)))
-    front = [
-        number
-        for number, (gain, cost) in enumerate(points)
-        if not any((g >= gain and c <= cost) and (g > gain or c < cost) for g, c in points)
-    ]
-    assert sorted(point.proposal for point in result.front) == front
-    assert len(front) >= 4
-    gains = [point.tuning["last eval_return"] for point in result.front]
-    assert gains == sorted(gains, reverse=True)
-    tested = [entry.proposal for entry in result.entries if entry.label != "default"]
-    assert tested == [
-        result.front[place].proposal for place in (0, (len(front) - 1) // 2, len(front) - 1)
-    ]
-    assert {point.proposal for point in result.front if point.test} == {
-        entry.proposal for entry in result.entries
-    } & {point.proposal for point in result.front}
-    for point in result.front:
-        gain, cost = points[point.proposal]
-        assert point.tuning == {"last eval_return": gain, "last cost": cost}
-        assert point.test in (None, point.tuning)  # the toy has no seed noise

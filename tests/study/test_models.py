@@ -106,23 +106,6 @@ def test_a_landscape_has_whole_curves_on_test_seeds(monkeypatch):
     assert {segment.until for segment in trainer.segments} == {100}
 
 
-def test_scores_that_need_the_whole_run_keep_it(monkeypatch):
-    objective = [{"metric": "eval_return", "reduce": "best"}, {"metric": "speed", "reduce": "last"}]
-
-    def curve(config, seed, step):
-        return {"eval_return": peaked(config, seed, step), "speed": step / 100}
-
-    trainer = Toy(curve=curve)
-    spec = toy_spec(**{**BEST, "objective": objective}, seeds={"tuning": 1, "test": 1})
-    study = study_with(monkeypatch, spec, Scripted(listed(full(0.2))), trainer)
-    run(study)
-    assert {segment.until for segment in trainer.segments} == {100}
-    assert study.store.query("SELECT objective, value FROM tests ORDER BY objective") == [
-        (0, 0.2),
-        (1, 1.0),
-    ]
-
-
 def test_a_study_that_goes_on_and_chooses_another_step_is_tested_at_it(monkeypatch, tmp_path):
     """A further tuning seed moves the best step of the incumbent from 25 to 75."""
     curves = {0: {25: 0.6, 50: 0, 75: 0.5, 100: 0}, 1: {25: 0.1, 50: 0, 75: 0.9, 100: 0}}

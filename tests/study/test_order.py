@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scripted import Scripted, Toy, full, study_with, tables, toy_spec
+from scripted import tables
 from study_support import SPACE, StoppedError, small_spec, stop_after, table
 from test_kill import ADAPTIVE, ASHA
 
@@ -229,19 +229,6 @@ def test_a_kill_among_blind_asks_changes_nothing(tmp_path, events):
     run_virtually(again, "fastest first", workers=2)
     again.close()
     assert table(tmp_path / "killed") == table(tmp_path / "whole")
-
-
-def test_outcomes_are_told_in_order_however_late(monkeypatch):
-    optimizer = Scripted(lambda number, seen: full(number / 10))
-    optimizer.blind = lambda number: True
-    study = study_with(monkeypatch, toy_spec(parallelism=2), optimizer, Toy())
-    run_virtually(study, "straggler", workers=2)
-    told = [number for what, number in optimizer.order if what == "told"]
-    assert told == list(range(8))
-    assert [step for step in optimizer.order if step[0] != "told"] == [
-        (what, number) for number in range(8) for what in ("ask", "propose")
-    ]
-    assert optimizer.order.index(("propose", 7)) < optimizer.order.index(("told", 1))
 
 
 # -- backup copies -----------------------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from autorl.study.results.replay import retrain, same, schedule_study
 from autorl.study.spec import load_spec
 
 PBT = {"name": "pbt", "population": 6, "generations": 5}
+FLOAT = {"type": "float"}
+RATE = {**FLOAT, "lower": 1e-4, "upper": 1e-1, "scale": "log", "changeable": True}
 DRIFT = {"drift": 0.6, "noise": 0.0, "interaction": 0.0}
 
 
@@ -69,23 +71,9 @@ def test_a_schedule_of_the_population_engine_replays_bitwise_on_its_own_seeds():
             "environment": {"id": "CartPole-v1", "n_envs": 2},
             "space": {
                 "hyperparameters": {
-                    "learning_rate": {
-                        **{
-                            "type": "float",
-                            "lower": 1e-4,
-                            "upper": 1e-1,
-                            "scale": "log",
-                            "changeable": True,
-                        },
-                        "schedule": ["constant", "linear", "cosine"],
-                    },
+                    "learning_rate": RATE | {"schedule": ["constant", "linear", "cosine"]},
                     "n_epochs": {"type": "int", "lower": 1, "upper": 4, "changeable": True},
-                    "gamma": {
-                        "type": "float",
-                        "lower": 0.8,
-                        "upper": 0.999,
-                        "scale": "flipped_log",
-                    },
+                    "gamma": {"lower": 0.8, "upper": 0.999, "scale": "flipped_log", **FLOAT},
                 }
             },
             "fidelity": {"steps": 768, "evaluations": 3, "episodes": 2},

@@ -22,7 +22,7 @@ from autorl.store import Store
 from autorl.store.events import ProposalMade
 from autorl.study.journal import Journal
 from autorl.study.lineage import Lineage
-from autorl.study.setup import make_local_executor
+from autorl.study.setup import local_executor_name, make_named_executor
 from autorl.study.spec import Spec
 from autorl.study.work import Work
 
@@ -53,7 +53,9 @@ def retrain(
             config_hash = spec.search_space.config_hash(lineage[link].config)
             # The table of runs takes the configuration from that of proposals.
             store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))
-        with closing(executor or make_local_executor(spec, load)) as pool:
+        with closing(
+            executor or make_named_executor(local_executor_name(spec), spec, load)
+        ) as pool:
             while True:
                 for seed in trained_seeds:
                     work.request(proposal, seed, None, role)

@@ -131,7 +131,6 @@ def _pin_paths(data: Content) -> None:
             environment["kwargs"] = pinned(kwargs, folder)
 
 
-Content: TypeAlias = dict[str, Any]
 PRESET = "preset"
 _KEYS = ("zoo", "entry")
 

@@ -7,8 +7,8 @@ checked without training, and returns a frozen `Spec`. `thaw` reads the file of 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import Sequence, contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, get_args
 
