@@ -131,10 +131,9 @@ class Lineage:
     def run_ids(self, proposal: ProposalId, role: SeedRole, seed: int) -> tuple[int, int | None]:
         """Return the number of a proposal's run with a seed, and that of the run before it."""
         run = self._runs[proposal]
-        roots = (run.root, run.parent_root)
-        number, parent = (None if it is None else self.run_id(it, role, seed) for it in roots)
-        assert number is not None
-        return number, parent
+        before = run.parent_root
+        parent = None if before is None else self.run_id(before, role, seed)
+        return self.run_id(run.root, role, seed), parent
 
     def fork(self, proposal: ProposalId, seed: int) -> int | None:
         """Return the key of an exploit's random streams.

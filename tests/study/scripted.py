@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from study_support import recorded
+
 import autorl.study.study as study_module
 from autorl.core.types import (
     Checkpoint,
@@ -213,21 +215,6 @@ def run(study):
     return study.run(executor=InProcess(study.load))
 
 
-TABLES = {
-    "configurations": "*",
-    "proposals": "*",
-    "runs": "run_id, config_id, seed, seed_role, algorithm, environment, parent_run, start_step, member, status, "
-    "environment_steps",
-    "reports": "*",
-    "segments": "segment, proposal, run_id, seed, parent, member, from_step, to_step, config_id, status, applied",
-    "reductions": "*",
-    "tests": "*",
-}
-
-
 def tables(study):
-    """Everything recorded, except seconds and where checkpoints lie."""
-    return {
-        name: sorted(study.store.query(f"SELECT {what} FROM {name}"), key=repr)
-        for name, what in TABLES.items()
-    }
+    """Everything recorded, except seconds."""
+    return recorded(study.store.query)

@@ -95,8 +95,8 @@ def checkpoint_of(folder: Path, segment: str) -> Path:
     return path
 
 
-def table(folder: Path) -> dict[str, list[tuple]]:
-    """Everything a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
+def recorded(query) -> dict[str, list[tuple]]:
+    """What a study records except seconds: configurations, seeds, steps, scores, statuses, checkpoints."""
     columns = {
         "configurations": "*",
         "proposals": "*",
@@ -108,8 +108,13 @@ def table(folder: Path) -> dict[str, list[tuple]]:
         "reductions": "*",
         "tests": "*",
     }
+    return {
+        name: sorted(query(f"SELECT {what} FROM {name}"), key=repr)
+        for name, what in columns.items()
+    }
+
+
+def table(folder: Path) -> dict[str, list[tuple]]:
+    """What the study in a folder has recorded."""
     with sqlite3.connect(folder / "study.sqlite") as connection:
-        return {
-            name: sorted(connection.execute(f"SELECT {what} FROM {name}"), key=repr)
-            for name, what in columns.items()
-        }
+        return recorded(connection.execute)

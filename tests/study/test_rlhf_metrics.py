@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from autorl.study.results import rlhf_metrics
+from autorl.study.results import cautions as cautions_module
 from autorl.study.results.cautions import training_cautions
 from autorl.study.spec import load_spec
 from autorl.trainers.language.contract import DATA_NOTE
@@ -61,7 +61,7 @@ def test_a_policy_that_has_not_moved_is_said(kl, said):
 )
 def test_completions_that_were_cut_are_said_from_one_tenth_on(monkeypatch, share, kwargs, said):
     about = SimpleNamespace(options={"max_completion": 64})
-    monkeypatch.setattr(rlhf_metrics, "task", lambda name, options: about)
+    monkeypatch.setattr(cautions_module, "task", lambda name, options: about)
     environment = {"id": STUDY["environment"], "kwargs": kwargs}
     spec = SimpleNamespace(environment=SimpleNamespace(**environment))
     assert cautions({"truncated": share}, spec=spec) == said
