@@ -135,15 +135,12 @@ class Confirmation:
             steps = float(runs * self._horizon)
         else:
             steps = funds.budget - funds.charged
-        cost = max(self._cost(number) for number in candidates)
+        chains = map(self._lineage.chain, candidates)
+        cost = max(sum(map(self._charges.of, chain)) for chain in chains)  # of one more seed
         most = len(self._policy.full) - self._policy.minimum
         # Hundreds of runs are 3e-14 short of their number where steps are a sum of floats.
         runs = int(steps / cost + 1e-9)
         return levels_of(runs, len(candidates), most, confirmed=self._confirmed)
-
-    def _cost(self, proposal: ProposalId) -> int:
-        """Return the steps of one more seed, from step 0."""
-        return sum(self._charges.of(link) for link in self._lineage.chain(proposal))
 
     def _candidates(self) -> dict[ProposalId, Scored]:
         """Return the proposals that the incumbent is one of, in their order.

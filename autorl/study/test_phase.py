@@ -172,7 +172,9 @@ class TestPhase(Frozen):
                 why = f"; the last failed with: {self._driver.last_failure}"
             raise StudyError(f"no proposal was scored: there is no incumbent{why}")
         chosen = [("incumbent", best)]
-        default = self._longest_of_default()
+        # Trained the furthest without a change.
+        defaults = self._driver.default_runs.longest()
+        default = next(filter(self._driver.settled, defaults), None)
         if default is not None and lineage.root(default) != lineage.root(best):
             chosen.append(("default", default))
         # Proposals of one run share their test segments: it is tested once.
@@ -200,16 +202,6 @@ class TestPhase(Frozen):
             return [(f"front {place}", number) for place, number in enumerate(beside, start=2)]
         beside = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
         return [(f"rank {place}", number) for place, number in enumerate(beside, start=2)]
-
-    def _longest_of_default(self) -> ProposalId | None:
-        """Return the default configuration trained the furthest without a change.
-
-        The result is None when it was never trained.
-        """
-        for number in self._driver.default_runs.longest():
-            if self._driver.settled(number):
-                return number
-        return None
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""
@@ -304,7 +296,11 @@ class KeptModels:
         if self._named is None:
             # The checkpoint a run goes on from depends on decisions, not on their time.
             self._driver.collect()
-            candidates = map(self._candidate, self._to_keep())
+            keep = self._spec.keep.checkpoints
+            count = 1 if keep == "incumbent" else max(1, self._spec.test.top)
+            if keep == "none" or not self._spec.ends_at_chosen_step:
+                count = 0
+            candidates = map(self._candidate, self._driver.ranking.ordered(count))
             named = tuple(candidate for candidate in candidates if candidate is not None)
             if named:
                 self._journal.record(ModelsNamed(named, self._driver.end_search()))
@@ -313,14 +309,6 @@ class KeptModels:
         for run in runs_of(self.candidates, self._driver.tuning_seeds):
             self._driver.work.request(*run, "tuning")
         return self._driver.work.drain()
-
-    def _to_keep(self) -> list[ProposalId]:
-        """List the proposals whose models `keep` asks for, the best first."""
-        keep = self._spec.keep.checkpoints
-        ordered = self._driver.ranking.ordered()
-        if keep == "none" or not self._spec.ends_at_chosen_step:
-            return []
-        return ordered[: 1 if keep == "incumbent" else max(1, self._spec.test.top)]
 
     def _candidate(self, proposal: ProposalId) -> Candidate | None:
         """Return a proposal with its step.

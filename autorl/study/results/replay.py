@@ -15,7 +15,7 @@ import yaml
 
 from autorl.core.masking import variables_by_name
 from autorl.core.plain_values import plain
-from autorl.core.types import Config, Executor, Outcome, ProposalId, Proposed, SeedRole
+from autorl.core.types import Config, Outcome, ProposalId, Proposed, SeedRole
 from autorl.executors.worker import Load
 from autorl.statistics.evaluation import Curve
 from autorl.store import Store
@@ -36,12 +36,10 @@ def retrain(
     proposal: ProposalId,
     seeds: Iterable[int],
     role: SeedRole = "tuning",
-    executor: Executor | None = None,
 ) -> dict[int, Curve]:
     """Train the chain of a proposal from step 0 again.
 
-    Nothing is recorded. `lineage` and `load` are those of the study the proposal is of. `executor`
-    (None = the one the study file names) is closed when this returns.
+    Nothing is recorded. `lineage` and `load` are those of the study the proposal is of.
 
     Returns:
         Its learning curves by seed.
@@ -53,9 +51,7 @@ def retrain(
             config_hash = spec.search_space.config_hash(lineage[link].config)
             # The table of runs takes the configuration from that of proposals.
             store.append(ProposalMade(Proposed(link, lineage[link]), config_hash))
-        with closing(
-            executor or make_named_executor(local_executor_name(spec), spec, load)
-        ) as pool:
+        with closing(make_named_executor(local_executor_name(spec), spec, load)) as pool:
             while True:
                 for seed in trained_seeds:
                     work.request(proposal, seed, None, role)

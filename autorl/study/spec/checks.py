@@ -240,7 +240,7 @@ def _first_length(spec: Spec) -> int:
 LONGEST_NAME = 255  # bytes of one folder's name on Linux and macOS
 
 
-def check_folder_name(name: str, key: str = "name") -> None:
+def check_folder_name(name: str) -> None:
     """Check that `name` is the name of one folder, on every system.
 
     It becomes the study's folder below studies/, so it must neither leave that folder nor name it.
@@ -249,15 +249,15 @@ def check_folder_name(name: str, key: str = "name") -> None:
         InputError: it is empty, too long, a path, or has control characters.
     """
     if not name.strip():
-        raise InputError("expected a name: it is the study's folder below studies/", key=key)
+        raise InputError("expected a name: it is the study's folder below studies/", key="name")
     if printable(name, keep_lines=False) != name:
         raise InputError(
-            f"expected one folder name without control characters, got {shown(name)}", key=key
+            f"expected one folder name without control characters, got {shown(name)}", key="name"
         )
     # The backslash parts folders on Windows.
     if "/" in name or "\\" in name or name in (".", ".."):
-        raise InputError(f"expected one folder name, no path, got {shown(name)}", key=key)
+        raise InputError(f"expected one folder name, no path, got {shown(name)}", key="name")
     length = len(os.fsencode(name))
     if length > LONGEST_NAME:
         message = f"expected a folder name of at most {LONGEST_NAME} bytes, got {length}"
-        raise InputError(message, key=key)
+        raise InputError(message, key="name")

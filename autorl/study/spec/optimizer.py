@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +80,9 @@ def _with_defaults(spec: Spec) -> Spec:
     `benchmarks/search_live.py` compares them with random search.
     """
     section = spec.optimizer
-    if "name" in section.model_fields_set or not _is_return(spec.objective):
+    usual = ObjectiveSection()  # what shipped priors are of
+    objectives = [(objective.metric, objective.direction) for objective in spec.objective]
+    if "name" in section.model_fields_set or objectives != [(usual.metric, usual.direction)]:
         return spec
     seeds = not spec.evaluation.model_fields_set and "tuning" not in spec.seeds.model_fields_set
     name, resolved = _default(spec)
@@ -106,15 +108,6 @@ def _default(spec: Spec) -> tuple[str, Mapping[str, Any]]:
 def _option_names(optimizer: str, folder: str | None = None) -> set[str]:
     cls = optimizers.find(optimizer, folder)
     return {field.name for field in dataclasses.fields(cls.Options)}
-
-
-def _is_return(objective: Sequence[ObjectiveSection]) -> bool:
-    """Say whether the objective is what shipped priors are of."""
-    usual = ObjectiveSection()
-    return len(objective) == 1 and (objective[0].metric, objective[0].direction) == (
-        usual.metric,
-        usual.direction,
-    )
 
 
 def _surroundings(spec: Spec) -> Surroundings:

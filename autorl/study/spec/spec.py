@@ -33,40 +33,15 @@ from autorl.statistics.evaluation import (
     Racing,
     SeedPolicy,
 )
+from autorl.study.spec import sections
 from autorl.study.spec.options import cuts_of, stored_options, with_resolved_of
-from autorl.study.spec.sections import (
-    ADAPTIVE_SEEDS,
-    MOST_RUNS,
-    AlgorithmSection,
-    BudgetSection,
-    ConstraintSection,
-    Count,
-    EnvironmentSection,
-    EvaluationSection,
-    ExecutorSection,
-    FailuresSection,
-    FidelitySection,
-    Flag,
-    KeepSection,
-    LandscapeSection,
-    LimitsSection,
-    ObjectiveSection,
-    OptimizerSection,
-    ResourcesSection,
-    Section,
-    SeedsSection,
-    StudySeed,
-    TestSection,
-    TrainerSection,
-    WarmStart,
-)
 from autorl.trainers import TrainerInfo
 
 # Configurations: the budget of an embedded search, which ends when its caller stops asking.
-UNLIMITED = MOST_RUNS
+UNLIMITED = sections.MOST_RUNS
 
 
-class Spec(Section):
+class Spec(sections.Section):
     """A study file that was checked.
 
     Spaces, seeds and the specs of trainers are resolved on it.
@@ -77,37 +52,39 @@ class Spec(Section):
     name: str = "study"
     note: str = ""
     """For people: `watch`, `best` and the report show it."""
-    seed: StudySeed = 0
-    trainer: TrainerSection | None = None
-    environment: EnvironmentSection = EnvironmentSection()
+    seed: sections.StudySeed = 0
+    trainer: sections.TrainerSection | None = None
+    environment: sections.EnvironmentSection = sections.EnvironmentSection()
     space: str | dict[str, Any] | None = None
-    algorithms: dict[str, AlgorithmSection] | None = None
-    objective: list[ObjectiveSection] = Field(default_factory=lambda: [ObjectiveSection()])
-    allow_proxy_selection: Flag = False
+    algorithms: dict[str, sections.AlgorithmSection] | None = None
+    objective: list[sections.ObjectiveSection] = Field(
+        default_factory=lambda: [sections.ObjectiveSection()]
+    )
+    allow_proxy_selection: sections.Flag = False
     """RLHF: whether a study may select by the signal it trains on.
 
     Doing so finds the worst over-optimisation.
     """
-    constraints: list[ConstraintSection] = Field(default_factory=list)
-    fidelity: FidelitySection
-    optimizer: OptimizerSection = OptimizerSection()
-    budget: BudgetSection
-    seeds: SeedsSection = SeedsSection()
-    evaluation: EvaluationSection = EvaluationSection()
-    parallelism: Count = 8
+    constraints: list[sections.ConstraintSection] = Field(default_factory=list)
+    fidelity: sections.FidelitySection
+    optimizer: sections.OptimizerSection = sections.OptimizerSection()
+    budget: sections.BudgetSection
+    seeds: sections.SeedsSection = sections.SeedsSection()
+    evaluation: sections.EvaluationSection = sections.EvaluationSection()
+    parallelism: sections.Count = 8
     """Proposals in flight: an ask that finds so many open waits for an outcome.
 
     `load_spec` sets the default by budget.
     """
-    asynchronous: Flag = False
-    executor: ExecutorSection = ExecutorSection()
-    resources: ResourcesSection | None = None
-    failures: FailuresSection = FailuresSection()
-    limits: LimitsSection = LimitsSection()
-    warm_start: WarmStart = Field(default_factory=list)
-    test: TestSection = TestSection()
-    keep: KeepSection = KeepSection()
-    landscape: LandscapeSection | None = None
+    asynchronous: sections.Flag = False
+    executor: sections.ExecutorSection = sections.ExecutorSection()
+    resources: sections.ResourcesSection | None = None
+    failures: sections.FailuresSection = sections.FailuresSection()
+    limits: sections.LimitsSection = sections.LimitsSection()
+    warm_start: sections.WarmStart = Field(default_factory=list)
+    test: sections.TestSection = sections.TestSection()
+    keep: sections.KeepSection = sections.KeepSection()
+    landscape: sections.LandscapeSection | None = None
     callbacks: list[Any] | None = None
     """Classes that are told what happens: `module:Class` or `{"module:Class": {arguments}}`.
 
@@ -124,7 +101,7 @@ class Spec(Section):
     # False where it is the default for the study's budget.
     _own_parallelism: bool = PrivateAttr(True)
     # The optimizer's section where it leaves the name to the default; whether seeds are left to it.
-    _unnamed: OptimizerSection | None = PrivateAttr(None)
+    _unnamed: sections.OptimizerSection | None = PrivateAttr(None)
     _default_seeds: bool = PrivateAttr(False)
     _given_way: tuple[str, ...] = PrivateAttr(())
 
@@ -239,12 +216,12 @@ class Spec(Section):
 
         If there is one only, its name is "".
         """
-        sections = {name: part.trainer for name, part in (self.algorithms or {}).items()}
+        stated = {name: part.trainer for name, part in (self.algorithms or {}).items()}
         if self.trainer is not None:
-            sections[""] = self.trainer
-        return {name: self._trainer(section) for name, section in sections.items()}
+            stated[""] = self.trainer
+        return {name: self._trainer(section) for name, section in stated.items()}
 
-    def info(self, trainer: TrainerSpec | TrainerSection) -> TrainerInfo:
+    def info(self, trainer: TrainerSpec | sections.TrainerSection) -> TrainerInfo:
         """Describe one of its trainers.
 
         A class of the user's lies beside the study file.
@@ -266,7 +243,7 @@ class Spec(Section):
         """Name a single one of `steps`."""
         return self.steps.removesuffix("s")
 
-    def _trainer(self, section: TrainerSection) -> TrainerSpec:
+    def _trainer(self, section: sections.TrainerSection) -> TrainerSpec:
         """Resolve the spec of a trainer.
 
         Scripts and functions are looked for beside the study file unless it says where.
@@ -304,16 +281,16 @@ class Spec(Section):
         algorithm = "" if self.algorithms is None else split_algorithm(config)[0]
         return self.resources_by_algorithm[algorithm]
 
-    def resource_sections(self, algorithm: str) -> list[tuple[str, ResourcesSection]]:
+    def resource_sections(self, algorithm: str) -> list[tuple[str, sections.ResourcesSection]]:
         """List the sections that say what an algorithm needs, with their keys.
 
         The first section that says a key holds.
         """
-        sections: list[tuple[str, ResourcesSection | None]] = [("resources", self.resources)]
+        stated: list[tuple[str, sections.ResourcesSection | None]] = [("resources", self.resources)]
         if self.algorithms is not None:
             of_algorithm = self.algorithms[algorithm].resources
-            sections.insert(0, (f"algorithms.{algorithm}.resources", of_algorithm))
-        return [(key, section) for key, section in sections if section is not None]
+            stated.insert(0, (f"algorithms.{algorithm}.resources", of_algorithm))
+        return [(key, section) for key, section in stated if section is not None]
 
     def objectives(self) -> tuple[Objective, ...]:
         return tuple(
@@ -451,8 +428,12 @@ class Spec(Section):
         changes: dict[str, object] = {"optimizer": named}
         if seeds:
             adaptive = optimizer == DEFAULT_WITH_PRIOR
-            count = ADAPTIVE_SEEDS if adaptive else SeedsSection().tuning
-            rule = EvaluationSection(seeds="adaptive") if adaptive else EvaluationSection()
+            count = sections.ADAPTIVE_SEEDS if adaptive else sections.SeedsSection().tuning
+            rule = (
+                sections.EvaluationSection(seeds="adaptive")
+                if adaptive
+                else sections.EvaluationSection()
+            )
             changes["evaluation"] = rule
             changes["seeds"] = self.seeds.model_copy(update={"tuning": count})
         copy = self.changed(**changes)
@@ -530,7 +511,7 @@ class Spec(Section):
         share = stored.evaluation.share  # it is by the prior
         return copy.changed(evaluation=copy.evaluation.model_copy(update={"share": share}))
 
-    def _with_resources_of(self, stored: Spec) -> dict[str, AlgorithmSection] | None:
+    def _with_resources_of(self, stored: Spec) -> dict[str, sections.AlgorithmSection] | None:
         """Copy the algorithms, with the resources they have in a stored study."""
         if self.algorithms is None or stored.algorithms is None:
             return self.algorithms

@@ -23,15 +23,7 @@ from autorl.executors.worker import from_folder
 from autorl.landscapes.warm_start import fitting, misfit, starting_configurations
 from autorl.space import Document, Space, load_space, parse_document, read_document, unknown_key
 from autorl.space.canonical import jsonable
-from autorl.study.spec.checks import (
-    check_adaptive,
-    check_budget,
-    check_evaluations,
-    check_n_envs,
-    check_names_and_places,
-    check_racing,
-    check_workers,
-)
+from autorl.study.spec import checks
 from autorl.study.spec.defaults import Content, apply_preset, complete, read, start_of_preset
 from autorl.study.spec.giving_way import with_default_episodes, with_shorter_rollout
 from autorl.study.spec.optimizer import default_parallelism, with_resolved_options
@@ -78,7 +70,7 @@ def load_spec(
         if "parallelism" not in data:
             spec = spec.with_default_parallelism(default_parallelism(spec))
         # Last: it may ask the optimizer, whose starts must be resolved.
-        check_budget(spec)
+        checks.check_budget(spec)
     return spec
 
 
@@ -147,13 +139,13 @@ def _check_resolved(spec: Spec, document: Document, data: Mapping[str, object]) 
     Their errors come before any training.
     """
     with _located(document):
-        check_names_and_places(spec)
-        check_workers(spec)
-        check_racing(spec)
-        check_adaptive(spec)
-        check_evaluations(spec, data)
+        checks.check_names_and_places(spec)
+        checks.check_workers(spec)
+        checks.check_racing(spec)
+        checks.check_adaptive(spec)
+        checks.check_evaluations(spec, data)
         _space_located(spec, document)
-        check_n_envs(spec, data)
+        checks.check_n_envs(spec, data)
 
 
 def _with_starts(spec: Spec, document: Document) -> Spec:
