@@ -27,17 +27,8 @@ def run(*arguments, cwd, timeout=PATIENCE):
 
 def tune(folder, *options):
     """Tune the study of a copied example; the result as the command line's JSON."""
-    output = run(
-        "-m",
-        "autorl",
-        "tune",
-        folder / "study.yaml",
-        "--out",
-        folder / "out",
-        "--json",
-        *options,
-        cwd=folder,
-    )
+    study = (folder / "study.yaml", "--out", folder / "out", "--json")
+    output = run("-m", "autorl", "tune", *study, *options, cwd=folder)
     return json.loads(output)
 
 
@@ -147,19 +138,8 @@ def test_an_environment_of_ones_own_is_tuned_without_touching_the_package(tmp_pa
 def test_an_exported_model_runs_in_stable_baselines3(tmp_path):
     sb3 = pytest.importorskip("stable_baselines3", reason="needs the extra sb3")
     gym = pytest.importorskip("gymnasium")
-    options = (
-        "--env",
-        "CartPole-v1",
-        "--runs",
-        "3",
-        "--steps",
-        "4096",
-        "--set",
-        "seeds.test=2",
-        "--out",
-        "out",
-    )
-    options += ("--set", "fidelity.evaluations=2")
+    options = ("--env", "CartPole-v1", "--runs", "3", "--steps", "4096", "--out", "out")
+    options += ("--set", "seeds.test=2", "--set", "fidelity.evaluations=2")
     run("-m", "autorl", "tune", "sb3/ppo-small", *options, cwd=tmp_path)
     run("-m", "autorl", "export", "out", "--model", "agent.zip", cwd=tmp_path)
     model = sb3.PPO.load(tmp_path / "agent.zip")

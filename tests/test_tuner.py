@@ -9,7 +9,6 @@ import textwrap
 
 import pytest
 
-import autorl
 from autorl import (
     Finished,
     InputError,
@@ -318,13 +317,6 @@ def test_an_unknown_option_is_answered_with_the_nearest():
 def test_an_option_of_others_and_a_misspelt_one_are_answered_with_ours(option, answer):
     with pytest.raises(InputError, match=answer):
         tune(plain, SPACE, **{option: 3})
-
-
-def test_the_package_lists_its_names_and_names_the_nearest():
-    assert {"tune", "Tuner", "SeedPlan", "Callback"} <= set(dir(autorl))
-    assert not {"Any", "annotations", "importlib"} & set(dir(autorl))
-    with pytest.raises(AttributeError, match="no attribute 'Tunner'; did you mean 'Tuner'"):
-        autorl.Tunner  # noqa: B018
 
 
 @pytest.mark.parametrize("call", [Tuner, lambda space, **options: tune(plain, space, **options)])

@@ -8,11 +8,8 @@ import pytest
 from autorl import load_landscape
 from autorl.core.types import InputError
 from autorl.landscapes import from_study
-from autorl.optimizers import names
 from autorl.study import Study
-from autorl.study.setup import make_optimizer, trainer_loader
 from autorl.study.spec import load_spec, thaw
-from autorl.testing.simulation import simulate
 
 SPACE = {
     "hyperparameters": {
@@ -184,28 +181,3 @@ def test_a_wrong_query_is_one_line(first, sql, message):
         load_spec(FILE | {"warm_start": {"study": str(first), "sql": sql}})
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", names())
-def test_every_optimizer_begins_with_them(name, first, best):
-    """From the spec to the proposals: each start is among the first runs that begin from scratch, as `warm start`."""
-    space = copy.deepcopy(SPACE)
-    for hyperparameter in space["hyperparameters"].values():
-        hyperparameter["changeable"] = True  # population-based ones need some
-    more = {"optimizer": name, "space": space, "budget": {"configurations": 32}}
-    spec = load_spec(FILE | more | {"warm_start": {"study": str(first), "top": 2}})
-    load = trainer_loader(spec)
-    try:
-        make_optimizer(spec, load)
-    except InputError as error:
-        if "pip install" in str(error):
-            pytest.skip(str(error))
-        raise
-    proposals = simulate(
-        lambda: make_optimizer(spec, load), lambda i, p: p.config["x"], 8
-    ).proposals
-    scratch = [proposal for proposal in proposals if proposal.resume_from is None]
-    default = spec.search_space.default()
-    starts = list(dict.fromkeys([default, *best[:2]]))
-    assert [proposal.config for proposal in scratch[: len(starts)]] == starts
-    assert {proposal.origin for proposal in scratch[1 : len(starts)]} == {"warm start"}

@@ -343,7 +343,7 @@ class Driver(Search):
         if self.spec.asynchronous:
             # Otherwise an optimizer that never waits would be asked for all of its budget at once.
             crowded = len(self._queue) >= self.spec.parallelism or self.ended or self._waiting
-            return self._next_complete() or (self._queue[0] if crowded else None)
+            return self._next_complete() or (next(iter(self._queue)) if crowded else None)
         number = self._order.next(demanded=self.ended or self._waiting)
         return None if number is None else self._queue.first_of(number)
 

@@ -20,7 +20,6 @@ import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from autorl.core.types import Config, InputError, ProposalId
 from autorl.statistics.evaluation import SeedValue
@@ -260,13 +259,6 @@ class Queue:
 
     def __iter__(self) -> Iterator[Item]:
         return iter(self._items.values())
-
-    def __getitem__(self, place: int) -> Item:
-        """Return the item at a place from 0, the first at once."""
-        try:
-            return next(islice(self._items.values(), place, None))
-        except StopIteration:
-            raise IndexError(place) from None
 
     def get(self, number: int) -> Item | None:
         return self._items.get(number)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from scripted import Scripted, Shuffled, Toy, full, listed, run, study_with, toy_spec
-from study_support import part_of, small_spec
+from study_support import small_spec
 
 from autorl.core.types import InputError, Scored, Status
 from autorl.executors.worker import run_segment
@@ -193,23 +193,6 @@ def test_more_budget_is_split_again_and_a_new_proposal_can_become_the_incumbent(
 
 
 # -- the same table ------------------------------------------------------------------------------
-
-
-def test_a_study_that_was_left_while_it_confirmed_can_be_read(tmp_path):
-    events = 0
-    whole = Study.create(small_spec(**SHARE), tmp_path / "whole")
-    whole.store.on_append = lambda event: kinds.append(event.kind)
-    kinds = []
-    whole.run()
-    whole.close()
-    events = kinds.index("confirm") + 2
-    folder = part_of(tmp_path / "part", events, **SHARE)
-    study = Study.open(folder)
-    assert study.driver.unsettled
-    record = StudyRecord(study.spec, study.store, folder)
-    assert record.spent.charged_steps == study.driver.charges.steps
-    assert study.result().choice is None, "nobody has more seeds yet"
-    study.close()
 
 
 # -- what is said of it --------------------------------------------------------------------------

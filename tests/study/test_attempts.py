@@ -62,36 +62,6 @@ def test_the_oldest_live_attempt_of_a_segment_is_in_flight():
     assert attempts.in_flight == {SECOND: other}
 
 
-def test_the_backup_copy_that_ends_first_leaves_the_first_attempt_in_flight():
-    attempts = Attempts(retries=1)
-    first, copy, third = (begun(attempts) for _ in range(3))
-    attempts.end(copy)
-    assert attempts.in_flight == {FIRST: first}
-    assert list(attempts.live()) == [first, third]
-    attempts.end(first)
-    assert attempts.in_flight == {FIRST: third}
-
-
-def test_a_live_attempt_is_found_by_segment_and_fence():
-    attempts = Attempts(retries=1)
-    first, copy = begun(attempts), begun(attempts)
-    assert attempts.find(first.key) is first
-    assert attempts.find(copy.key) is copy
-    assert attempts.find((FIRST, Fence(0, 7))) is None
-    assert attempts.find((SECOND, first.fence)) is None
-    attempts.end(first)
-    assert attempts.find(first.key) is None
-
-
-def test_all_attempts_at_a_segment_end_at_once():
-    attempts = Attempts(retries=1)
-    first, copy, other = begun(attempts), begun(attempts), begun(attempts, SECOND)
-    assert attempts.end_all(FIRST) == [first, copy]
-    assert attempts.end_all(FIRST) == []
-    assert attempts.in_flight == {SECOND: other}
-    assert list(attempts.live()) == [other]
-
-
 # -- losses ------------------------------------------------------------------------------------------------------------
 
 

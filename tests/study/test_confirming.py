@@ -72,14 +72,6 @@ def test_a_search_explores_with_what_is_not_kept_to_confirm():
     assert confirmation.limit(math.inf) == math.inf
 
 
-def test_a_new_proposal_needs_as_many_seeds_as_the_best_has():
-    situation = Situation(SIX, share=0.1, seeds=6)
-    situation.grant(SeedsGranted((3,), (0, 1, 2, 3, 4), ()))
-    situation.grant(SeedsGranted())
-    assert situation.charges.steps == 1000
-    assert situation.confirmation.limit(2000) == 1600, "four more, not one tenth"
-
-
 # -- the levels --------------------------------------------------------------------------------------------------------
 
 
@@ -123,16 +115,6 @@ def test_a_budget_that_is_a_sum_of_floats_loses_no_run():
     assert situation.next_level(600 + 399) == SeedsGranted((3, 4, 0), (0, 1), ())
 
 
-def test_of_a_budget_of_configurations_what_was_explored_since_counts():
-    situation = Situation([0.1 * number for number in range(12)], share=0.25)
-    situation.grant(SeedsGranted((11, 10), (0, 1, 2), ()))
-    situation.grant(SeedsGranted())
-    for number in range(3):
-        situation.add(2.0 + number)
-    # Three new ones are three quarters of four runs; the best is ahead by two, which are half.
-    assert situation.next_level() == SeedsGranted((14, 11, 10), (0, 1), (1,))
-
-
 # -- who may be confirmed ----------------------------------------------------------------------------------------------
 
 
@@ -163,10 +145,6 @@ def test_neither_a_baseline_nor_an_agent_that_was_picked_is_confirmed():
 def test_who_is_confirmed_does_not_depend_on_the_unit_of_the_metric(scale, shift):
     situation = Situation([scale * score + shift for score in SIX])
     assert situation.next_level(1000).proposals == (3, 4)
-
-
-def test_of_equal_scores_the_earliest_come_first():
-    assert Situation([500.0] * 5).next_level(900).proposals == (0, 1)
 
 
 def test_of_several_objectives_the_front_is_confirmed_in_the_order_of_the_first():

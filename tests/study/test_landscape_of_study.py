@@ -6,7 +6,6 @@ from types import SimpleNamespace
 import pytest
 
 from autorl.core.types import InputError
-from autorl.landscapes.schema import Tables
 from autorl.study.results import landscape
 from autorl.study.results.landscape import from_study
 
@@ -44,42 +43,6 @@ def test_an_id_is_a_namespace_an_algorithm_and_an_environment(monkeypatch, name,
     with pytest.raises(InputError, match="the study trained on 'Acrobot-v1', so the id is") as no:
         landscape._names(name, "s", data_of("Acrobot-v1", name="Acrobot-v1"))
     assert (no.value.file, no.value.key) == ("s", name)
-
-
-def tables_of(*runs):
-    """Runs of (status, step they begin at, steps trained, last evaluation)."""
-    import pandas as pd
-
-    rows = list(enumerate(runs))
-    return Tables(
-        pd.DataFrame(),
-        pd.DataFrame(
-            {
-                "run_id": [number for number, _ in rows],
-                "status": [run[0] for _, run in rows],
-                "environment_steps": [float(run[2]) for _, run in rows],
-            }
-        ),
-        pd.DataFrame(
-            {"run_id": [number for number, _ in rows], "step": [run[3] for _, run in rows]}
-        ),
-        pd.DataFrame(
-            {"run_id": [number for number, _ in rows], "from_step": [run[1] for _, run in rows]}
-        ),
-    )
-
-
-@pytest.mark.parametrize(
-    ("runs", "off"),
-    [
-        ([("done", 0, 100, 100)], (0, 0)),
-        ([("done", 0, 108, 100), ("done", 40, 63, 100), ("done", 0, 96, 100)], (-4, 8)),
-        ([("done", 0, 100, 100), ("crash", 0, 10, 100)], (0, 0)),
-        ([("crash", 0, 10, 100)], (0, 0)),
-    ],
-)
-def test_runs_are_so_many_steps_off_their_nominal_end(runs, off):
-    assert landscape._steps_off(tables_of(*runs)) == off
 
 
 def test_a_damaged_study_is_named_by_its_folder(tmp_path, monkeypatch):

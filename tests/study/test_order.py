@@ -66,15 +66,6 @@ def test_asks_ahead_change_nothing_but_when_outcomes_are_observed(costs, paralle
     assert seen == [number for number, _ in observed(costs, parallelism)]
 
 
-def test_more_seeds_hold_no_virtual_worker():
-    order = Order(1)
-    order.begin(0, 1.0, occupies=False)
-    order.begin(1, 1.0, occupies=False)
-    assert order.next(demanded=False) is None
-    order.begin(2, 9.0)
-    assert order.next(demanded=False) == 0, "the only worker is busy: the next end is observed"
-
-
 def test_an_outcome_that_was_not_waited_for_is_observed_from_the_front_alone():
     """As a resumed study reads it in the log, before it has asked what is next."""
     order = Order(2)
@@ -86,18 +77,6 @@ def test_an_outcome_that_was_not_waited_for_is_observed_from_the_front_alone():
     assert order.observed(0) == 2
     with pytest.raises(ValueError, match="out of its turn"):
         order.observed(0)
-
-
-def test_the_baseline_is_observed_last_and_does_not_move_the_clock():
-    order = Order(2)
-    order.begin(0, 1.0)
-    order.begin_last(9)
-    order.begin_last(8)
-    assert (order.due, order.now, order.next(demanded=False)) == (2, 0.0, 9)
-    order.end_baseline(9)
-    assert order.next(demanded=False) == 8
-    order.end_baseline(7)
-    assert order.due == 1
 
 
 # -- the table does not depend on durations ----------------------------------------------------------------------------

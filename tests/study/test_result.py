@@ -1,6 +1,5 @@
 """The result of a study, put together from rows made up: what is tested, compared, and in which order."""
 
-import math
 from types import SimpleNamespace
 
 import pytest
@@ -101,30 +100,6 @@ def rows_of(proposal, label, *values, objective=0):
             (value, False) if not isinstance(value, tuple) else (value[0], True) for value in values
         )
     ]
-
-
-def test_the_incumbent_comes_first_then_the_default_then_the_others():
-    rows = [
-        *rows_of(1, "default", 1.0, 2.0),
-        *rows_of(2, "rank 3", 3.0),
-        *rows_of(3, "earlier", 9.0),
-        *rows_of(4, "rank 2", 5.0),
-        *rows_of(9, "incumbent", 7.0, (None,), 8.0),
-    ]
-    record = record_of(rows, scores={9: (0.5, 1.0), 1: (0.25,)})
-    entries = results._entries(record, 9)
-    assert [(one.label, one.proposal) for one in entries] == [
-        ("incumbent", 9),
-        ("default", 1),
-        ("rank 2", 4),
-        ("rank 3", 2),
-    ]
-    first = entries[0]
-    assert (dict(first.test.seeds), first.failures) == ({100: 7.0, 102: 8.0}, {101: "crash"})
-    assert (first.tuning, first.until, first.config) == (0.5, 91, Config(x=0.5))
-    assert math.isnan(entries[2].tuning), "nothing was known of it"
-    assert results._entries(record, 1) == [], "the default is not the tested incumbent"
-    assert results._entries(record, 3) == []
 
 
 # -- several objectives ------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from study_support import StoppedError, run_small, small_spec, stop_after
+from study_support import StoppedError, part_of, run_small, small_spec
 
 from autorl import Tuner
 from autorl.core.seeds import SeedPlan
@@ -47,43 +47,26 @@ def ended(folder, **changes):
     return why, result.search_end_text, [text for text in warnings if "of the budget" in text]
 
 
+USED_UP = "the budget was used up"
+NO_MORE = "what was left of the budget paid for no further proposal"
+
+
 @pytest.mark.parametrize(
-    ("changes", "why", "text", "caution"),
+    ("changes", "why", "text"),
     [
-        ({"budget": {"runs": 4}}, SearchEnd.BUDGET, "the budget was used up", None),
-        (
-            {"budget": {"runs": 2.5}},
-            SearchEnd.BUDGET,
-            "what was left of the budget paid for no further proposal",
-            None,
-        ),
-        ({"budget": {"configurations": 3}}, SearchEnd.BUDGET, "the budget was used up", None),
-        (
-            {"optimizer": GRID, **ONE},
-            SearchEnd.OPTIMIZER,
-            "grid has tried every point of its grid",
-            "81% of the budget is unused: grid has tried every point of its grid; "
-            "a larger plan needs a new study",
-        ),
-        (
-            {"optimizer": PBT},
-            SearchEnd.OPTIMIZER,
-            "pbt has trained all its generations",
-            "81% of the budget is unused: pbt has trained all its generations; "
-            "a larger plan needs a new study",
-        ),
-        (
-            {"optimizer": PBT, "budget": {"runs": 3}},
-            SearchEnd.BUDGET,
-            "the budget was used up",
-            None,
-        ),
+        ({"budget": {"runs": 4}}, SearchEnd.BUDGET, USED_UP),
+        ({"budget": {"runs": 2.5}}, SearchEnd.BUDGET, NO_MORE),
+        ({"budget": {"configurations": 3}}, SearchEnd.BUDGET, USED_UP),
+        ({"optimizer": GRID, **ONE}, SearchEnd.OPTIMIZER, "grid has tried every point of its grid"),
+        ({"optimizer": PBT}, SearchEnd.OPTIMIZER, "pbt has trained all its generations"),
+        ({"optimizer": PBT, "budget": {"runs": 3}}, SearchEnd.BUDGET, USED_UP),
     ],
     ids=["runs", "rest", "configurations", "grid", "pbt", "pbt-exact"],
 )
-def test_the_reason_is_recorded_and_said(tmp_path, changes, why, text, caution):
+def test_the_reason_is_recorded_and_said(tmp_path, changes, why, text):
+    caution = f"81% of the budget is unused: {text}; a larger plan needs a new study"
     found = ended(tmp_path / "study", **FEW, **changes)
-    assert found == (why, text, [] if caution is None else [caution])
+    assert found == (why, text, [caution] if why is SearchEnd.OPTIMIZER else [])
 
 
 def test_the_time_of_the_budget_is_a_reason(tmp_path, monkeypatch):
@@ -111,18 +94,8 @@ def test_the_time_to_explore_is_a_reason_though_some_is_left(tmp_path, monkeypat
     assert ended(tmp_path / "study", **ADAPTIVE, budget={"hours": 1})[0] is SearchEnd.HOURS
 
 
-def interrupted(folder, events, **changes):
-    """A study in a folder that was left after so many events."""
-    study = Study.create(small_spec(**changes), folder)
-    stop_after(study, events)
-    with pytest.raises(StoppedError):
-        study.run()
-    study.close()
-    return folder
-
-
 def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_path):
-    folder = interrupted(tmp_path / "study", 12, **FEW)
+    folder = part_of(tmp_path / "study", 12, **FEW)
     view = open_view(folder)
     assert (view.record.search_end, view.record.search_end_text) == (None, "")
     assert "search ended" not in status_text(view)
@@ -144,7 +117,7 @@ def test_a_test_that_is_asked_for_ends_the_search_and_more_budget_opens_it(tmp_p
 
 
 def test_a_test_that_is_asked_for_when_the_budget_is_used_up_is_not_the_reason(tmp_path):
-    folder = interrupted(tmp_path / "study", 6, **FEW, budget={"runs": 2})
+    folder = part_of(tmp_path / "study", 6, **FEW, budget={"runs": 2})
     study = Study.open(folder)
     assert (study.driver.ended, study.driver.budget.used) == (False, 1.0)
     assert study.run(search=False).search_end is SearchEnd.BUDGET

@@ -21,23 +21,6 @@ def train(study, segment):
     return run_segment(study.load, segment, lambda report: None)
 
 
-def test_bytes_are_those_saved_set_aside_and_being_written(monkeypatch, tmp_path):
-    study = study_of(monkeypatch, full(0.5), folder=tmp_path / "study")
-    work = study.driver.work
-    assert work.bytes_saved() == 0
-    (segment,) = study.advance()
-    Path(segment.scratch).mkdir(parents=True)
-    (Path(segment.scratch) / "part").write_bytes(b"x" * 7)
-    assert work.bytes_saved() == 7
-    monkeypatch.setattr(work._sizes, "total", lambda: 11)
-    aside = tmp_path / "study" / "checkpoints" / "damaged" / "9.0-1-0"
-    aside.mkdir(parents=True)
-    (aside / "state").write_bytes(b"x" * 20)
-    work.sweep()
-    assert work.bytes_saved() == 11 + 20, "a sweep removes what is half written"
-    study.close()
-
-
 def test_folders_of_running_segments_are_not_looked_at_with_every_outcome(monkeypatch, tmp_path):
     study = study_of(monkeypatch, full(0.5), folder=tmp_path / "study")
     work = study.driver.work
