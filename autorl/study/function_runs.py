@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from autorl import executors
 from autorl.core.types import Executor, InputError
@@ -41,14 +42,15 @@ class FunctionRuns:
         self.spec = spec.model_copy(update={"executor": executor})
         self._takes_trial = takes_trial(function)
         self._check(name)
-        self._processes: FunctionProcesses | None = None
         self._by_value: bytes | None = None
-        self._executor: Executor | None = None
+        self._to_close = ExitStack()
         self._trainer: FunctionTrainer
         if self._takes_trial:
-            if name == "processes":
-                self._processes = FunctionProcesses(function)
-            self._trainer = TrialTrainer(function, {}, self._processes)
+            processes = FunctionProcesses(function) if name == "processes" else None
+            if processes is not None:
+                self._to_close.callback(processes.close)
+            self._trainer = TrialTrainer(function, {}, processes)
+            self._to_close.callback(self._trainer.close)
         else:
             self._trainer = FunctionTrainer(function, {})
             if name == "processes":
@@ -57,15 +59,18 @@ class FunctionRuns:
 
     def executor(self) -> Executor:
         """Make what runs the segments of the study."""
+        executor: Executor
         if self._by_value is not None:
             load = loader(self._by_value, {})
             preload = [loader.__module__]
-            self._executor = make_named_executor("processes", self.spec, load, preload=preload)
+            executor = make_named_executor("processes", self.spec, load, preload=preload)
         elif self.spec.executor.name == "in_process":
-            self._executor = InProcess(self.load)
+            executor = InProcess(self.load)
         else:
-            self._executor = LocalThreads(self.load, segments_at_once(self.spec, "threads"))
-        return self._executor
+            executor = LocalThreads(self.load, segments_at_once(self.spec, "threads"))
+        # A study that is over has returned before it has closed its executor.
+        self._to_close.callback(executor.close)
+        return executor
 
     def follow(self, study: Study) -> None:
         """Let go of every call that nothing goes on from.
@@ -83,13 +88,7 @@ class FunctionRuns:
 
     def close(self) -> None:
         """End every call, every process and every thread of the function."""
-        # A study that is over has returned before it has closed its executor.
-        if self._executor is not None:
-            self._executor.close()
-        if isinstance(self._trainer, TrialTrainer):
-            self._trainer.close()
-        if self._processes is not None:
-            self._processes.close()
+        self._to_close.close()
 
     def _release(self, names: list[str]) -> None:
         if isinstance(self._trainer, TrialTrainer):

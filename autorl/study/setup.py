@@ -22,14 +22,14 @@ from autorl.executors import MOST_SEGMENTS, machine
 from autorl.executors.devices import Capacity, most_at_once, shortage
 from autorl.executors.worker import Load, from_folder
 from autorl.optimizers import BaseOptimizer
-from autorl.space import Hyperparameter, Space
+from autorl.space import Space
 from autorl.statistics.evaluation import COST_METRICS
 from autorl.store.cache import cache_bound
 from autorl.store.folder import JOBS
 from autorl.store.remote import RemoteFolder
 from autorl.study.open_proposals import predicted_cost
 from autorl.study.spec import Spec
-from autorl.study.spec.checks import paid_configurations
+from autorl.study.spec.checks import check_against_space, paid_configurations, same
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.trainers import Trainer
 from autorl.trainers.contract import FixedValue
@@ -378,54 +378,16 @@ def check_fixed_values(fixed: Sequence[FixedValue], space: Space, algorithm: str
         algorithm: whose trainer it is; empty where the study has one.
     """
     section = f"algorithms.{algorithm}." if algorithm else ""
-    for value in fixed:
-        for name in value.names:
-            hyperparameter = space.hyperparameters.get(name)
-            # Such a value stands where the condition leaves the hyperparameter out.
-            conditional = value.fills_in and name in space.conditions
-            if hyperparameter is not None and not conditional:
-                _check_against_space(
-                    value, hyperparameter, f"{section}space.hyperparameters.{name}", section
-                )
-    _check_among_themselves(fixed, section)
-
-
-def _check_against_space(
-    value: FixedValue, hyperparameter: Hyperparameter, place: str, section: str
-) -> None:
-    key = f"{section}trainer.kwargs.{value.place}"
-    if hyperparameter.type != "constant":
-        message = (
-            f"is searched by the space as well, as {place}: "
-            "take it out here, or fix it there (`{value: ...}`)"
-        )
-        raise InputError(message, key=key)
-    if not value.fills_in or not _same(value.value, hyperparameter.choices[0]):
-        message = (
-            f"is fixed to {hyperparameter.choices[0]!r} by the space as well, as {place}: "
-            "say it in one place"
-        )
-        raise InputError(message, key=key)
-
-
-def _check_among_themselves(fixed: Sequence[FixedValue], section: str) -> None:
     seen: dict[str, FixedValue] = {}
     for value in fixed:
+        key = f"{section}trainer.kwargs.{value.place}"
+        check_against_space(value, space, section, key)
         for name in value.names:
             first = seen.setdefault(name, value)
-            agree = value.fills_in and first.fills_in and _same(first.value, value.value)
+            agree = value.fills_in and first.fills_in and same(first.value, value.value)
             if first.place != value.place and not agree:
-                message = (
-                    f"is fixed by {section}trainer.kwargs.{first.place} as well: "
-                    "say it in one place"
-                )
-                raise InputError(message, key=f"{section}trainer.kwargs.{value.place}")
-
-
-def _same(first: object, second: object) -> bool:
-    """Tell whether two values are equal, lists and tuples alike."""
-    # A list of YAML and a tuple of Python are the same value, which `FrozenMap` freezes alike.
-    return FrozenMap(x=first) == FrozenMap(x=second)
+                other = f"{section}trainer.kwargs.{first.place}"
+                raise InputError(f"is fixed by {other} as well: say it in one place", key=key)
 
 
 ON_THIS_MACHINE = ("in_process", "threads", "processes")

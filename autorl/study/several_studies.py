@@ -143,7 +143,6 @@ class Backend:
         limits: of one segment.
         settings: the section `executor` of the study file without its name and number of workers,
             as JSON.
-        resources: what segments need, by algorithm.
         folders: that modules of the study's own are imported from.
     """
 
@@ -298,16 +297,11 @@ def _views(shared: SharedExecutor, studies: Sequence[Study], workers: int) -> li
     for backend, study in zip(needed, studies, strict=True):
         if backend not in pools:
             foreign = sorted(folders - backend.folders)
-            pools[backend] = _executor(backend, study, workers, sorted(preload), foreign)
+            load = functools.partial(load_apart, trainer_loader(study.spec), foreign)
+            pools[backend] = make_named_executor(
+                backend.name, study.spec, load, workers, sorted(preload), study.store.folder
+            )
     return [
         shared.view(f"{number}-{study.spec.name}", pools[backend])
         for number, (backend, study) in enumerate(zip(needed, studies, strict=True))
     ]
-
-
-def _executor(
-    backend: Backend, study: Study, workers: int, preload: Sequence[str], foreign: Sequence[str]
-) -> Executor:
-    load = functools.partial(load_apart, trainer_loader(study.spec), foreign)
-    folder = study.store.folder
-    return make_named_executor(backend.name, study.spec, load, workers, preload, folder)

@@ -175,15 +175,13 @@ class TestPhase(Frozen):
         # Trained the furthest without a change.
         defaults = self._driver.default_runs.longest()
         default = next(filter(self._driver.settled, defaults), None)
-        if default is not None and lineage.root(default) != lineage.root(best):
+        if default is not None:
             chosen.append(("default", default))
         # Proposals of one run share their test segments: it is tested once.
-        roots = {lineage.root(number) for _, number in chosen}
-        for label, number in self._others(best):
-            if lineage.root(number) not in roots:
-                roots.add(lineage.root(number))
-                chosen.append((label, number))
-        return chosen
+        by_root: dict[ProposalId, tuple[str, ProposalId]] = {}
+        for label, number in (*chosen, *self._others(best)):
+            by_root.setdefault(lineage.root(number), (label, number))
+        return list(by_root.values())
 
     def _others(self, best: ProposalId) -> list[tuple[str, ProposalId]]:
         """List what is tested beside the incumbent.
@@ -192,16 +190,18 @@ class TestPhase(Frozen):
         """
         ranking = self._driver.ranking
         top = self._spec.test.top
+        kind = "rank"
+        numbers = ranking.ordered(top)
         if len(self._spec.objective) > 1:
+            kind = "front"
             # The incumbent first, so that it is one of the ends that `spread` keeps.
             front = sorted(
                 ranking.front(),
                 key=lambda number: (number != best, -ranking[number].values[0], number),
             )
-            beside = [number for number in spread(front, top) if number != best]
-            return [(f"front {place}", number) for place, number in enumerate(beside, start=2)]
-        beside = [number for number in ranking.ordered() if number != best][: max(top - 1, 0)]
-        return [(f"rank {place}", number) for place, number in enumerate(beside, start=2)]
+            numbers = spread(front, top)
+        beside = [number for number in numbers if number != best]
+        return [(f"{kind} {place}", number) for place, number in enumerate(beside, start=2)]
 
     def _settle(self) -> None:
         """Record the candidates whose test runs are all in."""

@@ -14,10 +14,12 @@ from pathlib import Path
 from autorl import optimizers
 from autorl.core.plain_text import counted, printable, shown
 from autorl.core.seeds import generator
-from autorl.core.types import InputError, Proposal
+from autorl.core.types import FrozenMap, InputError, Proposal
+from autorl.space import Space
 from autorl.statistics.reductions import parse_reduction
 from autorl.study.spec.optimizer import optimizer_of
 from autorl.study.spec.spec import Spec
+from autorl.trainers.contract import FixedValue
 
 
 def check_names_and_places(spec: Spec) -> None:
@@ -100,22 +102,41 @@ def check_n_envs(spec: Spec, data: Mapping[str, object]) -> None:
                 )
                 raise InputError(message, key=f"{section}trainer.kwargs.n_envs")
             continue
-        space = spec.spaces[algorithm]
-        searched = space.hyperparameters.get("n_envs")
-        if explicit is None or searched is None or "n_envs" in space.conditions:
+        if explicit is not None:
+            value = FixedValue("n_envs", ("n_envs",), explicit)
+            check_against_space(value, spec.spaces[algorithm], section, "environment.n_envs")
+
+
+def check_against_space(value: FixedValue, space: Space, section: str, key: str) -> None:
+    """Check that a space neither searches a value nor fixes it to another.
+
+    Args:
+        value: fixed elsewhere.
+        space: of a trainer, without the prefix of an algorithm.
+        section: that the space is in, with a dot at its end.
+        key: that fixes the value.
+
+    Raises:
+        InputError: naming both places.
+    """
+    for name in value.names:
+        hyperparameter = space.hyperparameters.get(name)
+        # Such a value stands where the condition leaves the hyperparameter out.
+        if hyperparameter is None or (value.fills_in and name in space.conditions):
             continue
-        place = f"{section}space.hyperparameters.n_envs"
-        if searched.type != "constant":
-            message = (
-                f"is searched by the space as well, as {place}: take it out here, or fix it there"
-            )
-            raise InputError(message, key="environment.n_envs")
-        if searched.choices[0] != explicit:
-            message = (
-                f"is fixed to {searched.choices[0]!r} by the space as well, "
-                f"as {place}: say it in one place"
-            )
-            raise InputError(message, key="environment.n_envs")
+        place = f"by the space as well, as {section}space.hyperparameters.{name}"
+        if hyperparameter.type != "constant":
+            message = f"is searched {place}: take it out here, or fix it there (`{{value: ...}}`)"
+            raise InputError(message, key=key)
+        if not value.fills_in or not same(value.value, hyperparameter.choices[0]):
+            message = f"is fixed to {hyperparameter.choices[0]!r} {place}: say it in one place"
+            raise InputError(message, key=key)
+
+
+def same(first: object, second: object) -> bool:
+    """Tell whether two values are equal, lists and tuples alike."""
+    # A list of YAML and a tuple of Python are the same value, which `FrozenMap` freezes alike.
+    return FrozenMap(x=first) == FrozenMap(x=second)
 
 
 def check_workers(spec: Spec) -> None:
