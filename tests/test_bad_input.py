@@ -51,38 +51,35 @@ def with_space(**entry):
     }
 
 
-FILES = {
-    "unknown key like no other": (
-        {"sampler": "tpe"},
-        r"sampler: .*known keys: .*optimizer.* and \d+ more",
-    ),
-    "unknown optimizer": ({"optimizer": "tpee"}, r"optimizer.name: .*did you mean 'tpe'"),
-    "unknown option of an optimizer": (
-        {"optimizer": {"name": "tpe", "starts": 3}},
-        r"optimizer.starts: unknown option",
-    ),
-    "unknown trainer": ({"trainer": "sb3/ppoo"}, r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
-    "unknown option of a trainer": (
-        {"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}},
-        r"kwargs.*'noise'",
-    ),
-    "missing environment": (
+LONG_ROLLOUT = {
+    "trainer": "population/ppo",
+    "space": "population/ppo",
+    "environment": "CartPole-v1",
+    "fidelity": {"steps": 3000, "evaluations": 3},
+}
+FILES = [
+    ({"sampler": "tpe"}, r"sampler: .*known keys: .*optimizer.* and \d+ more"),
+    ({"optimizer": "tpee"}, r"optimizer.name: .*did you mean 'tpe'"),
+    ({"optimizer": {"name": "tpe", "starts": 3}}, r"optimizer.starts: unknown option"),
+    ({"trainer": "sb3/ppoo"}, r"trainer: unknown trainer 'sb3/ppoo'.*sb3/ppo"),
+    ({"trainer": {"name": "synthetic", "kwargs": {"nois": 1}}}, r"kwargs.*'noise'"),
+    (
         {"trainer": "sb3/a2c", "space": "sb3/a2c"},
         r"study.yaml:\d*:? ?environment.id: the trainer needs an environment",
     ),
-    "unknown environment": (
+    (
         {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "CartPol-v1"},
         r"environment.*CartPole-v1",
     ),
-    "environment module missing": (
+    (
         {"trainer": "sb3/a2c", "space": "sb3/a2c", "environment": "nowhere:Env-v0"},
         r"environment.*nowhere",
     ),
-    "wrong kind of actions": (
+    (
         {"trainer": "sb3/sac", "space": "sb3/sac", "environment": "CartPole-v1"},
         r"trainer: sb3/sac needs Box actions, CartPole-v1 has Discrete",
     ),
-    "hyperparameter the trainer does not have": (
+    (
         {
             "trainer": "sb3/ppo",
             "environment": "CartPole-v1",
@@ -90,9 +87,9 @@ FILES = {
         },
         r"learning_rat.*did you mean 'learning_rate'",
     ),
-    "unknown space": ({"space": "sb3/pp"}, r"sb3/pp: no search space of this name.*sb3/ppo"),
-    "log scale from zero": (with_space(scale="log"), r"space.hyperparameters.x.*log"),
-    "contradictory condition": (
+    ({"space": "sb3/pp"}, r"sb3/pp: no search space of this name.*sb3/ppo"),
+    (with_space(scale="log"), r"space.hyperparameters.x.*log"),
+    (
         {
             "space": {
                 "hyperparameters": {
@@ -104,7 +101,7 @@ FILES = {
         },
         r"conditions.x: ",
     ),
-    "space that nothing satisfies": (
+    (
         {
             "space": {
                 "hyperparameters": {"x": {"type": "float", "lower": 0, "upper": 1}},
@@ -113,43 +110,25 @@ FILES = {
         },
         r"constraints",
     ),
-    "limits nobody can keep": (
-        {"limits": {"memory_gb": 1}},
-        r"limits: .*in_process.*cannot enforce",
-    ),
-    "module of a function missing": (
-        {"trainer": "python:nowhere:f"},
-        r"trainer: no module 'nowhere'",
-    ),
-    "objective nobody reports": (
-        {"objective": {"metric": "eval_retrun"}},
-        r"objective: .*mean 'eval_return'",
-    ),
-    "constraint on what nobody reports": (
-        {"constraints": [{"metric": "speed", "min": 1}]},
-        r"constraints: .*eval_length",
-    ),
+    ({"limits": {"memory_gb": 1}}, r"limits: .*in_process.*cannot enforce"),
+    ({"trainer": "python:nowhere:f"}, r"trainer: no module 'nowhere'"),
+    ({"objective": {"metric": "eval_retrun"}}, r"objective: .*mean 'eval_return'"),
+    ({"constraints": [{"metric": "speed", "min": 1}]}, r"constraints: .*eval_length"),
     # A default rollout that does not fit hides no name: there is one evaluation in 1,000 steps.
-    **{
-        f"{key} beside a long rollout": (
-            {"trainer": "population/ppo", "space": "population/ppo", **change}
-            | {"environment": change.get("environment", "CartPole-v1")}
-            | {"fidelity": {"steps": 3000, "evaluations": 3}},
-            message,
+    *(
+        (LONG_ROLLOUT | change, message)
+        for change, message in (
+            ({"trainer": "populaton/ppo"}, r"trainer: .*did you mean 'population/ppo'"),
+            ({"environment": "Cartpole-v1"}, r"environment.id: .*'CartPole-v1'"),
+            ({"optimizer": "bayesian"}, r"optimizer.name: no optimizer 'bayesian'"),
+            ({"objective": {"metric": "eval_retrun"}}, r"objective: .*'eval_return'"),
         )
-        for key, change, message in (
-            ("trainer", {"trainer": "populaton/ppo"}, r"trainer: .*did you mean 'population/ppo'"),
-            ("environment", {"environment": "Cartpole-v1"}, r"environment.id: .*'CartPole-v1'"),
-            ("optimizer", {"optimizer": "bayesian"}, r"optimizer.name: no optimizer 'bayesian'"),
-            ("metric", {"objective": {"metric": "eval_retrun"}}, r"objective: .*'eval_return'"),
-        )
-    },
-}
+    ),
+]
 
 
-@pytest.mark.parametrize("case", FILES)
-def test_a_wrong_study_file_is_one_line_and_exit_code_2(tmp_path, case, in_process):
-    changes, message = FILES[case]
+@pytest.mark.parametrize(("changes", "message"), FILES, ids=[message for _, message in FILES])
+def test_a_wrong_study_file_is_one_line_and_exit_code_2(tmp_path, changes, message, in_process):
     path = write(tmp_path, **changes)
     code, _, error = in_process("tune", path, "--out", tmp_path / "out")
     assert code == 2, error

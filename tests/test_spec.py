@@ -336,40 +336,31 @@ def test_a_function_has_one_step_and_one_value():
 
 # -- budgets that train nothing --------------------------------------------------------------------------------------
 
+MEDIAN = {"name": "random", "stop": "median", "rungs": 4}
+HYPERBAND = {"name": "hyperband", "eta": 3, "rungs": 3}
+RACING = {"seeds": "racing", "min": 2}
 TOO_SMALL = [
-    ({"budget": {"runs": 2}}, "budget.runs: 2 is less than one proposal (3 seeds = 3 runs)"),
-    ({"budget": {"runs": 0.5}, "seeds": {"tuning": 1}}, "less than one proposal (1 seed = 1 run)"),
-    ({"budget": {"environment_steps": 299}}, "less than one proposal (3 seeds of 100 steps = 300"),
-    (
-        {"budget": {"runs": 0.5}, "optimizer": {"name": "random", "stop": "median", "rungs": 4}},
-        "0.5 is less than one proposal (3 seeds to step 25 of 100 = 0.75 runs)",
-    ),
-    (
-        {
-            "budget": {"environment_steps": 11},
-            "optimizer": {"name": "hyperband", "eta": 3, "rungs": 3},
-        },
-        "11 is less than one proposal (3 seeds to step 12 of 100 = 36 steps)",
-    ),
-    (
-        {"budget": {"runs": 1.5}, "evaluation": {"seeds": "racing", "min": 2}},
-        "1.5 is less than one proposal (2 seeds = 2 runs)",
-    ),
+    ({"runs": 2}, {}, "budget.runs: 2 is less than one proposal (3 seeds = 3 runs)"),
+    ({"runs": 0.5}, {"seeds": {"tuning": 1}}, "0.5 is less than one proposal (1 seed = 1 run)"),
+    ({"environment_steps": 299}, {}, "299 is less than one proposal (3 seeds of 100 steps = 300"),
+    ({"runs": 0.5}, {"optimizer": MEDIAN}, "(3 seeds to step 25 of 100 = 0.75 runs)"),
+    ({"environment_steps": 11}, {"optimizer": HYPERBAND}, "to step 12 of 100 = 36 steps)"),
+    ({"runs": 1.5}, {"evaluation": RACING}, "1.5 is less than one proposal (2 seeds = 2 runs)"),
 ]
 ENOUGH = [
     {"budget": {"runs": 3}},
     {"budget": {"environment_steps": 300}},
     {"budget": {"runs": 1}, "evaluation": {"seeds": "racing"}},
-    {"budget": {"runs": 0.75}, "optimizer": {"name": "random", "stop": "median", "rungs": 4}},
+    {"budget": {"runs": 0.75}, "optimizer": MEDIAN},
     {"budget": {"configurations": 1}},
     {"budget": {"hours": 1e-6}},
 ]
 
 
-@pytest.mark.parametrize(("changes", "message"), TOO_SMALL)
-def test_a_budget_below_one_proposal_is_refused(changes, message):
+@pytest.mark.parametrize(("budget", "changes", "message"), TOO_SMALL)
+def test_a_budget_below_one_proposal_is_refused(budget, changes, message):
     with pytest.raises(InputError) as error:
-        load_spec(yaml.safe_load(BASE) | changes)
+        load_spec(yaml.safe_load(BASE) | {"budget": budget} | changes)
     assert message in str(error.value)
 
 

@@ -34,8 +34,7 @@ def said(*shown, times=(0.0,), in_flight=(), hours=None, charged=True):
         tests=SimpleNamespace(progress=(4, 10)),
         spec=SimpleNamespace(budget=SimpleNamespace(hours=hours)),
         driver=SimpleNamespace(
-            charged_steps=1000,
-            charges=SimpleNamespace(covers=lambda segment: charged),
+            charges=SimpleNamespace(covers=lambda segment: charged, steps=1000),
             work=SimpleNamespace(in_flight=segments),
         ),
     )

@@ -51,20 +51,12 @@ def trained(spec, folder):
     return load_model(folder, 0, config, None)
 
 
+LAYERS = {"net_arch": {"pi": [8], "vf": [4]}}
+RELU = {"activation_fn": "relu"}
 SB3 = [
-    (
-        "sb3/ppo",
-        {"policy_kwargs": {"net_arch": {"pi": [8], "vf": [4]}}},
-        "policy_kwargs.net_arch",
-        "net_arch",
-    ),
-    (
-        "sb3/ppo",
-        {"policy_kwargs": {"activation_fn": "relu"}},
-        "policy_kwargs.activation_fn",
-        "activation",
-    ),
-    ("sb3/ppo", {"activation_fn": "relu"}, "activation_fn", "activation"),
+    ("sb3/ppo", {"policy_kwargs": LAYERS}, "policy_kwargs.net_arch", "net_arch"),
+    ("sb3/ppo", {"policy_kwargs": RELU}, "policy_kwargs.activation_fn", "activation"),
+    ("sb3/ppo", RELU, "activation_fn", "activation"),
     ("sb3/ppo", {"ent_coef": 0.1}, "ent_coef", "ent_coef"),
     ("population/ppo", {"net_width": 8}, "net_width", "net_width"),
     ("population/dqn", {"gamma": 0.9}, "gamma", "gamma"),
@@ -117,7 +109,7 @@ def test_with_several_algorithms_the_places_are_those_of_each():
 
 def test_the_fixed_value_is_in_the_model_that_sb3_trained(tmp_path):
     pytest.importorskip("stable_baselines3")
-    policy = {"net_arch": {"pi": [8], "vf": [4]}, "activation_fn": "relu"}
+    policy = LAYERS | RELU
     space = {**RATE, "n_steps": {"value": 64}}
     model = trained(
         study("sb3/ppo", space, {"policy_kwargs": policy, "gamma": 0.9}), tmp_path / "s"

@@ -31,7 +31,7 @@ def held_out(monkeypatch, xs, trainer=None, n_test=3, **changes):
     return run(study), study, optimizer
 
 
-def tested(result):
+def candidates_of(result):
     """Who was tested, in order."""
     return ", ".join(f"{entry.label} {entry.proposal}" for entry in result.entries)
 
@@ -68,7 +68,7 @@ def test_test_scores_never_re_rank(monkeypatch):
         curve=lambda config, seed, step: config["x"] if seed < 100 else 10 - 10 * config["x"]
     )
     result, study, _ = held_out(monkeypatch, [0.2, 0.9, 0.4], trainer)
-    assert tested(result) == "incumbent 1, rank 2 2, rank 3 0"
+    assert candidates_of(result) == "incumbent 1, rank 2 2, rank 3 0"
     assert result.incumbent.proposal == 1
     assert (
         result.entries[0].test.value < result.entries[1].test.value < result.entries[2].test.value
@@ -110,7 +110,7 @@ def test_a_default_that_was_trained_for_fewer_steps_is_no_baseline(monkeypatch):
 
 def test_the_default_that_is_the_incumbent_is_tested_once(monkeypatch):
     result, study, _ = held_out(monkeypatch, [0.5, 0.1, 0.4])
-    assert tested(result) == "incumbent 0, rank 2 2, rank 3 1"
+    assert candidates_of(result) == "incumbent 0, rank 2 2, rank 3 1"
     assert (result.default, result.difference) == (None, None)
     assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(9,)]
 
@@ -305,14 +305,14 @@ def test_the_result_of_an_extended_study_is_that_of_its_new_incumbent(monkeypatc
     )
     study = study_with(monkeypatch, spec, optimizer, Toy(curve=noisy), tmp_path / "study")
     before = run(study)
-    assert tested(before) == "incumbent 1, default 0, rank 2 2"
+    assert candidates_of(before) == "incumbent 1, default 0, rank 2 2"
     study.extend(1)
     middle = study.result()
     assert middle.incumbent.proposal == 1
     assert middle.test == before.test
     after = run(study)
     assert after.incumbent.proposal == 3
-    assert tested(after) == "incumbent 3, default 0, rank 2 1"
+    assert candidates_of(after) == "incumbent 3, default 0, rank 2 1"
     assert after.test.value == pytest.approx(0.9 + np.mean([0.3, -0.2, 0.05]))
     assert after.gap == pytest.approx(-0.05)
     assert study.store.query("SELECT COUNT(*) FROM runs WHERE seed_role = 'test'") == [(12,)], (
@@ -365,4 +365,4 @@ def test_candidates_that_share_a_lineage_share_its_test_segments(monkeypatch):
     result = run(study_with(monkeypatch, spec, optimizer, trainer))
     ids = [segment.id for segment in trainer.segments if segment.role == "test"]
     assert sorted(ids) == ["0.100", "1.100", "2.100"]
-    assert tested(result) == "incumbent 2, rank 2 1"
+    assert candidates_of(result) == "incumbent 2, rank 2 1"

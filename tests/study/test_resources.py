@@ -214,50 +214,36 @@ def test_shares_and_whole_numbers_of_gpus_are_allowed(gpu):
     assert small_spec(resources={"gpu": gpu}).resources_by_algorithm[""].gpu == gpu
 
 
+NO_GPUS = "assigns no GPUs to segments: use `processes`, `ray` or `slurm`"
+
+
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("needed", "amount", "executor", "message"),
     [
-        (
-            {"resources": {"gpu": 8}, "executor": {"name": "processes", "devices": [0, 1]}},
-            "resources.gpu: 8 GPUs a segment, but there are 2",
-        ),
-        (
-            {"resources": {"memory_gb": 10_000}},
-            "resources.memory_gb: 10000 GiB a segment, but this machine has 8.0",
-        ),
-        ({"resources": {"cpu": 999}}, "resources.cpu: 999 cores a segment, but this machine has 4"),
-        (
-            {"resources": {"gpu": 1}, "executor": {"name": "processes"}},
-            "resources.gpu: GPUs are asked for, and CUDA_VISIBLE_DEVICES='' shows none here",
-        ),
-        (
-            {"resources": {"gpu": 1}},
-            "resources.gpu: `in_process` assigns no GPUs to segments: use `processes`, `ray` or `slurm`",
-        ),
-        (
-            {"resources": {"gpu": 1}, "executor": {"name": "threads"}},
-            "resources.gpu: `threads` assigns no GPUs to segments: use `processes`, `ray` or `slurm`",
-        ),
-        (
-            {"resources": {"nodes": 2}, "executor": {"name": "processes"}},
-            "resources.nodes: 2 hosts a segment: `processes` has one, use the executor `ray`",
-        ),
-        (
-            {"resources": {"custom": {"tpu": 1}}},
-            "resources.custom: tpu: only nodes of Ray have such, use the executor `ray`",
-        ),
+        ("gpu", 8, {"devices": [0, 1]}, "8 GPUs a segment, but there are 2"),
+        ("memory_gb", 10_000, {}, "10000 GiB a segment, but this machine has 8.0"),
+        ("cpu", 999, {}, "999 cores a segment, but this machine has 4"),
+        ("gpu", 1, {}, "GPUs are asked for, and CUDA_VISIBLE_DEVICES='' shows none here"),
+        ("gpu", 1, {"name": "in_process"}, f"`in_process` {NO_GPUS}"),
+        ("gpu", 1, {"name": "threads"}, f"`threads` {NO_GPUS}"),
+        ("nodes", 2, {}, "2 hosts a segment: `processes` has one, use the executor `ray`"),
+        ("custom", {"tpu": 1}, {}, "tpu: only nodes of Ray have such, use the executor `ray`"),
     ],
 )
-def test_what_this_machine_has_not_is_one_line(tmp_path, monkeypatch, changes, message):
+def test_what_this_machine_has_not_is_one_line(
+    tmp_path, monkeypatch, needed, amount, executor, message
+):
     monkeypatch.setattr(machine, "cores", lambda: 4.0)
     monkeypatch.setattr(machine, "memory_gb", lambda: 8.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    spec = small_spec(**changes)
+    spec = small_spec(
+        resources={needed: amount}, executor={"name": "processes", "workers": 1} | executor
+    )
     with pytest.raises(InputError) as refused:
         Study.create(spec, tmp_path / "study")
-    assert str(refused.value) == message
+    assert str(refused.value) == f"resources.{needed}: {message}"
     assert not (tmp_path / "study").exists()
-    with pytest.raises(InputError, match=message.partition(":")[0]):
+    with pytest.raises(InputError, match=f"resources.{needed}"):
         make_executor(spec, trainer_loader(spec))
 
 
