@@ -245,7 +245,7 @@ def _with_defaults(space: Space, values: Mapping[str, Any], n_envs: int) -> Cont
         content["constants"]["n_envs"] = n_envs
     for name, value in values.items():
         hyperparameter = space.hyperparameters[name]
-        # What the study's space fixes is not the preset's to say.
+        # A value that the study's space fixes is not the preset's.
         if hyperparameter.type == "constant":
             continue
         fitting = within(hyperparameter, value)

@@ -318,7 +318,7 @@ def space_study(name: str, environment: object = None) -> dict[str, Any]:
     if "environment" not in study:
         return study | {"environment": environment}
     section = environment if isinstance(environment, Mapping) else {"id": environment}
-    # What a trainer's family begins with lies below what the user says.
+    # The user's values override those of a trainer's family.
     return study | {"environment": {**study["environment"], **section}}
 
 
